@@ -1,0 +1,1 @@
+"""Certified robustness by randomized smoothing."""

@@ -1,0 +1,122 @@
+"""A trained model on disk: ``model.safetensors`` and ``model.json``, read without executing anything."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from rs import files, models
+from rs.errors import InputError
+
+WEIGHTS, CARD = "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a model is and how it came to be; written beside its weights as ``model.json``."""
+
+    architecture: str
+    shape: list[int]  # (C, H, W) of an image
+    classes: list[str]
+    mean: list[float]  # of the normalisation layer, per channel, in pixels of [0, 1]
+    std: list[float]
+    dataset: str
+    method: str
+    hyperparameters: dict[str, Any]
+    training: dict[str, Any]
+    sigma: float  # noise it was trained with, in pixels of [0, 1]
+    seed: int
+    epochs: int
+    device: str
+    versions: dict[str, str]
+
+    def build(self, seed: int | None = None) -> nn.Sequential:
+        """Build the network the card describes, with fresh weights."""
+        return models.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
+
+
+def save(folder: Path, model: nn.Module, card: Card) -> None:
+    """Write weights and card into ``folder``; equal models make equal bytes."""
+    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    with files.replacing(folder / WEIGHTS) as temporary:
+        safetensors.torch.save_file(state, temporary)
+    files.write_json(folder / CARD, asdict(card))
+
+
+def read_card(folder: Path) -> Card:
+    """Read ``model.json``.
+
+    Raises:
+        InputError: If it is missing, is not JSON, or has other keys than a card.
+    """
+    values = files.read_json(folder / CARD)
+    known = {field.name for field in fields(Card)}
+    if not isinstance(values, dict) or set(values) != known:
+        found = sorted(values) if isinstance(values, dict) else type(values).__name__
+        raise InputError(f"{folder / CARD} must have the keys {sorted(known)}, got {found}; train the model again")
+    return Card(**values)
+
+
+def load(folder: Path) -> tuple[nn.Sequential, Card]:
+    """Load a model in eval mode, on the CPU, and its card.
+
+    Raises:
+        InputError: If a file is missing or damaged, the weights are of another architecture, or hold NaN or infinity.
+    """
+    card = read_card(folder)
+    model = card.build()
+    fill(model, read_state(folder / WEIGHTS), str(folder / WEIGHTS), card.architecture)
+    return model.eval(), card
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file."""
+    if not path.is_file():
+        raise InputError(f"{path} must be a file, but there is none; train the model first")
+    try:
+        return safetensors.torch.load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path} must be a safetensors file, but: {error}; train the model again") from error
+
+
+def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: str) -> None:
+    """Copy a state into a model, after checking that it fits and is finite."""
+    expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    found = {key: tuple(value.shape) for key, value in state.items()}
+    unlike = sorted(key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key))
+    if unlike:
+        key = unlike[0]
+        raise InputError(
+            f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not fit; first {key}: "
+            f"expected {expected.get(key, 'none')}, got {found.get(key, 'none')}; give the architecture it was saved with"
+        )
+    broken = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
+    if broken:
+        raise InputError(
+            f"{source} must hold finite weights, but {broken[0]} has NaN or infinity; train the model again"
+        )
+    model.load_state_dict(state)
+
+
+def fingerprint(model: nn.Module) -> str:
+    """SHA-256 of a classifier: its structure, parameters and buffers (normalisation included)."""
+    digest = hashlib.sha256(repr(model).encode())
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for key, value in sorted(tensors.items()):
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes: the Python series and torch."""
+    import platform
+
+    return {"python": ".".join(platform.python_version_tuple()[:2]), "torch": torch.__version__}

@@ -1,0 +1,188 @@
+"""Attacks on the soft smoothed classifier, in l2.
+
+Every attack maximises ``J_i(u) = -log z_hat(x_i + u_i; noise_i)[y_i]`` over one perturbation u_i per image, shared by
+its M noisy copies, with the noise drawn once beforehand and the model in eval mode (Salman et al. 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from rs.noise import noisy
+from rs.soft import LOG_CLAMP, soft_probabilities
+
+Direction = Callable[[Tensor], Tensor]
+"""From images (B, C, H, W) to the direction in which to move them, same shape, before normalisation."""
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model into eval mode (running batch-norm statistics), and back into the mode it was in."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
+    """Logits of the noisy copies: images (B, C, H, W) and noise (B, M, C, H, W) -> (B, M, K)."""
+    return model(noisy(x, noise)).unflatten(0, noise.shape[:2])
+
+
+def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float = 1.0) -> Tensor:
+    """Gradient of sum_i -log max(z_hat(x_i)[y_i], 1e-20) in x, shape (B, C, H, W).
+
+    The logarithm is outside the mean over draws. Images are independent, so the sum gives each image its own gradient.
+    """
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        p = soft_probabilities(forward(model, x, noise), beta).gather(1, y.unsqueeze(1))
+        return torch.autograd.grad(-p.clamp_min(LOG_CLAMP).log().sum(), x)[0]
+
+
+def stein_direction(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+    """Gradient-free estimate of the ascent direction: -1/M sum_k softmax(f(x + d_k))[y] d_k (Salman et al. 2019)."""
+    with torch.no_grad():
+        p = torch.softmax(forward(model, x, noise).float(), dim=-1)
+        p_y = p.gather(2, y[:, None, None].expand(-1, p.shape[1], 1))  # (B, M, 1)
+        return -(p_y[..., None, None] * noise).mean(dim=1)
+
+
+def norms(u: Tensor) -> Tensor:
+    """L2 norm of each image, shape (B, 1, 1, 1)."""
+    return u.flatten(1).norm(dim=1)[:, None, None, None]
+
+
+def unit(g: Tensor, rng: torch.Generator) -> Tensor:
+    """Scale each gradient to norm 1; an exactly zero one becomes N(0, I), not normalised (Salman et al. 2019, code).
+
+    The random numbers are drawn whether or not they are needed, so that the stream does not depend on the gradients.
+    """
+    length = norms(g)
+    fallback = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
+    return torch.where(length == 0, fallback, g / torch.where(length == 0, 1.0, length))
+
+
+def project(u: Tensor, epsilon: float) -> Tensor:
+    """Pull each perturbation into the l2 ball of radius epsilon: u * min(1, epsilon / ||u||)."""
+    return u * (epsilon / norms(u).clamp_min(torch.finfo(u.dtype).tiny)).clamp_max(1.0)
+
+
+def pgd(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    noise: Tensor,
+    steps: int,
+    epsilon: float,
+    *,
+    rng: torch.Generator | None = None,
+    beta: float = 1.0,
+    direction: Direction | None = None,
+) -> Tensor:
+    """SmoothAdv's projected gradient ascent (Salman et al. 2019).
+
+        g = grad J(u) / ||grad J(u)||,   u <- u + (2 epsilon / T) g,   into the box [0, 1],   into the ball
+
+    in this order, from u = 0, so the result is in the box and in the ball (a convex combination of two box points).
+
+    Args:
+        model: Images (N, C, H, W) -> logits (N, K); attacked in eval mode, its mode is restored.
+        x: Images in [0, 1], shape (B, C, H, W).
+        y: Labels, shape (B,).
+        noise: The draws, shape (B, M, C, H, W); the same in every step.
+        steps: T >= 0; 0 returns ``x``.
+        epsilon: Radius of the ball, in pixels of [0, 1].
+        rng: Where the direction of an image with a gradient of exactly 0 comes from; a fixed stream if ``None``.
+        beta: Inverse temperature of the attacked classifier.
+        direction: Another ascent direction than the gradient, such as a gradient-free one.
+    Returns:
+        x_hat, shape (B, C, H, W), detached.
+    """
+    rng = rng if rng is not None else torch.Generator(x.device).manual_seed(0)
+    ascend = direction or (lambda point: gradient(model, point, y, noise, beta))
+    u = torch.zeros_like(x)
+    with evaluating(model):
+        for _ in range(steps):
+            u = u + 2 * epsilon / steps * unit(ascend(x + u), rng)
+            u = project((x + u).clamp(0.0, 1.0) - x, epsilon)
+    return x + u
+
+
+def ddn(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    noise: Tensor,
+    steps: int,
+    epsilon: float,
+    *,
+    rng: torch.Generator,
+    gamma: float = 0.05,
+    levels: int = 256,
+) -> Tensor:
+    """Decoupled direction and norm (Rony et al. 2019) on the smoothed classifier, as SmoothAdv uses it.
+
+    The norm of u shrinks by ``1 - gamma`` while the majority of the noisy copies is misclassified and grows by
+    ``1 + gamma`` otherwise; the smallest successful u is returned, projected into the ball. An image on which no step
+    succeeded, or which is misclassified from the start, comes back clean; the last iterate is never evaluated; the
+    final rounding to ``1 / (levels - 1)`` may exceed the ball slightly. All of this is what the reference does.
+
+    Args:
+        model, x, y, noise, steps, epsilon, rng: As for :func:`pgd`.
+        gamma: Change of the norm per step.
+        levels: Grey levels of the quantisation.
+    Returns:
+        x_hat, shape (B, C, H, W), detached.
+    """
+    u, best = torch.zeros_like(x), torch.zeros_like(x)
+    farthest = norms(torch.maximum(x, 1 - x))
+    radius, best_norm = torch.full_like(farthest, epsilon), farthest
+    with evaluating(model):
+        for step in range(1, steps + 1):
+            fooled = (_majority(model, x + u, noise) != y)[:, None, None, None]
+            better = fooled & (norms(u) < best_norm)
+            best, best_norm = torch.where(better, u, best), torch.where(better, norms(u), best_norm)
+            rate = 0.01 + 0.495 * (1 + torch.cos(torch.tensor(torch.pi * step / steps)).item())
+            u = u + rate * unit(gradient(model, x + u, y, noise), rng)
+            radius = torch.minimum(radius * torch.where(fooled, 1 - gamma, 1 + gamma), farthest)
+            u = radius * u / norms(u).clamp_min(torch.finfo(u.dtype).tiny)
+            u = ((x + u) * (levels - 1)).round().div(levels - 1).clamp(0.0, 1.0) - x
+    return x + (project(best, epsilon) * (levels - 1)).round() / (levels - 1)
+
+
+def _majority(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
+    """Class most of the M noisy copies are given, ties to the lowest; (B,)."""
+    with torch.no_grad():
+        logits = forward(model, x, noise)
+    return nn.functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).sum(dim=1).argmax(dim=-1)
+
+
+def mixing_path(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float) -> list[Tensor]:
+    """SmoothMix's attack: the iterates x_0 = x, ..., x_T of an ascent clipped to the box, without a ball.
+
+    x_{t+1} = clip_[0,1](x_t + alpha g / (||g|| + 1e-8))                    (Jeong et al. 2021)
+    """
+    path = [x]
+    with evaluating(model):
+        for _ in range(steps):
+            g = gradient(model, path[-1], y, noise)
+            path.append((path[-1] + step_size * g / (norms(g) + 1e-8)).clamp(0.0, 1.0))
+    return path
+
+
+def projected_path_attack(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, epsilon: float) -> Tensor:
+    """Jeong's variant of :func:`pgd`: into the ball first, then into the box, so the result may fall short of it."""
+    point = x
+    with evaluating(model):
+        for _ in range(steps):
+            g = gradient(model, point, y, noise)
+            u = project(point + 2 * epsilon / steps * g / (norms(g) + 1e-8) - x, epsilon)
+            point = (x + u).clamp(0.0, 1.0)
+    return point

@@ -1,0 +1,234 @@
+"""A data set on disk: ``train.npz`` and ``test.npz``, or a folder left in place, and their ``meta.json``."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from rs import files
+from rs.errors import InputError
+from rs.params import STRICT
+
+SPLITS = ("train", "test")
+
+Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Images (N, C, H, W) with values 0..255, and labels (N,)."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Lazy:
+    """Where the images of a data set that is not packed lie: ``root/folders[split]/class/*``."""
+
+    root: str
+    folders: dict[str, str]
+    resize: int  # length of the shorter side before the test crop, in pixels
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Meta:
+    """What ``meta.json`` says of a data set."""
+
+    name: str
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]  # C, H, W
+    mean: tuple[float, ...]  # (C,), images in [0, 1]; for the model's first layer
+    std: tuple[float, ...]  # (C,), as mean; positive
+    source: str  # where the images came from, for people
+    sizes: dict[str, int]  # images in each split
+    sha256: dict[str, str]  # of each split: of its arrays, or of its file list where lazy
+    lazy: Lazy | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.mean) == len(self.std) == self.shape[0]:
+            raise ValueError(
+                f"mean and std must have one number for each of {self.shape[0]} channels, "
+                f"got {len(self.mean)} and {len(self.std)}"
+            )
+        if min(self.std) <= 0:
+            raise ValueError(f"every std must be positive, got {list(self.std)}")
+
+    @property
+    def num_classes(self) -> int:
+        """K, the number of classes."""
+        return len(self.classes)
+
+
+def read_meta(folder: Path) -> Meta:
+    """Read ``folder/meta.json``.
+
+    Raises:
+        InputError: If it is missing or does not describe a data set.
+    """
+    path = folder / "meta.json"
+    if not path.is_file():
+        raise InputError(f"{folder} must be a prepared data set, but it has no meta.json; run stages.prepare")
+    try:
+        return TypeAdapter(Meta).validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise InputError(f"{path} must describe a data set, but {where}: {first['msg']}; prepare it") from error
+
+
+def fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
+    """Return the SHA-256 of both arrays: type, shape and numbers, however they were compressed."""
+    digest = hashlib.sha256()
+    for array in (images, labels):
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"{little.dtype.str} {little.shape}\n".encode())
+        digest.update(little.data)
+    return digest.hexdigest()
+
+
+def normalisation(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel of (N, C, H, W), on the [0, 1] scale.
+
+    Computed from exact integer sums, so that no summation order shows. A constant channel gets deviation 1.
+
+    >>> normalisation(np.array([0, 255], np.uint8).reshape(2, 1, 1, 1))
+    ((0.5,), (0.5,))
+    """
+    value = np.arange(256)
+    mean, std = [], []
+    for channel in np.moveaxis(images, 1, 0):
+        count = np.bincount(channel.ravel(), minlength=256)
+        n, total, square = (int(count @ value**power) for power in range(3))
+        mean.append(total / (255 * n))
+        std.append((n * square - total**2) ** 0.5 / (255 * n) or 1.0)
+    return tuple(mean), tuple(std)
+
+
+def write(
+    folder: Path,
+    name: str,
+    splits: Mapping[str, tuple[NDArray[np.uint8], NDArray[np.integer]]],
+    classes: Sequence[str],
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    source: str = "arrays in memory",
+) -> Meta:
+    """Write a packed data set to ``folder``, whole or not at all; equal arrays give equal bytes.
+
+    Args:
+        folder: New, or an older data set, which is replaced.
+        name: Name of the data set.
+        splits: Images (N, C, H, W) uint8 and labels (N,) of "train", "test" or both.
+        classes: Names of the K classes; label k is ``classes[k]``.
+        mean: One number a channel on the [0, 1] scale; with ``std``, or both from the train split.
+        std: As ``mean``.
+        source: Where the images came from, for people.
+    Raises:
+        InputError: If shapes, types, labels or constants do not fit, or ``folder`` holds other things.
+    """
+    splits = {split: (images, np.asarray(labels)) for split, (images, labels) in splits.items()}
+    shape = tuple(next(iter(splits.values()))[0].shape[1:])
+    for split, arrays in splits.items():
+        check_split(*arrays, shape, len(classes), f"{name}, {split} split")
+    if mean is None or std is None:
+        mean, std = normalisation(splits["train"][0])
+    splits = {split: (images, labels.astype(np.int64)) for split, (images, labels) in splits.items()}
+    meta = describe(
+        name=name,
+        classes=tuple(classes),
+        shape=shape,
+        mean=tuple(mean),
+        std=tuple(std),
+        source=source,
+        sizes={split: len(labels) for split, (_, labels) in splits.items()},
+        sha256={split: fingerprint(*arrays) for split, arrays in splits.items()},
+    )
+    write_folder(folder, meta, splits)
+    return meta
+
+
+def describe(**values: object) -> Meta:
+    """Return a :class:`Meta`; constants that do not fit are the user's mistake.
+
+    Raises:
+        InputError: If :class:`Meta` refuses the values.
+    """
+    try:
+        return Meta(**values)
+    except ValidationError as error:
+        raise InputError(f"data set {values['name']}: {error.errors()[0]['msg']}; mend the parameters") from error
+
+
+def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None:
+    """Write ``meta`` and ``splits`` (none where the images stay where they are), whole or not at all.
+
+    Raises:
+        InputError: If ``folder`` is there and holds anything but a data set.
+    """
+    with _replacing(folder) as temporary:
+        temporary.mkdir()
+        for split, (images, labels) in splits.items():
+            np.savez_compressed(temporary / f"{split}.npz", images=images, labels=labels)
+        files.write_json(temporary / "meta.json", asdict(meta))
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """As :func:`rs.files.replacing`, but never in place of a folder that holds other things."""
+    ours = {"meta.json", *(f"{split}.npz" for split in SPLITS)}
+    if folder.exists() and not (folder.is_dir() and ours >= {path.name for path in folder.iterdir()}):
+        raise InputError(f"{folder} must be new or an older data set, but it holds other things; name another")
+    with files.replacing(folder.absolute()) as temporary:
+        yield temporary
+
+
+def check_split(images: np.ndarray, labels: np.ndarray, shape: Sequence[int], classes: int, where: str) -> None:
+    """Check one split: uint8 images (N, *shape) with 1 or 3 channels, N >= 1, whole labels in [0, classes).
+
+    Raises:
+        InputError: Naming ``where`` and what is wrong.
+    """
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise InputError(
+            f"{where}: images must be uint8 of shape (N, 1 or 3, H, W), got {images.dtype} of {images.shape}"
+        )
+    if len(images) == 0:
+        raise InputError(f"{where}: there must be at least one image, got none; check the source")
+    if images.shape[1:] != tuple(shape):
+        raise InputError(f"{where}: images must have shape {tuple(shape)} (C, H, W), got {images.shape[1:]}")
+    if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+        raise InputError(
+            f"{where}: labels must be whole numbers of shape ({len(images)},), got {labels.dtype} of {labels.shape}"
+        )
+    if labels.min() < 0 or labels.max() >= classes:
+        raise InputError(
+            f"{where}: labels must lie in 0..{classes - 1}, one for each class name, "
+            f"got {labels.min()}..{labels.max()}; correct the labels or the list of classes"
+        )
+
+
+def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
+    """Read the arrays of a packed split and check them against ``meta``.
+
+    Raises:
+        InputError: If the file is missing, broken, or not what ``meta.json`` describes.
+    """
+    path = folder / f"{split}.npz"
+    if not path.is_file():
+        raise InputError(f"{path} must be a file, but there is none; prepare the data set again")
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            images, labels = arrays["images"], arrays["labels"]
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} must hold the arrays images and labels, but: {error}; prepare it again") from error
+    check_split(images, labels, meta.shape, meta.num_classes, str(path))
+    if (found := fingerprint(images, labels)) != meta.sha256[split]:
+        raise InputError(
+            f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {found}; prepare it again"
+        )
+    return images, labels

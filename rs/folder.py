@@ -1,0 +1,125 @@
+"""Images that stay where they are and are read one by one, as ImageNet's are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+from rs import readers
+from rs.dataset import Meta
+from rs.errors import InputError
+from rs.noise import Stream, stream
+
+
+class FolderImages:
+    """A split of a lazy data set; implements :class:`rs.data.Images`.
+
+    Test images: shorter side to ``meta.lazy.resize``, central crop of ``meta.shape``.
+
+    Raises:
+        InputError: If the files are no longer those that were prepared.
+    """
+
+    def __init__(self, meta: Meta, split: str) -> None:
+        self.meta = meta
+        self.fingerprint = meta.sha256[split]
+        self.tree = readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split])
+        if tuple(self.tree.classes) != meta.classes or readers.tree_sum(self.tree) != self.fingerprint:
+            raise InputError(f"{self.tree.root} must hold the files that were prepared; prepare the data set again")
+        self.labels: NDArray[np.int64] = np.asarray(self.tree.targets, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def pixels(self, index: int) -> Tensor:
+        """Return image ``index`` with the test transform: float32 (C, H, W) in [0, 1]."""
+        return self._central(self.image(index))
+
+    def image(self, index: int) -> Image.Image:
+        """Return image ``index`` as it is on disk, in RGB.
+
+        Raises:
+            InputError: If the file is unreadable.
+        """
+        path = self.tree.samples[index][0]
+        try:
+            return self.tree.loader(path)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise InputError(f"{path} must be an image, but: {readers.one_line(error)}; replace it") from error
+
+    @cached_property
+    def _central(self) -> Callable[[Image.Image], Tensor]:
+        return v2.Compose([*self._crop(False), *_to_tensor()])
+
+    def _crop(self, random: bool) -> list[v2.Transform]:
+        """Return what makes an image one of ``meta.shape``."""
+        side = self.meta.shape[1]
+        return [v2.RandomResizedCrop(side)] if random else [v2.Resize(self.meta.lazy.resize), v2.CenterCrop(side)]
+
+    def batches(
+        self,
+        order: Tensor,
+        size: int,
+        *,
+        crop: int,
+        flip: bool,
+        seed: int,
+        epoch: int,
+        device: torch.device | str,
+        workers: int,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the images in ``order``, see :func:`rs.data.batches`; ``crop`` > 0 is random, resized."""
+        steps = [*self._crop(crop > 0), *([v2.RandomHorizontalFlip()] if flip else []), *_to_tensor()]
+        loader = DataLoader(
+            _Epoch(self, v2.Compose(steps), seed, epoch),
+            batch_size=size,
+            sampler=order.tolist(),
+            num_workers=workers,
+            pin_memory=torch.device(device).type == "cuda",
+            generator=stream(seed, Stream.ORDER, epoch),  # else the loader draws from the global generator
+        )
+        for x, y in loader:
+            yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+
+
+def _to_tensor() -> list[v2.Transform]:
+    return [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+
+
+@dataclass(frozen=True)
+class _Epoch(Dataset[tuple[Tensor, int]]):
+    """Augmented images whose draws depend on (seed, epoch, index) alone, in whichever process."""
+
+    images: FolderImages
+    transform: Callable[[Image.Image], Tensor]
+    seed: int
+    epoch: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        with _global_generator(stream(self.seed, Stream.AUGMENT, self.epoch, index)):
+            return self.transform(self.images.image(index)), int(self.images.labels[index])
+
+
+@contextmanager
+def _global_generator(rng: torch.Generator) -> Iterator[None]:
+    """Let torch's global generator, the one torchvision draws from, be ``rng`` for a while."""
+    state = torch.get_rng_state()
+    torch.set_rng_state(rng.get_state())
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)

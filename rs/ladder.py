@@ -1,0 +1,64 @@
+"""Which budget made a log: with n draws only n + 1 radii are possible, and the largest ones lie far apart.
+
+At n = 100,000 and alpha = 0.001 they are 3.811, 3.739, 3.690, 3.651, ... times sigma: the rungs of a ladder
+that identifies n and alpha of a certification log that does not say them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rs.radius import lower_bound, radius
+
+BUDGETS = tuple(
+    (n, alpha) for n in (1_000, 10_000, 100_000, 1_000_000) for alpha in (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
+)
+"""Numbers of draws and chances of error in use."""
+
+RUNGS = 10
+"""Rungs compared; further down they lie closer together than logs of three digits can tell apart."""
+
+LEAST = 3
+"""Different radii that must stand on the rungs before they say anything."""
+
+
+def identify_budget(radii: ArrayLike, sigma: float) -> tuple[int, float] | None:
+    """Return the one pair (n, alpha) of :data:`BUDGETS` whose ladder carries the largest radii, or ``None``.
+
+    Args:
+        radii: Radii of a log at one sigma, as written (rounded or not), zeros included; shape (N,).
+        sigma: Standard deviation of the certification noise.
+    Returns:
+        ``None`` if no pair fits, several do, or too few radii come near the largest possible one.
+
+    >>> from rs.radius import lower_bound, radius
+    >>> identify_budget(radius(lower_bound([9995, 9998, 9999, 10000], 10_000, 0.001), 0.5).round(3), 0.5)
+    (10000, 0.001)
+    """
+    fits = [(n, alpha) for n, alpha in BUDGETS if fits_budget(radii, sigma, n, alpha)]
+    return fits[0] if len(fits) == 1 else None
+
+
+def fits_budget(radii: ArrayLike, sigma: float, n: int, alpha: float) -> bool | None:
+    """Say whether the largest radii stand on the rungs of (n, alpha); ``None`` if too few are near the top."""
+    values = np.unique(np.asarray(radii, dtype=np.float64))
+    values = values[values > 0]
+    rungs = radius(lower_bound(np.arange(max(0, n - RUNGS), n + 1), n, alpha), sigma)
+    slack = _rounding(values) + 1e-9 * sigma
+    if (values > rungs.max() + slack).any():
+        return False
+    near = values >= rungs[0] - slack
+    if rungs[0] == 0 or near.sum() < LEAST:
+        return None
+    distances = np.abs(values[near, None] - rungs).min(axis=1)
+    return bool((distances <= slack[near]).all())
+
+
+def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return half a unit of the last digit: three significant ones, a few decimals, or full precision."""
+    units = [10.0 ** (np.floor(np.log10(values)) - 2), *(np.full_like(values, 10.0**-d) for d in range(3, 9))]
+    for unit in units:
+        if np.allclose(values, np.round(values / unit) * unit, rtol=1e-12, atol=0):
+            return unit / 2
+    return np.zeros_like(values)

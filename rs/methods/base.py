@@ -1,0 +1,54 @@
+"""What every training method shares: the contract and what a step reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one training step computes; scalars, on the device."""
+
+    loss: Tensor  # what is minimised
+    cross_entropy: Tensor  # its classification term
+    robustness: Tensor  # its robustness term, weight included; loss = cross_entropy + robustness
+    accuracy: Tensor  # share of noisy copies classified right
+    hinge_share: Tensor | None = None  # share of images in the radius hinge, for the methods that have one
+
+
+class Method(Protocol):
+    """A training method: hyper-parameters and one loss. Adding one is one file, one dict line, one params section."""
+
+    @property
+    def chunks(self) -> int:
+        """Number of optimiser steps a batch is cut into, each on ``batch // chunks`` distinct images."""
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+        """Loss of one optimiser step.
+
+        Args:
+            model: In train mode; images in [0, 1] (N, C, H, W) -> logits (N, K).
+            x: Images, shape (B, C, H, W), in [0, 1].
+            y: Labels, shape (B,).
+            sigma: Noise standard deviation, in pixels of [0, 1].
+            rng: Stream of every random number of this step, on the device of ``x``.
+            epoch: Epochs finished so far, for warm-ups.
+        """
+
+
+def accuracy(logits: Tensor, y: Tensor) -> Tensor:
+    """Share of draws classified right: logits (B, M, K), labels (B,) -> scalar."""
+    return (logits.detach().argmax(dim=-1) == y.unsqueeze(1)).float().mean()
+
+
+def warmed_up(value: float, epoch: int, epochs: int) -> float:
+    """Linear warm-up: min(value, (epoch + 1) * value / epochs); 0 or 1 epochs mean none.
+
+    >>> [warmed_up(1.0, epoch, 4) for epoch in (0, 1, 3, 9)]
+    [0.25, 0.5, 1.0, 1.0]
+    """
+    return value * min(1.0, (epoch + 1) / max(epochs, 1))

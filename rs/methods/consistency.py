@@ -1,0 +1,47 @@
+"""Consistency regularisation (Jeong & Shin 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rs.attack import forward, projected_path_attack
+from rs.methods.base import Step, accuracy, warmed_up
+from rs.noise import draw
+from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.soft import entropy, kl_divergence, mean_cross_entropy, soft_probabilities
+
+
+@validated
+class Consistency:
+    """Cross-entropy of the noisy copies, their divergence from their mean prediction, and its entropy.
+
+    1/(BM) sum_ik CE(f(x_i + d_ik), y_i) + 1/B sum_i [ lam/M sum_k KL(a_i || softmax f(x_i + d_ik)) + eta H(a_i) ]
+
+    with a_i the mean prediction; nothing is detached. ``steps`` > 0 moves x_i to an adversarial point first, by
+    Jeong's variant of the attack with the same draws ("SmoothAdv + Consistency").
+    """
+
+    draws: Count
+    lam: NonNegative
+    eta: NonNegative
+    steps: NonNegativeCount
+    epsilon: NonNegative
+    warmup: NonNegativeCount
+
+    @property
+    def chunks(self) -> int:
+        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
+        return self.draws
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        noise = draw(x, self.draws, sigma, rng)
+        epsilon = warmed_up(self.epsilon, epoch, self.warmup)
+        x_hat = projected_path_attack(model, x, y, noise, self.steps, epsilon)
+        logits = forward(model, x_hat, noise)
+        mean = soft_probabilities(logits)
+        cross_entropy = mean_cross_entropy(logits, y)
+        divergence = kl_divergence(mean.unsqueeze(1), logits).mean()
+        robustness = self.lam * divergence + self.eta * entropy(mean).mean()
+        return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))

@@ -1,0 +1,28 @@
+"""Training on Gaussian noise (Cohen, Rosenfeld & Kolter 2019)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rs.attack import forward
+from rs.methods.base import Step, accuracy
+from rs.noise import draw
+from rs.params import validated
+from rs.soft import mean_cross_entropy
+
+
+@validated
+class Gaussian:
+    """Cross-entropy of one noisy copy of each image.
+
+    1/B sum_i CE(f(x_i + d_i), y_i)
+    """
+
+    chunks = 1
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        logits = forward(model, x, draw(x, 1, sigma, rng))
+        loss = mean_cross_entropy(logits, y)
+        return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))

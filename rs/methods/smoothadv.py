@@ -1,0 +1,53 @@
+"""SmoothAdv: adversarial training of the smoothed classifier (Salman et al. 2019)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from rs.attack import ddn, forward, pgd, stein_direction
+from rs.methods.base import Step, accuracy, warmed_up
+from rs.noise import draw
+from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.soft import mean_cross_entropy
+
+
+@validated
+class SmoothAdv:
+    """Cross-entropy of the noisy copies of an adversarial point of the soft smoothed classifier.
+
+    1/(BM) sum_ik CE(f(x_hat_i + d_ik), y_i),   x_hat_i from the attack with the same draws
+
+    The attack maximises the log of the mean over draws, the loss is the mean of the logs. ``attack`` is ``pgd``, its
+    gradient-free form ``pgd-free`` or ``ddn``.
+    """
+
+    draws: Count
+    steps: NonNegativeCount
+    epsilon: NonNegative
+    warmup: NonNegativeCount
+    attack: Literal["pgd", "pgd-free", "ddn"]
+
+    @property
+    def chunks(self) -> int:
+        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
+        return self.draws
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        noise = draw(x, self.draws, sigma, rng)
+        x_hat = self._attack(model, x, y, noise, warmed_up(self.epsilon, epoch, self.warmup), rng)
+        logits = forward(model, x_hat, noise)
+        loss = mean_cross_entropy(logits, y)
+        return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))
+
+    def _attack(
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, epsilon: float, rng: torch.Generator
+    ) -> Tensor:
+        if self.attack == "ddn":
+            return ddn(model, x, y, noise, self.steps, epsilon, rng=rng)
+        free = self.attack == "pgd-free"
+        direction = (lambda point: stein_direction(model, point, y, noise)) if free else None
+        return pgd(model, x, y, noise, self.steps, epsilon, rng=rng, direction=direction)

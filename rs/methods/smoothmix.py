@@ -1,0 +1,71 @@
+"""SmoothMix: mix-up towards adversarial points, with the uniform prediction there (Jeong et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rs.attack import forward, mixing_path, project
+from rs.methods.base import Step, accuracy, warmed_up
+from rs.noise import draw
+from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.soft import kl_divergence, mean_cross_entropy, soft_probabilities
+
+
+@validated
+class SmoothMix:
+    """Cross-entropy on the clean side, and a mix with the adversarial side whose target fades to uniform.
+
+        L = 1/(BM) sum_ik CE(f(x_c + d_ik), y_i)
+          + eta w_e 1/(BM) sum_ik 1[argmax a_i = y_i] KL(t_i || softmax f(x_mix + d_ik))
+        x_mix = (1 - l_i) x_c + l_i x_adv,   t_i = (1 - l_i) a_i + l_i / K,   l_i ~ U(0, 1/2)
+
+    with a_i the mean prediction at x_c, not detached, and w_e the warm-up. x_adv is the end of an unbounded attack
+    path; x_c is its start (``one_step: false``) or its first iterate, pulled into the ball of radius w_e alpha
+    (``one_step: true``, the one-step adversary).
+    """
+
+    draws: Count
+    steps: Count
+    step_size: Positive  # alpha, in pixels of [0, 1]
+    eta: NonNegative
+    one_step: bool
+    warmup: NonNegativeCount
+    mix_limit: Annotated[float, Field(gt=0, le=1)]  # l_i ~ U(0, mix_limit)
+
+    @property
+    def chunks(self) -> int:
+        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
+        return self.draws
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        noise = draw(x, self.draws, sigma, rng)
+        ramp = warmed_up(1.0, epoch, self.warmup)
+        path = mixing_path(model, x, y, noise, self.steps, self.step_size)
+        clean_side = self._clean_side(x, path[1], ramp)
+        logits = forward(model, clean_side, noise)
+        cross_entropy = mean_cross_entropy(logits, y)
+        share = self.mix_limit * torch.rand(len(x), generator=rng, device=x.device, dtype=x.dtype)
+        mixed = torch.lerp(clean_side, path[-1], share[:, None, None, None])
+        divergence = self._divergence(logits, forward(model, mixed, noise), y, share)
+        robustness = self.eta * ramp * divergence
+        return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))
+
+    def _clean_side(self, x: Tensor, first: Tensor, ramp: float) -> Tensor:
+        """x_c, shape (B, C, H, W): the image, or the one-step adversary."""
+        if not self.one_step:
+            return x
+        return (x + project(first - x, ramp * self.step_size)).clamp(0.0, 1.0)
+
+    @staticmethod
+    def _divergence(logits: Tensor, mixed: Tensor, y: Tensor, share: Tensor) -> Tensor:
+        """Mean over images and draws of 1[argmax a_i = y_i] KL(t_i || mixed prediction), zeros included."""
+        mean = soft_probabilities(logits)
+        share = share.to(mean.dtype).unsqueeze(1)
+        target = (1 - share) * mean + share / mean.shape[-1]
+        right = mean.argmax(dim=-1) == y
+        return (right.unsqueeze(1) * kl_divergence(target.unsqueeze(1), mixed)).mean()

@@ -1,0 +1,36 @@
+"""Stability training (Li, Chen, Wang & Carin 2019), as the field compares with it (Jeong & Shin 2020, code)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rs.attack import forward
+from rs.methods.base import Step, accuracy
+from rs.noise import draw
+from rs.params import NonNegative, validated
+from rs.soft import wide
+
+
+@validated
+class Stability:
+    """Cross-entropy of the clean image, and of the noisy copy against the clean image's prediction.
+
+    1/B sum_i [ CE(f(x_i), y_i) + lam H(softmax f(x_i), softmax f(x_i + d_i)) ],   H(a, b) = -sum_c a_c log b_c
+
+    The hard label meets the clean image only; the soft target carries gradient.
+    """
+
+    lam: NonNegative
+
+    chunks = 1
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        clean = wide(model(x))
+        logits = forward(model, x, draw(x, 1, sigma, rng))
+        cross_entropy = F.cross_entropy(clean, y)
+        log_noisy = F.log_softmax(wide(logits[:, 0]), dim=-1)
+        robustness = -self.lam * (F.softmax(clean, dim=-1) * log_noisy).sum(dim=-1).mean()
+        return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))

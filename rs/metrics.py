@@ -1,0 +1,192 @@
+"""What certificate rows say about a classifier, and about the difference of two (pure NumPy and pandas).
+
+Rows are a DataFrame, a mapping of columns, or a list of mappings with at least ``radius`` and ``correct``;
+comparisons also need ``idx`` and look at ``label``, ``n0``, ``n``, ``alpha`` and ``sigma`` where there are any.
+A wrong or abstaining image counts as radius 0 everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from rs.errors import InputError
+
+Rows = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
+BUDGET = ("n0", "n", "alpha", "sigma")
+"""What must agree before two average radii may be compared."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The difference of two average certified radii on the same images."""
+
+    difference: float  # ACR of the first less ACR of the second, in the unit of the radius
+    error: float  # standard error of the difference over the images
+    images: int
+    tie: bool  # |difference| <= 2 error
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over training seeds."""
+
+    mean: float
+    deviation: float | None  # sample standard deviation; None for a single seed
+    seeds: int
+
+
+def acr(rows: Rows) -> float:
+    """Return the average certified radius: the mean over all images of radius times correct.
+
+    >>> acr([{"radius": 1.0, "correct": 1}, {"radius": 2.0, "correct": 0}])
+    0.5
+    """
+    return float(_scores(_frame(rows)).mean())
+
+
+def standard_error(rows: Rows) -> float:
+    """Return the standard error of the ACR over images: sample standard deviation / sqrt(N).
+
+    Raises:
+        InputError: If there are fewer than two images.
+    """
+    return _error(_scores(_frame(rows)))
+
+
+def certified_accuracy(rows: Rows, radii: ArrayLike) -> NDArray[np.float64]:
+    """Return the share of images that are correct with a radius of at least each of ``radii`` (...).
+
+    At 0 this is the field's "clean accuracy": abstentions are errors.
+
+    >>> certified_accuracy({"radius": [1.0, 2.0], "correct": [1, 0]}, [0.0, 1.0, 1.5])
+    array([0.5, 0.5, 0. ])
+    """
+    frame, at = _frame(rows), np.asarray(radii, dtype=np.float64)
+    certified = np.sort(_column(frame, "radius")[_column(frame, "correct") == 1])
+    return ((certified.size - np.searchsorted(certified, at, side="left")) / len(frame))[()]
+
+
+def paired_difference(rows_a: Rows, rows_b: Rows) -> Paired:
+    """Return ACR(a) - ACR(b) with the standard error of the per-image differences.
+
+    Two classifiers find the same images hard, so this error is far below that of two independent sets.
+
+    Raises:
+        InputError: If the rows are not of the same images, or not of the same n0, n, alpha and sigma.
+    """
+    a, b = _frame(rows_a), _frame(rows_b)
+    check_comparable([a, b])
+    order_a, order_b = (np.argsort(_column(frame, "idx"), kind="stable") for frame in (a, b))
+    gaps = _scores(a)[order_a] - _scores(b)[order_b]
+    difference, error = float(gaps.mean()), _error(gaps)
+    return Paired(difference, error, len(gaps), abs(difference) <= 2 * error)
+
+
+def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
+    """Return one row per image whose radius is the mean of radius times correct over several training seeds.
+
+    The result is for :func:`acr`, :func:`standard_error` and :func:`paired_difference` only: ``correct`` says that
+    the mean is positive, so accuracies must be averaged over the seeds' own rows.
+
+    Raises:
+        InputError: As :func:`paired_difference`.
+    """
+    frames = [_frame(one).sort_values("idx", ignore_index=True) for one in rows]
+    check_comparable(frames)
+    mean = np.mean([_scores(frame) for frame in frames], axis=0)
+    known = {name: budget(frames[0], name) for name in BUDGET if name in frames[0]}
+    kept = frames[0][[name for name in ("idx", "label") if name in frames[0]]]
+    return kept.assign(radius=mean, correct=(mean > 0).astype(int), **known)
+
+
+def seed_spread(rows: Sequence[Rows], metric: Callable[[Rows], float] = acr) -> Spread:
+    """Return mean and sample standard deviation of ``metric`` over the rows of several training seeds."""
+    values = [float(metric(one)) for one in rows]
+    if not values:
+        raise InputError("a spread over seeds needs the rows of at least one seed, got none")
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Spread(float(np.mean(values)), deviation, len(values))
+
+
+def check_comparable(rows: Sequence[Rows]) -> None:
+    """Refuse rows of different images or budgets: their average radii say nothing about each other.
+
+    Raises:
+        InputError: Names what differs.
+    """
+    frames = [_frame(one) for one in rows]
+    if not frames:
+        raise InputError("a comparison needs rows, got none")
+    first = _images(frames[0])
+    for frame in frames[1:]:
+        for name in BUDGET:
+            here, there = budget(frames[0], name), budget(frame, name)
+            if not (here == there or np.isnan(here) and np.isnan(there)):
+                raise InputError(
+                    f"rows to compare must have the same {name}, got {here:g} and {there:g} (nan: unknown); "
+                    "certify both alike, or state what a log does not say"
+                )
+        images = _images(frame)
+        if not first.index.equals(images.index):
+            raise InputError(
+                f"rows to compare must be of the same images, got {len(first)} and {len(images)}, "
+                f"{len(first.index.intersection(images.index))} of them shared; select the same subset of both"
+            )
+        if not first.equals(images):
+            raise InputError("rows to compare must have the same labels; these are of different data sets")
+
+
+def budget(rows: Rows, name: str) -> float:
+    """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if they do not say.
+
+    Shortcut rows, whose n draws were skipped, do not count for n.
+
+    Raises:
+        InputError: If there are several values.
+    """
+    frame = _frame(rows)
+    if name not in frame:
+        return float("nan")
+    values = _column(frame, name)
+    known = np.unique(values[~np.isnan(values) & ((values > 0) | (name != "n"))])
+    if known.size > 1:
+        raise InputError(f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in known)}")
+    return float(known[0]) if known.size else float("nan")
+
+
+def _images(frame: pd.DataFrame) -> pd.Series:
+    """Return the labels by image, sorted."""
+    index = pd.Index(_column(frame, "idx"))
+    if index.has_duplicates:
+        raise InputError(f"rows must have unique idx, got {index[index.duplicated()][0]:g} more than once")
+    labels = _column(frame, "label") if "label" in frame else np.zeros(len(frame))
+    return pd.Series(labels, index=index).sort_index()
+
+
+def _scores(frame: pd.DataFrame) -> NDArray[np.float64]:
+    return _column(frame, "radius") * _column(frame, "correct")
+
+
+def _error(values: NDArray[np.float64]) -> float:
+    if len(values) < 2:
+        raise InputError(f"a standard error needs at least 2 images, got {len(values)}; certify more")
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def _column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    if name not in frame:
+        raise InputError(f"rows must have the column {name}, got {', '.join(map(str, frame.columns))}")
+    return frame[name].to_numpy(dtype=np.float64)
+
+
+def _frame(rows: Rows) -> pd.DataFrame:
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
+    if not len(frame):
+        raise InputError("rows must hold at least one image, got none")
+    return frame

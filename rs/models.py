@@ -1,0 +1,182 @@
+"""Base classifiers. Every one takes images in [0, 1] and normalises them in its first layer.
+
+So the noise, the attack and the radius share one unit: pixels of [0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rs.errors import InputError
+
+
+class Normalize(nn.Module):
+    """First layer of every model: (x - mean) / std per channel.
+
+    The constants belong to the data set, not to the weights, so they are not in the ``state_dict``.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(std)[:, None, None], persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> the same shape."""
+        return (x - self.mean) / self.std
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut; a 1x1 convolution with batch norm where the shape changes (option B)."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or channels != width:
+            shortcut = nn.Conv2d(channels, width, 1, stride, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, width, H / stride, W / stride)."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(x)) + shortcut)
+
+
+class CifarResNet(nn.Module):
+    """ResNet for 32x32 images (He et al. 2016, section 4.2) with 6n + 2 layers and option-B shortcuts.
+
+    Attribute names are those of the published checkpoints of the field.
+    """
+
+    def __init__(self, depth: int, channels: int, num_classes: int) -> None:
+        super().__init__()
+        blocks = (depth - 2) // 6
+        self.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = self._stage(16, 16, blocks, 1)
+        self.layer2 = self._stage(16, 32, blocks, 2)
+        self.layer3 = self._stage(32, 64, blocks, 2)
+        self.fc = nn.Linear(64, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    @staticmethod
+    def _stage(channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
+        first = BasicBlock(channels, width, stride)
+        return nn.Sequential(first, *(BasicBlock(width, width, 1) for _ in range(blocks - 1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, 32, 32) -> logits (N, K)."""
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.fc(x.mean(dim=(2, 3)))
+
+
+class LeNet(nn.Module):
+    """LeNet for 28x28 images, with biases and without batch norm: 431,080 parameters at one channel."""
+
+    def __init__(self, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 20, 5)
+        self.conv2 = nn.Conv2d(20, 50, 5)
+        self.fc1 = nn.Linear(4 * 4 * 50, 500)
+        self.fc2 = nn.Linear(500, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, 28, 28) -> logits (N, K)."""
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc2(F.relu(self.fc1(x.flatten(1))))
+
+
+class SmallNet(nn.Module):
+    """Three 3x3 convolutions with batch norm, for images of about 8x8."""
+
+    def __init__(self, shape: Sequence[int], num_classes: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        layers: list[nn.Module] = []
+        for wider, stride in ((16, 1), (32, 2), (64, 2)):
+            layers += [nn.Conv2d(channels, wider, 3, stride, 1, bias=False), nn.BatchNorm2d(wider), nn.ReLU()]
+            channels, height, width = wider, -(-height // stride), -(-width // stride)
+        self.features = nn.Sequential(*layers)
+        self.fc = nn.Linear(channels * height * width, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> logits (N, K)."""
+        return self.fc(self.features(x).flatten(1))
+
+
+def _resnet50(shape: Sequence[int], num_classes: int) -> nn.Module:
+    from torchvision.models import resnet50  # a second to import, and only ImageNet needs it
+
+    return resnet50(weights=None, num_classes=num_classes)
+
+
+ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
+    "resnet110": lambda shape, num_classes: CifarResNet(110, shape[0], num_classes),
+    "resnet20": lambda shape, num_classes: CifarResNet(20, shape[0], num_classes),
+    "resnet50": _resnet50,
+    "lenet": lambda shape, num_classes: LeNet(shape[0], num_classes),
+    "smallnet": SmallNet,
+}
+"""From a name to a function of (image shape (C, H, W), number of classes) that builds the network, without its
+normalisation."""
+
+
+def build(
+    architecture: str,
+    shape: Sequence[int],
+    num_classes: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int | None = None,
+) -> nn.Sequential:
+    """Build a classifier: the normalisation, then the network.
+
+    Args:
+        architecture: A key of :data:`ARCHITECTURES`.
+        shape: (C, H, W) of an image.
+        num_classes: K.
+        mean, std: Normalisation constants per channel, in pixels of [0, 1].
+        seed: Seed of the initial weights, drawn on the CPU whatever the device; ``None`` uses torch's own state.
+    Returns:
+        An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode.
+    Raises:
+        InputError: If the architecture is not known or does not take images of this shape.
+    """
+    if architecture not in ARCHITECTURES:
+        raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
+    model = nn.Sequential()
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        model.add_module("normalize", Normalize(mean, std))
+        model.add_module("network", ARCHITECTURES[architecture](shape, num_classes))
+        _try_shape(model, architecture, shape)
+    return model
+
+
+def _try_shape(model: nn.Module, architecture: str, shape: Sequence[int]) -> None:
+    """Run one image through, so that a network that cannot take the shape says so at once."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, *shape))
+    except RuntimeError as error:
+        message = f"{architecture} must be given images of a shape it takes, got {tuple(shape)}: {error}"
+        raise InputError(" ".join(message.split())) from error
+    model.train()

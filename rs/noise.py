@@ -1,0 +1,77 @@
+"""Keyed random streams, and noise that depends on its key alone."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BLOCK = 100
+"""Draws in a block of certification noise: the unit that is generated at once and never split by a batch."""
+
+
+class Stream(IntEnum):
+    """What a random stream is for; the first word of its key, so that no two purposes share numbers."""
+
+    INITIAL = 0  # initial weights
+    ORDER = 1  # order of the training images, keyed by epoch
+    AUGMENT = 2  # crops and flips, keyed by epoch and step
+    STEP = 3  # noise and attack of a training step, keyed by epoch, step and chunk
+    SELECT = 4  # the n0 draws that select the class, keyed by image and block
+    ESTIMATE = 5  # the n draws that bound its probability, keyed by image and block
+    PREDICT = 6  # the draws of PREDICT, keyed by image and block
+    WEIGHTS = 7  # fitting ensemble weights
+
+
+def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return the generator named by ``(seed, *key)``.
+
+    Streams of different keys are independent: image 17 gets the same noise in any order and any subset. The key
+    goes into ``spawn_key``, because ``SeedSequence([0])`` and ``SeedSequence([0, 0])`` are one stream.
+
+    Args:
+        seed: Non-negative integer, the user's.
+        key: Non-negative integers, ours; by convention a :class:`Stream` first.
+        device: Where the generator draws; CPU and CUDA generators give different numbers for one key.
+
+    >>> a, b = stream(0, 17), stream(0, 17)
+    >>> bool(torch.rand(1, generator=a) == torch.rand(1, generator=b))
+    True
+    """
+    word = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)[0]
+    return torch.Generator(device).manual_seed(int(word))
+
+
+def draw(x: Tensor, draws: int, sigma: float, rng: torch.Generator) -> Tensor:
+    """Draw training noise: N(0, sigma^2) of shape (B, M, C, H, W) for images ``x`` (B, C, H, W)."""
+    shape = (x.shape[0], draws, *x.shape[1:])
+    return sigma * torch.randn(shape, generator=rng, device=x.device, dtype=x.dtype)
+
+
+def noisy(x: Tensor, noise: Tensor) -> Tensor:
+    """Add noise (B, M, C, H, W) to images (B, C, H, W); image-major, flattened to (B*M, C, H, W).
+
+    Nothing is clipped: the certificate is about ``x + N(0, sigma^2 I)`` itself.
+    """
+    return (x.unsqueeze(1) + noise).flatten(0, 1)
+
+
+def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str) -> Tensor:
+    """Block ``index`` of the certification noise of one image: :data:`BLOCK` draws of N(0, sigma^2 I).
+
+    It depends only on ``(seed, *key, index)``: not on how many blocks are evaluated together, on the other images, or
+    on the number of draws, of which fewer are a prefix of more.
+
+    Args:
+        index: Number of the block, from 0.
+        shape: Shape of the image, (C, H, W).
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        seed, key: Name of the stream; by convention ``(seed, phase, image)``.
+        device: Where the numbers are drawn.
+    Returns:
+        float32 noise, shape (BLOCK, C, H, W).
+    """
+    rng = stream(seed, *key, index, device=device)
+    return sigma * torch.randn((BLOCK, *shape), generator=rng, device=device)

@@ -1,0 +1,126 @@
+"""Parquet files in the layout of the Hugging Face hub, as arrays."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rs import files
+from rs.dataset import SPLITS, Arrays
+from rs.errors import InputError
+from rs.readers import SPLIT_NAMES, Raw, decode, one_line, stack
+
+
+def read(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | None) -> Raw:
+    """Read parquet files in the layout of the Hugging Face hub.
+
+    Args:
+        root: Folder with ``train.parquet`` or ``train-*.parquet``, and the same for the test split. Column
+            ``img`` or ``image`` holds encoded images, struct{bytes, path}; ``label`` or ``fine_label`` whole
+            numbers.
+        classes: Names of the classes where the schema has none; ``None`` takes the labels' numbers.
+        sha256: Sums that files must have, by file name.
+    Raises:
+        InputError: If files are missing, broken, or not of this layout.
+    """
+    paths = {split: _shards(root, split) for split in SPLITS}
+    flat = [path for split in SPLITS for path in paths[split]]
+    sums = {path.name: files.sha256(path) for path in flat}
+    _check_sums(root, sums, sha256 or {})
+    names = [_hub_classes(path) for path in flat]
+    if any(other != names[0] for other in names):
+        raise InputError(f"{root}: all files must name the same classes, but they differ; use files of one data set")
+    splits = {split: stack(row for path in paths[split] for row in _rows(path)) for split in SPLITS}
+    listed = ", ".join(f"{name} (sha256 {value})" for name, value in sums.items())
+    return Raw(splits, _classes(root, splits, names[0] or classes), f"parquet files {listed}")
+
+
+def _shards(root: Path, split: str) -> list[Path]:
+    """Return the files of a split, in order; a missing shard is an error."""
+    for name in SPLIT_NAMES[split]:
+        found = sorted(root.glob(f"{name}.parquet")) or sorted(root.glob(f"{name}-*.parquet"))
+        announced = {int(n) for path in found for n in re.findall(r"-\d+-of-(\d+)\.parquet$", path.name)}
+        if announced and announced != {len(found)}:
+            raise InputError(
+                f"{root} must hold all shards of {name}, got {len(found)} of {max(announced)}; get them all"
+            )
+        if found:
+            return found
+    raise InputError(f"{root} must hold {split}.parquet or {split}-*.parquet, but there is none; check the root")
+
+
+def _check_sums(root: Path, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    for name, value in wanted.items():
+        if found.get(name) != value.lower():
+            came = found.get(name, "no such file")
+            raise InputError(f"{root / name} must have sha256 {value}, got {came}; get the file again")
+
+
+def _open(path: Path) -> Any:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return parquet.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} must be a parquet file, but: {one_line(error)}; get it again") from error
+
+
+def _columns(schema: Any, path: Path) -> tuple[str, str]:
+    """Return the names of the image and the label column, of the right types."""
+    import pyarrow as pa
+
+    image = next((name for name in ("img", "image") if name in schema.names), None)
+    label = next((name for name in ("label", "fine_label") if name in schema.names), None)
+    if image is None or not pa.types.is_struct(kind := schema.field(image).type) or kind.get_field_index("bytes") < 0:
+        raise InputError(f"{path} must have a column img or image, struct{{bytes, path}}; got {schema.names}")
+    if label is None or not pa.types.is_integer(schema.field(label).type):
+        raise InputError(f"{path} must have a whole-number column label or fine_label; got {schema.names}")
+    return image, label
+
+
+def _rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
+    """Yield name, pixels (C, H, W) and label of each row."""
+    import pyarrow as pa
+
+    row = 0
+    with _open(path) as file:
+        image, label = _columns(file.schema_arrow, path)
+        try:
+            for batch in file.iter_batches(columns=[image, label]):
+                for cell, number in zip(*(batch[name].to_pylist() for name in (image, label)), strict=True):
+                    where = f"{path} row {row}"
+                    if number is None or cell is None or cell["bytes"] is None:
+                        raise InputError(f"{where} must have the bytes of an image and a label, got none; complete it")
+                    yield where, decode(cell["bytes"], where), number
+                    row += 1
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path} must be readable to its end, but: {one_line(error)}; get it again") from error
+
+
+def _hub_classes(path: Path) -> list[str] | None:
+    """Return the class names in the hub's feature description, if the schema has one."""
+    with _open(path) as file:
+        schema = file.schema_arrow
+    label = _columns(schema, path)[1]
+    text = (schema.metadata or {}).get(b"huggingface", b"{}")
+    try:
+        return json.loads(text).get("info", {}).get("features", {}).get(label, {}).get("names")
+    except (ValueError, AttributeError) as error:
+        raise InputError(f"{path} must describe its features as the hub does, got {text!r}; remove that") from error
+
+
+def _classes(root: Path, splits: Mapping[str, Arrays], names: Sequence[str] | None) -> list[str]:
+    """Return ``names``, or the numbers of the labels, which then must be 0, 1, ... without a gap."""
+    if names:
+        return list(names)
+    labels = np.unique(splits["train"][1])
+    if not np.array_equal(labels, np.arange(len(labels))):
+        raise InputError(f"{root}: labels must be 0, 1, 2, ... or classes be named, got {labels[:10].tolist()}...")
+    return [str(label) for label in labels]

@@ -1,0 +1,200 @@
+"""From votes to radii: exact binomial bounds and the certified l2 radius (pure NumPy and SciPy).
+
+Votes are counts of successes among independent trials; bounds are one-sided Clopper-Pearson; radii carry the
+unit of ``sigma``. Every function takes scalars or arrays and broadcasts; a scalar in gives a scalar out.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainccinv, betaincinv, ndtri
+
+_power = np.vectorize(math.pow, otypes=[np.float64])
+"""The C library's power: NumPy's differs in its last digit between scalars, arrays and processors."""
+
+
+def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
+    """Return the exact one-sided lower confidence bound of a success probability (Clopper and Pearson 1934).
+
+        P_p(Binomial(trials, p) >= successes) = alpha  at p = the bound
+
+    The true probability lies below the bound with probability at most ``alpha`` over the draws.
+
+    Args:
+        successes: Whole numbers in [0, trials], shape (...).
+        trials: Whole numbers of at least 1, broadcast against ``successes``.
+        alpha: Chance of error allowed, in (0, 1).
+    Returns:
+        Bounds in [0, 1), shape (...); 0 for no success, ``alpha ** (1 / trials)`` for nothing else.
+    Raises:
+        ValueError: If an argument leaves its range or is not a number.
+
+    >>> lower_bound([0, 99_000, 100_000], 100_000, 0.001).round(6)
+    array([0.      , 0.988989, 0.999931])
+    """
+    k, n = _votes(successes, trials)
+    _check_alpha(alpha)
+    inner = (k > 0) & (k < n)
+    bound = betaincinv(np.where(inner, k, 1), np.where(inner, n - k + 1, 1), alpha)
+    edges = np.where(k == 0, 0.0, _power(alpha, 1.0 / n))
+    return np.where(inner, bound, edges)[()]
+
+
+def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
+    """Return the exact one-sided upper confidence bound of a success probability (Clopper and Pearson 1934).
+
+        P_p(Binomial(trials, p) <= successes) = alpha  at p = the bound
+
+    Args:
+        successes: Whole numbers in [0, trials], shape (...).
+        trials: Whole numbers of at least 1, broadcast against ``successes``.
+        alpha: Chance of error allowed, in (0, 1).
+    Returns:
+        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` for no success, 1 for nothing else.
+    Raises:
+        ValueError: If an argument leaves its range or is not a number.
+
+    >>> upper_bound([0, 5, 10], 10, 0.05).round(4)
+    array([0.2589, 0.7776, 1.    ])
+    """
+    k, n = _votes(successes, trials)
+    _check_alpha(alpha)
+    inner = (k > 0) & (k < n)
+    bound = betainccinv(np.where(inner, k + 1, 1), np.where(inner, n - k, 1), alpha)
+    edges = np.where(k == n, 1.0, -np.expm1(np.log(alpha) / n))
+    return np.where(inner, bound, edges)[()]
+
+
+def radius(p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Return the certified l2 radius (Cohen et al. 2019, Theorem 1).
+
+        R = sigma Phi^-1(p_lower)                          one-sided, if p_lower >= 1/2
+        R = sigma / 2 (Phi^-1(p_lower) - Phi^-1(p_upper))  two-sided, if p_lower > p_upper
+        R = 0                                              else: the classifier abstains
+
+    The one-sided form is the two-sided one with p_upper = 1 - p_lower.
+
+    Args:
+        p_lower: Lower bounds of the probability of the predicted class, shape (...), in [0, 1].
+        sigma: Standard deviation of the noise, in pixels of [0, 1]; positive.
+        p_upper: Upper bounds of the probability of every other class, in [0, 1]; ``None``: one-sided.
+    Returns:
+        Radii, shape (...), in the unit of ``sigma``; infinite only where a bound leaves no doubt (0 or 1).
+    Raises:
+        ValueError: If a bound leaves [0, 1] or ``sigma`` is not positive.
+
+    >>> radius([0.4, 0.5, 0.99], sigma=0.5).round(3)
+    array([0.   , 0.   , 1.163])
+    >>> radius(0.9, sigma=1.0, p_upper=0.05).round(4)
+    np.float64(1.4632)
+    """
+    low, scale = _probability(p_lower, "p_lower"), _sigma(sigma)
+    if p_upper is None:
+        return (scale * ndtri(np.where(low < 0.5, 0.5, low)))[()]
+    high = _probability(p_upper, "p_upper")
+    certain = low > high
+    spread = ndtri(np.where(certain, low, 0.5)) - ndtri(np.where(certain, high, 0.5))
+    return (scale / 2 * spread)[()]
+
+
+def two_sided_radius(
+    counts: ArrayLike, predict: ArrayLike, sigma: ArrayLike, alpha: float, share: float = 0.9
+) -> NDArray[np.float64]:
+    """Return the two-sided radius from the votes for every class.
+
+    ``share * alpha`` of the error pays for the lower bound of the predicted class and the rest, split evenly
+    over the K - 1 others (Bonferroni), for their upper bounds U_j; p_upper = min(1 - p_lower, max_j U_j).
+    All K bounds hold together with probability 1 - alpha, so the radius is as valid as the one-sided radius
+    at ``alpha``, and never below the one-sided radius at ``share * alpha``. The votes must not be those that
+    chose ``predict``.
+
+    Args:
+        counts: Votes per class, shape (..., K) with K >= 2; a class nobody voted for counts too.
+        predict: The class chosen beforehand, shape (...), in [0, K).
+        sigma: Standard deviation of the noise; positive.
+        alpha: Chance of error allowed for the whole statement, in (0, 1).
+        share: Part of alpha spent on the lower bound, in (0, 1).
+    Returns:
+        Radii, shape (...); 0 where the bounds overlap.
+    Raises:
+        ValueError: If an argument leaves its range.
+
+    >>> two_sided_radius([900, 50, 50], 0, sigma=1.0, alpha=0.001).round(3)
+    np.float64(1.252)
+    >>> radius(lower_bound(900, 1000, 0.001), sigma=1.0).round(3)
+    np.float64(1.114)
+    """
+    votes, chosen = np.asarray(counts), np.asarray(predict)
+    _check_classes(votes, chosen)
+    if not 0 < share < 1:
+        raise ValueError(f"share must lie strictly between 0 and 1, got {share}; 0.9 is usual")
+    _check_alpha(alpha)
+    total, classes = votes.sum(axis=-1), votes.shape[-1]
+    mine = chosen[..., None] == np.arange(classes)  # (..., K)
+    p_lower = lower_bound((votes * mine).sum(axis=-1), total, share * alpha)
+    uppers = upper_bound(votes, total[..., None], (1 - share) * alpha / (classes - 1))
+    p_upper = np.minimum(1 - p_lower, np.where(mine, 0.0, uppers).max(axis=-1))
+    return radius(p_lower, sigma, p_upper)
+
+
+def cap(n: int, alpha: float, sigma: float) -> float:
+    """Return the largest one-sided radius that ``n`` draws can certify: all of them vote for one class.
+
+    >>> round(cap(100_000, 0.001, sigma=0.25), 5)
+    0.95286
+    """
+    return float(radius(lower_bound(n, n, alpha), sigma))
+
+
+def votes_needed(n: int, alpha: float) -> int | None:
+    """Return the fewest of ``n`` votes whose lower bound reaches 1/2, or ``None`` if even ``n`` do not.
+
+    >>> votes_needed(100_000, 0.001), votes_needed(9, 0.001)
+    (50490, None)
+    """
+    if lower_bound(n, n, alpha) < 0.5:
+        return None
+    return bisect_left(range(n + 1), 0.5, key=lambda k: lower_bound(k, n, alpha))
+
+
+def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray, NDArray]:
+    k, n = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (successes, trials)))
+    if not (np.isfinite(n).all() and (n >= 1).all() and (n == np.floor(n)).all()):
+        raise ValueError(f"trials must be whole numbers of at least 1, got {trials}; pass the draws made")
+    if not ((k >= 0).all() and (k <= n).all() and (k == np.floor(k)).all()):
+        raise ValueError(f"successes must be whole numbers in [0, trials], got {successes} of {trials}; pass votes")
+    return k, n
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha}; 0.001 is usual")
+
+
+def _probability(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    p = np.asarray(values, dtype=np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise ValueError(f"{name} must lie in [0, 1], got {values}; pass probabilities, not counts")
+    return p
+
+
+def _sigma(sigma: ArrayLike) -> NDArray[np.float64]:
+    scale = np.asarray(sigma, dtype=np.float64)
+    if not ((scale > 0) & np.isfinite(scale)).all():
+        raise ValueError(f"sigma must be positive and finite, got {sigma}; pass the noise's std")
+    return scale
+
+
+def _check_classes(votes: NDArray, chosen: NDArray) -> None:
+    if votes.ndim < 1 or votes.shape[-1] < 2:
+        raise ValueError(f"counts must have shape (..., K) with K >= 2, got {votes.shape}; pass all classes")
+    if chosen.shape != votes.shape[:-1]:
+        raise ValueError(f"predict must have shape {votes.shape[:-1]}, as counts less K, got {chosen.shape}")
+    if not ((chosen >= 0) & (chosen < votes.shape[-1])).all():
+        raise ValueError(
+            f"predict must name classes in [0, {votes.shape[-1]}), got {chosen}; pass the n0 draws' choice"
+        )

@@ -1,0 +1,215 @@
+"""Raw data sets as arrays: scikit-learn's digits, torchvision's files, folders of class folders."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rs.dataset import SPLITS, Arrays
+from rs.errors import InputError
+
+if TYPE_CHECKING:
+    from torchvision.datasets import ImageFolder
+
+SPLIT_NAMES = {"train": ("train",), "test": ("test", "val", "validation")}
+"""What a split may be called on disk, in order of preference."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A data set in memory."""
+
+    splits: dict[str, Arrays]
+    classes: list[str]
+    source: str  # where it came from, for people
+
+
+def digits(test_share: float, split_seed: int) -> Raw:
+    """Read scikit-learn's 1,797 handwritten digits, 8x8, and split them class by class.
+
+    Values 0..16 become ``round(v * 255 / 16)``. Of the n images of a class ``round(test_share * n)`` are test
+    images, chosen by a random key of each image that no version of a library changes. Both splits keep the
+    original order.
+    """
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    images = np.rint(raw.images * 255 / 16).astype(np.uint8)[:, None]  # (N, 1, 8, 8)
+    labels = raw.target.astype(np.int64)
+    test = _stratified(labels, test_share, split_seed)
+    splits = {"train": (images[~test], labels[~test]), "test": (images[test], labels[test])}
+    source = f"scikit-learn load_digits (UCI), test share {test_share} of each class, split seed {split_seed}"
+    return Raw(splits, [str(name) for name in raw.target_names], source)
+
+
+def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
+    """Mark the test images: in each class those with the lowest keys."""
+    test = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        sequence = np.random.SeedSequence(seed, spawn_key=(int(label),))
+        order = np.argsort(sequence.generate_state(len(members), np.uint64), kind="stable")
+        test[members[order[: round(share * len(members))]]] = True
+    return test
+
+
+def torchvision(name: str, root: str | None, download: bool) -> Raw:
+    """Read one of torchvision's data sets, train and test split; torchvision checks the sums of its files.
+
+    Args:
+        name: A key of :data:`TORCHVISION`.
+        root: Folder that holds or receives torchvision's files; ``None`` is ``datasets`` in torch's cache.
+        download: Whether to download what is missing.
+    Raises:
+        InputError: If the name is unknown, or the files are missing, wrong or out of reach.
+    """
+    if name not in TORCHVISION:
+        raise InputError(f"source torchvision must be one of {', '.join(TORCHVISION)}, got {name!r}")
+    import torch
+
+    place = Path(root) if root else Path(torch.hub.get_dir()).parent / "datasets"
+    try:
+        opened = {split: TORCHVISION[name](place, split, download) for split in SPLITS}
+    except (RuntimeError, OSError, EOFError, tarfile.TarError) as error:
+        raise InputError(
+            f"{place} must hold torchvision's {name} with the right checksums, but: {one_line(error)}; "
+            "allow the download, or give another root or source"
+        ) from error
+    splits = {split: (images, np.asarray(labels, np.int64)) for split, (images, labels, _) in opened.items()}
+    return Raw(splits, list(opened["train"][2]), f"torchvision {name}, files checked by torchvision's md5 sums")
+
+
+Opened = tuple[NDArray[np.uint8], Sequence[int], Sequence[str]]
+
+
+def _cifar(kind: str) -> Callable[[Path, str, bool], Opened]:
+    """Return what opens a split of torchvision's class ``kind``."""
+
+    def opened(root: Path, split: str, download: bool) -> Opened:
+        from torchvision import datasets
+
+        data = getattr(datasets, kind)(root, train=split == "train", download=download)
+        return data.data.transpose(0, 3, 1, 2), data.targets, data.classes
+
+    return opened
+
+
+def _svhn(root: Path, split: str, download: bool) -> Opened:
+    """Open a split of SVHN; its "extra" split is never used."""
+    from torchvision import datasets
+
+    data = datasets.SVHN(root, split=split, download=download)
+    return data.data, data.labels, [str(digit) for digit in range(10)]
+
+
+TORCHVISION = {"cifar10": _cifar("CIFAR10"), "cifar100": _cifar("CIFAR100"), "svhn": _svhn}
+"""Torchvision's data sets, and how to open a split of each."""
+
+
+def folder(root: Path, test_folder: str | None) -> Raw:
+    """Read ``root/train/CLASS/*`` and ``root/test/CLASS/*`` (or ``val``) into memory.
+
+    Raises:
+        InputError: If folders are missing or differ in classes, or an image is unreadable or of another size.
+    """
+    trees = split_trees(root, test_folder)
+    splits = {split: stack(_files(tree)) for split, tree in trees.items()}
+    sums = ", ".join(f"{split} (sha256 of its list of files {tree_sum(tree)})" for split, tree in trees.items())
+    return Raw(splits, list(trees["train"].classes), f"folders of images: {sums}")
+
+
+def split_trees(root: Path, test_folder: str | None) -> dict[str, ImageFolder]:
+    """List the images of both splits.
+
+    Raises:
+        InputError: If a folder is missing or empty, or the two have different classes.
+    """
+    names = {**SPLIT_NAMES, **({"test": (test_folder,)} if test_folder else {})}
+    trees = {}
+    for split in SPLITS:
+        present = [name for name in names[split] if (root / name).is_dir()]
+        if not present:
+            raise InputError(
+                f"{root} must hold a folder {' or '.join(names[split])}, but there is none; check the root"
+            )
+        trees[split] = tree(root / present[0])
+    if trees["train"].classes != trees["test"].classes:
+        differ = sorted(set(trees["train"].classes) ^ set(trees["test"].classes))
+        raise InputError(f"{root}: both splits must have the same class folders, but {differ[:5]} are in one only")
+    return trees
+
+
+def tree(path: Path) -> ImageFolder:
+    """List the images of a folder of class folders, with torchvision's rules and order.
+
+    Raises:
+        InputError: If there is no such folder, no class in it, or a class without an image.
+    """
+    from torchvision.datasets import ImageFolder
+
+    try:
+        return ImageFolder(path)
+    except OSError as error:
+        raise InputError(f"{path} must hold class folders with images, but: {one_line(error)}; check it") from error
+
+
+def tree_sum(tree: ImageFolder) -> str:
+    """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their contents."""
+    names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
+    return hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest()
+
+
+def _files(tree: ImageFolder) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
+    for path, label in tree.samples:
+        yield path, decode(Path(path).read_bytes(), path), label
+
+
+def decode(data: bytes, where: str) -> NDArray[np.uint8]:
+    """Decode an 8-bit grey or RGB image to (C, H, W).
+
+    Raises:
+        InputError: If the bytes are no such image.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            mode, pixels = image.mode, np.asarray(image)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"{where} must be an image, but: {one_line(error)}; replace or remove it") from error
+    if mode not in ("L", "RGB"):
+        raise InputError(f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it")
+    return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
+
+
+def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
+    """Stack named images (C, H, W) of one shape to (N, C, H, W), and their labels to (N,).
+
+    Raises:
+        InputError: If two images differ in shape.
+    """
+    images, labels, first = [], [], ""
+    for where, image, label in rows:
+        first = first or where
+        if images and image.shape != images[0].shape:
+            raise InputError(
+                f"all images must have one shape (C, H, W), but {first} has {images[0].shape} "
+                f"and {where} has {image.shape}; resize or convert them"
+            )
+        images.append(image)
+        labels.append(label)
+    pixels = np.stack(images) if images else np.empty((0, 1, 0, 0), np.uint8)
+    return pixels, np.array(labels, np.int64)
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message as one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,215 @@
+"""Certificate rows: one line per image, in this project's columns or in the six columns of the field's logs.
+
+Rows keep every vote and every digit; rounding belongs to tables. All readers return a DataFrame that
+``rs.metrics`` takes, and refuse a damaged file by naming its line.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rs import files, tsv
+from rs.ladder import fits_budget, identify_budget
+
+__all__ = [
+    "ABSTAIN",
+    "COLUMNS",
+    "FIELD_COLUMNS",
+    "HEADER",
+    "MODES",
+    "format_counts",
+    "format_row",
+    "identify_budget",
+    "parse_counts",
+    "read",
+    "read_any",
+    "read_field_log",
+    "write",
+    "write_field_log",
+]
+
+ABSTAIN = -1
+"""The prediction of a smoothed classifier that is not sure."""
+
+MODES = ("certify", "shortcut")
+"""``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label."""
+
+
+def format_counts(counts: Sequence[int]) -> str:
+    """Write the votes for classes 0, 1, ..., as ``class:votes`` for every class with votes; ``-`` for none.
+
+    >>> format_counts([0, 3, 0, 97])
+    '1:3,3:97'
+    """
+    return ",".join(f"{k}:{int(votes)}" for k, votes in enumerate(counts) if votes) or "-"
+
+
+def parse_counts(text: str) -> dict[int, int]:
+    """Read :func:`format_counts` back as votes by class.
+
+    Raises:
+        ValueError: If the text has another form.
+
+    >>> parse_counts("1:3,3:97")
+    {1: 3, 3: 97}
+    """
+    pairs = [] if text == "-" else [pair.split(":") for pair in text.split(",")]
+    counts = {int(k): int(votes) for k, votes in pairs}
+    if len(counts) < len(pairs) or any(k < 0 or votes < 1 for k, votes in counts.items()):
+        raise ValueError(f"counts must name each class once with at least one vote, got {text!r}")
+    return counts
+
+
+def _votes(text: str) -> str:
+    parse_counts(text)
+    return text
+
+
+_FIELD_KINDS: dict[str, tsv.Kind] = {
+    "idx": tsv.whole,
+    "label": tsv.whole,
+    "predict": tsv.whole,
+    "radius": tsv.finite,
+    "correct": tsv.whole,
+    "time": tsv.seconds,
+}
+_KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items() if name != "time"} | {
+    "p_lower": tsv.finite,
+    "n0": tsv.whole,
+    "n": tsv.whole,
+    "alpha": tsv.finite,
+    "sigma": tsv.finite,
+    "counts0": _votes,
+    "counts": _votes,
+    "mode": str,
+}
+
+COLUMNS = tuple(_KINDS)
+FIELD_COLUMNS = tuple(_FIELD_KINDS)
+HEADER = "\t".join(COLUMNS)
+"""First line of a file of rows, without the newline."""
+
+
+def format_row(row: Mapping[str, Any]) -> str:
+    """Write one row as a line (without the newline) whose numbers read back exactly.
+
+    Args:
+        row: A value for each of :data:`COLUMNS`; counts as votes per class or already as text.
+    Raises:
+        ValueError: If a number is not finite.
+    """
+    return "\t".join(_text(name, row[name]) for name in COLUMNS)
+
+
+def _text(name: str, value: Any) -> str:
+    kind = _KINDS[name]
+    if kind is tsv.whole:
+        return str(int(value))
+    if kind is tsv.finite:
+        return repr(tsv.finite(value))
+    return value if isinstance(value, str) else format_counts(value)
+
+
+def write(rows: pd.DataFrame | Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Write rows with their header, whole or not at all."""
+    records = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
+    files.write_text(path, "\n".join([HEADER, *map(format_row, records)]) + "\n")
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Read this project's rows.
+
+    Returns:
+        The columns :data:`COLUMNS`; ``counts0`` and ``counts`` stay text (see :func:`parse_counts`).
+    Raises:
+        InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
+    """
+    rows = tsv.read(path, _KINDS)
+    _check(path, rows)
+    votes = {name: [sum(parse_counts(text).values()) for text in rows[name]] for name in ("counts0", "counts")}
+    for bad, rule in (
+        (~rows["mode"].isin(MODES), f"mode must be one of {', '.join(MODES)}"),
+        ((rows["alpha"] <= 0) | (rows["alpha"] >= 1), "alpha must lie strictly between 0 and 1"),
+        (rows["sigma"] <= 0, "sigma must be positive"),
+        ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
+        ((rows["n"] == 0) != (rows["mode"] == "shortcut"), "n must be 0 for a shortcut and only there"),
+        ((rows["mode"] == "shortcut") & (rows["correct"] == 1), "a shortcut is for a wrong class"),
+        (votes["counts0"] > rows["n0"], "counts0 must not exceed n0 votes"),
+        (votes["counts"] > rows["n"], "counts must not exceed n votes"),
+    ):
+        tsv.refuse(path, bad, rule)
+    return rows
+
+
+def read_field_log(
+    path: Path,
+    *,
+    sigma: float | None = None,
+    n0: int | None = None,
+    n: int | None = None,
+    alpha: float | None = None,
+) -> pd.DataFrame:
+    """Read a log in the field's six columns ``idx label predict radius correct time``.
+
+    Args:
+        path: The log.
+        sigma: What the log does not say itself, as are ``n0``, ``n`` and ``alpha``; ``None`` if unknown.
+    Returns:
+        The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``. If the budget is given and
+        the largest radii cannot come from it, a warning says so.
+    Raises:
+        InputError: As :func:`read`.
+    """
+    rows = tsv.read(path, _FIELD_KINDS).rename(columns={"time": "seconds"})
+    _check(path, rows)
+    given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
+    known = {name: math.nan if value is None else value for name, value in given.items()}
+    rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify")
+    if None not in (sigma, n, alpha) and fits_budget(rows["radius"], sigma, n, alpha) is False:
+        found = identify_budget(rows["radius"], sigma)
+        hint = f"; they fit n = {found[0]}, alpha = {found[1]}" if found else ""
+        message = f"{path}: the largest radii cannot come from n = {n}, alpha = {alpha}, sigma = {sigma}{hint}"
+        warnings.warn(message, stacklevel=2)
+    return rows[[*COLUMNS, "seconds"]]
+
+
+def read_any(path: Path, **known: Any) -> pd.DataFrame:
+    """Read rows of either kind, told apart by the header; ``known`` is what a six-column log does not say.
+
+    Raises:
+        InputError: As :func:`read` and :func:`read_field_log`.
+    """
+    columns = tsv.header(path)
+    return read_field_log(path, **known) if columns == FIELD_COLUMNS else read(path)
+
+
+def write_field_log(rows: pd.DataFrame, path: Path) -> None:
+    """Write the field's six columns: radii with every digit, times from a column ``seconds`` if there is one."""
+    seconds = rows["seconds"] if "seconds" in rows else [0.0] * len(rows)
+    fields = [rows[name].map(lambda value, name=name: _text(name, value)) for name in FIELD_COLUMNS[:-1]]
+    lines = zip(*fields, (str(timedelta(seconds=float(value))) for value in seconds), strict=True)
+    files.write_text(path, "\n".join("\t".join(line) for line in [FIELD_COLUMNS, *lines]) + "\n")
+
+
+def _check(path: Path, rows: pd.DataFrame) -> None:
+    for bad, rule in (
+        (rows["idx"].duplicated(), "idx must be unique"),
+        (~rows["correct"].isin((0, 1)), "correct must be 0 or 1"),
+        (
+            (rows["predict"] == rows["label"]) != (rows["correct"] == 1),
+            "correct must be 1 iff predict is label",
+        ),
+        (rows["radius"] < 0, "radius must not be negative"),
+        (
+            (rows["predict"] == ABSTAIN) & (rows["radius"] != 0),
+            "radius must be 0 where predict is -1 (abstains)",
+        ),
+    ):
+        tsv.refuse(path, bad, rule)

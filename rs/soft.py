@@ -1,0 +1,106 @@
+"""The soft smoothed classifier and the losses on it.
+
+Logits have shape (B, M, K): B images, M noise draws, K classes. The soft smoothed prediction at inverse temperature
+beta is the mean over draws of ``softmax(beta * logits)``: the average comes after the softmax, the temperature inside
+it. Everything runs in float32 or better, whatever the dtype of the logits.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOG_GUARD = 1e-10
+"""Added to p_y before its logarithm in MACER's cross-entropy (Zhai et al. 2020, public code)."""
+
+LOG_CLAMP = 1e-20
+"""Smallest p under the logarithm in attacks, entropies and divergences (Salman et al. 2019; Jeong & Shin 2020)."""
+
+
+def wide(logits: Tensor) -> Tensor:
+    """Return the logits in float32, or in float64 if they come in it."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def soft_probabilities(logits: Tensor, beta: float = 1.0) -> Tensor:
+    """Soft smoothed prediction z_hat: mean over draws of softmax(beta * logits); (B, M, K) -> (B, K)."""
+    return F.softmax(beta * wide(logits), dim=-1).mean(dim=1)
+
+
+def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
+    """Cross-entropy of the soft smoothed classifier, the logarithm outside the mean over draws.
+
+        -1/B sum_i log(z_hat_i[y_i] + 1e-10)                                   (Zhai et al. 2020)
+
+    Args:
+        logits: Shape (B, M, K).
+        y: Labels, shape (B,).
+        beta: Inverse temperature; 1 in MACER's code, whatever the temperature of its radius term.
+    Returns:
+        A scalar: the mean over images.
+    """
+    p = soft_probabilities(logits, beta).gather(1, y.unsqueeze(1)).squeeze(1)
+    return -torch.log(p + LOG_GUARD).mean()
+
+
+def mean_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of every draw, the logarithm inside the mean: -1/(BM) sum_ik log softmax(f(x_i + d_ik))[y_i]."""
+    draws = logits.shape[1]
+    return F.cross_entropy(wide(logits).flatten(0, 1), y.repeat_interleave(draws))
+
+
+def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Top two soft probabilities of each image, and which images are in the hinge.
+
+    An image is in the hinge (is *active*) where its soft prediction is right and its margin
+    ``xi = Phi^-1(q1) - Phi^-1(q2)`` is finite and at most ``gamma``.
+
+    Args:
+        logits: Shape (B, M, K).
+        y: Labels, shape (B,).
+        gamma: Ceiling of the hinge, in noise standard deviations.
+        beta: Inverse temperature.
+    Returns:
+        q1 >= q2, each (B,), with gradients; and the mask of active images, (B,), bool.
+    """
+    values, classes = soft_probabilities(logits, beta).topk(2, dim=-1)
+    with torch.no_grad():
+        xi = torch.special.ndtri(values[:, 0]) - torch.special.ndtri(values[:, 1])
+        active = (classes[:, 0] == y) & torch.isfinite(xi) & (xi <= gamma)
+    return values[:, 0], values[:, 1], active
+
+
+def radius_hinge(logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: float) -> Tensor:
+    """MACER's robustness loss: a hinge on the soft certified radius of the images in the hinge.
+
+        sigma/(2B) sum_{i active} (gamma - xi_i),   xi = Phi^-1(q1) - Phi^-1(q2)        (Zhai et al. 2020)
+
+    The hinge selects *before* it evaluates Phi^-1 with gradients: outside the hinge the derivative of Phi^-1 may be
+    infinite, and a mask applied afterwards would make NaN of it (0 * inf).
+
+    Args:
+        logits: Shape (B, M, K).
+        y: Labels, shape (B,).
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        gamma: Ceiling of the hinge, in noise standard deviations.
+        beta: Inverse temperature of the soft prediction in this term.
+    Returns:
+        A scalar, divided by the number of images (not of active ones); 0 with zero gradient if none is active.
+    """
+    q1, q2, active = top_two(logits, y, gamma, beta)
+    xi = torch.special.ndtri(torch.where(active, q1, 0.75)) - torch.special.ndtri(torch.where(active, q2, 0.25))
+    return sigma / 2 * torch.where(active, gamma - xi, 0.0).sum() / len(y)
+
+
+def entropy(p: Tensor) -> Tensor:
+    """Entropy -sum_c p_c log max(p_c, 1e-20) of the last axis; (..., K) -> (...)."""
+    return -(p * p.clamp_min(LOG_CLAMP).log()).sum(dim=-1)
+
+
+def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
+    """KL(p || softmax(logits)) over the last axis; gradients flow through both; (..., K) -> (...).
+
+    Written out because torch's own has NaN gradients where a target that carries gradient is exactly 0.
+    """
+    return (p * (p.clamp_min(LOG_CLAMP).log() - F.log_softmax(wide(logits), dim=-1))).sum(dim=-1)

@@ -1,0 +1,168 @@
+"""The sources a data set can come from, each a dataclass of the settings in a section ``datasets.NAME``."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from rs import parquet, readers
+from rs.dataset import Lazy, describe, write, write_folder
+from rs.errors import InputError
+from rs.params import STRICT, check
+
+Constants = list[float] | None
+"""One number a channel on the [0, 1] scale; ``None`` computes it from the train split."""
+
+
+class Source(Protocol):
+    """Settings that know how to make a data set."""
+
+    def prepare(self, name: str, folder: Path) -> None:
+        """Write the data set ``name`` to ``folder``, whole or not at all.
+
+        Raises:
+            InputError: If the raw data is missing, broken or does not fit the settings.
+        """
+
+
+@dataclass(frozen=True, config=STRICT)
+class Digits:
+    """Scikit-learn's 1,797 handwritten digits, which come with the package."""
+
+    source: Literal["sklearn"]
+    _: KW_ONLY
+    test_share: Annotated[float, Field(gt=0, lt=1)]  # of each class
+    split_seed: Annotated[int, Field(ge=0)]
+    mean: Constants = None
+    std: Constants = None
+
+    def prepare(self, name: str, folder: Path) -> None:
+        """See :class:`Source`."""
+        if name != "digits":
+            raise InputError(f"source sklearn has the data set digits alone, got {name}; name another source")
+        _pack(name, folder, readers.digits(self.test_share, self.split_seed), self.mean, self.std)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Torchvision:
+    """CIFAR-10, CIFAR-100 or SVHN, downloaded by torchvision or in its layout on disk."""
+
+    source: Literal["torchvision"]
+    _: KW_ONLY
+    dataset: str | None = None  # torchvision's name of it; None: the name of the section
+    root: str | None = None  # folder of torchvision's files; None: torch's cache
+    download: bool = True  # what is missing
+    mean: Constants = None
+    std: Constants = None
+
+    def prepare(self, name: str, folder: Path) -> None:
+        """See :class:`Source`."""
+        _pack(name, folder, readers.torchvision(self.dataset or name, self.root, self.download), self.mean, self.std)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Parquet:
+    """A folder of parquet files in the layout of the Hugging Face hub."""
+
+    source: Literal["parquet"]
+    _: KW_ONLY
+    root: str
+    classes: list[str] | None = None  # names, where the files have none
+    sha256: dict[str, str] | None = None  # sums the files must have, by file name
+    mean: Constants = None
+    std: Constants = None
+
+    def prepare(self, name: str, folder: Path) -> None:
+        """See :class:`Source`."""
+        raw = parquet.read(Path(self.root), self.classes, self.sha256)
+        _pack(name, folder, raw, self.mean, self.std)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Folder:
+    """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or read image by image."""
+
+    source: Literal["folder"]
+    _: KW_ONLY
+    root: str
+    test_folder: str | None = None  # None: test, val or validation, whichever is there
+    lazy: bool = False  # leave the images where they are
+    resize: Annotated[int, Field(ge=1)] | None = None  # lazy: shorter side before the test crop, in pixels
+    crop: Annotated[int, Field(ge=1)] | None = None  # lazy: side of the model's input, in pixels
+    mean: Constants = None
+    std: Constants = None
+
+    def __post_init__(self) -> None:
+        given = [value is not None for value in (self.resize, self.crop, self.mean, self.std)]
+        if self.lazy and not (all(given) and self.crop <= self.resize):
+            raise ValueError("a lazy folder needs resize, crop (at most resize), mean and std")
+        if not self.lazy and any(given[:2]):
+            raise ValueError("resize and crop are for lazy folders; packed images keep their size")
+
+    def prepare(self, name: str, folder: Path) -> None:
+        """See :class:`Source`."""
+        if self.lazy:
+            self._describe(name, folder)
+        else:
+            _pack(name, folder, readers.folder(Path(self.root), self.test_folder), self.mean, self.std)
+
+    def _describe(self, name: str, folder: Path) -> None:
+        """Write ``meta.json`` alone."""
+        trees = readers.split_trees(Path(self.root), self.test_folder)
+        meta = describe(
+            name=name,
+            classes=tuple(trees["train"].classes),
+            shape=(3, self.crop, self.crop),
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+            source=f"images left in {self.root}, read one by one",
+            sizes={split: len(tree) for split, tree in trees.items()},
+            sha256={split: readers.tree_sum(tree) for split, tree in trees.items()},
+            lazy=Lazy(
+                root=self.root,
+                folders={split: Path(tree.root).name for split, tree in trees.items()},
+                resize=self.resize,
+            ),
+        )
+        write_folder(folder, meta, {})
+
+
+SOURCES: dict[str, type[Source]] = {
+    "sklearn": Digits,
+    "torchvision": Torchvision,
+    "parquet": Parquet,
+    "folder": Folder,
+}
+"""Name in ``params.yaml`` -> settings."""
+
+
+def settings(values: Any, where: str, source: str | None = None, root: Path | None = None) -> Source:
+    """Make a section ``datasets.NAME`` the settings of its source.
+
+    Args:
+        values: The section.
+        where: Its dotted key, for messages.
+        source: In place of the section's source; of the rest of the section only the constants then stay.
+        root: In place of the section's root.
+    Raises:
+        InputError: If the source is unknown, or keys are unknown, missing or out of range.
+    """
+    if not isinstance(values, dict):
+        raise InputError(f"params.yaml: {where} must be a mapping with a key source, got {values!r}")
+    if source is not None and source != values.get("source"):
+        values = {key: values[key] for key in ("mean", "std") if key in values} | {"source": source}
+    if root is not None:
+        values = values | {"root": str(root)}
+    if (kind := values.get("source")) not in SOURCES:
+        raise InputError(f"params.yaml: {where}.source must be one of {', '.join(SOURCES)}, got {kind!r}")
+    return check(SOURCES[kind], values, where)
+
+
+def _pack(name: str, folder: Path, raw: readers.Raw, mean: Constants, std: Constants) -> None:
+    if (mean is None) != (std is None):
+        raise InputError(f"data set {name}: give both mean and std or neither, got {mean} and {std}")
+    write(folder, name, raw.splits, raw.classes, mean=mean, std=std, source=raw.source)

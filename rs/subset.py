@@ -1,0 +1,73 @@
+"""Which images of a split are certified: the first N, every N-th, a range, or all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rs.errors import InputError
+
+Subset = str | Mapping[str, int | Sequence[int]]
+"""``"all"``, ``{"first": n}``, ``{"stride": n}`` or ``{"range": [start, stop]}``, ``stop`` not included."""
+
+FORMS = 'a subset must be "all", {first: n}, {stride: n} or {range: [start, stop]}'
+
+
+def select(size: int, subset: Subset) -> NDArray[np.int64]:
+    """Return the sorted indices that ``subset`` picks out of ``size`` images.
+
+    Raises:
+        InputError: If the form is unknown, leaves ``range(size)`` or picks nothing.
+
+    >>> select(100, {"stride": 40})
+    array([ 0, 40, 80])
+    >>> select(1000, {"range": [500, 503]})
+    array([500, 501, 502])
+    """
+    start, stop, step = _slice(size, *_parse(subset))
+    if not 0 <= start < stop <= size:
+        raise InputError(
+            f"subset {subset_name(subset)} must pick at least one image, and only some of the {size}; "
+            "choose other bounds"
+        )
+    return np.arange(start, stop, step)
+
+
+def subset_name(subset: Subset) -> str:
+    """Return a short name for files and tables.
+
+    Raises:
+        InputError: If the form is unknown.
+
+    >>> subset_name({"first": 500}), subset_name({"range": [500, 1000]}), subset_name("all")
+    ('first-500', 'range-500-1000', 'all')
+    """
+    form, numbers = _parse(subset)
+    return "-".join([form, *map(str, numbers)])
+
+
+def _slice(size: int, form: str, numbers: list[int]) -> tuple[int, int, int]:
+    """Return start, stop and step."""
+    if form == "first":
+        return 0, numbers[0], 1
+    if form == "range":
+        return numbers[0], numbers[1], 1
+    return 0, size, numbers[0] if form == "stride" else 1
+
+
+def _parse(subset: Subset) -> tuple[str, list[int]]:
+    """Return the form and its whole numbers."""
+    if subset == "all":
+        return "all", []
+    if not isinstance(subset, Mapping) or len(subset) != 1:
+        raise InputError(f"{FORMS}; got {subset!r}")
+    ((form, value),) = subset.items()
+    numbers = list(value) if form == "range" and isinstance(value, Sequence) else [value]
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    if len(numbers) != {"first": 1, "stride": 1, "range": 2}.get(form) or not whole:
+        raise InputError(f"{FORMS}, with whole numbers; got {subset!r}")
+    if form == "stride" and numbers[0] < 1:
+        raise InputError(f"the stride of a subset must be at least 1, got {numbers[0]}")
+    return form, numbers

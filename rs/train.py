@@ -1,0 +1,267 @@
+"""The one training loop: every method, every data set."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rs import data, files
+from rs.certify import as_row
+from rs.data import Images
+from rs.errors import InputError
+from rs.methods.base import Method, Step
+from rs.metrics import acr
+from rs.noise import Stream, stream
+from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.progress import progress
+from rs.smoothing import Precision, SmoothedClassifier
+
+HISTORY = (
+    "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
+    "hinge_share", "acr",
+)  # fmt: skip
+"""Columns of ``history.csv``: means over the steps of an epoch; ``hinge_share`` and ``acr`` are empty where there is none."""
+
+TIMING = ("epoch", "seconds")
+"""Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
+
+
+@validated
+class Training:
+    """How to train, whatever the method; section ``recipes.DATASET.training`` of params.yaml."""
+
+    epochs: Count
+    batch: Count  # noisy copies in an optimiser step of a chunked method, images in one of the others
+    learning_rate: Positive
+    milestones: list[Count]  # epochs after which the learning rate is multiplied by `decay`
+    decay: Positive
+    momentum: NonNegative
+    weight_decay: NonNegative
+    clip_norm: Positive | None  # largest norm of the gradient; null for none
+    crop: NonNegativeCount  # zero padding of the random crop, pixels
+    flip: bool  # random horizontal flip
+    precision: Precision  # of forward and backward passes; losses are float32 either way
+    checkpoint_every: Count  # epochs between two checkpoints
+    eval_every: NonNegativeCount  # epochs between two quick ACRs; 0 for none
+    eval_images: Count  # first images of the evaluation split
+    eval_n0: Count  # draws of a quick certificate
+    eval_n: Count
+    eval_alpha: Annotated[float, Field(gt=0, lt=1)]
+
+
+@dataclass
+class Progress:
+    """Where a training stands: what is saved at a checkpoint, beside model and optimiser."""
+
+    epoch: int = 0  # epochs finished
+    updates: int = 0  # optimiser steps taken
+    seconds: float = 0.0  # spent in training, evaluation excluded
+    history: list[dict[str, Any]] = field(default_factory=list)
+    timing: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """One training: a model, a method and a data set at one noise level.
+
+    Every random number is keyed by (seed, purpose, epoch, step), so a training that stops and resumes from its
+    checkpoint ends, on the CPU, with the same bytes as an unbroken one.
+
+    Args:
+        model: As built, on ``device``; trained in place.
+        method: What a step minimises.
+        images: The training split.
+        evaluation: The split of the quick ACR.
+        settings: How to train.
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        seed: Of every random number but the initial weights.
+        device: Where to train.
+        workers: Processes that read images from disk, for data sets that are not in memory.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: Method,
+        images: Images,
+        evaluation: Images,
+        settings: Training,
+        *,
+        sigma: float,
+        seed: int,
+        device: torch.device,
+        workers: int = 0,
+    ) -> None:
+        if settings.batch < method.chunks:
+            raise InputError(
+                f"training.batch must be at least the number of draws, {method.chunks}, because a step takes "
+                f"batch // draws images; got {settings.batch}"
+            )
+        self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
+        self.settings, self.sigma, self.seed, self.device = settings, sigma, seed, device
+        self.workers = workers
+        self.optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+        self.progress = Progress()
+
+    def run(self, checkpoint: Path | None = None) -> Progress:
+        """Train to the last epoch, from ``checkpoint`` if it is there; save into it every few epochs.
+
+        Raises:
+            InputError: If the loss becomes NaN or infinite; the last checkpoint stays.
+        """
+        if checkpoint is not None and checkpoint.exists():
+            self.restore(checkpoint)
+        done, epochs = self.progress.epoch, self.settings.epochs
+        for epoch in progress(range(done, epochs), epochs, "train", done):
+            self.epoch(epoch)
+            if checkpoint is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
+                self.save(checkpoint)
+        self.model.eval()
+        return self.progress
+
+    def epoch(self, epoch: int) -> None:
+        """Train one epoch, and write down what happened."""
+        start = time.perf_counter()
+        rate = self._learning_rate(epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        means = self._means([self._step(x, y, epoch, *at) for x, y, *at in self._chunks(epoch)])
+        if not math.isfinite(means["loss"]):
+            raise InputError(
+                f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']}; lower learning_rate or lam, or "
+                "set clip_norm"
+            )
+        now = self.progress
+        now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start
+        row = {"epoch": epoch + 1, "updates": now.updates, "learning_rate": rate, **means, "acr": self._quick_acr()}
+        now.history.append(row)
+        now.timing.append({"epoch": epoch + 1, "seconds": now.seconds})
+
+    def _learning_rate(self, epoch: int) -> float:
+        passed = sum(milestone <= epoch for milestone in self.settings.milestones)
+        return self.settings.learning_rate * self.settings.decay**passed
+
+    def _chunks(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, int, int]]:
+        """Images and labels of each optimiser step, with its batch and chunk number.
+
+        A batch is cut into ``chunks`` equal parts; what does not divide is left out, as is a batch that is too small.
+        """
+        s, chunks = self.settings, self.method.chunks
+        epoch_batches = data.batches(
+            self.images,
+            s.batch,
+            crop=s.crop,
+            flip=s.flip,
+            seed=self.seed,
+            epoch=epoch,
+            device=self.device,
+            workers=self.workers,
+        )
+        for step, (x, y) in enumerate(epoch_batches):
+            size = len(x) // chunks
+            for chunk in range(chunks if size else 0):
+                part = slice(chunk * size, (chunk + 1) * size)
+                yield x[part], y[part], step, chunk
+
+    def _step(self, x: Tensor, y: Tensor, epoch: int, step: int, chunk: int) -> Tensor:
+        """One optimiser step; returns what it reports, shape (6,), on the device and without synchronisation."""
+        rng = stream(self.seed, Stream.STEP, epoch, step, chunk, device=self.device)
+        with self._autocast():
+            result = self.method.loss(self.model, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
+        self.optimizer.zero_grad(set_to_none=True)
+        result.loss.backward()
+        limit = self.settings.clip_norm if self.settings.clip_norm is not None else math.inf
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        self.optimizer.step()
+        self.progress.updates += 1
+        return report(result, norm)
+
+    @staticmethod
+    def _means(reports: list[Tensor]) -> dict[str, float | None]:
+        """Means over the steps of an epoch; ``None`` where a method has no such thing."""
+        means = torch.stack(reports).double().mean(dim=0).tolist()
+        names = ("loss", "cross_entropy", "robustness", "accuracy", "gradient_norm", "hinge_share")
+        return {
+            name: None if name == "hinge_share" and math.isnan(mean) else mean
+            for name, mean in zip(names, means, strict=True)
+        }
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        enabled = self.settings.precision == "bfloat16"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+
+    def _quick_acr(self) -> float | None:
+        """ACR of a few draws on a few images, at the epochs that ask for it."""
+        s, epoch = self.settings, self.progress.epoch
+        if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
+            return None
+        classifier = SmoothedClassifier(self.model, len(self.images.meta.classes), self.sigma, precision=s.precision)
+        rows = []
+        for index in range(min(s.eval_images, len(self.evaluation))):
+            x, label = self.evaluation.pixels(index).to(self.device), int(self.evaluation.labels[index])
+            made = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, index=index, label=label)
+            rows.append(as_row(index, label, made))
+        return acr(rows)
+
+    def save(self, checkpoint: Path) -> None:
+        """Write model, optimiser and progress, in one step."""
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        with files.replacing(checkpoint) as temporary:
+            torch.save({**state, "progress": asdict(self.progress)}, temporary)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Read what :meth:`save` wrote."""
+        state = torch.load(checkpoint, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.progress = Progress(**state["progress"])
+
+
+def report(result: Step, norm: Tensor) -> Tensor:
+    """Numbers of one step, shape (6,): the columns of the history that are averaged over an epoch."""
+    missing = torch.full_like(result.loss, math.nan)
+    hinge = result.hinge_share if result.hinge_share is not None else missing
+    values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
+    return torch.stack([value.detach().float() for value in values])
+
+
+def write_csv(path: Path, columns: tuple[str, ...], table: list[dict[str, Any]]) -> None:
+    """Write dicts as CSV at full precision, empty where a value is ``None``."""
+    lines = [",".join("" if row[column] is None else str(row[column]) for column in columns) for row in table]
+    files.write_text(path, "\n".join([",".join(columns), *lines]) + "\n")
+
+
+def device_named(name: str) -> torch.device:
+    """Return the device of that name; ``auto`` is CUDA where there is one, else the CPU.
+
+    Raises:
+        InputError: If the device is unknown or not here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}") from error
+    return device
+
+
+def initial_seed(seed: int) -> int:
+    """Seed of the initial weights: a word of their own stream."""
+    return int(np.random.SeedSequence(seed, spawn_key=(Stream.INITIAL,)).generate_state(1, np.uint32)[0])

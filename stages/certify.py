@@ -1,0 +1,39 @@
+"""Certify one model: one row per test image."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stages.shell import DataFolder, Device, ParamsFile, run
+
+
+def main(
+    model: Annotated[str, typer.Argument(help="Model folder, or module:function that returns an nn.Module.")],
+    dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET.certify of the parameters.")],
+    data: DataFolder,
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],
+    sigma: Annotated[
+        float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
+    ] = None,
+    n0: Annotated[int | None, typer.Option(help="Draws that select the class, instead of the recipe's.")] = None,
+    n: Annotated[int | None, typer.Option(help="Draws that bound its probability, instead of the recipe's.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Failure probability, instead of the recipe's.")] = None,
+    subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None,
+    params: ParamsFile = Path("params.yaml"),
+    device: Device = "auto",
+    batch: Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")] = None,
+) -> None:
+    """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
+    from rs.cells import certify_cell
+    from rs.params import parse, read
+    from rs.recipe import certification_settings
+    from rs.train import device_named
+
+    chosen = {"n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
+    settings = certification_settings(read(params), dataset, chosen)
+    certify_cell(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)
+
+
+if __name__ == "__main__":
+    run(main)

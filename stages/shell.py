@@ -1,0 +1,34 @@
+"""How a stage becomes a program, and the options stages share."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.errors import InputError
+
+DataFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of the prepared data set.")]
+ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file.")]
+Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="auto, cpu, cuda or cuda:N.")]
+Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
+
+
+def run(*commands: Callable[..., None], arguments: Sequence[str] | None = None) -> None:
+    """Run one command, or several as sub-commands; a user's mistake is one line on stderr and exit code 2.
+
+    Args:
+        commands: Functions with Typer annotations.
+        arguments: The words of the command line; ``None`` takes them from ``sys.argv``.
+    Raises:
+        SystemExit: Always, with the exit code: 0 for success, 2 for a mistake of the user.
+    """
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    for command in commands:
+        app.command()(command)
+    try:
+        app(args=arguments)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,34 @@
+"""Train one base classifier: one method, one noise level, one seed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stages.shell import DataFolder, Device, ParamsFile, Workers, run
+
+
+def main(
+    method: Annotated[str, typer.Argument(help="Training method: a key of rs.methods.METHODS.")],
+    dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET of the parameters.")],
+    sigma: Annotated[float, typer.Option(help="Noise std, in pixels of [0, 1].")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")],
+    data: DataFolder,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],
+    log: Annotated[Path, typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json.")],
+    params: ParamsFile = Path("params.yaml"),
+    device: Device = "auto",
+    workers: Workers = 0,
+) -> None:
+    """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
+    from rs.cells import train_cell
+    from rs.params import read
+    from rs.recipe import training_recipe
+    from rs.train import device_named
+
+    recipe = training_recipe(read(params), dataset, method, sigma)
+    train_cell(recipe, data, sigma=sigma, seed=seed, device=device_named(device), out=out, log=log, workers=workers)
+
+
+if __name__ == "__main__":
+    run(main)
