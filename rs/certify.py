@@ -20,7 +20,7 @@ from rs.errors import InputError
 from rs.params import Count, NonNegativeCount, validated
 from rs.progress import progress
 from rs.radius import votes_needed
-from rs.smoothing import Certificate, Precision, SmoothedClassifier
+from rs.smoothing import Precision, SmoothedClassifier
 from rs.subset import Subset
 
 
@@ -48,25 +48,6 @@ def warn_if_hopeless(n: int, alpha: float) -> None:
         )
 
 
-def as_row(index: int, label: int, certificate: Certificate) -> dict[str, Any]:
-    """Return the row of an image: a dict with the columns of :data:`rs.rows.COLUMNS`."""
-    return {
-        "idx": index,
-        "label": label,
-        "predict": certificate.predict,
-        "radius": certificate.radius,
-        "correct": int(certificate.predict == label),
-        "p_lower": certificate.p_lower,
-        "n0": certificate.n0,
-        "n": certificate.n,
-        "alpha": certificate.alpha,
-        "sigma": certificate.sigma,
-        "counts0": certificate.counts0,
-        "counts": certificate.counts,
-        "mode": certificate.mode,
-    }
-
-
 def certificates(
     classifier: SmoothedClassifier,
     images: Images,
@@ -82,7 +63,7 @@ def certificates(
         certificate = classifier.certify(
             x, settings.n0, settings.n, settings.alpha, seed=settings.seed, index=index, label=shortcut
         )
-        yield as_row(index, label, certificate)
+        yield certificate.row(index, label)
 
 
 def certify_to(

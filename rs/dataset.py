@@ -222,7 +222,7 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
     if not path.is_file():
         raise InputError(f"{path} must be a file, but there is none; prepare the data set again")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             images, labels = arrays["images"], arrays["labels"]
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} must hold the arrays images and labels, but: {error}; prepare it again") from error

@@ -56,9 +56,10 @@ def fits_budget(radii: ArrayLike, sigma: float, n: int, alpha: float) -> bool | 
 
 
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return half a unit of the last digit: three significant ones, a few decimals, or full precision."""
-    units = [10.0 ** (np.floor(np.log10(values)) - 2), *(np.full_like(values, 10.0**-d) for d in range(3, 9))]
-    for unit in units:
+    """Return half a unit of the last digit: a few significant ones, a few decimals, or full precision."""
+    magnitude = np.floor(np.log10(values))
+    exponents = [magnitude - 2, magnitude - 3, *(np.full_like(values, -digits) for digits in (3, 4, 5, 6))]
+    for unit in (10.0**exponent for exponent in exponents):
         if np.allclose(values, np.round(values / unit) * unit, rtol=1e-12, atol=0):
             return unit / 2
     return np.zeros_like(values)

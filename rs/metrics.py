@@ -69,7 +69,8 @@ def certified_accuracy(rows: Rows, radii: ArrayLike) -> NDArray[np.float64]:
     """
     frame, at = _frame(rows), np.asarray(radii, dtype=np.float64)
     certified = np.sort(_column(frame, "radius")[_column(frame, "correct") == 1])
-    return ((certified.size - np.searchsorted(certified, at, side="left")) / len(frame))[()]
+    beyond = certified.size - np.searchsorted(certified, at, side="left")
+    return np.asarray(beyond / len(frame))[()]
 
 
 def paired_difference(rows_a: Rows, rows_b: Rows) -> Paired:
@@ -127,7 +128,7 @@ def check_comparable(rows: Sequence[Rows]) -> None:
     for frame in frames[1:]:
         for name in BUDGET:
             here, there = budget(frames[0], name), budget(frame, name)
-            if not (here == there or np.isnan(here) and np.isnan(there)):
+            if not (here == there or (np.isnan(here) and np.isnan(there))):
                 raise InputError(
                     f"rows to compare must have the same {name}, got {here:g} and {there:g} (nan: unknown); "
                     "certify both alike, or state what a log does not say"
@@ -170,7 +171,11 @@ def _images(frame: pd.DataFrame) -> pd.Series:
 
 
 def _scores(frame: pd.DataFrame) -> NDArray[np.float64]:
-    return _column(frame, "radius") * _column(frame, "correct")
+    """Return radius times correct, shape (N,)."""
+    scores = _column(frame, "radius") * _column(frame, "correct")
+    if not np.isfinite(scores).all():
+        raise InputError("radius and correct must be finite numbers in every row, got NaN or infinity")
+    return scores
 
 
 def _error(values: NDArray[np.float64]) -> float:

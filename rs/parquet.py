@@ -36,7 +36,7 @@ def read(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | 
     names = [_hub_classes(path) for path in flat]
     if any(other != names[0] for other in names):
         raise InputError(f"{root}: all files must name the same classes, but they differ; use files of one data set")
-    splits = {split: stack(row for path in paths[split] for row in _rows(path)) for split in SPLITS}
+    splits = {split: stack(row for path in paths[split] for row in rows(path)) for split in SPLITS}
     listed = ", ".join(f"{name} (sha256 {value})" for name, value in sums.items())
     return Raw(splits, _classes(root, splits, names[0] or classes), f"parquet files {listed}")
 
@@ -85,8 +85,12 @@ def _columns(schema: Any, path: Path) -> tuple[str, str]:
     return image, label
 
 
-def _rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
-    """Yield name, pixels (C, H, W) and label of each row."""
+def rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
+    """Yield name, pixels uint8 (C, H, W) and label of each row, read as they are asked for.
+
+    Raises:
+        InputError: If the file or a row is broken, or not of this layout.
+    """
     import pyarrow as pa
 
     row = 0

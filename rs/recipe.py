@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rs import params
-from rs.certify import Settings
 from rs.errors import InputError
 from rs.methods import METHODS, Method
 from rs.train import Training
@@ -50,13 +49,6 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         hyperparameters,
         params.check(Training, {**common, **overrides}, f"{where}.training (with {where}.{method}.training)"),
     )
-
-
-def certification_settings(values: dict[str, Any], dataset: str, chosen: dict[str, Any] | None = None) -> Settings:
-    """Read ``recipes.DATASET.certify``; values of ``chosen`` that are not ``None`` take the place of its own."""
-    recipe = params.section(values, "recipes", dataset, "certify")
-    overrides = {key: value for key, value in (chosen or {}).items() if value is not None}
-    return params.check(Settings, {**recipe, **overrides}, f"recipes.{dataset}.certify")
 
 
 @params.validated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,6 +35,10 @@ class Certificate:
     counts0: NDArray[np.int64]  # votes of the n0 draws, shape (K,)
     counts: NDArray[np.int64]  # votes of the n draws, shape (K,)
     mode: str = "certify"  # "shortcut" where the n draws were skipped
+
+    def row(self, index: int, label: int) -> dict[str, Any]:
+        """Return the row of image ``index``: a dict with the columns of :data:`rs.rows.COLUMNS`."""
+        return {"idx": index, "label": label, "correct": int(self.predict == label), **vars(self)}
 
 
 class SmoothedClassifier:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -29,12 +28,11 @@ class Source(Protocol):
         """
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Digits:
     """Scikit-learn's 1,797 handwritten digits, which come with the package."""
 
     source: Literal["sklearn"]
-    _: KW_ONLY
     test_share: Annotated[float, Field(gt=0, lt=1)]  # of each class
     split_seed: Annotated[int, Field(ge=0)]
     mean: Constants = None
@@ -47,12 +45,11 @@ class Digits:
         _pack(name, folder, readers.digits(self.test_share, self.split_seed), self.mean, self.std)
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Torchvision:
     """CIFAR-10, CIFAR-100 or SVHN, downloaded by torchvision or in its layout on disk."""
 
     source: Literal["torchvision"]
-    _: KW_ONLY
     dataset: str | None = None  # torchvision's name of it; None: the name of the section
     root: str | None = None  # folder of torchvision's files; None: torch's cache
     download: bool = True  # what is missing
@@ -64,12 +61,11 @@ class Torchvision:
         _pack(name, folder, readers.torchvision(self.dataset or name, self.root, self.download), self.mean, self.std)
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Parquet:
     """A folder of parquet files in the layout of the Hugging Face hub."""
 
     source: Literal["parquet"]
-    _: KW_ONLY
     root: str
     classes: list[str] | None = None  # names, where the files have none
     sha256: dict[str, str] | None = None  # sums the files must have, by file name
@@ -82,12 +78,11 @@ class Parquet:
         _pack(name, folder, raw, self.mean, self.std)
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Folder:
     """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or read image by image."""
 
     source: Literal["folder"]
-    _: KW_ONLY
     root: str
     test_folder: str | None = None  # None: test, val or validation, whichever is there
     lazy: bool = False  # leave the images where they are
@@ -157,7 +152,8 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
         values = {key: values[key] for key in ("mean", "std") if key in values} | {"source": source}
     if root is not None:
         values = values | {"root": str(root)}
-    if (kind := values.get("source")) not in SOURCES:
+    kind = values.get("source")
+    if not isinstance(kind, str) or kind not in SOURCES:
         raise InputError(f"params.yaml: {where}.source must be one of {', '.join(SOURCES)}, got {kind!r}")
     return check(SOURCES[kind], values, where)
 

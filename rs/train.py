@@ -16,7 +16,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rs import data, files
-from rs.certify import as_row
 from rs.data import Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step
@@ -30,7 +29,7 @@ HISTORY = (
     "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
     "hinge_share", "acr",
 )  # fmt: skip
-"""Columns of ``history.csv``: means over the steps of an epoch; ``hinge_share`` and ``acr`` are empty where there is none."""
+"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch has no such number."""
 
 TIMING = ("epoch", "seconds")
 """Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
@@ -143,8 +142,8 @@ class Trainer:
         means = self._means([self._step(x, y, epoch, *at) for x, y, *at in self._chunks(epoch)])
         if not math.isfinite(means["loss"]):
             raise InputError(
-                f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']}; lower learning_rate or lam, or "
-                "set clip_norm"
+                f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']}; lower learning_rate or lam, "
+                "or set clip_norm"
             )
         now = self.progress
         now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start
@@ -215,7 +214,7 @@ class Trainer:
         for index in range(min(s.eval_images, len(self.evaluation))):
             x, label = self.evaluation.pixels(index).to(self.device), int(self.evaluation.labels[index])
             made = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, index=index, label=label)
-            rows.append(as_row(index, label, made))
+            rows.append(made.row(index, label))
         return acr(rows)
 
     def save(self, checkpoint: Path) -> None:
@@ -244,22 +243,6 @@ def write_csv(path: Path, columns: tuple[str, ...], table: list[dict[str, Any]])
     """Write dicts as CSV at full precision, empty where a value is ``None``."""
     lines = [",".join("" if row[column] is None else str(row[column]) for column in columns) for row in table]
     files.write_text(path, "\n".join([",".join(columns), *lines]) + "\n")
-
-
-def device_named(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is CUDA where there is one, else the CPU.
-
-    Raises:
-        InputError: If the device is unknown or not here.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}") from error
-    return device
 
 
 def initial_seed(seed: int) -> int:

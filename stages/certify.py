@@ -25,10 +25,9 @@ def main(
     batch: Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")] = None,
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
-    from rs.cells import certify_cell
+    from rs.certify_cell import certification_settings, certify_cell
     from rs.params import parse, read
-    from rs.recipe import certification_settings
-    from rs.train import device_named
+    from rs.device import device_named
 
     chosen = {"n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
     settings = certification_settings(read(params), dataset, chosen)

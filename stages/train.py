@@ -21,10 +21,10 @@ def main(
     workers: Workers = 0,
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
-    from rs.cells import train_cell
     from rs.params import read
     from rs.recipe import training_recipe
-    from rs.train import device_named
+    from rs.device import device_named
+    from rs.train_cell import train_cell
 
     recipe = training_recipe(read(params), dataset, method, sigma)
     train_cell(recipe, data, sigma=sigma, seed=seed, device=device_named(device), out=out, log=log, workers=workers)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rs.attack import forward, pgd
-from rs.methods.base import Step, warmed_up
-from rs.methods.macer import macer_step
+from rs.methods.base import Step, macer_step, warmed_up
 from rs.noise import draw
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 

@@ -1,0 +1,130 @@
+"""The results of a study, one for each method, noise level and seed, grouped so that only like meets like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from rs import metrics
+from rs.errors import InputError
+from rs.recertify import two_sided
+
+
+@dataclass(frozen=True)
+class Result:
+    """The certificate rows of one method at one noise level and one training seed."""
+
+    method: str
+    sigma: float
+    seed: int | None  # None: not known, as for a log from elsewhere
+    rows: pd.DataFrame
+    subset: str  # which images, in words
+    training_seconds: float | None = None
+    sound: bool = True  # False: the certificate does not cover the classifier as it is deployed
+    classes: int | None = None  # K, needed for two-sided radii only
+
+
+@dataclass(frozen=True)
+class Group:
+    """The results of one method at one noise level, one for each training seed."""
+
+    results: tuple[Result, ...]
+
+    @cached_property
+    def rows(self) -> list[pd.DataFrame]:
+        """Rows of every seed."""
+        return [result.rows for result in self.results]
+
+    @cached_property
+    def mean(self) -> pd.DataFrame:
+        """Rows averaged over the seeds: for ACR, its error and paired differences."""
+        return metrics.average_rows(self.rows)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the certificates cover the classifier as deployed."""
+        return all(result.sound for result in self.results)
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Mean over the seeds, or ``None`` if a seed does not say."""
+        known = [result.training_seconds for result in self.results]
+        return None if None in known else sum(known) / len(known)
+
+    def accuracy(self, radius: float) -> float:
+        """Certified accuracy at ``radius``, mean over the seeds."""
+        return metrics.seed_spread(self.rows, lambda rows: metrics.certified_accuracy(rows, radius)).mean
+
+    def numbers(self) -> dict[str, float | int]:
+        """Headline numbers, none of them NaN."""
+        spread = metrics.seed_spread(self.rows)
+        numbers = {
+            "acr": spread.mean,
+            "standard_error": metrics.standard_error(self.mean),
+            "clean_accuracy": self.accuracy(0.0),
+            "images": len(self.mean),
+            "seeds": spread.seeds,
+        }
+        if spread.deviation is not None:
+            numbers["seed_deviation"] = spread.deviation
+        if all(result.classes for result in self.results):
+            both = [two_sided(result.rows, result.classes) for result in self.results]
+            numbers["acr_two_sided"] = metrics.seed_spread(both).mean
+        return numbers
+
+
+Groups = dict[float, dict[str, Group]]
+"""By noise level, then by method, both in the order of the results."""
+
+
+def grouped(results: Sequence[Result]) -> Groups:
+    """Group results, and refuse to put side by side what cannot be compared.
+
+    Raises:
+        InputError: If there are none, one comes twice, or they differ in subset, n0, n or alpha; at one noise level
+            also if they differ in images or sigma.
+    """
+    if not results:
+        raise InputError("tables need at least one result, got none; list methods and seeds in params.yaml")
+    first: dict[float, Result] = {}
+    found: dict[float, dict[str, list[Result]]] = {}
+    for result in results:
+        _check_alike(results[0], result)
+        _check_same_images(first.setdefault(result.sigma, result), result)
+        seeds = found.setdefault(result.sigma, {}).setdefault(result.method, [])
+        if any(result.seed == other.seed for other in seeds):
+            raise InputError(f"{_name(result)} must come once, got it twice; remove one of the two")
+        seeds.append(result)
+    return {
+        sigma: {method: Group(tuple(seeds)) for method, seeds in methods.items()} for sigma, methods in found.items()
+    }
+
+
+def _name(result: Result) -> str:
+    seed = "" if result.seed is None else f", seed {result.seed}"
+    return f"{result.method} at sigma {result.sigma}{seed}"
+
+
+def _check_alike(a: Result, b: Result) -> None:
+    if a.subset != b.subset:
+        raise InputError(
+            f"{_name(a)} and {_name(b)} must be certified on the same subset, got {a.subset} and {b.subset}; "
+            "certify both alike"
+        )
+    for name in ("n0", "n", "alpha"):
+        here, there = metrics.budget(a.rows, name), metrics.budget(b.rows, name)
+        if here != there and not (pd.isna(here) and pd.isna(there)):
+            raise InputError(
+                f"{_name(a)} and {_name(b)} must be certified with the same {name}, got {here:g} and {there:g}; "
+                "average radii of different budgets cannot be compared: certify both alike"
+            )
+
+
+def _check_same_images(a: Result, b: Result) -> None:
+    try:
+        metrics.check_comparable([a.rows, b.rows])
+    except InputError as error:
+        raise InputError(f"{_name(a)} and {_name(b)}: {error}") from error

@@ -1,0 +1,76 @@
+"""One cell of the pipeline: train a model into its folder."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rs import artefacts, data, files, work
+from rs.artefacts import Card
+from rs.data import Images
+from rs.recipe import Recipe
+from rs.train import HISTORY, TIMING, Trainer, initial_seed, write_csv
+
+
+def train_cell(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    sigma: float,
+    seed: int,
+    device: torch.device,
+    out: Path,
+    log: Path,
+    workers: int = 0,
+) -> None:
+    """Train a recipe on the data set in ``folder``.
+
+    Writes the model into ``out`` (a function of the parameters alone, on one kind of device), and into ``log`` its
+    ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (git commit, seconds).
+    A training that was killed continues from its last checkpoint.
+    """
+    train, test = data.load(folder, "train"), data.load(folder, "test")
+    card = _card(recipe, train, sigma, seed, device)
+    identity = {"train": asdict(card), "images": train.fingerprint}
+    with work.folder(identity) as unfinished:
+        model = card.build(initial_seed(seed)).to(device)
+        trainer = Trainer(
+            model, recipe.method, train, test, recipe.training, sigma=sigma, seed=seed, device=device, workers=workers
+        )
+        done = trainer.run(unfinished / "checkpoint.pt")
+        artefacts.save(out, model, card)
+        write_csv(log / "history.csv", HISTORY, done.history)
+        write_csv(log / "timing.csv", TIMING, done.timing)
+        files.write_json(log / "provenance.json", _provenance(done.seconds, device))
+
+
+def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.device) -> Card:
+    meta = train.meta
+    return Card(
+        architecture=recipe.architecture,
+        shape=list(meta.shape),
+        classes=list(meta.classes),
+        mean=list(meta.mean),
+        std=list(meta.std),
+        dataset=meta.name,
+        method=recipe.name,
+        hyperparameters=recipe.hyperparameters,
+        training=asdict(recipe.training),
+        sigma=sigma,
+        seed=seed,
+        epochs=recipe.training.epochs,
+        device=device.type,
+        versions=artefacts.versions(),
+    )
+
+
+def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
+    """What may differ between two runs that make the same model."""
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    commit = git.stdout.strip() if git.returncode == 0 else None
+    return {"git_commit": commit, "training_seconds": seconds, "device": name}

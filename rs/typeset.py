@@ -1,0 +1,120 @@
+"""A table on paper: the same cells as Markdown, as LaTeX in the paper's layout, and as CSV with every digit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import pandas as pd
+from tabulate import tabulate
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one cell: plain text, and whether it is the best of its kind."""
+
+    text: str
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to print, and its numbers."""
+
+    label: str
+    caption: str
+    header: list[str]
+    body: list[list[Cell]]
+    data: pd.DataFrame  # the same numbers unrounded, one fact a row
+    notes: list[str] = field(default_factory=list)
+
+
+EMPTY = Cell("–")
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "≥": r"$\geq$",
+    "σ": r"$\sigma$",
+    "α": r"$\alpha$",
+    "×": r"$\times$",
+    "−": r"$-$",
+    "–": "--",
+    "†": r"$^\dagger$",
+    "₀": r"$_0$",
+    "<": r"$<$",
+    ">": r"$>$",
+}
+
+
+def escape(text: str) -> str:
+    r"""Write plain text in LaTeX.
+
+    >>> escape("76.0% of a_b ± 1")
+    '76.0\\% of a\\_b $\\pm$ 1'
+    """
+    return re.sub("[" + re.escape("".join(_LATEX)) + "]", lambda match: _LATEX[match[0]], text)
+
+
+def markdown(table: Table) -> str:
+    """Return the caption, the table with the best in bold, and the notes."""
+
+    def text(cell: Cell) -> str:
+        plain = cell.text.replace("|", r"\|")
+        return f"**{plain}**" if cell.bold else plain
+
+    align = ["left"] + ["right"] * (len(table.header) - 1)
+    body = [[text(cell) for cell in row] for row in table.body]
+    grid = tabulate(body, headers=table.header, tablefmt="pipe", disable_numparse=True, colalign=align)
+    return "\n\n".join([table.caption, grid, *table.notes]) + "\n"
+
+
+def latex(table: Table) -> str:
+    """Return a ``table*`` environment; needs the packages booktabs and nothing else."""
+
+    def text(cell: Cell) -> str:
+        return rf"\textbf{{{escape(cell.text)}}}" if cell.bold else escape(cell.text)
+
+    def line(cells: list[str]) -> str:
+        return " & ".join(cells) + r" \\"
+
+    notes = [rf"\par\smallskip\footnotesize {escape(note)}" for note in table.notes]
+    lines = [
+        r"\begin{table*}[t]",
+        rf"\caption{{{escape(table.caption)}}}",
+        rf"\label{{{table.label}}}",
+        r"\begin{center}",
+        r"\begin{small}",
+        rf"\begin{{tabular}}{{l{'c' * (len(table.header) - 1)}}}",
+        r"\toprule",
+        line([escape(name) for name in table.header]),
+        r"\midrule",
+        *(line([text(cell) for cell in row]) for row in table.body),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *notes,
+        r"\end{small}",
+        r"\end{center}",
+        r"\end{table*}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def csv(table: Table) -> str:
+    """Return the unrounded numbers; what is not known stays empty."""
+    return table.data.to_csv(index=False, lineterminator="\n")
+
+
+def written(name: str, table: Table) -> dict[str, bytes]:
+    """Return the three forms by file name."""
+    forms = {".md": markdown(table), ".tex": latex(table), ".csv": csv(table)}
+    return {name + suffix: text.encode() for suffix, text in forms.items()}
