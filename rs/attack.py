@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rs.noise import noisy
-from rs.soft import LOG_CLAMP, soft_probabilities
+from rs.soft import LOG_CLAMP, soft_probabilities, wide
 
 Direction = Callable[[Tensor], Tensor]
 """From images (B, C, H, W) to the direction in which to move them, same shape, before normalisation."""
@@ -21,13 +22,14 @@ Direction = Callable[[Tensor], Tensor]
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode (running batch-norm statistics), and back into the mode it was in."""
-    training = model.training
+    """Put the model into eval mode (running batch-norm statistics), and every part back into the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
 
 
 def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
@@ -35,21 +37,31 @@ def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
     return model(noisy(x, noise)).unflatten(0, noise.shape[:2])
 
 
-def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float = 1.0) -> Tensor:
-    """Gradient of sum_i -log max(z_hat(x_i)[y_i], 1e-20) in x, shape (B, C, H, W).
+def objective(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
+    """J of every image from logits (B, M, K): -log max(z_hat_i[y_i], 1e-20), the log outside the mean over draws; (B,).
 
-    The logarithm is outside the mean over draws. Images are independent, so the sum gives each image its own gradient.
+    One draw needs no clamp: it is the cross-entropy, whose gradient does not vanish however wrong the model is.
+    """
+    if logits.shape[1] == 1:
+        return F.cross_entropy(beta * wide(logits).squeeze(1), y, reduction="none")
+    p = soft_probabilities(logits, beta).gather(1, y.unsqueeze(1)).squeeze(1)
+    return -p.clamp_min(LOG_CLAMP).log()
+
+
+def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float = 1.0) -> Tensor:
+    """Gradient of sum_i J_i in x, shape (B, C, H, W).
+
+    Images are independent in eval mode, so the sum gives each image its own gradient.
     """
     with torch.enable_grad():
         x = x.detach().requires_grad_()
-        p = soft_probabilities(forward(model, x, noise), beta).gather(1, y.unsqueeze(1))
-        return torch.autograd.grad(-p.clamp_min(LOG_CLAMP).log().sum(), x)[0]
+        return torch.autograd.grad(objective(forward(model, x, noise), y, beta).sum(), x)[0]
 
 
 def stein_direction(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     """Gradient-free estimate of the ascent direction: -1/M sum_k softmax(f(x + d_k))[y] d_k (Salman et al. 2019)."""
     with torch.no_grad():
-        p = torch.softmax(forward(model, x, noise).float(), dim=-1)
+        p = torch.softmax(wide(forward(model, x, noise)), dim=-1)
         p_y = p.gather(2, y[:, None, None].expand(-1, p.shape[1], 1))  # (B, M, 1)
         return -(p_y[..., None, None] * noise).mean(dim=1)
 
@@ -106,6 +118,7 @@ def pgd(
         x_hat, shape (B, C, H, W), detached.
     """
     rng = rng if rng is not None else torch.Generator(x.device).manual_seed(0)
+    x = x.detach()
     ascend = direction or (lambda point: gradient(model, point, y, noise, beta))
     u = torch.zeros_like(x)
     with evaluating(model):
@@ -141,6 +154,7 @@ def ddn(
     Returns:
         x_hat, shape (B, C, H, W), detached.
     """
+    x = x.detach()
     u, best = torch.zeros_like(x), torch.zeros_like(x)
     farthest = norms(torch.maximum(x, 1 - x))
     radius, best_norm = torch.full_like(farthest, epsilon), farthest
@@ -169,7 +183,7 @@ def mixing_path(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: in
 
     x_{t+1} = clip_[0,1](x_t + alpha g / (||g|| + 1e-8))                    (Jeong et al. 2021)
     """
-    path = [x]
+    path = [x.detach()]
     with evaluating(model):
         for _ in range(steps):
             g = gradient(model, path[-1], y, noise)
@@ -179,6 +193,7 @@ def mixing_path(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: in
 
 def projected_path_attack(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, epsilon: float) -> Tensor:
     """Jeong's variant of :func:`pgd`: into the ball first, then into the box, so the result may fall short of it."""
+    x = x.detach()
     point = x
     with evaluating(model):
         for _ in range(steps):

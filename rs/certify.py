@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +41,7 @@ class Settings:
 def warn_if_hopeless(n: int, alpha: float) -> None:
     """Say on stderr if ``n`` draws can never certify anything at ``alpha``."""
     if votes_needed(n, alpha) is None:
-        least = int(np.ceil(np.log(alpha) / np.log(0.5)))
+        least = next(more for more in count(n + 1) if votes_needed(more, alpha) is not None)
         print(
             f"warning: n = {n} draws can never certify at alpha = {alpha}: even a unanimous vote abstains; "
             f"give n of at least {least}",
@@ -84,8 +85,10 @@ def certify_to(
         out: The row file, ``*.tsv``.
         identity: Everything that the rows depend on; written as the sidecar, and compared with an existing one.
     Raises:
-        InputError: If ``out`` holds the rows of something else, or another process is making it.
+        InputError: If ``out`` is not a ``*.tsv``, holds the rows of something else, or another process is making it.
     """
+    if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
+        raise InputError(f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json")
     if is_complete(out, identity, len(indices)):
         print(f"{out} is complete already; nothing to do", file=sys.stderr)
         return
@@ -125,6 +128,10 @@ def is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
             f"{out} must have {sidecar_of(out)} beside it, but there is none; remove {out} or name another"
         )
     found = files.read_json(sidecar_of(out))
+    if not isinstance(found, dict):
+        raise InputError(
+            f"{sidecar_of(out)} must hold a mapping, got {type(found).__name__}; remove {out} and run again"
+        )
     unlike = sorted(k for k in identity.keys() | found.keys() if identity.get(k) != found.get(k))
     if unlike:
         k = unlike[0]
@@ -140,8 +147,8 @@ def is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
 def _continue(part: Path, seconds: Path) -> int:
     """Cut an interrupted pair of files back to what both have whole; return the number of images done."""
     if not part.exists() or not seconds.exists():
-        part.write_text("\t".join(rows.COLUMNS) + "\n", encoding="utf-8")
-        seconds.write_text("idx,seconds\n", encoding="utf-8")
+        files.write_text(part, rows.HEADER + "\n")
+        files.write_text(seconds, "idx,seconds\n")
         return 0
     whole = [[line for line in p.read_text().splitlines(True) if line.endswith("\n")] for p in (part, seconds)]
     keep = max(1, min(map(len, whole)))

@@ -57,9 +57,9 @@ def _imported(root: Path, tree: ast.Module) -> Iterator[Path]:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-    for name in names:
-        if name.split(".")[0] in PACKAGES:
-            path = Path(*name.split("."))
+    for words in (name.split(".") for name in names):
+        for depth in range(1, len(words) + 1) if words[0] in PACKAGES else ():  # a module imports its packages first
+            path = Path(*words[:depth])
             candidates = (path.with_suffix(".py"), path / "__init__.py")
             yield from (candidate for candidate in candidates if (root / candidate).is_file())
 

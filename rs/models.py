@@ -160,10 +160,12 @@ def build(
     """
     if architecture not in ARCHITECTURES:
         raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
+    if len(shape) != 3:
+        raise InputError(f"the shape of an image must be (channels, height, width), got {tuple(shape)}")
     model = nn.Sequential()
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device
         model.add_module("normalize", Normalize(mean, std))
         model.add_module("network", ARCHITECTURES[architecture](shape, num_classes))
         _try_shape(model, architecture, shape)

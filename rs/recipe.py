@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,15 +34,14 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     """
     if method not in METHODS:
         raise InputError(f"the method must be one of {', '.join(METHODS)}; got {method!r}")
-    if not sigma > 0:
-        raise InputError(f"sigma must be positive, got {sigma}; it is the noise std in pixels of [0, 1]")
+    if not 0 < sigma < math.inf:
+        raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
     where = f"recipes.{dataset}"
-    recipe = params.section(values, "recipes", dataset)
     architecture = params.check(Model, params.section(values, "recipes", dataset, "model"), f"{where}.model")
-    own = params.for_sigma(params.section(values, "recipes", dataset, method), sigma, f"{where}.{method}")
-    overrides = own.get("training", {}) if isinstance(own, dict) else {}
-    hyperparameters = {key: value for key, value in (own or {}).items() if key != "training"}
-    common = params.for_sigma(recipe.get("training", {}), sigma, f"{where}.training")
+    own = _mapping(values, sigma, dataset, method)
+    overrides = params.check(dict[str, Any], own.get("training", {}), f"{where}.{method}.training")
+    hyperparameters = {key: value for key, value in own.items() if key != "training"}
+    common = _mapping(values, sigma, dataset, "training")
     return Recipe(
         architecture.architecture,
         method,
@@ -49,6 +49,13 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         hyperparameters,
         params.check(Training, {**common, **overrides}, f"{where}.training (with {where}.{method}.training)"),
     )
+
+
+def _mapping(values: dict[str, Any], sigma: float, dataset: str, name: str) -> dict[str, Any]:
+    """Section ``recipes.DATASET.NAME`` at a noise level."""
+    where = f"recipes.{dataset}.{name}"
+    found = params.for_sigma(params.section(values, "recipes", dataset, name), sigma, where)
+    return params.check(dict[str, Any], found, where)
 
 
 @params.validated

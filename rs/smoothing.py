@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -79,6 +79,8 @@ class SmoothedClassifier:
             )
         if num_classes < 2:
             raise InputError(f"num_classes must be at least 2, got {num_classes}")
+        if precision not in get_args(Precision):
+            raise InputError(f"precision must be one of {', '.join(get_args(Precision))}; got {precision!r}")
         if batch is not None and batch < 1:
             raise InputError(f"batch must be at least 1, got {batch}")
         self.base, self.num_classes, self.sigma = base, num_classes, sigma

@@ -100,10 +100,10 @@ class Trainer:
         device: torch.device,
         workers: int = 0,
     ) -> None:
-        if settings.batch < method.chunks:
+        if min(settings.batch, len(images)) < method.chunks:
             raise InputError(
-                f"training.batch must be at least the number of draws, {method.chunks}, because a step takes "
-                f"batch // draws images; got {settings.batch}"
+                f"training.batch and the train split must be at least the number of draws, {method.chunks}, because a "
+                f"step takes batch // draws images; got {settings.batch} and {len(images)}"
             )
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
         self.settings, self.sigma, self.seed, self.device = settings, sigma, seed, device
@@ -120,7 +120,7 @@ class Trainer:
         """Train to the last epoch, from ``checkpoint`` if it is there; save into it every few epochs.
 
         Raises:
-            InputError: If the loss becomes NaN or infinite; the last checkpoint stays.
+            InputError: If the loss or its gradient becomes NaN or infinite; the last checkpoint stays.
         """
         if checkpoint is not None and checkpoint.exists():
             self.restore(checkpoint)
@@ -140,10 +140,10 @@ class Trainer:
             group["lr"] = rate
         self.model.train()
         means = self._means([self._step(x, y, epoch, *at) for x, y, *at in self._chunks(epoch)])
-        if not math.isfinite(means["loss"]):
+        if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
-                f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']}; lower learning_rate or lam, "
-                "or set clip_norm"
+                f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
+                f"{means['gradient_norm']}; lower learning_rate or lam, or set clip_norm"
             )
         now = self.progress
         now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start

@@ -31,7 +31,7 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
     If the body fails or the process dies, the folder stays, and the next run with the same identity finds it.
 
     Raises:
-        InputError: If another process is at the same work.
+        InputError: If another process is at the same work, or finished it between two of our steps.
     """
     root = Path(os.environ.get("RS_WORK") or Path(os.environ.get("DVC_ROOT", ".")) / ".work")
     path = root / key(identity)
@@ -43,5 +43,12 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
             raise InputError(
                 f"another process is making the same thing (it holds {path}/lock); wait or stop it"
             ) from error
+        if not _holds(path / "lock", lock.fileno()):
+            raise InputError(f"another process has just made the same thing and removed {path}; run again")
         yield path
         shutil.rmtree(path)
+
+
+def _holds(path: Path, descriptor: int) -> bool:
+    """Whether ``path`` is still the open file: its folder may have been removed before the lock was ours."""
+    return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))

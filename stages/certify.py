@@ -26,8 +26,8 @@ def main(
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
     from rs.certify_cell import certification_settings, certify_cell
-    from rs.params import parse, read
     from rs.device import device_named
+    from rs.params import parse, read
 
     chosen = {"n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
     settings = certification_settings(read(params), dataset, chosen)

@@ -30,5 +30,5 @@ def run(*commands: Callable[..., None], arguments: Sequence[str] | None = None) 
     try:
         app(args=arguments)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print("error:", " ".join(str(error).split()), file=sys.stderr)  # it may quote another's many lines
         raise SystemExit(2) from None

@@ -21,9 +21,9 @@ def main(
     workers: Workers = 0,
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
+    from rs.device import device_named
     from rs.params import read
     from rs.recipe import training_recipe
-    from rs.device import device_named
     from rs.train_cell import train_cell
 
     recipe = training_recipe(read(params), dataset, method, sigma)

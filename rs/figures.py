@@ -1,0 +1,134 @@
+"""The pictures of a study: certified accuracy by radius, and the best ACR so far by training time.
+
+Drawn without pyplot, so nothing depends on a display or on what was drawn before, and saved without dates, so the
+same numbers give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+COLOURS = {
+    "gaussian": "#7f7f7f",
+    "stability": "#8c564b",
+    "smoothadv": "#e69f00",
+    "macer": "#0072b2",
+    "consistency": "#009e73",
+    "smoothmix": "#56b4e9",
+    "advmacer": "#d62728",
+}
+"""The methods' own colours, the same in every picture; others take the spare ones in their order."""
+
+SPARE = ("#cc79a7", "#000000", "#bcbd22", "#9467bd", "#17becf", "#4d4d4d")
+DASHES = ("-", "--", "-.", ":")
+
+
+def certified_accuracy(curves: pd.DataFrame) -> Figure:
+    """Draw certified accuracy against radius, one panel per noise level, one line per method.
+
+    Args:
+        curves: Columns ``sigma method radius accuracy``.
+    """
+    sigmas = list(dict.fromkeys(curves["sigma"]))
+    figure, axes = _panels(len(sigmas), share_y=True)
+    styles = _styles(curves["method"])
+    for axis, sigma in zip(axes, sigmas, strict=True):
+        panel = curves[curves["sigma"] == sigma]
+        for method, line in panel.groupby("method", sort=False):
+            axis.plot(line["radius"], line["accuracy"], drawstyle="steps-pre", label=method, **styles[method])
+        _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
+        axis.set_ylim(0, 1)
+        axis.set_xlim(0, float(panel["radius"].max()))
+    axes[0].set_ylabel("certified accuracy")
+    _legend(figure, axes)
+    return figure
+
+
+def acr_over_time(history: pd.DataFrame) -> Figure:
+    """Draw the best ACR so far against training time, one panel per noise level, one line per method.
+
+    Args:
+        history: Columns ``method sigma seconds acr``, in the order of time; ``acr`` is the best so far.
+    """
+    sigmas = list(dict.fromkeys(history["sigma"]))
+    figure, axes = _panels(len(sigmas), share_y=False)
+    styles = _styles(history["method"])
+    unit, size = _time_unit(float(history["seconds"].max()))
+    for axis, sigma in zip(axes, sigmas, strict=True):
+        for method, line in history[history["sigma"] == sigma].groupby("method", sort=False):
+            times = line["seconds"] / size
+            axis.plot(times, line["acr"], drawstyle="steps-post", marker="o", ms=3.5, label=method, **styles[method])
+        _decorate(axis, f"σ = {sigma}", f"training time ({unit})")
+        axis.set_xlim(left=0)
+        axis.set_ylim(bottom=0)
+    axes[0].set_ylabel("best ACR so far")
+    _legend(figure, axes)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Return the picture as PNG, without a time stamp."""
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> bytes:
+    """Return the picture as SVG, without a time stamp and with the same element names each time."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "rs"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _panels(count: int, share_y: bool) -> tuple[Figure, Sequence[Axes]]:
+    figure = Figure(figsize=(4.2 * max(count, 1) + 0.4, 4.1), layout="constrained")
+    axes = figure.subplots(1, max(count, 1), sharey=share_y, squeeze=False)[0]
+    return figure, list(axes)
+
+
+def _styles(methods: Iterable[str]) -> dict[str, dict[str, object]]:
+    """Return colour, dash and width of each method's line."""
+    names = list(dict.fromkeys(methods))
+    others = [name for name in names if name not in COLOURS]
+    styles = {}
+    for name in names:
+        spare = others.index(name) if name in others else 0
+        colour = COLOURS.get(name, SPARE[spare % len(SPARE)])
+        dash = "-" if name in COLOURS else DASHES[(1 + spare // len(SPARE)) % len(DASHES)]
+        styles[name] = {"color": colour, "linestyle": dash, "linewidth": 2.2 if name == "advmacer" else 1.5}
+    return styles
+
+
+def _time_unit(longest: float) -> tuple[str, float]:
+    """Return the unit that suits the longest time, and its seconds."""
+    for unit, size in (("hours", 3600.0), ("minutes", 60.0)):
+        if longest >= 2 * size:
+            return unit, size
+    return "seconds", 1.0
+
+
+def _decorate(axis: Axes, title: str, x_label: str) -> None:
+    axis.set_title(title, fontsize=11)
+    axis.set_xlabel(x_label)
+    axis.grid(color="#e5e5e5", linewidth=0.8)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Put one legend under all panels, each method once."""
+    handles = {}
+    for axis in axes:
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    columns = min(len(handles), 4 * len(axes)) or 1
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)

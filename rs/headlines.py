@@ -1,0 +1,114 @@
+"""The words of the tables: headline cells, who is best and who ties, and what captions and notes must say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from rs import metrics
+from rs.results import Group, Groups
+from rs.typeset import EMPTY, Cell
+
+CLEAN = "Clean accuracy is the share of images correct and certified at radius 0: an abstention is an error."
+ERROR = "± is the standard error of the ACR over images."
+SEEDS = "Means over training seeds; square brackets give the standard deviation of the ACR over the seeds."
+PAPER = (
+    "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
+    "ours, and then the figures cannot be compared."
+)
+UNSOUND = (
+    "† The certificate is not sound for a pipeline that recomputes the weights: it holds with the weights frozen. "
+    "Never marked as best."
+)
+
+
+def about(groups: Groups) -> str:
+    """Say what the numbers are of: images, subset and budget."""
+    group = next(iter(next(iter(groups.values())).values()))
+    n0, n, alpha = (metrics.budget(group.rows[0], name) for name in ("n0", "n", "alpha"))
+    return (
+        f"{len(group.mean):,} images (subset {group.results[0].subset}), n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
+    )
+
+
+def methods_of(groups: Groups) -> list[str]:
+    """Return the methods of all noise levels in the order of their first appearance."""
+    return list(dict.fromkeys(method for methods in groups.values() for method in methods))
+
+
+def best(methods: Mapping[str, Group]) -> list[str]:
+    """Return the sound method of largest ACR and, after it, every sound one that ties with it."""
+    sound = {method: group for method, group in methods.items() if group.sound}
+    if not sound:
+        return []
+    first = max(sound, key=lambda method: metrics.acr(sound[method].mean))
+    others = [method for method in sound if method != first]
+    ties = [m for m in others if metrics.paired_difference(sound[first].mean, sound[m].mean).tie]
+    return [first, *ties]
+
+
+def label(groups: Groups, method: str) -> Cell:
+    """Return a method's name, with a dagger if one of its certificates is not sound."""
+    sound = all(methods[method].sound for methods in groups.values() if method in methods)
+    return Cell(method if sound else f"{method} †")
+
+
+def headline(group: Group) -> str:
+    """Return ACR ± error [deviation over seeds] (clean accuracy).
+
+    The form is ``0.554 ± 0.018 (76.0%)``, and ``0.554 ± 0.018 [0.004] (76.0%)`` with several seeds.
+    """
+    numbers = group.numbers()
+    deviation = f" [{numbers['seed_deviation']:.3f}]" if "seed_deviation" in numbers else ""
+    share = f"{100 * numbers['clean_accuracy']:.1f}%"
+    return f"{numbers['acr']:.3f} ± {numbers['standard_error']:.3f}{deviation} ({share})"
+
+
+def paper_headline(figures: pd.DataFrame, method: str, sigma: float) -> Cell:
+    """Return the published ACR (clean accuracy), as far as there is one."""
+    acr = paper_value(figures, method, sigma, "acr")
+    clean = paper_value(figures, method, sigma, "clean_accuracy")
+    if acr is None:
+        return EMPTY
+    return Cell(f"{acr:.3f}" if clean is None else f"{acr:.3f} ({100 * clean:.1f}%)")
+
+
+def paper_value(
+    figures: pd.DataFrame, method: str, sigma: float, metric: str, radius: float | None = None
+) -> float | None:
+    """Return one published figure, from the first table that prints it, or ``None``."""
+    hits = figures[(figures["method"] == method) & (figures["sigma"] == sigma) & (figures["metric"] == metric)]
+    hits = hits if radius is None else hits[hits["radius"] == radius]
+    return float(hits["value"].iloc[0]) if len(hits) else None
+
+
+def in_paper(figures: pd.DataFrame, methods: Sequence[str], sigma: float) -> bool:
+    """Whether the paper prints an ACR of one of the methods at ``sigma``."""
+    return any(paper_value(figures, method, sigma, "acr") is not None for method in methods)
+
+
+def notes(groups: Groups, paper: bool) -> list[str]:
+    """Say what the signs of a table mean, and who ties."""
+    everyone = [group for methods in groups.values() for group in methods.values()]
+    said = [CLEAN, ERROR]
+    said += [SEEDS] * any(len(group.results) > 1 for group in everyone)
+    said += [PAPER] * paper
+    said += [UNSOUND] * any(not group.sound for group in everyone)
+    for sigma, methods in groups.items():
+        first, *ties = best(methods) or [""]
+        if ties:
+            said.append(f"σ = {sigma}: {', '.join(ties)} tied with {first} (within two paired standard errors).")
+    return said
+
+
+def duration(seconds: float) -> str:
+    """Write a time in its natural unit.
+
+    >>> duration(55800.0), duration(90.0), duration(2.5)
+    ('15.5 h', '1.5 min', '2.5 s')
+    """
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,111 @@
+"""Fingerprints of code: what a change must and must not reach."""
+
+import sys
+from modulefinder import ModuleFinder
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rs import code
+
+ROOT = Path(__file__).parent.parent
+STAGES = sorted(path.stem for path in (ROOT / "stages").glob("*.py") if path.stem not in ("__init__", "shell"))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_closure_is_what_the_standard_library_finds(stage: str) -> None:
+    """ModuleFinder reads byte code, functions included; it must find the same modules of this project."""
+    # It is kept from following imports out of the project by a path that has nothing else on it.
+    finder = ModuleFinder(path=[str(ROOT)])
+    finder.run_script(str(ROOT / "stages" / f"{stage}.py"))
+    files = {Path(module.__file__).relative_to(ROOT) for module in finder.modules.values() if module.__file__}
+    assert files <= code.closure(ROOT, Path("stages", f"{stage}.py"))
+    assert Path("stages", "shell.py") in files
+
+
+def project(root: Path, **modules: str) -> Path:
+    """Write modules; ``rs__methods__macer`` is ``rs/methods/macer.py``."""
+    for name, text in modules.items():
+        path = root / Path(*name.split("__")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_a_fingerprint_names_modules_at_any_depth(tmp_path: Path) -> None:
+    root = project(
+        tmp_path, stages__a="import os\ndef f():\n    from rs import b\n", rs__b="import rs.c", rs__c="", rs__d=""
+    )
+    assert list(code.fingerprint(root, Path("stages/a.py"))) == ["rs/b.py", "rs/c.py", "stages/a.py"]
+
+
+def test_modules_may_import_each_other(tmp_path: Path) -> None:
+    root = project(tmp_path, rs__a="import rs.b", rs__b="import rs.a")
+    assert set(code.fingerprint(root, Path("rs/a.py"))) == {"rs/a.py", "rs/b.py"}
+
+
+def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_path: Path) -> None:
+    root = project(
+        tmp_path,
+        stages__train="from rs.methods import macer",
+        rs__methods__macer="from rs.methods.base import Step",
+        rs__methods__advmacer="",
+        rs__methods__base="import rs.soft",
+        rs__soft="",
+    )
+    assert set(code.fingerprint(root, Path("stages/train.py"))) == {
+        "stages/train.py",
+        "rs/methods/base.py",
+        "rs/soft.py",
+    }
+    assert set(code.fingerprint(root, Path("rs/methods/macer.py"))) == {
+        "rs/methods/macer.py",
+        "rs/methods/base.py",
+        "rs/soft.py",
+    }
+
+
+COMMENTED = '''"""A module."""
+
+import os  # why
+
+
+def f(x):
+    """Say something."""
+    # because
+    return "# not a comment" + x  # but this is
+
+
+LIMIT = 3
+"""What it means."""
+'''
+BARE = """import os
+def f(x):
+    return "# not a comment" + x
+LIMIT = 3
+"""
+
+
+def test_comments_docstrings_and_blank_lines_do_not_count() -> None:
+    assert code.digest(COMMENTED) == code.digest(BARE)
+
+
+@pytest.mark.parametrize(("old", "new"), [("3", "4"), ("# not", "# nor"), ("return", "return  not")])
+def test_code_and_strings_do(old: str, new: str) -> None:
+    assert code.digest(BARE.replace(old, new)) != code.digest(BARE)
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "Zs")), max_size=30))
+def test_no_comment_changes_the_digest(comment: str) -> None:
+    assert code.digest(f"x = [\n    1,  # {comment}\n]  #{comment}\n") == code.digest("x = [\n    1,\n]\n")
+
+
+def test_the_digest_does_not_depend_on_the_version_of_python() -> None:
+    """It is a hash of text, here worked out by hand."""
+    import hashlib
+
+    text = 'import os\ndef f(x):\n    return "# not a comment" + x\nLIMIT = 3'
+    assert code.digest(COMMENTED) == hashlib.sha256(text.encode()).hexdigest()
+    assert sys.version_info >= (3, 11)

@@ -1,0 +1,165 @@
+"""The pipeline as a whole: dvc.yaml, params.yaml and the code agree, and a change reaches what it must."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from rs import params
+from rs.methods import METHODS
+
+ROOT = Path(__file__).parent.parent
+PARAMS = params.read(ROOT / "params.yaml")
+STAGES: dict[str, Any] = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").read_text())["stages"]
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
+    """Through the fingerprint of its command's module, which covers every import (tests/test_code.py)."""
+    stage = STAGES[name]
+    module = re.search(r"python -m stages\.(\w+)", stage["cmd"]).group(1)
+    if module == "code":
+        assert {"rs", "stages"} <= set(stage["deps"])
+    else:
+        assert f"code/{module}.json" in stage["deps"]
+    if "stages.train " in stage["cmd"]:
+        assert "code/methods/${item.method}.json" in stage["deps"]
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_path_of_a_command_is_a_dependency_or_an_output(name: str) -> None:
+    stage = STAGES[name]
+    outs = [out if isinstance(out, str) else next(iter(out)) for out in stage["outs"]]
+    named = re.findall(r"(?:--(?:data|out|log|logs|results|times)|stages\.certify) (\S+)", stage["cmd"])
+    assert named
+    assert set(named) <= {*stage["deps"], *outs}
+
+
+def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(tmp_path: Path) -> None:
+    from stages.code import main
+
+    main(tmp_path / "code", ROOT)
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")}
+    needed = {dep for stage in STAGES.values() for dep in stage["deps"] if dep.startswith("code/")}
+    methods = {f"code/methods/{method}.json" for method in METHODS}
+    assert {dep for dep in needed if "${" not in dep} | methods <= written
+
+
+@pytest.mark.parametrize("dataset", PARAMS["recipes"])
+def test_every_recipe_is_complete_and_in_range(dataset: str) -> None:
+    from rs.certify_cell import certification_settings
+    from rs.recipe import training_recipe
+    from rs.sources import settings
+
+    sigmas = (0.25, 0.5) if dataset in ("digits", "svhn") else (0.25, 0.5, 1.0)
+    settings(PARAMS["datasets"][dataset], f"datasets.{dataset}")
+    certification_settings(PARAMS, dataset)
+    for method in METHODS:
+        for sigma in sigmas:
+            assert training_recipe(PARAMS, dataset, method, sigma).name == method
+
+
+def test_the_grid_names_methods_that_exist() -> None:
+    assert set(PARAMS["methods"]) == set(METHODS)
+    assert set(PARAMS["members"]) <= set(METHODS)
+    assert not set(PARAMS["seeds"]) & set(PARAMS["member_seeds"])
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["rs", "rs.radius", "rs.metrics", "rs.rows", "rs.tables", "rs.figures", "rs.params", "rs.code", "rs.files"],
+)
+def test_the_pure_modules_do_not_import_torch(module: str) -> None:
+    script = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False).returncode == 0
+
+
+# ---------------------------------------------------------------------------------------------- dvc repro, small
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project whose study is two methods, one epoch and ten images; run once."""
+    root = tmp_path_factory.mktemp("project") / "copy"
+    ignore = shutil.ignore_patterns("__pycache__", ".venv", ".git", ".dvc", "data", "models", "logs", "results", "code")
+    root.mkdir()
+    for folder in ("rs", "stages"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=ignore)
+    shutil.copy(ROOT / "dvc.yaml", root)
+    shutil.copy(ROOT / ".dvcignore", root)
+    (root / ".gitignore").write_text(
+        "".join(f"/{d}/\n" for d in ("code", "data", "models", "logs", "results", ".work"))
+    )
+    values = params.read(ROOT / "params.yaml")
+    values |= {"sigmas": [0.5], "methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
+    digits = values["recipes"]["digits"]
+    digits["training"] |= {"epochs": 1, "milestones": [], "eval_images": 5, "eval_n0": 10, "eval_n": 20}
+    digits["certify"] |= {"n": 20, "subset": {"first": 10}}
+    write_params(root, values)
+    run(root, "git", "init", "-q")
+    run(root, "dvc", "init", "-q")
+    repro(root)
+    return root
+
+
+def write_params(root: Path, values: dict[str, Any]) -> None:
+    with (root / "params.yaml").open("w") as file:
+        YAML().dump(values, file)
+
+
+def run(root: Path, *words: str) -> str:
+    """Run a command in ``root``; its output."""
+    command = [sys.executable, "-m", *words] if words[0] == "dvc" else list(words)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def repro(root: Path) -> set[str]:
+    """Run ``dvc repro``; the cells that ran."""
+    return set(re.findall(r"Running stage '([^']+)'", run(root, "dvc", "repro")))
+
+
+@pytest.mark.slow
+def test_a_second_run_does_nothing(small: Path) -> None:
+    assert repro(small) == set()
+
+
+@pytest.mark.slow
+def test_the_study_has_a_row_for_every_method(small: Path) -> None:
+    metrics = json.loads((small / "tables" / "digits" / "metrics.json").read_text())
+    assert set(metrics) >= {"gaussian", "macer"}
+
+
+@pytest.mark.slow
+def test_a_hyperparameter_of_one_method_reaches_that_method_alone(small: Path) -> None:
+    before = params.read(small / "params.yaml")
+    after = params.read(small / "params.yaml")
+    after["recipes"]["digits"]["macer"]["lam"] = 3.0
+    write_params(small, after)
+    ran = repro(small)
+    cells = {f"{stage}@digits-macer-0.5-0" for stage in ("train", "certify")}
+    further = {f"{stage}_members@digits-macer-0.5-1" for stage in ("train", "certify")}
+    assert ran == cells | further | {"tables@digits"}
+    write_params(small, before)
+    assert repro(small) <= {"tables@digits"}  # the rest is in the run cache
+
+
+@pytest.mark.slow
+def test_a_docstring_trains_nothing_and_code_trains_its_method(small: Path) -> None:
+    module = small / "rs" / "methods" / "gaussian.py"
+    text = module.read_text()
+    module.write_text(text.replace('"""Cross-entropy of one noisy copy', '"""The cross-entropy of one noisy copy'))
+    assert module.read_text() != text
+    assert repro(small) == {"code"}
+    module.write_text(text + "\n\nUNUSED = 1\n")
+    ran = repro(small)
+    # The weights come out the same, so nothing after the training runs but the tables, which read its seconds.
+    assert ran == {"code", "train@digits-gaussian-0.5-0", "tables@digits"}
+    module.write_text(text)
