@@ -54,6 +54,7 @@ def certify_cell(
         "model": model,
         "classifier": artefacts.fingerprint(base),
         "dataset": images.meta.name,
+        "classes": len(images.meta.classes),
         "images": images.fingerprint,
         "sigma": sigma,
         **asdict(settings),

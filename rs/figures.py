@@ -130,5 +130,6 @@ def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     for axis in axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
-    columns = min(len(handles), 4 * len(axes)) or 1
+    entry = 0.75 + 0.08 * max(map(len, handles), default=0)  # inches: line, gap and letters
+    columns = max(1, min(len(handles), int(figure.get_figwidth() / entry)))
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)

@@ -12,6 +12,7 @@ from rs.typeset import EMPTY, Cell
 
 CLEAN = "Clean accuracy is the share of images correct and certified at radius 0: an abstention is an error."
 ERROR = "± is the standard error of the ACR over images."
+MEANS = "Means over training seeds, where there are several."
 SEEDS = "Means over training seeds; square brackets give the standard deviation of the ACR over the seeds."
 PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
@@ -88,18 +89,29 @@ def in_paper(figures: pd.DataFrame, methods: Sequence[str], sigma: float) -> boo
     return any(paper_value(figures, method, sigma, "acr") is not None for method in methods)
 
 
-def notes(groups: Groups, paper: bool) -> list[str]:
-    """Say what the signs of a table mean, and who ties."""
+def notes(groups: Groups, paper: bool, errors: bool = True) -> list[str]:
+    """Say what the signs of a table mean, and who ties; ``errors``: whether it shows ± and clean accuracy."""
     everyone = [group for methods in groups.values() for group in methods.values()]
-    said = [CLEAN, ERROR]
-    said += [SEEDS] * any(len(group.results) > 1 for group in everyone)
+    several = any(len(group.results) > 1 for group in everyone)
+    said = [CLEAN, ERROR] + [SEEDS] * several if errors else [MEANS] * several
     said += [PAPER] * paper
     said += [UNSOUND] * any(not group.sound for group in everyone)
     for sigma, methods in groups.items():
         first, *ties = best(methods) or [""]
         if ties:
-            said.append(f"σ = {sigma}: {', '.join(ties)} tied with {first} (within two paired standard errors).")
+            said.append(
+                f"σ = {sigma}: {', '.join(ties)} tied with {first}, the largest ACR (within 2 paired standard errors)."
+            )
     return said
+
+
+def signed(value: float) -> str:
+    """Write a difference to three decimals, and zero without a sign.
+
+    >>> signed(0.0126), signed(-0.0001)
+    ('+0.013', '0.000')
+    """
+    return f"{value:+.3f}" if abs(value) >= 0.0005 else "0.000"
 
 
 def duration(seconds: float) -> str:

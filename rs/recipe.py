@@ -52,10 +52,10 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
 
 
 def _mapping(values: dict[str, Any], sigma: float, dataset: str, name: str) -> dict[str, Any]:
-    """Section ``recipes.DATASET.NAME`` at a noise level."""
+    """Section ``recipes.DATASET.NAME`` at a noise level; one that is left empty is an empty mapping."""
     where = f"recipes.{dataset}.{name}"
     found = params.for_sigma(params.section(values, "recipes", dataset, name), sigma, where)
-    return params.check(dict[str, Any], found, where)
+    return params.check(dict[str, Any], {} if found is None else found, where)
 
 
 @params.validated

@@ -178,7 +178,7 @@ def _same_images(path: Path, rows: pd.DataFrame, like: Result) -> pd.DataFrame:
 def _log(cell: Cell, logs: Path, name: str, columns: list[str]) -> pd.DataFrame:
     path = _existing(cell.log(logs, name), cell, "train")
     try:
-        frame = pd.read_csv(path, float_precision="round_trip")
+        frame = pd.read_csv(path)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise InputError(f"{path} must be a table, but: {error}; run {cell.command('train')}") from error
     if not set(columns) <= set(frame) or frame.empty:

@@ -74,8 +74,11 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
         for method, group in methods.items()
     ]
     header = [f"Method (σ = {sigma})", *(f"{r:.2f}" for r in radii), *columns]
-    caption = f"Certified accuracy: the share of images correct with at least this radius. {about(groups)}"
-    notes = headlines.notes({sigma: methods}, "ACR, paper" in columns)
+    caption = (
+        "Certified accuracy: the share of images correct with at least this radius; at 0.00 the clean accuracy, "
+        f"abstentions being errors. {about(groups)}"
+    )
+    notes = headlines.notes({sigma: methods}, "ACR, paper" in columns, errors=False)
     data = _accuracies(methods, sigma, radii, figures)
     return Table(f"tab:certified-{sigma}", caption, header, body, data, notes)
 
@@ -94,7 +97,7 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
         paired = facts.get((method, sigma, name))
         if paired is None:
             return EMPTY
-        return Cell(f"{paired.difference:+.3f} ± {paired.error:.3f}" + " tie" * paired.tie)
+        return Cell(f"{headlines.signed(paired.difference)} ± {paired.error:.3f}" + " tie" * paired.tie)
 
     body = [
         [label(groups, method), *(cell(method, sigma, name) for sigma, name in pairs)] for method in methods_of(groups)
@@ -163,7 +166,7 @@ def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
 
 def _beside_texts(row: Mapping[str, Any]) -> list[str]:
     at = "" if pd.isna(row["radius"]) else f" at {row['radius']:.2f}"
-    numbers = [f"{row['ours']:.3f}", f"{row['paper']:.3f}", f"{row['difference']:+.3f}"]
+    numbers = [f"{row['ours']:.3f}", f"{row['paper']:.3f}", headlines.signed(row["difference"])]
     return [row["method"], str(row["sigma"]), KINDS[row["metric"]] + at, *numbers, row["table"]]
 
 

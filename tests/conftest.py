@@ -1,6 +1,28 @@
 """Settings every test shares."""
 
+import os
+
+# One thread a process, subprocesses included: tiny models are fastest so, tests do not slow each other down on a
+# shared machine, and equal bytes are promised for equal numbers of threads. Must stand before torch is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("rs", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("rs")
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """Folder of unfinished work, away from the checkout's own."""
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Folder of the tiny data set of ``helpers``."""
+    from helpers import write_tiny
+
+    return write_tiny(tmp_path / "tiny")

@@ -1,0 +1,136 @@
+"""Optimal ensemble weights (the paper's Algorithm 2, "ComputeWeight"): pure NumPy and SciPy.
+
+Margins of L members are z[l, j, i] = F^l(x_j)[y] - F^l(x_j)[i], over N noisy inputs and parameter perturbations j and K
+classes i. With S_i their covariance over j, (L, L), and a_i = min_l(mean_j z[l, j, i])^-2, the lower bound on the
+probability of class y is
+
+    p_y >= 1 - sum_{i != y} a_i w' S_i w,     w on the simplex                          (the paper, eq. opt_wt)
+
+so the best weights minimise a convex quadratic on the simplex, for any number of members.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize
+
+Floats = NDArray[np.float64]
+
+
+class Moments(NamedTuple):
+    """Moments of the margins of L members over N draws, class by class."""
+
+    means: Floats  # (..., L, K)
+    covariances: Floats  # (..., K, L, L), divided by N as in the paper
+
+
+def moments(margins: ArrayLike) -> Moments:
+    """Means and covariances of margins (..., L, N, K) over their N draws."""
+    z = np.asarray(margins, dtype=np.float64)
+    if z.ndim < 3 or z.shape[-2] < 1:
+        raise ValueError(f"margins must have shape (..., L, N, K) with N >= 1, got {z.shape}")
+    means = z.mean(axis=-2)
+    centred = z - means[..., None, :]
+    return Moments(means, np.einsum("...lnk,...mnk->...klm", centred, centred) / z.shape[-2])
+
+
+def inverse_square_margins(means: ArrayLike) -> Floats:
+    """a_i = min_l(mean margin of member l against class i)^-2; (..., L, K) -> (..., K), 0 for the class itself.
+
+    Chebyshev's step needs positive mean margins: where the smallest one is not positive, the bound on that class says
+    nothing, and neither does its a_i. It is infinite then, which :func:`optimal_weights` answers with equal weights.
+    The class itself is the one whose margins are all exactly 0.
+    """
+    m = np.asarray(means, dtype=np.float64)
+    least = m.min(axis=-2)
+    itself = (m == 0).all(axis=-2)
+    with np.errstate(divide="ignore"):
+        return np.where(itself, 0.0, np.where(least > 0, least**-2.0, np.inf))
+
+
+def optimal_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
+    """Weights on the simplex that minimise sum_i a_i w' S_i w.
+
+    Args:
+        covariances: S_i of each class, shape (..., K, L, L), symmetric and positive semi-definite.
+        a: Factors of the classes, shape (..., K), at least 0; leave the class itself out by a 0.
+    Returns:
+        Weights, shape (..., L). Equal weights where an a_i is infinite (a member whose mean margin is not positive:
+        the bound that the weights would improve does not hold), or where every weight does as well as any other.
+    Raises:
+        ValueError: If shapes do not match, a number is NaN, or a factor is negative.
+    """
+    matrices, usable = _objective(covariances, a)
+    members = matrices.shape[-1]
+    weights = np.full(matrices.shape[:-1], 1 / members)
+    for index in zip(*np.nonzero(usable), strict=True) if usable.ndim else [()] * bool(usable):
+        weights[index] = _minimise(matrices[index])
+    return weights
+
+
+def _objective(covariances: ArrayLike, a: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
+    """Sum of a_i S_i, (..., L, L), scaled to a largest entry of 1; and where it can be minimised, (...)."""
+    s, factors = np.asarray(covariances, dtype=np.float64), np.asarray(a, dtype=np.float64)
+    if s.ndim < 3 or s.shape[-1] != s.shape[-2] or s.shape[-1] < 1 or factors.shape != s.shape[:-2]:
+        raise ValueError(f"covariances must be (..., K, L, L) and a (..., K), got {s.shape} and {factors.shape}")
+    if not np.isfinite(s).all() or np.isnan(factors).any() or (factors < 0).any():
+        raise ValueError("covariances must be finite and a at least 0, none of them NaN; look at the margins")
+    usable = np.isfinite(factors).all(axis=-1)
+    total = np.einsum("...k,...klm->...lm", np.where(usable[..., None], factors, 0.0), s)
+    largest = np.abs(total).max(axis=(-1, -2))
+    usable = usable & (largest > 0)
+    return total / np.where(usable, largest, 1.0)[..., None, None], usable
+
+
+def _minimise(matrix: Floats) -> Floats:
+    """Minimise w' S w on the simplex, for one S = R' R.
+
+    With u = t w, min_t |R u|^2 + (1' u - 1)^2 over the scale t is q / (1 + q) for q = w' S w, which rises with q. So the
+    non-negative least-squares problem [R; 1'] u = [0; 1] has the same minimiser, up to its scale, and an exact
+    active-set solver.
+    """
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    root = np.sqrt(values.clip(min=0.0))[:, None] * vectors.T
+    members = len(matrix)
+    u, _ = optimize.nnls(np.vstack([root, np.ones(members)]), np.append(np.zeros(members), 1.0))
+    return u / u.sum()
+
+
+def pair_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
+    """Closed form of :func:`optimal_weights` for two members, with the sign of the covariance put right.
+
+        A = sum_i a_i (b_i - c_i + d_i),  B = sum_i a_i (c_i - 2 d_i),  w_1 = clip(-B / 2A, 0, 1)
+
+    with b = Var z^1, c = 2 Cov(z^1, z^2), d = Var z^2. A = sum a_i Var(z^1_i - z^2_i) >= 0; if it is 0 every weight does
+    as well, and the weights are equal. Shapes as for :func:`optimal_weights` with L = 2.
+    """
+    return _pair(covariances, a, sign=-1.0)
+
+
+def printed_pair_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
+    """The paper's printed form, for comparison only: A = sum a (b + c + d), B = -sum a (c + 2 d).
+
+    It minimises the variance for a covariance of the opposite sign.
+    """
+    return _pair(covariances, a, sign=1.0)
+
+
+def _pair(covariances: ArrayLike, a: ArrayLike, sign: float) -> Floats:
+    matrices, usable = _objective(covariances, a)
+    if matrices.shape[-1] != 2:
+        raise ValueError(f"the closed form is for 2 members, got {matrices.shape[-1]}; use optimal_weights")
+    b, d, c = matrices[..., 0, 0], matrices[..., 1, 1], 2 * matrices[..., 0, 1]
+    big_a, big_b = b + sign * c + d, -(2 * d + sign * c)
+    # A is a sum of variances and may be a rounding error off 0
+    curved = usable & (big_a > 4 * np.finfo(np.float64).eps)
+    first = np.where(curved, np.clip(-big_b / np.where(curved, 2 * big_a, 1.0), 0.0, 1.0), 0.5)
+    return np.stack([first, 1 - first], axis=-1)
+
+
+def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats:
+    """The objective sum_i a_i w' S_i w: (..., L), (..., K, L, L), (..., K) -> (...)."""
+    w = np.asarray(weights, dtype=np.float64)
+    return np.einsum("...k,...klm,...l,...m->...", np.asarray(a), np.asarray(covariances), w, w)

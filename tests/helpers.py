@@ -1,0 +1,192 @@
+"""A tiny data set, base classifiers with known answers, and parameters, shared by several test modules."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from rs import data
+from rs.data import PackedImages
+from rs.dataset import Meta, fingerprint
+from rs.methods import METHODS
+from rs.train import Trainer, Training
+
+ROOT = Path(__file__).parents[1]
+CLASSES = ("left", "right")
+SHAPE = (1, 4, 4)
+
+TRAINING = {
+    "epochs": 2,
+    "batch": 8,
+    "learning_rate": 0.05,
+    "milestones": [1],
+    "decay": 0.1,
+    "momentum": 0.9,
+    "weight_decay": 0.0005,
+    "clip_norm": None,
+    "crop": 0,
+    "flip": False,
+    "precision": "float32",
+    "checkpoint_every": 1,
+    "eval_every": 0,
+    "eval_images": 4,
+    "eval_n0": 10,
+    "eval_n": 20,
+    "eval_alpha": 0.01,
+}
+METHOD_PARAMETERS = {
+    "gaussian": {},
+    "stability": {"lam": 2.0},
+    "smoothadv": {"draws": 2, "steps": 1, "epsilon": 0.2, "warmup": 1, "attack": "pgd"},
+    "macer": {"draws": 2, "lam": 2.0, "gamma": 8.0, "beta": 16.0, "defer": 0},
+    "consistency": {"draws": 2, "lam": 5.0, "eta": 0.5, "steps": 0, "epsilon": 0.0, "warmup": 0},
+    "smoothmix": {
+        "draws": 2,
+        "steps": 1,
+        "step_size": 0.2,
+        "eta": 1.0,
+        "one_step": False,
+        "warmup": 1,
+        "mix_limit": 0.5,
+    },
+    "advmacer": {
+        "draws": 2,
+        "steps": 1,
+        "epsilon": {0.25: 0.1, 0.5: 0.2},
+        "warmup": 1,
+        "lam": 2.0,
+        "gamma": 8.0,
+        "beta": 16.0,
+        "beta_cross_entropy": 1.0,
+        "beta_attack": 1.0,
+        "fresh_draws": False,
+        "chunked": True,
+        "defer": 0,
+    },
+}
+CERTIFY = {
+    "n0": 10,
+    "n": 50,
+    "alpha": 0.01,
+    "seed": 0,
+    "subset": "all",
+    "precision": "float32",
+    "shortcut": False,
+}
+
+
+def arrays(size, seed):
+    """Images (size, 1, 4, 4) whose left (class 0) or right (class 1) half is bright; labels alternate."""
+    labels = np.arange(size) % 2
+    images = np.random.default_rng(seed).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
+    images[labels == 0, :, :, :2] += 180
+    images[labels == 1, :, :, 2:] += 180
+    return images, labels.astype(np.int64)
+
+
+def write_tiny(folder, train=24, test=10):
+    """Write the tiny data set to ``folder`` and return it."""
+    splits = {"train": arrays(train, 0), "test": arrays(test, 1)}
+    data.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    return folder
+
+
+def tiny_images(size=24, seed=0):
+    """One split of the tiny data set, in memory."""
+    images, labels = arrays(size, seed)
+    meta = Meta(
+        name="tiny",
+        classes=CLASSES,
+        shape=SHAPE,
+        mean=(0.5,),
+        std=(0.25,),
+        source="tests",
+        sizes={"train": size},
+        sha256={"train": fingerprint(images, labels)},
+    )
+    return PackedImages(meta, images, labels)
+
+
+def tiny_params(**sections):
+    """Parameters of the recipe ``tiny``; ``sections`` replace its own."""
+    recipe = {"model": {"architecture": "smallnet"}, "training": TRAINING, "certify": CERTIFY, **METHOD_PARAMETERS}
+    return {"recipes": {"tiny": {**recipe, **sections}}}
+
+
+def write_params(path, **sections):
+    """Write :func:`tiny_params` to ``path`` (JSON is YAML, but for keys that are numbers) and return it."""
+    sections.setdefault("advmacer", {**METHOD_PARAMETERS["advmacer"], "epsilon": 0.2})
+    path.write_text(json.dumps(tiny_params(**sections)), encoding="utf-8")
+    return path
+
+
+def smallnet(seed=0):
+    """An untrained classifier of the tiny images, with its normalisation."""
+    from rs import models
+
+    return models.build("smallnet", SHAPE, len(CLASSES), [0.5], [0.25], seed)
+
+
+def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, parameters=None, **changes):
+    """A Trainer of smallnet on the tiny images."""
+    own = {**METHOD_PARAMETERS[method], **(parameters or {})}
+    if isinstance(own.get("epsilon"), dict):
+        own["epsilon"] = own["epsilon"][sigma]
+    images = images if images is not None else tiny_images()
+    model = model if model is not None else smallnet(seed)
+    settings = Training(**{**TRAINING, **changes})
+    return Trainer(
+        model,
+        METHODS[method](**own),
+        images,
+        tiny_images(10, 1),
+        settings,
+        sigma=sigma,
+        seed=seed,
+        device=torch.device("cpu"),
+    )
+
+
+class Constant(nn.Module):
+    """Always the same class."""
+
+    def __init__(self, answer, num_classes=2):
+        super().__init__()
+        self.register_buffer("logits", torch.eye(num_classes)[answer])
+
+    def forward(self, x):
+        return self.logits.expand(len(x), -1)
+
+
+class Linear(nn.Module):
+    """Class 1 where the first pixel exceeds ``threshold``, class 0 elsewhere."""
+
+    def __init__(self, threshold=0.5):
+        super().__init__()
+        self.register_buffer("threshold", torch.tensor(threshold))
+
+    def forward(self, x):
+        margin = x[:, 0, 0, 0] - self.threshold
+        return torch.stack([-margin, margin], dim=1)
+
+
+def weights(model):
+    """Every parameter and buffer, as bytes."""
+    return {key: value.numpy().tobytes() for key, value in model.state_dict().items()}
+
+
+def python(*arguments, **environment):
+    """Run this interpreter from the root of the project."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )

@@ -1,0 +1,37 @@
+"""Raw data sets for tests: random images, and preparing them."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rs import data, sources
+from rs.errors import InputError
+
+
+def image_bytes(pixels, kind="PNG", mode=None):
+    buffer = io.BytesIO()
+    image = Image.fromarray(pixels)
+    (image.convert(mode) if mode else image).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def pixels(n, shape=(4, 5, 3), seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (n, *shape), np.uint8)
+
+
+def prepare(tmp_path, name="mine", **values):
+    sources.settings(values, f"datasets.{name}").prepare(name, tmp_path / "set")
+    return data.load(tmp_path / "set", "train"), data.load(tmp_path / "set", "test")
+
+
+def refused(tmp_path, message, name="mine", **values):
+    with pytest.raises(InputError, match=message) as caught:
+        prepare(tmp_path, name, **values)
+    assert "\n" not in str(caught.value)
+    assert not [path for path in tmp_path.iterdir() if path.name != "raw"]
+
+
+def damage(name, change):
+    return lambda root: change(root / name)

@@ -1,0 +1,188 @@
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import CLASSES, SHAPE, smallnet, weights
+from torch import nn
+
+from rs import artefacts
+from rs.artefacts import Card
+from rs.errors import InputError
+
+CARD = Card(
+    architecture="smallnet",
+    shape=list(SHAPE),
+    classes=list(CLASSES),
+    mean=[0.5],
+    std=[0.25],
+    dataset="tiny",
+    method="gaussian",
+    hyperparameters={},
+    training={"epochs": 2},
+    sigma=0.25,
+    seed=3,
+    epochs=2,
+    device="cpu",
+    versions=artefacts.versions(),
+)
+
+
+@pytest.fixture
+def trained():
+    """A model whose parameters and batch-norm statistics are not those of a fresh one."""
+    model = smallnet(3).train()
+    for _ in range(2):
+        model(torch.rand(8, *SHAPE, generator=torch.Generator().manual_seed(0)))
+    return model
+
+
+@pytest.fixture
+def folder(tmp_path, trained):
+    artefacts.save(tmp_path / "model", trained, CARD)
+    return tmp_path / "model"
+
+
+def refused(folder, *words):
+    """The one line in which the model is refused."""
+    with pytest.raises(InputError) as caught:
+        artefacts.load(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    return message
+
+
+def test_a_model_comes_back_with_its_card_and_its_outputs(folder, trained):
+    loaded, card = artefacts.load(folder)
+    x = torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(1))
+    assert card == CARD
+    assert not loaded.training
+    assert torch.equal(loaded(x), trained.eval()(x))
+    assert artefacts.fingerprint(loaded) == artefacts.fingerprint(trained)
+
+
+def test_equal_models_make_equal_bytes(folder, trained, tmp_path):
+    loaded, card = artefacts.load(folder)
+    artefacts.save(tmp_path / "again", loaded, card)
+    for name in (artefacts.WEIGHTS, artefacts.CARD):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_the_folder_holds_weights_and_card_alone(folder):
+    assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors"]
+
+
+def test_a_build_is_a_function_of_its_seed():
+    assert weights(CARD.build(1)) == weights(CARD.build(1)) != weights(CARD.build(2))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    refused(folder, str(folder / name), "there is none")
+
+
+@pytest.mark.parametrize("keep", [0, 7, 8, 100, -1], ids=lambda keep: f"first {keep}")
+def test_a_truncated_file_is_refused(folder, keep):
+    path = folder / artefacts.WEIGHTS
+    path.write_bytes(path.read_bytes()[:keep])
+    refused(folder, str(path), "must be a safetensors file")
+
+
+def test_no_pickle_is_ever_executed(folder, tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "exploded"), "w"))
+
+    for write in (lambda path: path.write_bytes(pickle.dumps(Bomb())), lambda path: torch.save({"a": Bomb()}, path)):
+        write(folder / artefacts.WEIGHTS)
+        refused(folder, "must be a safetensors file")
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("key", ["network.fc.weight", "network.features.1.running_var"])
+def test_weights_and_statistics_must_be_finite(folder, trained, key, value):
+    trained.state_dict()[key].view(-1)[0] = value
+    artefacts.save(folder, trained, CARD)
+    refused(folder, key, "NaN or infinity")
+
+
+def test_weights_of_another_architecture_are_refused_by_their_first_misfit(folder):
+    artefacts.save(folder, smallnet(), replace(CARD, architecture="lenet", shape=[1, 28, 28]))
+    refused(folder, "weights of lenet", "first network.conv1.bias: expected (20,), got none")
+
+
+def test_weights_for_another_number_of_classes_are_refused(folder):
+    artefacts.save(folder, smallnet(), replace(CARD, classes=["a", "b", "c"]))
+    refused(folder, "2 tensors do not fit", "network.fc.bias: expected (3,), got (2,)")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda card: {**card, "extra": 1},
+        lambda card: {key: value for key, value in card.items() if key != "sigma"},
+        lambda card: [card],
+    ],
+    ids=["unknown key", "missing key", "a list"],
+)
+def test_a_card_must_have_exactly_its_keys(folder, change):
+    path = folder / artefacts.CARD
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    refused(folder, str(path), "must have the keys")
+
+
+def test_a_card_that_is_not_json_is_refused(folder):
+    (folder / artefacts.CARD).write_text("{")
+    refused(folder, "must hold JSON")
+
+
+def test_a_card_with_an_unknown_architecture_lists_the_known_ones(folder, trained):
+    artefacts.save(folder, trained, replace(CARD, architecture="resnet111"))
+    refused(folder, "resnet110", "got 'resnet111'")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "network.fc.weight",
+        "network.features.0.weight",
+        "network.features.1.running_mean",
+        "network.features.1.num_batches_tracked",
+        "normalize.mean",
+        "normalize.std",
+    ],
+)
+def test_a_fingerprint_sees_every_parameter_buffer_and_the_normalisation(name):
+    model, same = smallnet(), smallnet()
+    assert artefacts.fingerprint(model) == artefacts.fingerprint(same)
+    tensor = dict([*model.named_parameters(), *model.named_buffers()])[name]
+    with torch.no_grad():
+        tensor.view(-1)[-1].add_(1)
+    assert artefacts.fingerprint(model) != artefacts.fingerprint(same)
+
+
+def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
+    model, same = smallnet(), smallnet()
+    with torch.no_grad():
+        weight = model.network.fc.weight
+        weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(torch.inf))
+    assert artefacts.fingerprint(model) != artefacts.fingerprint(same)
+
+
+def test_a_fingerprint_sees_what_has_no_weights_and_the_type_of_what_has():
+    layer = nn.Linear(2, 2)
+    chains = [nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer, nn.Tanh()), nn.Sequential(nn.ReLU(), layer)]
+    prints = [artefacts.fingerprint(chain) for chain in chains]
+    prints.append(artefacts.fingerprint(nn.Sequential(layer.double(), nn.ReLU())))
+    assert len(set(prints)) == 4
+
+
+def test_a_fingerprint_does_not_depend_on_the_mode_or_the_layout_in_memory():
+    model = smallnet()
+    before = artefacts.fingerprint(model)
+    assert artefacts.fingerprint(model.eval().to(memory_format=torch.channels_last)) == before

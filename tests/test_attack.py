@@ -1,0 +1,236 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+from torch import nn
+
+from rs import attack
+
+B, M, K, SHAPE = 4, 3, 3, (1, 3, 3)
+ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class Ramp(nn.Module):
+    """Two classes with logits (w.x, 0), so that label 1 is lost along +w; remembers every batch it is given."""
+
+    def __init__(self, w, scale=1.0):
+        super().__init__()
+        self.w, self.scale, self.seen = torch.as_tensor(w), scale, []
+
+    def forward(self, x):
+        self.seen.append(x.detach().clone())
+        score = self.scale * (x.flatten(1) @ self.w.to(x.dtype))
+        return torch.stack([score, torch.zeros_like(score)], dim=1)
+
+
+def net(seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, K)).double()
+
+
+def problem(seed=0, sigma=0.5, images=B, low=0.2):
+    """Images (float64, away from the box), labels and noise."""
+    rng = generator(seed)
+    x = low + (1 - 2 * low) * torch.rand((images, *SHAPE), generator=rng, dtype=torch.float64)
+    y = torch.randint(K, (images,), generator=rng)
+    return x, y, sigma * torch.randn((images, M, *SHAPE), generator=rng, dtype=torch.float64)
+
+
+def slow_objective(model, x, y, noise, beta=1.0):
+    """-log of the mean over draws of the label's probability, for one image, one draw at a time."""
+    with torch.no_grad():
+        draws = [special.softmax(beta * model((x + d)[None])[0].numpy())[y] for d in noise]
+    return -math.log(sum(draws) / len(draws))
+
+
+def slow_gradient(model, x, y, noise, beta=1.0, h=1e-5):
+    g = np.zeros(x.numel())
+    for j in range(x.numel()):
+        e = torch.zeros(x.numel(), dtype=x.dtype)
+        e[j] = h
+        up, down = (slow_objective(model, x + s * e.view_as(x), y, noise, beta) for s in (1, -1))
+        g[j] = (up - down) / (2 * h)
+    return g.reshape(x.shape)
+
+
+@pytest.mark.parametrize(("beta", "draws"), [(1.0, M), (4.0, M), (2.0, 1)])
+def test_gradient_is_that_of_minus_the_log_of_the_mean_over_draws(beta, draws):
+    (x, y, noise), model = problem(), net()
+    g = attack.gradient(model, x, y, noise[:, :draws], beta)
+    for i in range(B):
+        slow = slow_gradient(model, x[i], y[i], noise[i, :draws], beta)
+        assert g[i].numpy() == pytest.approx(slow, abs=1e-7)  # h^2 times a third derivative, about 1e-10 x 64
+        inside = np.mean([slow_gradient(model, x[i], y[i], noise[i, [k]], beta) for k in range(draws)], axis=0)
+        assert draws == 1 or np.abs(g[i].numpy() - inside).max() > 1e-5
+
+
+@st.composite
+def cases(draw):
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    shape = tuple(draw(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))))
+    rng = generator(draw(st.integers(0, 10**6)))
+    x = torch.rand(shape, generator=rng, dtype=dtype)
+    x = x.where(torch.rand(shape, generator=rng) > 0.5, x.round())  # many pixels on the faces of the box
+    noise = 0.5 * torch.randn((shape[0], draw(st.integers(1, 3)), *shape[1:]), generator=rng, dtype=dtype)
+    w = draw(st.sampled_from([0.0, 1.0, 1e3])) * torch.randn(math.prod(shape[1:]), generator=rng, dtype=dtype)
+    return Ramp(w), x, torch.randint(2, (shape[0],), generator=rng), noise
+
+
+@given(cases(), st.floats(0.001, 4.0), st.integers(0, 5))
+def test_pgd_stays_in_the_ball_and_exactly_in_the_box(case, epsilon, steps):
+    model, x, y, noise = case
+    x_hat = attack.pgd(model, x, y, noise, steps, epsilon)
+    moved, ulp, d = (x_hat.double() - x.double()).flatten(1).norm(dim=1), ULP[x.dtype], x[0].numel()
+    # relative error of a norm of d squares, of the quotient and the product; then half an ulp of x + u <= 1 per pixel
+    assert (moved <= epsilon * (1 + (d / 2 + 4) * ulp) + math.sqrt(d) * ulp / 4).all()
+    assert x_hat.min() >= 0
+    assert x_hat.max() <= 1
+    assert x_hat.dtype == x.dtype
+
+
+def test_no_step_returns_the_image_itself():
+    x, y, noise = problem()
+    assert torch.equal(attack.pgd(net(), x, y, noise, 0, 1.0), x)
+
+
+def test_one_step_on_a_linear_classifier_reaches_the_sphere_along_its_weights():
+    x, _, noise = problem()
+    w = torch.arange(1.0, 10.0, dtype=torch.float64)
+    x_hat = attack.pgd(Ramp(w), x, torch.ones(B, dtype=torch.long), noise, 1, 0.1)
+    expected = x + 0.1 * (w / w.norm()).view(SHAPE)
+    assert torch.allclose(x_hat, expected, rtol=0, atol=1e-14)
+
+
+def test_step_size_is_twice_epsilon_over_the_number_of_steps():
+    x, _, noise = problem()
+    model = Ramp(torch.ones(9, dtype=torch.float64))
+    attack.pgd(model, x, torch.ones(B, dtype=torch.long), noise, 4, 0.1)
+    visited = [(seen.unflatten(0, (B, M)) - noise)[:, 0] - x for seen in model.seen]
+    lengths = [v.flatten(1).norm(dim=1).tolist() for v in visited]
+    assert np.array(lengths) == pytest.approx(np.repeat([[0.0], [0.05], [0.1], [0.1]], B, axis=1), abs=1e-12)
+
+
+def test_box_comes_before_the_ball_in_pgd_and_after_it_in_the_variant():
+    """By hand: x = (.9, .5), direction (.6, .8), epsilon .3, one step of .6: x + u = (1.26, .98).
+
+    Box, u = (.1, .48), then ball: u * .3 / ||u||. Ball, u = (.18, .24), then box: x + u = (1, .74).
+    """
+    model, x, y = Ramp([3.0, 4.0]), torch.tensor([0.9, 0.5], dtype=torch.float64).view(1, 1, 1, 2), torch.tensor([1])
+    noise = torch.zeros((1, 2, 1, 1, 2), dtype=torch.float64)
+    short = 0.3 / math.hypot(0.1, 0.48)
+    box_then_ball = attack.pgd(model, x, y, noise, 1, 0.3).flatten().tolist()
+    ball_then_box = attack.projected_path_attack(model, x, y, noise, 1, 0.3).flatten().tolist()
+    assert box_then_ball == pytest.approx([0.9 + 0.1 * short, 0.5 + 0.48 * short], rel=1e-12)
+    assert ball_then_box == pytest.approx([1.0, 0.74], rel=1e-7)  # its unit gradient is g / (||g|| + 1e-8)
+
+
+ATTACKS = {
+    "pgd": lambda model, x, y, noise: attack.pgd(model, x, y, noise, 3, 0.5),
+    "ddn": lambda model, x, y, noise: attack.ddn(model, x, y, noise, 3, 0.5, rng=generator()),
+    "mixing_path": lambda model, x, y, noise: attack.mixing_path(model, x, y, noise, 3, 0.2)[-1],
+    "projected_path_attack": lambda model, x, y, noise: attack.projected_path_attack(model, x, y, noise, 3, 0.5),
+}
+every_attack = pytest.mark.parametrize("run", ATTACKS.values(), ids=ATTACKS.keys())
+
+
+@every_attack
+def test_every_step_sees_the_same_draws(run):
+    x, y, noise = problem()
+    model = Ramp(torch.randn(9, generator=generator(), dtype=torch.float64))
+    run(model, x, y % 2, noise)
+    assert len(model.seen) >= 3
+    for seen in model.seen:
+        copies = seen.unflatten(0, (B, M))
+        assert torch.allclose(copies - copies[:, :1], noise - noise[:, :1], rtol=0, atol=1e-14)
+
+
+@every_attack
+def test_batch_norm_is_in_eval_mode_and_every_part_returns_to_its_own_mode(run):
+    x, y, noise = problem()
+    frozen, free = nn.BatchNorm2d(1).eval(), nn.BatchNorm2d(1).train()
+    model = nn.Sequential(frozen, free, net()).double()
+    frozen.eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    x_hat = run(model, x, y, noise)
+    assert (frozen.training, free.training, model.training, model[2].training) == (False, True, True, True)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(x_hat, run(model.eval(), x, y, noise))
+    assert not free.training
+
+
+@every_attack
+def test_mode_is_restored_when_the_model_raises(run):
+    def refuse(*_):
+        raise RuntimeError("refused")
+
+    model = net().train()
+    model.register_forward_hook(refuse)
+    with pytest.raises(RuntimeError, match="refused"):
+        run(model, *problem())
+    assert model.training
+
+
+@every_attack
+def test_weights_get_no_gradient_and_the_result_carries_none(run):
+    (x, y, noise), model = problem(), net()
+    with torch.no_grad():
+        inside = run(model, x, y, noise)
+    x_hat = run(model, x.requires_grad_(), y, noise)
+    assert all(weight.grad is None and weight.requires_grad for weight in model.parameters())
+    assert x.grad is None
+    assert not x_hat.requires_grad
+    assert torch.equal(x_hat, inside)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("steps", [1, 3])
+def test_small_steps_raise_the_objective_of_every_image(seed, steps):
+    (x, y, noise), model = problem(seed), net(seed)
+    for x_hat in (
+        attack.pgd(model, x, y, noise, steps, 1e-3),
+        attack.projected_path_attack(model, x, y, noise, steps, 1e-3),
+        attack.mixing_path(model, x, y, noise, steps, 1e-3)[-1],
+    ):
+        for i in range(B):
+            assert slow_objective(model, x_hat[i], y[i], noise[i]) > slow_objective(model, x[i], y[i], noise[i])
+
+
+def test_unit_divides_by_the_norm_and_replaces_only_exact_zeros_by_raw_normal_numbers():
+    g = torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e-15, -4e-15]]).view(3, 1, 1, 2)
+    unit = attack.unit(g, generator(5)).view(3, 2)
+    expected = torch.randn((3, 2), generator=generator(5))
+    assert torch.allclose(unit[[0, 2]], torch.tensor([[0.6, 0.8], [0.6, -0.8]]), rtol=1e-6, atol=0)
+    assert torch.equal(unit[1], expected[1])
+
+
+def test_random_directions_come_from_the_stream_and_go_only_to_images_without_gradient():
+    """With two draws the clamp at 1e-20 leaves no gradient where the label's probability is smaller."""
+    x, y = torch.full((2, 1, 1, 2), 0.5), torch.tensor([1, 1])
+    noise = torch.tensor([200.0, 0.0]).view(2, 1, 1, 1, 1).expand(2, 2, 1, 1, 2)  # scores 200 and 0 for the wrong class
+    first, again, other = (attack.pgd(Ramp([1.0, 0.0]), x, y, noise, 1, 0.1, rng=generator(s)) for s in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first[0], other[0])
+    assert torch.equal(first[1], other[1])
+    assert (first[0] - x[0]).norm().item() == pytest.approx(0.1, rel=1e-6)
+
+
+def test_with_one_draw_the_gradient_survives_any_confidence_in_a_wrong_class():
+    x = torch.full((1, 1, 1, 2), 0.5)
+    x_hat = attack.pgd(Ramp([3.0, 4.0], scale=1e3), x, torch.tensor([1]), torch.zeros(1, 1, 1, 1, 2), 1, 0.1)
+    assert (x_hat - x).flatten().tolist() == pytest.approx([0.06, 0.08], rel=1e-5)
+
+
+def test_pgd_follows_another_direction_where_one_is_given():
+    x, y, noise = problem()
+    to = torch.randn(SHAPE, generator=generator(3), dtype=torch.float64)
+    x_hat = attack.pgd(net(), x, y, noise, 2, 0.1, direction=lambda point: to.expand_as(point))
+    assert torch.allclose(x_hat, x + 0.1 * to / to.norm(), rtol=0, atol=1e-14)

@@ -1,0 +1,246 @@
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from helpers import Constant, python, smallnet, tiny_images
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from rs import certify, rows, work
+from rs.certify import Settings, certificates, certify_to, seconds_of, sidecar_of, warn_if_hopeless
+from rs.errors import InputError
+from rs.radius import votes_needed
+from rs.smoothing import SmoothedClassifier
+
+SETTINGS = Settings(n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", shortcut=False)
+IDENTITY = {"classifier": "smallnet", "sigma": 0.5, "n": 60, "subset": "all", "versions": {"torch": "x"}}
+INDICES = np.array([0, 2, 3, 5, 8])
+SIZE = len(INDICES)
+
+pytestmark = pytest.mark.usefixtures("work")
+
+
+def certify_tiny(out, base=None, identity=IDENTITY, indices=INDICES, settings=SETTINGS):
+    classifier = SmoothedClassifier(base if base is not None else smallnet(), 2, 0.5)
+    certify_to(out, classifier, tiny_images(10, 1), indices, settings, torch.device("cpu"), identity)
+
+
+class Dies(nn.Module):
+    """smallnet, until image number ``images`` is half certified (two calls an image); then ``die`` happens."""
+
+    def __init__(self, images, die):
+        super().__init__()
+        self.base, self.calls, self.die = smallnet(), 2 * images + 1, die
+
+    def forward(self, x):
+        self.calls -= 1
+        return self.base(x) if self.calls > 0 else self.die()
+
+
+def fail():
+    raise RuntimeError("died")
+
+
+@pytest.fixture
+def unbroken(tmp_path):
+    """Bytes of the rows of a run that nothing interrupted."""
+    certify_tiny(tmp_path / "unbroken" / "rows.tsv")
+    return (tmp_path / "unbroken" / "rows.tsv").read_bytes()
+
+
+def test_the_rows_are_those_of_a_slow_loop(unbroken):
+    classifier, images = SmoothedClassifier(smallnet(), 2, 0.5), tiny_images(10, 1)
+    lines = [rows.HEADER]
+    for i in [0, 2, 3, 5, 8]:
+        made = classifier.certify(torch.from_numpy(images.images[i]) / 255, 10, 60, 0.01, seed=4, index=i)
+        label = i % 2
+        record = {"idx": i, "label": label, "correct": int(made.predict == label), "mode": "certify"}
+        record |= {"predict": made.predict, "radius": made.radius, "p_lower": made.p_lower}
+        record |= {"n0": 10, "n": 60, "alpha": 0.01, "sigma": 0.5, "counts0": made.counts0, "counts": made.counts}
+        lines.append(rows.format_row(record))
+    assert unbroken.decode() == "\n".join(lines) + "\n"
+
+
+def test_the_rows_read_back_without_complaint_and_add_up(tmp_path, unbroken):
+    table = rows.read(tmp_path / "unbroken" / "rows.tsv")
+    assert table["idx"].tolist() == INDICES.tolist()
+    assert [sum(rows.parse_counts(text).values()) for text in table["counts"]] == [60] * SIZE
+    assert [sum(rows.parse_counts(text).values()) for text in table["counts0"]] == [10] * SIZE
+
+
+def test_the_sidecar_says_what_made_the_rows(tmp_path, unbroken):
+    assert json.loads((tmp_path / "unbroken" / "rows.json").read_text()) == IDENTITY
+
+
+def test_the_seconds_have_one_line_an_image(tmp_path, unbroken):
+    header, *lines = (tmp_path / "unbroken" / "rows.seconds.csv").read_text().splitlines()
+    assert header == "idx,seconds"
+    assert [int(line.split(",")[0]) for line in lines] == INDICES.tolist()
+    assert all(float(line.split(",")[1]) >= 0 for line in lines)
+
+
+def test_nothing_but_the_three_files_is_left(tmp_path, unbroken, work):
+    assert sorted(os.listdir(tmp_path / "unbroken")) == ["rows.json", "rows.seconds.csv", "rows.tsv"]
+    assert os.listdir(work) == []
+
+
+def test_the_shortcut_is_what_the_settings_say():
+    settings = Settings(**{**vars(SETTINGS), "shortcut": True})
+    made = certificates(
+        SmoothedClassifier(Constant(1), 2, 0.5), tiny_images(10, 1), INDICES, settings, torch.device("cpu")
+    )
+    assert [row["mode"] for row in made] == ["certify" if i % 2 == 1 else "shortcut" for i in INDICES]
+
+
+@pytest.mark.parametrize("images", range(SIZE))
+def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(tmp_path, unbroken, images, capsys):
+    out = tmp_path / "rows.tsv"
+    with pytest.raises(RuntimeError, match="died"):
+        certify_tiny(out, Dies(images, fail))
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("rows")] == []
+    capsys.readouterr()
+    certify_tiny(out, Dies(SIZE - images, fail))  # has no more calls than the rest needs
+    assert out.read_bytes() == unbroken
+    assert len(seconds_of(out).read_text().splitlines()) == 1 + SIZE
+    assert (f"continuing after {images} of {SIZE} images" in capsys.readouterr().err) == (images > 0)
+
+
+def test_a_killed_process_is_continued_even_from_a_line_cut_short(tmp_path, unbroken, work):
+    out = tmp_path / "rows.tsv"
+    script = (
+        "import os, pathlib, test_certify as t; "
+        f"t.certify_tiny(pathlib.Path({str(out)!r}), t.Dies(3, lambda: os._exit(9)))"
+    )
+    assert python("-c", script).returncode == 9
+    (folder,) = work.iterdir()
+    part = folder / "rows.tsv"
+    assert part.read_bytes() == b"".join(unbroken.splitlines(True)[:4])
+    part.write_bytes(part.read_bytes() + unbroken.splitlines(True)[4][:-3])
+    seconds = folder / "seconds.csv"
+    seconds.write_text(seconds.read_text() + "5,0.25\n")
+    certify_tiny(out, Dies(2, fail))
+    assert out.read_bytes() == unbroken
+    assert [line.split(",")[0] for line in seconds_of(out).read_text().splitlines()] == ["idx", *"02358"]
+
+
+@given(data=st.data())
+def test_a_run_continues_from_any_prefix_of_its_two_files(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("part")
+    part, seconds = folder / "rows.tsv", folder / "seconds.csv"
+    done = [f"{i}\t{i * i}\n" for i in range(5)], [f"{i},0.5\n" for i in range(5)]
+    kept = []
+    for path, header, lines in zip((part, seconds), (rows.HEADER + "\n", "idx,seconds\n"), done, strict=True):
+        text = header + "".join(lines)
+        path.write_text(text[: data.draw(st.integers(len(header), len(text)))])
+        kept.append(path.read_text().count("\n") - 1)
+    count = certify._continue(part, seconds)
+    assert count == min(kept)
+    assert part.read_text() == rows.HEADER + "\n" + "".join(done[0][:count])
+    assert seconds.read_text() == "idx,seconds\n" + "".join(done[1][:count])
+
+
+def test_a_failure_while_publishing_leaves_no_rows_and_repeats_no_draws(tmp_path, unbroken, monkeypatch):
+    out, write = tmp_path / "rows.tsv", certify.files.write_text
+
+    def full_disk(path, text):
+        if path == out:
+            raise OSError("no space left")
+        write(path, text)
+
+    monkeypatch.setattr(certify.files, "write_text", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        certify_tiny(out)
+    assert not out.exists()
+    monkeypatch.setattr(certify.files, "write_text", write)
+    certify_tiny(out, Dies(0, fail))
+    assert out.read_bytes() == unbroken
+
+
+def stamps(folder):
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+
+
+def test_a_finished_file_is_left_alone(tmp_path, unbroken, capsys):
+    before = stamps(tmp_path / "unbroken")
+    certify_tiny(tmp_path / "unbroken" / "rows.tsv", Dies(0, fail))
+    assert stamps(tmp_path / "unbroken") == before
+    assert "is complete already" in capsys.readouterr().err
+
+
+def keep_rows(count):
+    return lambda out: out.write_text("".join(out.read_text().splitlines(True)[: 1 + count]))
+
+
+@pytest.mark.parametrize(
+    ("identity", "spoil", "message"),
+    [
+        ({**IDENTITY, "classifier": "other"}, None, "its classifier is 'smallnet' and here it is 'other'"),
+        ({**IDENTITY, "sigma": 0.25}, None, r"its sigma is 0\.5 and here it is 0\.25"),
+        ({**IDENTITY, "extra": 1}, None, "its extra is None and here it is 1"),
+        ({k: v for k, v in IDENTITY.items() if k != "n"}, None, "its n is 60 and here it is None"),
+        (IDENTITY, lambda out: sidecar_of(out).unlink(), r"must have .*rows\.json beside it, but there is none"),
+        (IDENTITY, lambda out: sidecar_of(out).write_text("{"), "must hold JSON"),
+        (IDENTITY, lambda out: sidecar_of(out).write_text("[]"), "must hold a mapping, got list"),
+        (IDENTITY, keep_rows(SIZE - 1), "must hold 5 rows, but has 4"),
+        (IDENTITY, keep_rows(0), "must hold at least one row"),
+        (IDENTITY, lambda out: out.write_text(out.read_text()[:-1]), "must end with a newline"),
+    ],
+)
+def test_rows_of_anything_else_are_refused_and_left_alone(tmp_path, unbroken, identity, spoil, message):
+    out = tmp_path / "unbroken" / "rows.tsv"
+    if spoil:
+        spoil(out)
+    before = stamps(out.parent)
+    with pytest.raises(InputError, match=message) as caught:
+        certify_tiny(out, Dies(0, fail), identity)
+    assert "\n" not in str(caught.value)
+    assert stamps(out.parent) == before
+
+
+@pytest.mark.parametrize("name", ["gaussian-0.25", "rows.json", "rows.csv", "rows"])
+def test_the_row_file_must_be_a_tsv_lest_two_share_a_sidecar(tmp_path, name):
+    with pytest.raises(InputError, match=r"must be named \*\.tsv"):
+        certify_tiny(tmp_path / name, Dies(0, fail))
+    assert not (tmp_path / name).exists()
+
+
+def test_two_noise_levels_side_by_side_have_sidecars_of_their_own(tmp_path):
+    for sigma in ("0.25", "0.5"):
+        certify_tiny(tmp_path / f"gaussian-{sigma}.tsv", identity={**IDENTITY, "sigma": float(sigma)})
+    assert json.loads((tmp_path / "gaussian-0.25.json").read_text())["sigma"] == 0.25
+
+
+def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
+    with work.folder(IDENTITY), pytest.raises(InputError, match="another process is making the same thing"):
+        certify_tiny(tmp_path / "rows.tsv")
+    assert not (tmp_path / "rows.tsv").exists()
+
+
+@pytest.mark.parametrize(("n", "lines"), [(9, 1), (10, 0)])
+def test_a_hopeless_number_of_draws_gets_one_line_of_warning(tmp_path, capsys, n, lines):
+    """(1/2)^n <= 0.001 first at n = 10."""
+    settings = Settings(**{**vars(SETTINGS), "n": n, "alpha": 0.001})
+    certify_tiny(tmp_path / "rows.tsv", settings=settings)
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning:")]
+    assert len(warned) == lines
+    assert all("n = 9 draws" in line and "at least 10" in line for line in warned)
+    assert rows.read(tmp_path / "rows.tsv")["n"].tolist() == [n] * SIZE
+
+
+@pytest.mark.parametrize("alpha", [0.4, 0.25, 0.1, 0.001, 1e-6, 2.0**-29, 2.0**-31, 2.0**-39])
+def test_the_warning_names_the_least_number_that_is_not_hopeless(capsys, alpha):
+    warn_if_hopeless(1, alpha)
+    least = int(capsys.readouterr().err.split("at least ")[1])
+    assert 0.5**least <= alpha < 0.5 ** (least - 1)
+    assert votes_needed(least, alpha) == least
+
+
+@pytest.mark.parametrize(
+    "change", [{"n0": 0}, {"n": 0}, {"n": 1e5}, {"alpha": 0.0}, {"alpha": 1.0}, {"seed": -1}, {"precision": "float16"}]
+)
+def test_settings_out_of_range_are_refused(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        Settings(**{**vars(SETTINGS), **change})

@@ -1,0 +1,250 @@
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rs import data, dataset
+from rs.errors import InputError
+from rs.noise import Stream, stream
+
+
+def arrays(n=11, shape=(3, 4, 5), classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (n, *shape), np.uint8), rng.integers(0, classes, n)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    data.write(tmp_path / "set", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
+    return tmp_path / "set"
+
+
+def epoch(images, size, *, crop=0, flip=False, seed=0, epoch=0):
+    return list(data.batches(images, size, crop=crop, flip=flip, seed=seed, epoch=epoch, device="cpu"))
+
+
+def slow_augment(x, crop, flip, rng):
+    """Image by image and pixel by pixel, with the draws in the documented order."""
+    B, _, H, W = x.shape
+    shifts = torch.randint(2 * crop + 1, (2, B, 1), generator=rng)[..., 0] - crop if crop else torch.zeros(2, B)
+    mirrored = torch.rand(B, generator=rng) < 0.5 if flip else torch.zeros(B, dtype=torch.bool)
+    out = torch.zeros_like(x)
+    for b in range(B):
+        for i in range(H):
+            for j in range(W):
+                row, column = i + int(shifts[0, b]), j + int(shifts[1, b])
+                target = W - 1 - j if mirrored[b] else j
+                if 0 <= row < H and 0 <= column < W:
+                    out[b, :, i, target] = x[b, :, row, column]
+    return out
+
+
+@given(
+    shape=st.tuples(*(st.integers(1, 5) for _ in range(4))),
+    crop=st.integers(0, 3),
+    flip=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_augmentation_is_a_zero_padded_shift_and_a_mirror_of_each_image(shape, crop, flip, seed):
+    x = torch.rand(shape, generator=stream(seed, 1))
+    expected = slow_augment(x, crop, flip, stream(seed))
+    assert torch.equal(data.augment(x, crop, flip, stream(seed)), expected)
+
+
+def test_without_crop_and_flip_an_image_stays_as_it_is():
+    x = torch.rand(4, 3, 5, 5, generator=stream(0))
+    assert torch.equal(data.augment(x, 0, False, stream(0)), x)
+
+
+def test_every_shift_and_both_mirrors_occur():
+    """One bright pixel, off the centre: 9 shifts and 2 mirrors put it in 3 rows and, mirrored, 3 other columns."""
+    x = torch.zeros(2000, 1, 7, 7)
+    x[:, 0, 3, 1] = 1
+    seen = data.augment(x, 1, True, stream(0))[:, 0].flatten(1).argmax(1).unique()
+    assert seen.tolist() == [7 * row + column for row in (2, 3, 4) for column in (0, 1, 2, 4, 5, 6)]
+
+
+@given(n=st.integers(1, 20), size=st.integers(1, 25), seed=st.integers(0, 9))
+def test_an_epoch_holds_every_image_once_with_its_label(n, size, seed):
+    images = np.arange(n, dtype=np.uint8).reshape(n, 1, 1, 1)
+    packed = data.PackedImages(None, images, np.arange(n))
+    x, y = (torch.cat(part) for part in zip(*epoch(packed, size, seed=seed), strict=True))
+    assert sorted(y.tolist()) == list(range(n))
+    assert (x.flatten() * 255).round().long().tolist() == y.tolist()
+    assert [len(y) for _, y in epoch(packed, size)] == [size] * (n // size) + [n % size] * (n % size > 0)
+
+
+def test_batches_are_float_images_in_the_unit_interval_and_whole_labels(folder):
+    x, y = epoch(data.load(folder, "train"), 4, crop=1, flip=True)[0]
+    assert (x.dtype, x.shape, y.dtype, y.shape) == (torch.float32, (4, 3, 4, 5), torch.int64, (4,))
+    assert x.min() >= 0
+    assert 0.9 < x.max() <= 1
+
+
+def test_order_depends_on_seed_and_epoch_and_on_nothing_else():
+    packed = data.PackedImages(None, np.zeros((50, 1, 1, 1), np.uint8), np.arange(50))
+    orders = {key: torch.cat([y for _, y in epoch(packed, 7, seed=key[0], epoch=key[1])]) for key in np.ndindex(3, 3)}
+    assert len({tuple(order.tolist()) for order in orders.values()}) == 9
+    assert torch.equal(orders[2, 1], torch.randperm(50, generator=stream(2, Stream.ORDER, 1)))
+    assert torch.equal(orders[2, 1], torch.cat([y for _, y in epoch(packed, 13, crop=1, seed=2, epoch=1)]))
+
+
+def test_an_epoch_can_be_repeated_and_leaves_the_global_generator_alone(folder):
+    images = data.load(folder, "train")
+    state = torch.get_rng_state()
+    first, again = (torch.cat([x for x, _ in epoch(images, 4, crop=2, flip=True)]) for _ in range(2))
+    assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_images_are_copied_to_a_device_once(folder):
+    images = data.load(folder, "train")
+    assert images.resident("cpu")[0] is images.resident(torch.device("cpu"))[0]
+
+
+@pytest.mark.parametrize(("size", "crop"), [(0, 0), (-1, 0), (1, -1)])
+def test_senseless_batches_are_refused_before_the_first_one(folder, size, crop):
+    with pytest.raises(ValueError, match="size must be at least 1"):
+        data.batches(data.load(folder, "train"), size, crop=crop, flip=False, seed=0, epoch=0, device="cpu")
+
+
+def test_what_was_written_is_what_is_read(folder):
+    images, labels = arrays()
+    train = data.load(folder, "train")
+    assert np.array_equal(train.images, images)
+    assert np.array_equal(train.labels, labels)
+    assert (train.images.dtype, train.labels.dtype, len(train)) == (np.uint8, np.int64, 11)
+    assert (train.meta.name, train.meta.classes, train.meta.num_classes) == ("tiny", ("a", "b", "c"), 3)
+    assert (train.meta.shape, train.meta.sizes) == ((3, 4, 5), {"train": 11, "test": 5})
+    assert torch.equal(train.pixels(3), torch.tensor(images[3] / np.float32(255)))
+
+
+def test_fingerprint_is_that_of_meta_and_changes_with_any_number(folder):
+    train = data.load(folder, "train")
+    assert train.fingerprint == train.meta.sha256["train"]
+    changed = [train.images.copy(), train.labels.copy()]
+    changed[0][5, 1, 2, 3] ^= 1
+    changed[1][5] ^= 1
+    others = {dataset.fingerprint(changed[0], train.labels), dataset.fingerprint(train.images, changed[1])}
+    others.add(dataset.fingerprint(train.images.reshape(11, 3, 5, 4), train.labels))
+    assert len(others | {train.fingerprint}) == 4
+
+
+def test_fingerprint_does_not_depend_on_memory_layout():
+    images, labels = arrays()
+    assert dataset.fingerprint(np.asfortranarray(images), labels.astype(">i8")) == dataset.fingerprint(images, labels)
+
+
+def test_two_writes_give_equal_bytes(tmp_path, folder):
+    data.write(tmp_path / "again", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
+    for name in ("train.npz", "test.npz", "meta.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_normalisation_is_mean_and_deviation_of_each_channel():
+    images, _ = arrays(50)
+    mean, std = dataset.normalisation(images)
+    scaled = images / 255
+    np.testing.assert_allclose(mean, scaled.mean((0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-12)
+
+
+def test_a_constant_channel_is_not_scaled():
+    assert dataset.normalisation(np.full((3, 1, 2, 2), 51, np.uint8)) == ((0.2,), (1.0,))
+
+
+def test_normalisation_comes_from_the_train_split_unless_given(tmp_path, folder):
+    assert data.read_meta(folder).mean == dataset.normalisation(arrays()[0])[0]
+    given_ = data.write(tmp_path / "b", "b", {"test": arrays()}, ["a", "b", "c"], mean=[0.5] * 3, std=[0.25] * 3)
+    assert (given_.mean, given_.std) == ((0.5,) * 3, (0.25,) * 3)
+    assert data.read_meta(tmp_path / "b") == given_
+
+
+def bad_splits():
+    images, labels = arrays()
+    yield "float images", (images / 255, labels), "uint8"
+    yield "no channels", (images[:, 0], labels), "1 or 3, H, W"
+    yield "two channels", (images[:, :2], labels), "1 or 3, H, W"
+    yield "no image", (images[:0], labels[:0]), "at least one image"
+    yield "too few labels", (images, labels[:-1]), "labels must be whole numbers"
+    yield "float labels", (images, labels / 1), "labels must be whole numbers"
+    yield "label too large", (images, labels + 1), r"0\.\.2"
+    yield "label too small", (images, labels - 1), r"0\.\.2"
+
+
+@pytest.mark.parametrize(("split", "message"), [case[1:] for case in bad_splits()], ids=[c[0] for c in bad_splits()])
+def test_a_bad_split_is_refused_and_nothing_is_written(tmp_path, split, message):
+    with pytest.raises(InputError, match=message):
+        data.write(tmp_path / "set", "bad", {"train": split}, ["a", "b", "c"])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("splits", "constants", "message"),
+    [
+        ({"train": arrays(), "test": arrays(shape=(1, 4, 5))}, {}, r"must have shape \(3, 4, 5\)"),
+        ({"train": arrays()}, {"mean": [0.5], "std": [0.5]}, "each of 3 channels"),
+        ({"train": arrays()}, {"mean": [0.5] * 3, "std": [0.5, 0.0, 0.5]}, "positive"),
+    ],
+)
+def test_splits_and_constants_must_fit_each_other(tmp_path, splits, constants, message):
+    with pytest.raises(InputError, match=message):
+        data.write(tmp_path / "set", "bad", splits, ["a", "b", "c"], **constants)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_data_set_is_replaced_but_other_things_are_not(tmp_path, folder):
+    data.write(folder, "new", {"train": arrays(3)}, ["a", "b", "c"])
+    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "train.npz"]
+    (folder / "thesis.tex").touch()
+    with pytest.raises(InputError, match="other things"):
+        data.write(folder, "newer", {"train": arrays(3)}, ["a", "b", "c"])
+    assert data.read_meta(folder).name == "new"
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "meta.json").unlink(), "no meta.json"),
+        (lambda folder: (folder / "meta.json").write_text("{"), "Invalid JSON"),
+        (lambda folder: (folder / "meta.json").write_text("{}"), "name: Field required"),
+        (lambda folder: edit(folder / "meta.json", shape=[3, 4]), "shape"),
+        (lambda folder: edit(folder / "meta.json", std=[1.0]), "each of 3 channels"),
+        (lambda folder: edit(folder / "meta.json", sizes={"test": 5}), "must have the split train"),
+        (lambda folder: edit(folder / "meta.json", shape=[3, 5, 4]), r"must have shape \(3, 5, 4\)"),
+        (lambda folder: edit(folder / "meta.json", classes=["a"]), r"0\.\.0"),
+        (lambda folder: (folder / "train.npz").unlink(), "train.npz must be a file"),
+        (lambda folder: (folder / "train.npz").write_bytes(b""), "must hold the arrays"),
+        (lambda folder: (folder / "train.npz").write_bytes(b"PK not a zip"), "must hold the arrays"),
+        (lambda folder: np.savez(folder / "train.npz", images=arrays()[0]), "labels"),
+        (lambda folder: np.savez(folder / "train.npz", images=arrays(seed=9)[0], labels=arrays()[1]), "sha256"),
+        (lambda folder: np.savez(folder / "train.npz", images=np.array([{}]), labels=arrays()[1]), "pickle"),
+    ],
+)
+def test_a_damaged_data_set_is_refused_in_one_line(folder, damage, message):
+    damage(folder)
+    with pytest.raises(InputError, match=message) as caught:
+        data.load(folder, "train")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(folder):
+    whole = (folder / "train.npz").read_bytes()
+    for length in range(0, len(whole), 97):
+        (folder / "train.npz").write_bytes(whole[:length])
+        with pytest.raises(InputError):
+            data.load(folder, "train")
+
+
+def test_the_sum_of_a_split_is_that_of_its_types_shapes_and_bytes():
+    images, labels = np.array([[[[7]]]], np.uint8), np.array([2], np.int64)
+    expected = b"|u1 (1, 1, 1, 1)\n\x07" + b"<i8 (1,)\n\x02" + bytes(7)
+    assert dataset.fingerprint(images, labels) == hashlib.sha256(expected).hexdigest()

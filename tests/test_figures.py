@@ -1,0 +1,73 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from rs import figures
+
+METHODS = ["gaussian", "advmacer", "advmacer x1 + smoothadv x2", "macer x3"]
+
+
+@pytest.fixture
+def curves():
+    radius = np.linspace(0, 1, 11)
+    lines = [
+        pd.DataFrame({"sigma": sigma, "method": method, "radius": radius, "accuracy": 0.9 - 0.5 * radius})
+        for sigma in (0.25, 0.5)
+        for method in METHODS
+    ]
+    return pd.concat(lines, ignore_index=True)
+
+
+@pytest.fixture
+def history():
+    lines = [
+        pd.DataFrame({"sigma": 0.5, "method": method, "seconds": [10.0, 20.0], "acr": [0.1, 0.2]}) for method in METHODS
+    ]
+    return pd.concat(lines, ignore_index=True)
+
+
+def test_there_is_a_panel_for_each_noise_level_and_a_line_for_each_method(curves):
+    axes = figures.certified_accuracy(curves).axes
+    assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"]
+    for axis in axes:
+        assert [line.get_label() for line in axis.get_lines()] == METHODS
+        assert axis.get_lines()[0].get_ydata().tolist() == curves["accuracy"][:11].tolist()
+
+
+def test_a_method_has_one_colour_in_all_pictures_and_no_two_lines_look_alike(curves, history):
+    looks = [
+        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axis.get_lines()}
+        for axis in (*figures.certified_accuracy(curves).axes, *figures.acr_over_time(history).axes)
+    ]
+    assert looks[0] == looks[1] == looks[2]
+    assert len(set(looks[0].values())) == len(METHODS)
+    assert looks[0]["advmacer"][0] == figures.COLOURS["advmacer"]
+
+
+def test_the_legend_names_each_method_once_and_fits_in_the_picture(curves):
+    figure = figures.certified_accuracy(curves)
+    figures.png(figure)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == METHODS
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+
+
+def test_times_are_drawn_in_a_unit_that_suits_them(history):
+    for factor, unit in ((1, "seconds"), (60, "minutes"), (3600, "hours")):
+        (axis,) = figures.acr_over_time(history.assign(seconds=factor * history["seconds"])).axes
+        assert axis.get_xlabel() == f"training time ({unit})"
+        assert axis.get_lines()[0].get_xdata().tolist() == [10.0, 20.0]
+
+
+@pytest.mark.parametrize("form", [figures.png, figures.svg])
+def test_the_same_numbers_give_the_same_bytes(curves, form):
+    assert form(figures.certified_accuracy(curves)) == form(figures.certified_accuracy(curves))
+
+
+def test_pictures_are_of_their_kind_and_say_no_date(curves):
+    figure = figures.certified_accuracy(curves)
+    assert figures.png(figure).startswith(b"\x89PNG")
+    assert b"<svg" in figures.svg(figure)
+    assert b"dc:date" not in figures.svg(figure)

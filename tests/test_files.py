@@ -1,0 +1,116 @@
+import hashlib
+import json
+import math
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rs import files
+from rs.errors import InputError
+
+
+def _fail_after(path, write):
+    with files.replacing(path) as temporary:
+        write(temporary)
+        raise RuntimeError("midway")
+
+
+def test_a_file_is_replaced_when_the_writing_succeeds(tmp_path):
+    path = tmp_path / "new" / "folder" / "a.txt"
+    files.write_text(path, "one")
+    files.write_text(path, "zwölf\n")
+    assert path.read_bytes() == "zwölf\n".encode()
+    assert os.listdir(path.parent) == ["a.txt"]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="midway"):
+        _fail_after(path, lambda temporary: temporary.write_text("half of the n"))
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_old_file_is_untouched_until_the_end(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with files.replacing(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+
+
+def test_a_folder_is_replaced_whole(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").write_text("")
+    with files.replacing(path) as temporary:
+        temporary.mkdir()
+        (temporary / "new").write_text("")
+    assert os.listdir(path) == ["new"]
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_a_failure_leaves_the_old_folder(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").write_text("")
+    with pytest.raises(RuntimeError, match="midway"):
+        _fail_after(path, lambda temporary: (temporary / "deep").mkdir(parents=True))
+    assert os.listdir(path) == ["old"]
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_a_link_is_replaced_and_its_target_left_alone(tmp_path):
+    """DVC may link an output to its cache, whose bytes must never change."""
+    target, link = tmp_path / "cached", tmp_path / "out"
+    target.write_text("cached")
+    link.symlink_to(target)
+    files.write_text(link, "new")
+    assert (target.read_text(), link.read_text(), link.is_symlink()) == ("cached", "new", False)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_json_reads_back_what_was_written(tmp_path_factory, value):
+    path = tmp_path_factory.getbasetemp() / "value.json"
+    files.write_json(path, value)
+    assert files.read_json(path) == value
+    assert path.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_json_with_a_number_that_json_has_not_is_not_written(tmp_path, number):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(tmp_path / "a.json", {"a": number})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail'])
+def test_a_file_that_is_not_json_is_the_users_mistake(tmp_path, content):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.json must hold JSON, but"):
+        files.read_json(path)
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir()], ids=["missing", "folder"])
+def test_json_must_be_a_file(tmp_path, make):
+    make(tmp_path / "a.json")
+    with pytest.raises(InputError, match=r"a\.json must be a file, but there is none"):
+        files.read_json(tmp_path / "a.json")
+
+
+def test_the_hash_is_that_of_the_bytes(tmp_path):
+    content = json.dumps(list(range(100_000))).encode()
+    (tmp_path / "a").write_bytes(content)
+    assert files.sha256(tmp_path / "a") == hashlib.sha256(content).hexdigest()

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rs import data, sources
+from rs.errors import InputError
+
+# torch starts worker processes with fork, and Python >= 3.12 warns of it in any process with threads.
+FORK = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@pytest.fixture
+def root(tmp_path):
+    rng = np.random.default_rng(0)
+    for split, each in (("train", 3), ("val", 2)):
+        for name in ("cat", "dog"):
+            (tmp_path / "raw" / split / name).mkdir(parents=True)
+            for i in range(each):
+                pixels = rng.integers(0, 256, (12 + i, 10, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "raw" / split / name / f"{i}.png")
+    return tmp_path / "raw"
+
+
+@pytest.fixture
+def folder(root, tmp_path):
+    values = {"source": "folder", "root": str(root), "lazy": True, "resize": 8, "crop": 6}
+    constants = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    sources.settings(values | constants, "datasets.tiny").prepare("tiny", tmp_path / "set")
+    return tmp_path / "set"
+
+
+def epoch(images, *, crop=1, flip=True, seed=0, epoch=0, size=4, workers=0):
+    parts = data.batches(images, size, crop=crop, flip=flip, seed=seed, epoch=epoch, device="cpu", workers=workers)
+    x, y = zip(*parts, strict=True)
+    return torch.cat(x), torch.cat(y)
+
+
+def test_a_lazy_data_set_holds_its_description_alone(folder, root):
+    assert [path.name for path in folder.iterdir()] == ["meta.json"]
+    meta = data.read_meta(folder)
+    assert (meta.classes, meta.shape, meta.sizes) == (("cat", "dog"), (3, 6, 6), {"train": 6, "test": 4})
+    assert (meta.lazy.root, meta.lazy.folders, meta.lazy.resize) == (str(root), {"train": "train", "test": "val"}, 8)
+
+
+def test_pixels_are_the_central_crop_of_the_resized_image(folder, root):
+    images = data.load(folder, "test")
+    assert images.labels.tolist() == [0, 0, 1, 1]
+    with Image.open(root / "val" / "cat" / "0.png") as raw:  # 10 wide, 12 high: the shorter side becomes 8
+        resized = np.asarray(raw.resize((8, 12 * 8 // 10), Image.Resampling.BILINEAR))
+    top = round((resized.shape[0] - 6) / 2)
+    expected = resized[top : top + 6, 1:7].transpose(2, 0, 1) / np.float32(255)
+    x = images.pixels(0)
+    assert (type(x), x.dtype) == (torch.Tensor, torch.float32)
+    np.testing.assert_allclose(x.numpy(), expected, rtol=2**-22)  # 1/255 and the product are each rounded once
+
+
+def test_without_augmentation_an_epoch_is_the_test_pixels_in_a_new_order(folder):
+    images = data.load(folder, "train")
+    x, y = epoch(images, crop=0, flip=False)
+    everything = torch.stack([images.pixels(i) for i in range(len(images))])
+    order = [int((everything == image).flatten(1).all(1).nonzero()) for image in x]
+    assert sorted(order) == list(range(6))
+    assert y.tolist() == images.labels[order].tolist()
+
+
+@FORK
+def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed(folder):
+    images = data.load(folder, "train")
+    x, y = epoch(images)
+    torch.manual_seed(17)
+    other_x, other_y = epoch(images, workers=2)
+    assert torch.equal(x, other_x)
+    assert torch.equal(y, other_y)
+
+
+def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epoch(folder):
+    images = data.load(folder, "train")
+    x = epoch(images)[0]
+    assert torch.equal(epoch(images, size=1)[0], x)
+    rows = [set(map(tuple, epoch(images, seed=s, epoch=e)[0].flatten(1).tolist())) for s, e in ((0, 0), (0, 1), (1, 0))]
+    assert len(set.union(*rows)) == 18
+
+
+def test_an_epoch_leaves_the_global_generator_alone(folder):
+    state = torch.get_rng_state()
+    epoch(data.load(folder, "train"))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_fingerprint_is_that_of_the_list_of_files(folder):
+    train, test = data.load(folder, "train"), data.load(folder, "test")
+    assert train.fingerprint == train.meta.sha256["train"] != test.fingerprint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "train" / "cat" / "0.png").unlink(),
+        lambda root: (root / "train" / "cat" / "0.png").rename(root / "train" / "dog" / "7.png"),
+        lambda root: (root / "train" / "cat").rename(root / "train" / "cow"),
+        lambda root: (root / "train").rename(root / "training"),
+    ],
+)
+def test_files_that_changed_since_they_were_prepared_are_refused(folder, root, change):
+    change(root)
+    with pytest.raises(InputError):
+        data.load(folder, "train")
+
+
+def test_an_unreadable_image_is_named(folder, root):
+    (root / "val" / "dog" / "1.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match=r"dog/1.png must be an image"):
+        data.load(folder, "test").pixels(3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"crop": None}, "needs resize, crop"),
+        ({"mean": None}, "needs resize, crop"),
+        ({"crop": 9}, "at most resize"),
+        ({"lazy": False}, "for lazy folders"),
+        ({"mean": [0.5]}, "each of 3 channels"),
+    ],
+)
+def test_lazy_settings_that_do_not_fit_are_refused(root, tmp_path, change, message):
+    values = {"source": "folder", "root": str(root), "lazy": True, "resize": 8, "crop": 6}
+    values |= {"mean": [0.5] * 3, "std": [0.5] * 3} | change
+    with pytest.raises(InputError, match=message):
+        sources.settings(values, "datasets.tiny").prepare("tiny", tmp_path / "set")
+    assert not (tmp_path / "set").exists()

@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rs import rows
+from rs.ladder import fits_budget, identify_budget
+from rs.radius import lower_bound, radius
+
+LOGS = Path(__file__).parents[2] / "shared" / "data" / "published_logs"
+
+
+FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
+
+
+def ladder(n, alpha, sigma, digits=None):
+    """The radii of the best 30 outcomes, rounded to significant digits as the field's logs are."""
+    radii = radius(lower_bound(np.arange(n - 29, n + 1), n, alpha), sigma)
+    return radii if digits is None else np.array([float(f"{r:.{digits}}") for r in radii])
+
+
+budgets = pytest.mark.parametrize("budget", [(1000, 0.001), (10_000, 0.01), (100_000, 0.001), (1_000_000, 0.0005)])
+
+
+@pytest.mark.parametrize("sigma", [0.25, 0.5, 1.0])
+@budgets
+def test_a_full_ladder_identifies_its_budget(budget, sigma):
+    assert identify_budget(ladder(*budget, sigma), sigma) == budget
+
+
+@pytest.mark.parametrize("sigma", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize("digits", [3, 4])
+@budgets
+def test_a_rounded_ladder_is_never_taken_for_another_budget(budget, digits, sigma):
+    assert identify_budget(ladder(*budget, sigma, digits), sigma) in (budget, None)
+
+
+def test_radii_far_below_the_cap_identify_nothing():
+    assert identify_budget([0.0, 0.1, 0.2, 0.3], 1.0) is None
+    assert fits_budget([0.0, 0.1, 0.2, 0.3], 1.0, 100_000, 0.001) is None
+
+
+def test_a_radius_beyond_the_cap_contradicts_the_budget():
+    assert fits_budget(ladder(100_000, 0.001, 1.0), 1.0, 10_000, 0.001) is False
+
+
+def test_a_declared_budget_that_does_not_fit_is_warned_about(tmp_path):
+    lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.01, 0.5))]
+    (tmp_path / "log.tsv").write_text(FIELD + "".join(lines))
+    with pytest.warns(UserWarning, match=r"cannot come from n = 100000, alpha = 0\.001.*alpha = 0\.01"):
+        rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100_000, alpha=0.001)
+
+
+@pytest.mark.skipif(not LOGS.is_dir(), reason=f"needs the published logs in {LOGS}")
+@pytest.mark.parametrize("sigma", ["0.25", "0.50", "1.00"])
+@pytest.mark.parametrize("method", ["gaussian", "smoothadv", "consistency"])
+def test_published_logs_are_recognised_as_made_with_the_fields_usual_budget(method, sigma):
+    (path,) = LOGS.glob(f"*_{method}*_s{sigma}_full.tsv")
+    log = rows.read_field_log(path, sigma=float(sigma), n0=100, n=100_000, alpha=0.001)
+    assert len(log) == 10_000
+    assert identify_budget(log["radius"], float(sigma)) == (100_000, 0.001)

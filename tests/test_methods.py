@@ -1,0 +1,204 @@
+"""The contract every training method keeps; what each one computes is in test_methods_losses.py."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from rs import params
+from rs.errors import InputError
+from rs.methods import METHODS
+from rs.methods.base import accuracy, warmed_up
+
+K, SHAPE, SIGMA = 3, (1, 4, 4), 0.25
+HINGE = {"lam": 1.0, "gamma": 8.0, "beta": 16.0, "defer": 0}
+ATTACK = {"steps": 2, "epsilon": 0.2, "warmup": 1}
+VALUES = {
+    "gaussian": {},
+    "stability": {"lam": 2.0},
+    "smoothadv": ATTACK | {"draws": 4, "attack": "pgd"},
+    "macer": HINGE | {"draws": 4},
+    "consistency": ATTACK | {"draws": 2, "lam": 5.0, "eta": 0.5},
+    "smoothmix": {
+        "draws": 2,
+        "steps": 2,
+        "step_size": 0.1,
+        "eta": 5.0,
+        "one_step": True,
+        "warmup": 1,
+        "mix_limit": 0.5,
+    },
+    "advmacer": HINGE
+    | ATTACK
+    | {"draws": 4, "beta_cross_entropy": 1.0, "beta_attack": 1.0, "fresh_draws": False, "chunked": True},
+}
+every_method = pytest.mark.parametrize("name", METHODS)
+SWITCHES = [
+    ("smoothadv", {"attack": "pgd-free"}),
+    ("smoothadv", {"attack": "ddn"}),
+    ("consistency", {"steps": 0}),
+    ("smoothmix", {"one_step": False}),
+    ("advmacer", {"fresh_draws": True}),
+    ("advmacer", {"beta_cross_entropy": 16.0, "beta_attack": 16.0}),
+]
+every_form = pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in METHODS), *SWITCHES])
+
+
+def method(name, **changes):
+    return params.check(METHODS[name], VALUES[name] | changes, name)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def net(scale=1.0, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, K))
+    with torch.no_grad():
+        model[-1].weight.mul_(scale)
+    return model
+
+
+def batch(images=12):
+    """Images whose class lights up its own row, so that a small net can learn them, and their labels."""
+    y = torch.arange(images) % K
+    x = 0.3 * torch.rand((images, *SHAPE), generator=generator(7))
+    x[torch.arange(images), 0, y] += 0.6
+    return x, y
+
+
+def step(name, model, seed=0, epoch=0, **changes):
+    x, y = batch()
+    return method(name, **changes).loss(model, x, y, sigma=SIGMA, rng=generator(seed), epoch=epoch)
+
+
+@every_form
+def test_a_step_reports_finite_scalars_whose_loss_is_the_sum_of_its_two_terms(name, changes):
+    made = step(name, net().train(), **changes)
+    for value in (made.loss, made.cross_entropy, made.robustness, made.accuracy):
+        assert value.shape == ()
+        assert value.isfinite()
+    assert torch.equal(made.loss, made.cross_entropy + made.robustness)
+    assert 0 <= made.accuracy <= 1
+    assert not made.accuracy.requires_grad
+    assert made.hinge_share is None or 0 <= made.hinge_share <= 1
+    assert (made.hinge_share is None) == (name not in ("macer", "advmacer"))
+
+
+@every_form
+@pytest.mark.parametrize("scale", [1.0, 1e4, -1e4])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_gradients_are_finite_up_to_saturation_in_any_precision(name, changes, scale, autocast):
+    model = net(scale).train()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        made = step(name, model, **changes)
+    made.loss.backward()
+    assert made.loss.dtype == torch.float32
+    assert made.loss.isfinite()
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
+    assert scale != 1.0 or any(weight.grad.abs().sum() > 0 for weight in model.parameters())
+
+
+@every_form
+def test_same_stream_same_loss_and_other_stream_other_loss(name, changes):
+    first, again, other = (step(name, net(), seed, **changes).loss for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@every_form
+def test_a_loss_draws_nothing_from_the_global_generator(name, changes):
+    before = torch.get_rng_state()
+    step(name, net(), **changes)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@every_form
+def test_loss_falls_on_a_problem_that_can_be_learnt(name, changes):
+    model = net().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = step(name, model, seed=1000, **changes)
+    for seed in range(150):
+        optimizer.zero_grad()
+        step(name, model, seed, **changes).loss.backward()
+        optimizer.step()
+    after = step(name, model, seed=1000, **changes)
+    assert after.loss < before.loss
+    assert after.accuracy > before.accuracy
+
+
+PASSES = {"stability": 2, "smoothmix": 2}  # train-mode forward passes; one in the others
+
+
+@every_form
+def test_only_the_passes_of_the_loss_itself_update_batch_norm(name, changes):
+    norm = nn.BatchNorm2d(1)
+    model = nn.Sequential(norm, net()).train()
+    step(name, model, **changes)
+    assert norm.num_batches_tracked == PASSES.get(name, 1)
+    assert model.training
+    assert norm.training
+
+
+@every_method
+def test_a_missing_an_unknown_and_a_mistyped_parameter_are_refused_by_name(name):
+    with pytest.raises(InputError, match=f"{name}.drawz is not a known key"):
+        method(name, drawz=1)
+    for key in VALUES[name]:
+        without = {other: value for other, value in VALUES[name].items() if other != key}
+        with pytest.raises(InputError, match=rf"{name}\.{key} is missing"):
+            params.check(METHODS[name], without, name)
+        with pytest.raises(InputError, match=rf"{name}\.{key}: "):
+            method(name, **{key: "many"})
+
+
+LOWEST = {"draws": 1, "mix_limit": None, "gamma": None, "beta": None, "step_size": None}  # None: 0 is not allowed
+LOWEST |= {"beta_cross_entropy": None, "beta_attack": None}
+
+
+@every_method
+def test_numbers_below_their_range_infinite_or_nan_are_refused(name):
+    for key, value in VALUES[name].items():
+        if isinstance(value, bool | str):
+            continue
+        lowest = 1 if (name, key) == ("smoothmix", "steps") else LOWEST.get(key, 0)
+        assert lowest is None or method(name, **{key: type(value)(lowest)})
+        bad = [-1.0, math.inf, math.nan] if isinstance(value, float) else [-1]
+        for wrong in [*bad, type(value)(0) if lowest is None else type(value)(lowest - 1)]:
+            with pytest.raises(InputError, match=rf"{name}\.{key}: "):
+                method(name, **{key: wrong})
+
+
+def test_mixing_share_is_at_most_one():
+    assert method("smoothmix", mix_limit=1.0).mix_limit == 1
+    with pytest.raises(InputError, match="mix_limit"):
+        method("smoothmix", mix_limit=1.01)
+
+
+@every_method
+def test_hyper_parameters_cannot_be_changed_afterwards(name):
+    made = method(name)
+    with pytest.raises(AttributeError):
+        made.lam = 3.0
+
+
+@pytest.mark.parametrize("draws", [1, 3])
+def test_methods_that_copy_an_image_cut_a_batch_into_as_many_chunks_and_macer_does_not(draws):
+    chunks = {name: method(name, **({"draws": draws} if "draws" in VALUES[name] else {})).chunks for name in METHODS}
+    whole = dict.fromkeys(("gaussian", "stability", "macer"), 1)
+    assert chunks == dict.fromkeys(("smoothadv", "consistency", "smoothmix", "advmacer"), draws) | whole
+    assert method("advmacer", draws=draws, chunked=False).chunks == 1
+
+
+def test_warm_up_is_linear_in_the_epochs_finished_plus_one_and_then_stays():
+    ramp = [warmed_up(2.0, epoch, 10) for epoch in range(12)]
+    assert ramp == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.0, 2.0])
+    assert [warmed_up(2.0, 0, epochs) for epochs in (0, 1)] == [2.0, 2.0]
+
+
+def test_accuracy_counts_every_noisy_copy():
+    logits = torch.tensor([[[2.0, 1.0], [0.0, 1.0]], [[0.0, 3.0], [1.0, 3.0]]])
+    assert accuracy(logits, torch.tensor([0, 1])) == 3 / 4

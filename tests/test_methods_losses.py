@@ -1,0 +1,226 @@
+"""What each method computes: its loss and gradient against a slow form, one image and one draw at a time, in float64.
+
+A slow form is a function of ``f`` (one image -> logits), of the ``frozen`` model that attacks see, of images, labels,
+stream and epoch. Gradients are compared with its finite differences, in which only ``f`` moves: points that an attack
+found are constants.
+"""
+
+import copy
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from rs import attack, params
+from rs.methods import METHODS
+
+B, K, SHAPE, SIGMA = 6, 3, (1, 3, 3), 0.4
+quantile = NormalDist().inv_cdf
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(rng, draws):
+    return SIGMA * torch.randn((B, draws, *SHAPE), generator=rng, dtype=torch.float64)
+
+
+def cross_entropy(logits, label):
+    return -special.log_softmax(logits)[label]
+
+
+def over_images(term):
+    return np.mean([term(i) for i in range(B)])
+
+
+def over_draws(f, points, noise, y):
+    """Mean over images and draws of the cross-entropy: the log inside the mean."""
+    return over_images(lambda i: np.mean([cross_entropy(f(points[i] + d), y[i]) for d in noise[i]]))
+
+
+def ramp(value, epoch, warmup):
+    return min(value, (epoch + 1) * value / warmup)
+
+
+def slow_gaussian(f, frozen, x, y, rng, epoch):
+    return over_draws(f, x, normal(rng, 1), y)
+
+
+def slow_stability(f, frozen, x, y, rng, epoch, lam):
+    noise = normal(rng, 1)
+
+    def term(i):
+        clean = f(x[i])
+        soft = -(special.softmax(clean) * special.log_softmax(f(x[i] + noise[i, 0]))).sum()
+        return cross_entropy(clean, y[i]) + lam * soft
+
+    return over_images(term)
+
+
+def slow_smoothadv(f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup, attack_name):
+    noise, epsilon = normal(rng, draws), ramp(epsilon, epoch, warmup)
+    if attack_name == "ddn":
+        x_hat = attack.ddn(frozen, x, y, noise, steps, epsilon, rng=rng)
+    else:
+        free = {"direction": lambda point: attack.stein_direction(frozen, point, y, noise)}
+        x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon, **(free if attack_name == "pgd-free" else {}))
+    return over_draws(f, x_hat, noise, y)
+
+
+def slow_macer(f, frozen, x, y, rng, epoch, draws, lam, gamma, beta, defer, beta_cross_entropy=1.0, noise=None):
+    noise = normal(rng, draws) if noise is None else noise
+
+    def term(i):
+        logits = [f(x[i] + d) for d in noise[i]]
+        p = np.mean([special.softmax(beta_cross_entropy * v) for v in logits], axis=0)
+        q = np.mean([special.softmax(beta * v) for v in logits], axis=0)
+        second, first = np.argsort(q)[-2:]
+        xi = quantile(q[first]) - quantile(q[second])
+        lack = gamma - xi if first == y[i] and xi <= gamma else 0.0
+        return -np.log(p[y[i]] + 1e-10) + (lam if epoch >= defer else 0.0) * SIGMA / 2 * lack
+
+    return over_images(term)
+
+
+def slow_advmacer(f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup, beta_attack, fresh_draws, **macer):
+    noise = normal(rng, draws)
+    epsilon = ramp(epsilon, epoch, warmup)
+    x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon, rng=rng, beta=beta_attack)
+    noise = normal(rng, draws) if fresh_draws else noise
+    return slow_macer(f, frozen, x_hat, y, rng, epoch, draws, noise=noise, **macer)
+
+
+def slow_consistency(f, frozen, x, y, rng, epoch, draws, lam, eta, steps, epsilon, warmup):
+    noise = normal(rng, draws)
+    x_hat = attack.projected_path_attack(frozen, x, y, noise, steps, ramp(epsilon, epoch, warmup))
+
+    def term(i):
+        s = [special.softmax(f(x_hat[i] + d)) for d in noise[i]]
+        a = np.mean(s, axis=0)
+        return lam * np.mean([special.rel_entr(a, s_k).sum() for s_k in s]) + eta * stats.entropy(a)
+
+    return over_draws(f, x_hat, noise, y) + over_images(term)
+
+
+def slow_smoothmix(f, frozen, x, y, rng, epoch, draws, steps, step_size, eta, one_step, warmup):
+    noise, ready = normal(rng, draws), ramp(1.0, epoch, warmup)
+    share = torch.rand(B, generator=rng, dtype=torch.float64) / 2  # U(0, 1/2)
+    path, near = attack.mixing_path(frozen, x, y, noise, steps, step_size), x
+    if one_step:
+        u = path[1] - x
+        near = (x + u * (ready * step_size / u.flatten(1).norm(dim=1)).clamp_max(1).view(B, 1, 1, 1)).clamp(0, 1)
+
+    def term(i):
+        a = np.mean([special.softmax(f(near[i] + d)) for d in noise[i]], axis=0)
+        mixed, part = (1 - share[i]) * near[i] + share[i] * path[-1][i], share[i].item()
+        target = (1 - part) * a + part / K
+        divergences = [special.rel_entr(target, special.softmax(f(mixed + d))).sum() for d in noise[i]]
+        return np.mean(divergences) if a.argmax() == y[i] else 0.0
+
+    return over_draws(f, near, noise, y) + eta * ready * over_images(term)
+
+
+HINGE = {"draws": 4, "lam": 3.0, "gamma": 8.0, "beta": 16.0, "defer": 0}
+SMOOTHADV = {"draws": 3, "steps": 2, "epsilon": 0.4, "warmup": 10}
+CONSISTENCY = {"draws": 3, "lam": 10.0, "eta": 0.5, "steps": 0, "epsilon": 0.4, "warmup": 10}
+SMOOTHMIX = {"draws": 3, "steps": 4, "step_size": 0.2, "eta": 5.0, "one_step": False, "warmup": 10}
+ADVMACER = HINGE | {"steps": 2, "epsilon": 0.4, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
+ADVMACER |= {"fresh_draws": False}
+CASES = {
+    "gaussian": (slow_gaussian, {}, 0),
+    "stability": (slow_stability, {"lam": 2.0}, 0),
+    "smoothadv": (slow_smoothadv, SMOOTHADV | {"attack": "pgd"}, 20),
+    "smoothadv in its warm-up": (slow_smoothadv, SMOOTHADV | {"attack": "pgd"}, 3),
+    "smoothadv without gradients": (slow_smoothadv, SMOOTHADV | {"attack": "pgd-free"}, 20),
+    "smoothadv by ddn": (slow_smoothadv, SMOOTHADV | {"attack": "ddn", "steps": 4}, 20),
+    "smoothadv of one draw": (slow_smoothadv, SMOOTHADV | {"attack": "pgd", "draws": 1}, 20),
+    "macer": (slow_macer, HINGE, 0),
+    "macer before the end of its deferral": (slow_macer, HINGE | {"defer": 5}, 4),
+    "macer after the end of its deferral": (slow_macer, HINGE | {"defer": 5}, 5),
+    "consistency": (slow_consistency, CONSISTENCY, 0),
+    "consistency at an adversarial point": (slow_consistency, CONSISTENCY | {"steps": 3}, 20),
+    "consistency in its warm-up": (slow_consistency, CONSISTENCY | {"steps": 3}, 3),
+    "smoothmix": (slow_smoothmix, SMOOTHMIX, 20),
+    "smoothmix with one step": (slow_smoothmix, SMOOTHMIX | {"one_step": True}, 20),
+    "smoothmix with one step in its warm-up": (slow_smoothmix, SMOOTHMIX | {"one_step": True}, 3),
+    "advmacer": (slow_advmacer, ADVMACER, 20),
+    "advmacer in its warm-up": (slow_advmacer, ADVMACER, 3),
+    "advmacer with fresh draws": (slow_advmacer, ADVMACER | {"fresh_draws": True}, 20),
+    "advmacer of one temperature": (slow_advmacer, ADVMACER | {"beta_cross_entropy": 4.0, "beta_attack": 4.0}, 20),
+    "advmacer before the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 21}, 20),
+    "advmacer after the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 20}, 20),
+}
+EXTRA = {"smoothmix": {"mix_limit": 0.5}, "advmacer": {"chunked": True}}  # not in the slow forms
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(9, 4), nn.Tanh(), nn.Linear(4, K)).double()
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(2.0)
+    return net.train()
+
+
+@pytest.fixture
+def images(model):
+    """Images, and labels of which the model gives all but two."""
+    x = 0.1 + 0.8 * torch.rand((B, *SHAPE), generator=generator(1), dtype=torch.float64)
+    with torch.no_grad():
+        y = model(x).argmax(dim=1)
+    y[-2:] = (y[-2:] + 1) % K
+    return x, y
+
+
+def slow_of(case, weights, model, images):
+    """The slow form of a case as a function of the weights of ``f`` alone."""
+    slow, values, epoch = CASES[case]
+    values = {"attack_name" if key == "attack" else key: value for key, value in values.items()}
+    moving = copy.deepcopy(model)
+    vector_to_parameters(weights, moving.parameters())
+    with torch.no_grad():
+        return slow(lambda image: moving(image[None])[0].numpy(), model, *images, generator(), epoch, **values)
+
+
+def made(case, model, images):
+    _, values, epoch = CASES[case]
+    name = case.split()[0]
+    method = params.check(METHODS[name], values | EXTRA.get(name, {}), name)
+    return method.loss(model, *images, sigma=SIGMA, rng=generator(), epoch=epoch)
+
+
+def test_every_method_has_a_slow_form():
+    assert {case.split()[0] for case in CASES} == set(METHODS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loss_agrees_with_the_slow_form(case, model, images):
+    weights = parameters_to_vector(model.parameters()).detach()
+    assert made(case, model, images).loss.item() == pytest.approx(slow_of(case, weights, model, images), rel=1e-8)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_agrees_with_finite_differences_of_the_slow_form(case, model, images):
+    h = 1e-5  # error h^2/6 times a third derivative of at most about lam 16^3 = 1e4, so 2e-7; rounding is 1e-16 / h
+    weights = parameters_to_vector(model.parameters()).detach()
+    made(case, model, images).loss.backward()
+    gradient = parameters_to_vector([weight.grad for weight in model.parameters()])
+    for seed in range(4):
+        direction = torch.randn(len(weights), generator=generator(seed), dtype=torch.float64)
+        direction /= direction.norm()
+        up, down = (slow_of(case, weights + s * h * direction, model, images) for s in (1, -1))
+        assert (gradient @ direction).item() == pytest.approx((up - down) / (2 * h), abs=2e-6)
+
+
+@pytest.mark.parametrize("case", ["macer", "advmacer", "smoothmix", "smoothmix with one step"])
+def test_on_these_images_the_robustness_term_that_some_images_leave_is_not_negligible(case, model, images):
+    step = made(case, model, images)
+    assert step.robustness > 0.01
+    assert step.hinge_share is None or 0 < step.hinge_share < 1

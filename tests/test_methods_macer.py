@@ -1,0 +1,89 @@
+"""MACER and AdvMacer are one objective at two points."""
+
+import pytest
+import torch
+from torch import nn
+
+from rs import attack
+from rs.methods import METHODS
+from rs.methods.base import macer_step
+
+MACER = {"draws": 4, "lam": 12.0, "gamma": 8.0, "beta": 16.0, "defer": 2}
+ADVMACER = MACER | {"steps": 2, "epsilon": 0.5, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
+ADVMACER |= {"fresh_draws": False, "chunked": True}
+SIGMA = 0.25
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def net():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        norm, hidden = nn.BatchNorm2d(1), [nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)]
+        return nn.Sequential(norm, nn.Flatten(), *hidden).train()
+
+
+def batch():
+    return torch.rand((16, 1, 4, 4), generator=generator(1)), torch.arange(16) % 3
+
+
+def loss_and_gradients(name, values, epoch):
+    model = net()
+    step = METHODS[name](**values).loss(model, *batch(), sigma=SIGMA, rng=generator(2), epoch=epoch)
+    step.loss.backward()
+    return step, [weight.grad for weight in model.parameters()]
+
+
+@pytest.mark.parametrize("epoch", [0, 5])
+@pytest.mark.parametrize("still", [{"steps": 0}, {"epsilon": 0.0}])
+def test_advmacer_that_does_not_move_the_image_is_macer_to_the_bit(epoch, still):
+    macer, gradients = loss_and_gradients("macer", MACER, epoch)
+    advmacer, others = loss_and_gradients("advmacer", ADVMACER | still, epoch)
+    assert epoch == 0 or macer.robustness > 0
+    assert torch.equal(advmacer.loss, macer.loss)
+    assert torch.equal(advmacer.robustness, macer.robustness)
+    assert torch.equal(advmacer.hinge_share, macer.hinge_share)
+    assert all(torch.equal(a, b) for a, b in zip(others, gradients, strict=True))
+
+
+def test_advmacer_that_moves_the_image_is_not_macer():
+    macer, _ = loss_and_gradients("macer", MACER, 5)
+    advmacer, _ = loss_and_gradients("advmacer", ADVMACER, 5)
+    assert advmacer.cross_entropy > macer.cross_entropy
+
+
+def test_temperature_of_the_hinge_leaves_the_cross_entropy_alone_and_the_other_way_round():
+    logits, y = torch.randn((8, 4, 3), generator=generator()), torch.arange(8) % 3
+    values = {"sigma": SIGMA, "lam": 1.0, "gamma": 8.0}
+    plain, sharp = (macer_step(logits, y, beta=beta, **values) for beta in (1.0, 2.0))
+    cold = macer_step(logits, y, beta=1.0, beta_cross_entropy=2.0, **values)
+    assert torch.equal(plain.cross_entropy, sharp.cross_entropy)
+    assert plain.robustness != sharp.robustness
+    assert torch.equal(plain.robustness, cold.robustness)
+    assert plain.cross_entropy != cold.cross_entropy
+
+
+def test_robustness_is_proportional_to_lambda_and_sigma():
+    logits, y = torch.randn((8, 4, 3), generator=generator()), torch.arange(8) % 3
+    values = {"gamma": 8.0, "beta": 1.0}
+    one = macer_step(logits, y, sigma=0.25, lam=1.0, **values).robustness
+    assert one > 0
+    assert torch.equal(macer_step(logits, y, sigma=0.5, lam=4.0, **values).robustness, 8 * one)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_draws_of_the_attack_are_those_of_the_loss_unless_fresh_ones_are_asked_for(monkeypatch, fresh):
+    seen = []
+
+    def spy(model, x, y, noise, *rest, **more):
+        seen.append(noise)
+        return x
+
+    monkeypatch.setattr("rs.methods.advmacer.pgd", spy)
+    monkeypatch.setattr("rs.methods.advmacer.forward", lambda *given: seen.append(given[2]) or attack.forward(*given))
+    loss_and_gradients("advmacer", ADVMACER | {"fresh_draws": fresh}, 5)
+    attacked, used = seen
+    assert attacked.shape == used.shape == (16, 4, 1, 4, 4)
+    assert torch.equal(attacked, used) != fresh

@@ -1,0 +1,60 @@
+"""Where SmoothMix puts its mixed images."""
+
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from rs.methods import METHODS
+
+VALUES = {"draws": 3, "steps": 2, "step_size": 0.1, "eta": 5.0, "one_step": False, "warmup": 10, "mix_limit": 0.5}
+B, SIGMA = 400, 0.25
+
+
+class Recorder(nn.Module):
+    """Two classes with logits (s(x), 0), s the sum of the pixels: label 1 is lost along (1, 1, 1, 1) / 2."""
+
+    def __init__(self):
+        super().__init__()
+        self.trained_on = []
+
+    def forward(self, x):
+        if self.training:
+            self.trained_on.append(x)
+        score = x.flatten(1).sum(dim=1)
+        return torch.stack([score, torch.zeros_like(score)], dim=1)
+
+
+def displacements(epoch=0, **changes):
+    """How far along the attack the two training passes lie, in pixels: the clean side and the mix, each (B, M)."""
+    x, y = torch.full((B, 1, 2, 2), 0.5, dtype=torch.float64), torch.ones(B, dtype=torch.long)
+    model, values = Recorder().train(), VALUES | changes
+    METHODS["smoothmix"](**values).loss(model, x, y, sigma=SIGMA, rng=torch.Generator().manual_seed(3), epoch=epoch)
+    rng = torch.Generator().manual_seed(3)
+    noise = SIGMA * torch.randn((B, 3, 1, 2, 2), generator=rng, dtype=torch.float64)
+    moves = [seen.unflatten(0, (B, 3)) - noise - x[:, None] for seen in model.trained_on]
+    return [move.flatten(2).sum(dim=2) / 2 for move in moves]
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0])
+def test_share_of_the_adversarial_side_is_uniform_up_to_the_limit_and_the_same_for_all_draws(limit):
+    clean, mixed = displacements(mix_limit=limit)
+    share = mixed / 0.2  # the attack goes 2 steps of .1
+    assert clean.abs().max() < 1e-12
+    assert (share - share[:, :1]).abs().max() < 1e-6
+    assert share.min() >= 0
+    assert share.max() <= limit
+    assert stats.kstest(share[:, 0], stats.uniform(0, limit).cdf).pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("epoch", "ready"), [(0, 0.1), (4, 0.5), (9, 1.0), (30, 1.0)])
+def test_one_step_adversary_is_the_first_iterate_in_a_ball_that_grows_with_the_warm_up(epoch, ready):
+    clean, mixed = displacements(epoch, one_step=True)
+    assert clean.flatten().tolist() == pytest.approx([0.1 * ready] * (3 * B), rel=1e-6)
+    assert mixed.min() >= 0.1 * ready * (1 - 1e-6)
+    assert mixed.max() <= (0.1 * ready + 0.2) / 2  # half-way from it to the end of the path
+
+
+def test_attack_itself_is_not_warmed_up():
+    early, late = (displacements(epoch)[1] for epoch in (0, 30))
+    assert torch.equal(early, late)

@@ -1,0 +1,225 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rs import metrics
+from rs.errors import InputError
+from rs.metrics import (
+    Paired,
+    acr,
+    average_rows,
+    certified_accuracy,
+    paired_difference,
+    seed_spread,
+    standard_error,
+)
+from rs.published import published
+from rs.radius import cap
+from rs.rows import read_field_log
+
+LOGS = Path(__file__).parents[2] / "shared" / "data" / "published_logs"
+needs_logs = pytest.mark.skipif(not LOGS.is_dir(), reason=f"needs the published logs in {LOGS}")
+SUBSETS = {"all": slice(None), "first500": slice(500), "skip20": slice(None, None, 20)}
+
+images = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0, 4), st.booleans()), min_size=2, max_size=40
+)
+
+
+def frame(pairs, **columns):
+    radius, correct = (np.array(values, dtype=float) for values in zip(*pairs, strict=True))
+    budget = {"n0": 100, "n": 1000, "alpha": 0.001, "sigma": 0.5}
+    made = {"idx": np.arange(len(radius)), "label": 0, "radius": radius, "correct": correct} | budget
+    return pd.DataFrame(made | columns)
+
+
+@given(images)
+def test_acr_is_the_integral_of_certified_accuracy(pairs):
+    """Certified accuracy is a step function that falls at the radii: the integral is a finite sum."""
+    rows = frame(pairs)
+    steps = np.unique([0.0, *rows["radius"]])
+    assert acr(rows) == pytest.approx((np.diff(steps) * certified_accuracy(rows, steps[1:])).sum(), rel=1e-9)
+
+
+@given(images, st.randoms(use_true_random=False))
+def test_the_order_of_the_images_does_not_matter(pairs, random):
+    shuffled = random.sample(pairs, len(pairs))
+    a, b = frame(pairs), frame(shuffled)
+    assert acr(a) == pytest.approx(acr(b), rel=1e-12)
+    assert standard_error(a) == pytest.approx(standard_error(b), rel=1e-9, abs=1e-12)
+    assert certified_accuracy(a, [0, 0.5, 1]).tolist() == certified_accuracy(b, [0, 0.5, 1]).tolist()
+
+
+def test_a_constant_classifier_scores_its_share_of_the_cap():
+    """It is right on one image in ten, with every vote: ACR = cap / 10."""
+    top = cap(100_000, 0.001, 0.5)
+    rows = frame([(top, label == 0) for label in range(10)] * 20)
+    assert acr(rows) == pytest.approx(top / 10, rel=1e-12)
+    assert acr(rows) == pytest.approx(0.191, abs=5e-4)
+    assert certified_accuracy(rows, [0, top, np.nextafter(top, 9)]).tolist() == [0.1, 0.1, 0.0]
+
+
+@given(images)
+def test_certified_accuracy_counts_correct_images_of_at_least_the_radius(pairs):
+    grid = [0.0, 0.25, 0.3, 1.0, 9.0]
+    expected = [sum(ok and r >= at for r, ok in pairs) / len(pairs) for at in grid]
+    assert certified_accuracy(frame(pairs), grid).tolist() == expected
+    assert certified_accuracy(frame(pairs), 0.25) == expected[1]
+
+
+def test_frames_mappings_and_lists_of_rows_mean_the_same():
+    rows = frame([(1.0, 1), (2.0, 0), (0.5, 1)])
+    for same in (rows, rows.to_dict("list"), rows.to_dict("records")):
+        assert acr(same) == 0.5
+        assert standard_error(same) == pytest.approx(np.std([1.0, 0.0, 0.5], ddof=1) / np.sqrt(3))
+
+
+def test_paired_difference_is_the_mean_gap_with_its_own_error():
+    a, b = frame([(1.0, 1), (2.0, 1), (3.0, 0)]), frame([(0.5, 1), (2.5, 0), (1.0, 1)])
+    gaps = np.array([0.5, 2.0, -1.0])
+    found = paired_difference(a, b)
+    assert found == Paired(0.5, pytest.approx(gaps.std(ddof=1) / np.sqrt(3)), 3, True)
+
+
+@given(images)
+def test_rows_tie_with_themselves_in_any_order(pairs):
+    rows = frame(pairs)
+    assert paired_difference(rows, rows[::-1]) == Paired(0.0, 0.0, len(pairs), True)
+
+
+@given(images, images)
+def test_swapping_the_classifiers_flips_the_sign_only(left, right):
+    size = min(len(left), len(right))
+    a, b = frame(left[:size]), frame(right[:size])
+    there, back = paired_difference(a, b), paired_difference(b, a)
+    assert there == Paired(-back.difference, back.error, back.images, back.tie)
+    assert there.difference == pytest.approx(acr(a) - acr(b), abs=1e-12)
+
+
+def test_a_gap_of_more_than_two_errors_is_no_tie():
+    a, b = frame([(1.0, 1), (1.1, 1), (0.9, 1)]), frame([(0.5, 1)] * 3)
+    assert not paired_difference(a, b).tie
+
+
+ROWS = [(1.0, 1), (0.5, 1), (0.2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n": 10_000}, "the same n, got 1000 and 10000"),
+        ({"n0": 10}, "the same n0"),
+        ({"alpha": 0.01}, "the same alpha"),
+        ({"sigma": 1.0}, "the same sigma"),
+        ({"alpha": np.nan}, "the same alpha, got 0.001 and nan"),
+        ({"alpha": [0.1, 0.1, 0.2]}, "rows must all have the same alpha"),
+        ({"idx": [0, 1, 3]}, "the same images, got 3 and 3, 2 of them shared"),
+        ({"idx": [0, 1, 1]}, "unique idx"),
+        ({"label": [0, 0, 1]}, "the same labels"),
+    ],
+)
+def test_rows_that_cannot_be_compared_are_refused_with_a_reason(change, message):
+    for compare in (paired_difference, lambda a, b: average_rows([a, b])):
+        with pytest.raises(InputError, match=message):
+            compare(frame(ROWS), frame(ROWS, **change))
+
+
+def test_skipped_draws_of_wrong_images_do_not_make_rows_incomparable():
+    """The shortcut changes neither ACR nor accuracies, only n of the rows it skipped."""
+    whole = frame([(1.0, 1), (0.5, 0), (0.0, 0)])
+    cut = frame([(1.0, 1), (0.0, 0), (0.0, 0)], n=[1000, 0, 0])
+    assert paired_difference(whole, cut) == Paired(0.0, 0.0, 3, True)
+    assert metrics.budget(cut, "n") == 1000
+
+
+def test_rows_that_say_no_budget_can_be_compared_with_each_other():
+    bare = [{"idx": 0, "radius": 1.0, "correct": 1}, {"idx": 1, "radius": 0.0, "correct": 0}]
+    assert paired_difference(bare, bare).difference == 0
+
+
+def test_averaged_rows_have_the_mean_acr_and_less_error():
+    a, b = frame([(1.0, 1), (2.0, 0), (0.0, 1)]), frame([(0.0, 0), (1.0, 1), (0.5, 1)])
+    mean = average_rows([a, b[::-1]])
+    assert (mean["radius"] * mean["correct"]).tolist() == [0.5, 0.5, 0.25]
+    assert acr(mean) == pytest.approx((acr(a) + acr(b)) / 2)
+    assert metrics.budget(mean, "n") == 1000
+
+
+def test_the_spread_over_seeds_is_mean_and_sample_deviation_of_their_acrs():
+    seeds = [frame([(r, 1), (0.0, 0)]) for r in (1.0, 2.0, 4.0)]
+    spread = seed_spread(seeds)
+    assert spread == metrics.Spread(pytest.approx(7 / 6), pytest.approx(np.std([0.5, 1, 2], ddof=1)), 3)
+    assert seed_spread(seeds[:1]) == metrics.Spread(0.5, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: acr([]), "at least one image"),
+        (lambda: acr({"radius": [1.0]}), "the column correct"),
+        (lambda: acr({"radius": [np.nan], "correct": [1]}), "finite"),
+        (lambda: standard_error([{"radius": 1.0, "correct": 1}]), "at least 2 images"),
+        (lambda: average_rows([]), "needs rows"),
+        (lambda: seed_spread([]), "at least one seed"),
+    ],
+)
+def test_rows_that_say_nothing_are_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def expected_figures():
+    """The table in the README of the published logs: file, subset, then ACR, clean, abstain, accuracies."""
+    readme = LOGS / "README.md"
+    if not readme.is_file():
+        return []
+    lines = [line for line in readme.read_text().splitlines() if line.startswith("| cifar10") and "SM" not in line]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [pytest.param(*row[:2], list(map(float, row[2:])), id="-".join(row[:2])) for row in cells if len(row) == 9]
+
+
+def log(name):
+    sigma = float(name.split("_s")[-1].split("_")[0])
+    return read_field_log(LOGS / name, sigma=sigma, n0=100, n=100_000, alpha=0.001)
+
+
+@needs_logs
+def test_the_readme_of_the_published_logs_states_27_rows_of_figures():
+    assert len(expected_figures()) == 27
+
+
+@pytest.mark.parametrize(("name", "subset", "figures"), expected_figures())
+def test_published_logs_reproduce_every_stated_figure(name, subset, figures):
+    rows = log(name)[SUBSETS[subset]]
+    abstained = (rows["predict"] == -1).mean()
+    found = [acr(rows), certified_accuracy(rows, 0), abstained, *certified_accuracy(rows, [0.25, 0.5, 0.75, 1.0])]
+    assert found == pytest.approx(figures, abs=0.55e-4)  # stated to four decimals, rounded from five
+
+
+@needs_logs
+@pytest.mark.parametrize(("sigma", "expected"), [("0.25", 0.018), ("0.50", 0.036), ("1.00", 0.052)])
+def test_standard_errors_of_500_images_are_those_the_field_lives_with(sigma, expected):
+    """The mean over the two usual subsets of the SmoothAdv models, to three decimals."""
+    (path,) = LOGS.glob(f"*smoothadv*_s{sigma}_full.tsv")
+    errors = [standard_error(log(path.name)[SUBSETS[subset]]) for subset in ("first500", "skip20")]
+    assert round(np.mean(errors), 3) == expected
+
+
+@needs_logs
+@pytest.mark.parametrize("sigma", ["0.25", "0.50", "1.00"])
+@pytest.mark.parametrize("method", ["smoothadv", "consistency"])
+def test_the_papers_rows_come_out_of_the_first_500_images_of_the_published_logs(method, sigma):
+    (path,) = LOGS.glob(f"*_{method}*_s{sigma}_full.tsv")
+    rows = log(path.name)[:500]
+    known = published("cifar10")
+    known = known[(known["method"] == method) & (known["sigma"] == float(sigma))]
+    for metric, radius, value in zip(known["metric"], known["radius"], known["value"], strict=True):
+        if metric in ("acr", "clean_accuracy", "certified_accuracy"):
+            at = 0.0 if metric == "clean_accuracy" else radius
+            found = acr(rows) if metric == "acr" else certified_accuracy(rows, at)
+            assert found == pytest.approx(value, abs=0.50001e-3)  # printed to three decimals
+    assert {"acr", "clean_accuracy"} <= set(known["metric"])

@@ -1,0 +1,223 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from torch import nn
+
+from rs import attack, models
+from rs.errors import InputError
+
+CIFAR, MNIST, DIGITS = (3, 32, 32), (1, 28, 28), (1, 8, 8)
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+
+
+def build(architecture, shape=CIFAR, num_classes=10, seed=0):
+    return models.build(architecture, shape, num_classes, MEAN[: shape[0]], STD[: shape[0]], seed)
+
+
+def count(model):
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def convolutions(model):
+    return [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+
+
+def slow_count(depth, num_classes):
+    """Weights of a ResNet with option-B shortcuts, layer by layer; 2 per channel of a batch norm."""
+    total, channels = 3 * 9 * 16 + 2 * 16, 16
+    for width in (16, 32, 64):
+        for _ in range((depth - 2) // 6):
+            total += 9 * channels * width + 9 * width * width + 4 * width
+            total += channels * width + 2 * width if channels != width else 0
+            channels = width
+    return total + 64 * num_classes + num_classes
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shape", "num_classes", "published"),
+    [
+        ("resnet110", CIFAR, 10, 1_730_714),
+        ("resnet110", CIFAR, 1000, 1_795_064),
+        ("resnet20", CIFAR, 10, 272_474),
+        ("resnet20", CIFAR, 1000, 336_824),
+        ("lenet", MNIST, 10, 431_080),
+    ],
+)
+def test_parameters_are_as_many_as_published(architecture, shape, num_classes, published):
+    assert count(build(architecture, shape, num_classes)) == published
+    if architecture.startswith("resnet"):
+        assert slow_count(int(architecture[6:]), num_classes) == published
+
+
+def test_resnet50_has_the_published_parameters_and_its_stride_in_the_3x3_convolution():
+    network = models.ARCHITECTURES["resnet50"]((3, 224, 224), 1000)
+    assert count(network) == 25_557_032
+    assert (network.layer2[0].conv1.stride, network.layer2[0].conv2.stride) == ((1, 1), (2, 2))
+
+
+def test_small_net_halves_its_maps_twice_rounding_up():
+    convolved = 9 * (1 * 16 + 16 * 32 + 32 * 64) + 2 * (16 + 32 + 64)
+    assert count(build("smallnet", DIGITS)) == convolved + 64 * 2 * 2 * 10 + 10
+    assert count(build("smallnet", (1, 9, 5), 4)) == convolved + 64 * 3 * 2 * 4 + 4
+    assert build("smallnet", (1, 9, 5), 4)(torch.rand(2, 1, 9, 5)).shape == (2, 4)
+
+
+@pytest.mark.parametrize(("depth", "entries", "trainable"), [(110, 668, 335), (20, 128, 65)])
+def test_state_has_the_entries_of_published_checkpoints(depth, entries, trainable):
+    """A layer and its batch norm: 1 + 5 entries, of which 3 are trained; depth - 1 of them, 2 shortcuts; the linear."""
+    model = build(f"resnet{depth}")
+    assert entries == (depth - 1 + 2) * 6 + 2
+    assert len(model.state_dict()) == entries
+    assert len(list(model.parameters())) == trainable == (depth - 1 + 2) * 3 + 2
+
+
+def test_names_of_the_state_are_those_of_published_checkpoints():
+    norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    names = {"conv1.weight", "fc.weight", "fc.bias", *(f"bn1.{field}" for field in norm)}
+    for stage in (1, 2, 3):
+        for i in range(3):
+            names |= {f"layer{stage}.{i}.conv{k}.weight" for k in (1, 2)}
+            names |= {f"layer{stage}.{i}.bn{k}.{field}" for k in (1, 2) for field in norm}
+    for stage in (2, 3):
+        names |= {f"layer{stage}.0.downsample.0.weight"}
+        names |= {f"layer{stage}.0.downsample.1.{field}" for field in norm}
+    assert set(build("resnet20").state_dict()) == {f"network.{name}" for name in names}
+    lenet = {f"network.{layer}.{kind}" for layer in ("conv1", "conv2", "fc1", "fc2") for kind in ("weight", "bias")}
+    assert set(build("lenet", MNIST).state_dict()) == lenet
+
+
+def test_normalisation_is_the_first_layer_comes_after_the_noise_and_is_not_in_the_state():
+    model = build("resnet20").eval()
+    assert [name for name, _ in model.named_children()] == ["normalize", "network"]
+    assert not [name for name in model.state_dict() if "normalize" in name]
+    assert not list(model.normalize.parameters())
+    x, noise = torch.rand(2, *CIFAR), torch.randn(2, 3, *CIFAR)  # noisy images leave [0, 1] and are not clipped
+    normalized = torch.empty(2, 3, *CIFAR)
+    for c in range(3):
+        normalized[:, :, c] = (x[:, None, c] + noise[:, :, c] - MEAN[c]) / STD[c]
+    expected = model.network(normalized.flatten(0, 1)).unflatten(0, (2, 3))
+    assert torch.allclose(attack.forward(model, x, noise), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("depth", [20, 110])
+def test_convolutions_start_from_he_fan_out_and_the_rest_from_its_standard(depth):
+    network = build(f"resnet{depth}").network
+    layers = convolutions(network)
+    assert len(layers) == depth - 1 + 2
+    assert all(layer.bias is None for layer in layers)
+    squares = []
+    for layer in layers:  # sum w^2 / (2 / (k^2 C_out)) is chi-square with as many degrees as weights
+        variance = 2 / (layer.kernel_size[0] ** 2 * layer.out_channels)
+        squares.append((layer.weight.double().square().sum().item() / variance, layer.weight.numel()))
+    for value, degrees in [*squares, tuple(map(sum, zip(*squares, strict=True)))]:
+        tail = 1e-6 / 2 / (len(layers) + 1)
+        assert stats.chi2.ppf(tail, degrees) < value < stats.chi2.isf(tail, degrees)
+    for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
+        assert (norm.weight == 1).all()  # of the last one in a block too
+        assert (norm.bias == 0).all()
+    largest = network.fc.weight.abs().max().item()  # of 640 uniforms on +-1/8
+    assert (1e-6) ** (1 / 640) / 8 < largest <= 1 / 8
+
+
+def test_shortcuts_are_the_identity_but_where_the_shape_changes():
+    network = build("resnet20").network
+    for stage, layer in enumerate((network.layer1, network.layer2, network.layer3), 1):
+        for i, block in enumerate(layer):
+            assert (block.downsample is not None) == (stage > 1 and i == 0)
+            assert block.conv1.stride == ((2, 2) if stage > 1 and i == 0 else (1, 1))
+    shortcut, norm = network.layer2[0].downsample
+    assert (shortcut.kernel_size, shortcut.stride, shortcut.in_channels, shortcut.out_channels) == (
+        (1, 1),
+        (2, 2),
+        16,
+        32,
+    )
+    assert isinstance(norm, nn.BatchNorm2d)
+
+
+def test_a_block_adds_its_shortcut_and_then_rectifies():
+    network, x = build("resnet20").network.eval(), torch.randn(2, 16, 8, 8)
+    for block in (network.layer1[0], network.layer2[0]):
+        nn.init.zeros_(block.bn2.weight)  # the residual branch is 0
+        shortcut = block.downsample(x) if block.downsample else x
+        assert torch.equal(block(x), F.relu(shortcut))
+        nn.init.ones_(block.bn2.weight)
+        inner = block.bn2(block.conv2(F.relu(block.bn1(block.conv1(x)))))
+        assert torch.equal(block(x), F.relu(inner + shortcut))
+
+
+def test_maps_shrink_from_32_to_16_to_8_and_are_averaged_before_the_linear_layer():
+    network, x = build("resnet20").network.eval(), torch.rand(2, *CIFAR)
+    first = F.relu(network.bn1(network.conv1(x)))
+    maps = [network.layer1(first)]
+    maps += [network.layer2(maps[0])]
+    maps += [network.layer3(maps[1])]
+    assert [tuple(m.shape[1:]) for m in maps] == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
+    pooled = F.avg_pool2d(maps[-1], 8).flatten(1)
+    assert torch.allclose(network(x), pooled @ network.fc.weight.T + network.fc.bias, rtol=1e-5, atol=1e-6)
+
+
+def test_same_seed_gives_the_same_weights_and_another_seed_others():
+    one, same, other = (build("smallnet", DIGITS, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["network.fc.weight"], other["network.fc.weight"])
+
+
+def test_building_with_a_seed_touches_no_global_generator(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("seeds the generators of all devices"))
+    before = torch.get_rng_state()
+    build("smallnet", DIGITS, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_building_without_a_seed_follows_the_global_generator():
+    with torch.random.fork_rng(devices=[]):
+        weights = []
+        for seed in (5, 5, 6):
+            torch.default_generator.manual_seed(seed)
+            weights.append(build("smallnet", DIGITS, seed=None).network.fc.weight)
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_new_model_is_in_train_mode_and_has_seen_no_image():
+    model = build("resnet20")
+    assert all(module.training for module in model.modules())
+    assert model.network.bn1.num_batches_tracked == 0
+    assert (model.network.bn1.running_mean == 0).all()
+
+
+@pytest.mark.parametrize("name", ["resnet111", "", "ResNet110"])
+def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
+    with pytest.raises(InputError, match="resnet110, resnet20, resnet50, lenet, smallnet; got"):
+        build(name)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shape", "channels"),
+    [
+        ("lenet", (1, 32, 32), 1),
+        ("lenet", (1, 4, 4), 1),
+        ("resnet20", (3, 0, 32), 3),
+        ("resnet20", (1, 32, 32), 3),  # three means for one channel
+        ("smallnet", (8, 8), 1),
+        ("resnet20", (32, 32), 1),
+        ("smallnet", (1, 1, 8, 8), 1),
+    ],
+)
+def test_a_shape_the_network_cannot_take_is_refused_in_one_line(architecture, shape, channels):
+    with pytest.raises(InputError, match="shape") as caught:
+        models.build(architecture, shape, 10, MEAN[:channels], STD[:channels], 0)
+    assert "\n" not in str(caught.value)
+    assert str(tuple(shape)) in str(caught.value)
+
+
+def test_normalisation_follows_the_dtype_and_constants_of_the_channels():
+    normalize = models.Normalize([0.5, 0.25], [2.0, 0.5])
+    x = torch.tensor([[[[1.0]], [[1.0]]]])
+    assert normalize(x).flatten().tolist() == [0.25, 1.5]
+    assert normalize.double()(x.double()).dtype == torch.float64
+    assert math.isclose(normalize(x.double())[0, 1, 0, 0].item(), 1.5)

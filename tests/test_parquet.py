@@ -1,0 +1,139 @@
+import hashlib
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from raw_images import damage, image_bytes, pixels, prepare, refused
+
+from rs import parquet
+from rs.readers import stack
+
+CIFAR = Path(__file__).parents[2] / "shared" / "data" / "cifar10"
+
+
+def write_parquet(path, cells, labels, *, names=None, image="img", label="label"):
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = [cell if cell is None else {"bytes": cell, "path": None} for cell in cells]
+    table = pa.table({image: pa.array(rows, kind), label: pa.array(labels)})
+    if names:
+        features = {label: {"names": names, "_type": "ClassLabel"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(table, path)
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """Four train images in two shards and two test images."""
+    images = [image_bytes(image) for image in pixels(6)]
+    root = tmp_path / "raw"
+    write_parquet(root / "train-00000-of-00002.parquet", images[:3], [0, 1, 0], names=["x", "y"])
+    write_parquet(root / "train-00001-of-00002.parquet", images[3:4], [1], names=["x", "y"])
+    write_parquet(root / "test-00000-of-00001.parquet", images[4:], [1, 0], names=["x", "y"])
+    return root
+
+
+def test_parquet_shards_are_read_in_order_with_the_hubs_class_names(hub, tmp_path):
+    train, test = prepare(tmp_path, source="parquet", root=str(hub))
+    assert np.array_equal(np.concatenate([train.images, test.images]), pixels(6).transpose(0, 3, 1, 2))
+    assert (train.labels.tolist(), test.labels.tolist()) == ([0, 1, 0, 1], [1, 0])
+    assert train.meta.classes == ("x", "y")
+    assert hashlib.sha256((hub / "test-00000-of-00001.parquet").read_bytes()).hexdigest() in train.meta.source
+
+
+def test_grey_images_have_one_channel_and_other_column_names_are_understood(tmp_path):
+    images = pixels(3, (4, 5))
+    for split in ("train", "validation"):
+        cells = [image_bytes(image) for image in images]
+        write_parquet(tmp_path / "raw" / f"{split}.parquet", cells, [0, 2, 1], image="image", label="fine_label")
+    train, _ = prepare(tmp_path, source="parquet", root=str(tmp_path / "raw"))
+    assert np.array_equal(train.images, images[:, None])
+    assert train.meta.classes == ("0", "1", "2")
+
+
+def test_classes_can_be_named_by_parameter_and_constants_given(tmp_path):
+    for split in ("train", "test"):
+        write_parquet(tmp_path / "raw" / f"{split}.parquet", [image_bytes(image) for image in pixels(2)], [2, 1])
+    root = str(tmp_path / "raw")
+    train, _ = prepare(tmp_path, source="parquet", root=root, classes=["a", "b", "c"], mean=[0, 0, 0], std=[1, 1, 1])
+    assert (train.meta.classes, train.meta.mean, train.meta.std) == (("a", "b", "c"), (0, 0, 0), (1, 1, 1))
+
+
+GOOD = image_bytes(pixels(1)[0])
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels", "message"),
+    [
+        ([GOOD, b"no image"], [0, 1], r"train.parquet row 1 must be an image"),
+        ([GOOD, GOOD[:-40]], [0, 1], r"row 1 must be an image"),
+        ([GOOD, None], [0, 1], "row 1 must have the bytes"),
+        ([GOOD, GOOD], [0, None], "row 1 must have the bytes"),
+        ([GOOD, image_bytes(pixels(1, (5, 5, 3))[0])], [0, 1], r"one shape .* \(3, 4, 5\) .* row 1 has \(3, 5, 5\)"),
+        ([GOOD, image_bytes(pixels(1, (4, 5))[0])], [0, 1], r"one shape .* row 1 has \(1, 4, 5\)"),
+        ([GOOD, image_bytes(pixels(1)[0], mode="RGBA")], [0, 1], "8-bit grey or RGB image, got mode RGBA"),
+        ([GOOD, GOOD], [0, 2], r"labels must lie in 0..1"),
+        ([GOOD, GOOD], [0, -1], r"labels must lie in 0..1"),
+        ([GOOD, GOOD], [0.0, 1.0], "whole-number column label"),
+        ([], pa.array([], pa.int64()), "at least one image"),
+    ],
+)
+def test_bad_rows_are_refused(tmp_path, cells, labels, message):
+    write_parquet(tmp_path / "raw" / "train.parquet", cells, labels, names=["x", "y"])
+    write_parquet(tmp_path / "raw" / "test.parquet", [GOOD, GOOD], [0, 1], names=["x", "y"])
+    refused(tmp_path, message, source="parquet", root=str(tmp_path / "raw"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (damage("test-00000-of-00001.parquet", Path.unlink), "must hold test.parquet or"),
+        (damage("train-00001-of-00002.parquet", Path.unlink), "all shards of train, got 1 of 2"),
+        (damage("train-00001-of-00002.parquet", lambda path: path.write_bytes(b"PAR1")), "must be a parquet file"),
+        (lambda root: write_parquet(root / "test.parquet", [GOOD], [0], names=["x", "z"]), "name the same classes"),
+        (lambda root: write_parquet(root / "test.parquet", [GOOD], [0], image="picture"), "column img or image"),
+        (lambda root: pq.write_table(pa.table({"img": ["a"], "label": [0]}), root / "test.parquet"), "struct"),
+        (lambda root: write_parquet(root / "test.parquet", [GOOD], [0], label="y"), "column label or fine_label"),
+        (
+            lambda root: write_parquet(
+                root / "test.parquet", [image_bytes(pixels(1, (4, 5))[0])], [0], names=["x", "y"]
+            ),
+            r"must have shape \(3, 4, 5\)",
+        ),
+    ],
+)
+def test_a_bad_folder_of_parquet_files_is_refused(hub, tmp_path, change, message):
+    change(hub)
+    refused(tmp_path, message, source="parquet", root=str(hub))
+
+
+def test_a_hub_description_that_is_none_is_refused(hub, tmp_path):
+    table = pq.read_table(hub / "test-00000-of-00001.parquet").replace_schema_metadata({"huggingface": "[1]"})
+    pq.write_table(table, hub / "test.parquet")
+    refused(tmp_path, "describe its features", source="parquet", root=str(hub))
+
+
+def test_unnamed_classes_must_be_numbered_without_a_gap(tmp_path):
+    for split in ("train", "test"):
+        write_parquet(tmp_path / "raw" / f"{split}.parquet", [GOOD, GOOD], [1, 2])
+    refused(tmp_path, r"labels must be 0, 1, 2", source="parquet", root=str(tmp_path / "raw"))
+
+
+def test_files_must_have_the_sums_of_the_parameters(hub, tmp_path):
+    name = "test-00000-of-00001.parquet"
+    right = hashlib.sha256((hub / name).read_bytes()).hexdigest()
+    values = {"source": "parquet", "root": str(hub)}
+    refused(tmp_path, f"{name} must have sha256 00", sha256={name: "00"}, **values)
+    refused(tmp_path, "no such file", sha256={"test.parquet": right}, **values)
+    prepare(tmp_path, sha256={name: right.upper()}, **values)
+
+
+@pytest.mark.skipif(not CIFAR.is_dir(), reason=f"needs CIFAR-10 as parquet files in {CIFAR}")
+def test_the_first_test_images_of_cifar10_are_a_cat_two_ships_a_plane_and_a_frog():
+    images, labels = stack(itertools.islice(parquet.rows(CIFAR / "test.parquet"), 5))
+    assert labels.tolist() == [3, 8, 8, 0, 6]
+    assert images.shape == (5, 3, 32, 32)

@@ -1,0 +1,117 @@
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from rs import data
+from stages.prepare import main
+from stages.shell import run
+
+PARAMS = """
+datasets:
+  digits: {source: sklearn, test_share: 0.2, split_seed: 0}
+  typo: {source: sklearn, test_shar: 0.2, split_seed: 0}
+  mine: {source: parquet, root: nowhere}
+"""
+
+
+@pytest.fixture
+def params(tmp_path):
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    return tmp_path / "params.yaml"
+
+
+def command(*words):
+    with pytest.raises(SystemExit) as stop:
+        run(main, arguments=[str(word) for word in words])
+    return stop.value.code or 0
+
+
+def test_help_names_every_option(capsys):
+    assert command("--help") == 0
+    printed = capsys.readouterr().out
+    assert all(option in printed for option in ("name", "--out", "--params", "--source", "--root"))
+
+
+def test_help_imports_neither_torch_nor_the_library():
+    code = "import sys, stages.prepare; print(sorted({'torch', 'rs.sources'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_digits_are_prepared_from_the_command_line(params, tmp_path):
+    assert command("digits", "--out", tmp_path / "data" / "digits", "--params", params) == 0
+    folder = tmp_path / "data" / "digits"
+    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "test.npz", "train.npz"]
+    train, test = data.load(folder, "train"), data.load(folder, "test")
+    assert len(train) + len(test) == 1797
+    assert np.isclose(train.meta.mean[0], (train.images / 255).mean(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing"], "datasets.nothing"),
+        (["typo"], "datasets.typo.test_shar"),
+        (["mine"], "nowhere must hold train.parquet"),
+        (["mine", "--source", "folder", "--root", "elsewhere"], "elsewhere must hold a folder train"),
+        (["digits", "--source", "hub"], "got 'hub'"),
+        (["digits", "--source", "parquet"], "datasets.digits.root"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(params, tmp_path, capsys, words, message):
+    assert command(*words, "--out", tmp_path / "set", "--params", params) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert printed.count("\n") == 1
+    assert message in printed
+    assert list(tmp_path.iterdir()) == [params]
+
+
+def test_a_missing_parameter_file_is_a_mistake(tmp_path, capsys):
+    assert command("digits", "--out", tmp_path / "set", "--params", tmp_path / "none.yaml") == 2
+    assert "none.yaml" in capsys.readouterr().err
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from stages.prepare import main
+
+write, calls = np.savez_compressed, []
+
+def killed(file, **arrays):
+    write(file, **arrays)
+    calls.append(file)
+    if len(calls) == 2:
+        os.kill(os.getpid(), {signal})
+
+np.savez_compressed = killed
+main("digits", Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_killed_half_way_nothing_is_at_the_target(params, tmp_path):
+    code = KILLED.format(signal=int(signal.SIGKILL))
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "set", params], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "set").exists()
+    assert command("digits", "--out", tmp_path / "set", "--params", params) == 0
+
+
+def test_interrupted_half_way_nothing_is_left_and_an_older_set_stays(params, tmp_path, monkeypatch):
+    main("digits", tmp_path / "set", params)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir()}
+
+    def interrupt(file, **arrays):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez_compressed", interrupt)
+    for target in ("set", "new"):
+        with pytest.raises(KeyboardInterrupt):
+            main("digits", tmp_path / target, params)
+    assert {path.name for path in tmp_path.iterdir()} == {"params.yaml", "set"}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir()} == before

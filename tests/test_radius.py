@@ -1,0 +1,220 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import ndtri
+
+from rs.radius import cap, lower_bound, radius, two_sided_radius, upper_bound, votes_needed
+
+alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
+sigmas = st.floats(0.05, 4.0)
+probabilities = st.floats(0.0, 1.0 - 1e-12)
+votes = st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@given(votes, alphas)
+def test_both_bounds_agree_with_scipys_exact_interval(vote, alpha):
+    k, n = vote
+    for bound, side in ((lower_bound, "greater"), (upper_bound, "less")):
+        interval = stats.binomtest(k, n, alternative=side).proportion_ci(1 - alpha, method="exact")
+        expected = interval.low if side == "greater" else interval.high
+        assert bound(k, n, alpha) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@given(votes, alphas)
+def test_lower_bound_of_successes_mirrors_upper_bound_of_failures(vote, alpha):
+    k, n = vote
+    assert lower_bound(k, n, alpha) == pytest.approx(1 - upper_bound(n - k, n, alpha), abs=1e-13)
+
+
+@given(n=st.integers(1, 400), p=st.floats(0.001, 0.999), alpha=alphas)
+def test_each_bound_misses_with_probability_at_most_alpha(n, p, alpha):
+    k = np.arange(n + 1)
+    chance = stats.binom.pmf(k, n, p)
+    assert chance[lower_bound(k, n, alpha) > p].sum() <= alpha * (1 + 1e-9)
+    assert chance[upper_bound(k, n, alpha) < p].sum() <= alpha * (1 + 1e-9)
+
+
+@given(n=st.integers(1, 300), alpha=alphas)
+def test_bounds_rise_with_the_votes_and_enclose_their_share(n, alpha):
+    k = np.arange(n + 1)
+    assert (np.diff(lower_bound(k, n, alpha)) > 0).all()
+    assert (np.diff(upper_bound(k, n, alpha)) > 0).all()
+    if alpha < 0.25:  # a bound of confidence below one half may pass the observed share
+        assert (lower_bound(k, n, alpha) <= k / n).all()
+        assert (upper_bound(k, n, alpha) >= k / n).all()
+
+
+@given(n=st.integers(1, 10**6), alpha=alphas)
+def test_bounds_at_no_success_and_nothing_but_successes_have_their_closed_forms(n, alpha):
+    assert lower_bound(0, n, alpha) == 0
+    assert upper_bound(n, n, alpha) == 1
+    assert lower_bound(n, n, alpha) == alpha ** (1 / n)
+    assert upper_bound(0, n, alpha) == pytest.approx(1 - alpha ** (1 / n), rel=1e-9)
+
+
+def test_oracle_numbers_of_the_usual_budget():
+    assert lower_bound(100_000, 100_000, 0.001) == pytest.approx(0.9999309248330094, rel=1e-15)
+    assert lower_bound(99_000, 100_000, 0.001) == pytest.approx(0.9889893403774748, rel=1e-13)
+    assert radius(lower_bound(100_000, 100_000, 0.001), 1.0) == pytest.approx(3.8114565634, rel=1e-10)
+    assert radius(lower_bound(99_000, 100_000, 0.001), 1.0) == pytest.approx(2.2900, abs=5e-5)
+
+
+def test_bounds_broadcast_over_votes_and_trials():
+    together = lower_bound([[1], [2]], [10, 20, 30], 0.01)
+    apart = [[lower_bound(k, n, 0.01) for n in (10, 20, 30)] for k in (1, 2)]
+    assert together.tolist() == apart
+
+
+@given(probabilities, probabilities, sigmas)
+def test_radius_never_falls_as_the_bound_rises(p, q, sigma):
+    low, high = sorted((p, q))
+    assert radius(low, sigma) <= radius(high, sigma)
+
+
+@given(probabilities, sigmas, st.floats(0.1, 10.0))
+def test_radius_is_proportional_to_sigma(p, sigma, factor):
+    assert radius(p, factor * sigma) == pytest.approx(factor * radius(p, sigma), rel=1e-12)
+
+
+def test_radius_is_zero_up_to_one_half_and_positive_above():
+    assert radius([0.0, 0.3, np.nextafter(0.5, 0), 0.5], 1.0).tolist() == [0, 0, 0, 0]
+    assert radius(0.5 + 1e-9, 1.0) > 0
+
+
+@given(t=st.floats(0.01, 5.0), sigma=sigmas)
+def test_linear_classifier_is_certified_up_to_its_boundary(t, sigma):
+    """f(x) = 1[w.x > 0] at distance t * sigma from its boundary has p_A = Phi(t)."""
+    p = stats.norm.cdf(t)
+    assert radius(p, sigma) == pytest.approx(t * sigma, rel=1e-6)
+    assert radius(p, sigma, 1 - p) == pytest.approx(t * sigma, rel=1e-6)
+
+
+@given(probabilities, probabilities, sigmas)
+def test_two_sided_form_abstains_exactly_when_the_bounds_meet(low, high, sigma):
+    assert (radius(low, sigma, high) == 0) == (low <= high)
+
+
+def test_one_sided_radius_of_certainty_is_infinite():
+    assert radius(1.0, 0.5) == np.inf
+
+
+counts3 = st.lists(st.integers(0, 2000), min_size=3, max_size=3).filter(lambda c: sum(c) > 0)
+
+
+@given(counts3, st.integers(0, 2), alphas, st.floats(0.05, 0.95), sigmas)
+def test_two_sided_radius_is_never_below_the_one_sided_radius_at_its_share_of_alpha(
+    counts, predict, alpha, share, sigma
+):
+    one_sided = radius(lower_bound(counts[predict], sum(counts), share * alpha), sigma)
+    assert two_sided_radius(counts, predict, sigma, alpha, share) >= one_sided - 1e-9 * sigma
+
+
+def test_two_sided_radius_is_the_formula_written_out():
+    counts, sigma, alpha = [700, 250, 50, 0], 0.5, 0.01
+    low = lower_bound(700, 1000, 0.9 * alpha)
+    high = upper_bound(250, 1000, 0.1 * alpha / 3)
+    assert high < 1 - low
+    expected = sigma / 2 * (ndtri(low) - ndtri(high))
+    assert two_sided_radius(counts, 0, sigma, alpha) == pytest.approx(expected, rel=1e-9)
+
+
+def test_two_sided_radius_takes_images_at_once():
+    counts = np.array([[90, 5, 5], [3, 96, 1], [40, 30, 30]])
+    together = two_sided_radius(counts, [0, 1, 2], 1.0, 0.05)
+    assert together.tolist() == [two_sided_radius(c, p, 1.0, 0.05) for c, p in zip(counts, range(3), strict=True)]
+
+
+@pytest.mark.parametrize("p", [(0.6, 0.3, 0.1), (0.45, 0.3, 0.25), (0.34, 0.33, 0.33), (0.9, 0.1, 0.0)])
+@pytest.mark.parametrize("alpha", [0.05, 0.3])
+def test_two_sided_radius_exceeds_the_true_radius_with_probability_at_most_alpha(p, alpha):
+    """The true radius of class 0 is 1/2 (Phi^-1(p_0) - Phi^-1(max p_j)); all outcomes are enumerated."""
+    n = 30
+    outcomes = np.array([(a, b, n - a - b) for a, b in product(range(n + 1), repeat=2) if a + b <= n])
+    chance = stats.multinomial.pmf(outcomes, n, p)
+    truth = (ndtri(p[0]) - ndtri(max(p[1:]))) / 2
+    claimed = two_sided_radius(outcomes, np.zeros(len(outcomes), int), 1.0, alpha)
+    assert chance.sum() == pytest.approx(1)
+    assert chance[claimed > truth].sum() <= alpha
+
+
+@given(n=st.integers(1, 10**6), alpha=alphas, sigma=sigmas)
+def test_no_outcome_is_certified_beyond_the_cap(n, alpha, sigma):
+    k = np.unique(np.linspace(0, n, 20).astype(int))
+    assert radius(lower_bound(k, n, alpha), sigma).max() == cap(n, alpha, sigma)
+
+
+def test_cap_of_the_usual_budget_in_units_of_sigma():
+    """Phi^-1(alpha^(1/n)) by the closed form."""
+    for n, expected in {100: 1.500, 1000: 2.463, 10_000: 3.199, 100_000: 3.8115, 1_000_000: 4.347}.items():
+        assert cap(n, 0.001, 1.0) == pytest.approx(expected, abs=1e-3)
+        assert cap(n, 0.001, 1.0) == ndtri(0.001 ** (1 / n))
+
+
+@given(n=st.integers(1, 5000), alpha=alphas)
+def test_votes_needed_is_the_first_count_whose_binomial_tail_is_small(n, alpha):
+    """The bound of k reaches 1/2 exactly when P(Binomial(n, 1/2) >= k) <= alpha."""
+    k = votes_needed(n, alpha)
+    if k is None:
+        assert 0.5**n > alpha
+    else:
+        assert stats.binom.sf(k - 1, n, 0.5) <= alpha * (1 + 1e-9)
+        assert stats.binom.sf(k - 2, n, 0.5) > alpha * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((5, 10, 0.0), "alpha must lie"),
+        ((5, 10, 1.0), "alpha must lie"),
+        ((5, 10, float("nan")), "alpha must lie"),
+        ((5, 0, 0.1), "trials must be"),
+        ((5, 10.5, 0.1), "trials must be"),
+        ((5, float("nan"), 0.1), "trials must be"),
+        ((-1, 10, 0.1), "successes must be"),
+        ((11, 10, 0.1), "successes must be"),
+        ((0.5, 10, 0.1), "successes must be"),
+        (([1, float("nan")], 10, 0.1), "successes must be"),
+    ],
+)
+def test_impossible_votes_are_refused_with_a_reason(arguments, message):
+    for bound in (lower_bound, upper_bound):
+        with pytest.raises(ValueError, match=message):
+            bound(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1.1, 0.5), "p_lower must lie"),
+        ((-0.1, 0.5), "p_lower must lie"),
+        ((float("nan"), 0.5), "p_lower must lie"),
+        ((0.9, 0.5, 1.5), "p_upper must lie"),
+        ((0.9, 0.0), "sigma must be positive"),
+        ((0.9, -1.0), "sigma must be positive"),
+        ((0.9, float("nan")), "sigma must be positive"),
+    ],
+)
+def test_impossible_bounds_are_refused_with_a_reason(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        radius(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([5], 0, 1.0, 0.1), "K >= 2"),
+        (([5, 5], [0], 1.0, 0.1), "predict must have shape"),
+        (([5, 5], 2, 1.0, 0.1), "predict must name"),
+        (([5, 5], -1, 1.0, 0.1), "predict must name"),
+        (([5, 5], 0, 1.0, 0.1, 1.0), "share must lie"),
+        (([5, 5], 0, 1.0, 2.0), "alpha must lie"),
+        (([0, 0], 0, 1.0, 0.1), "trials must be"),
+    ],
+)
+def test_impossible_counts_are_refused_with_a_reason(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        two_sided_radius(*arguments)

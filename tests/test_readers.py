@@ -1,0 +1,157 @@
+import hashlib
+import pickle
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from raw_images import damage, image_bytes, pixels, prepare, refused
+from scipy.io import savemat
+from sklearn.datasets import load_digits
+
+from rs import readers
+
+
+def test_digits_are_split_class_by_class_without_loss_or_overlap():
+    raw, everything = readers.digits(0.2, 0), load_digits()
+    kept = [(image.tobytes(), int(y)) for part in raw.splits.values() for image, y in zip(*part, strict=True)]
+    scaled = [[round(v * 255 / 16) for v in image.ravel()] for image in everything.images]
+    original = [(bytes(image), int(y)) for image, y in zip(scaled, everything.target, strict=True)]
+    assert len(kept) == 1797
+    assert sorted(kept) == sorted(original)
+    for label in range(10):
+        total = np.sum(everything.target == label)
+        assert abs(np.sum(raw.splits["test"][1] == label) - 0.2 * total) <= 1
+
+
+def test_digits_are_the_same_in_every_run_and_other_for_another_seed(tmp_path):
+    values = {"source": "sklearn", "test_share": 0.2}
+    sums = []
+    for run, seed in enumerate((0, 0, 1)):
+        train, test = prepare(tmp_path / str(run), "digits", split_seed=seed, **values)
+        sums.append((train.fingerprint, test.fingerprint))
+    assert sums[0] == sums[1] != sums[2]
+    assert (train.meta.shape, len(train) + len(test), train.meta.classes[3]) == ((1, 8, 8), 1797, "3")
+
+
+def test_the_split_of_digits_is_the_one_this_seed_always_gave():
+    """Keys of the zeros come from SeedSequence(0, spawn_key=(0,)), which NumPy promises never to change."""
+    zeros = np.flatnonzero(load_digits().target == 0)
+    keys = np.random.SeedSequence(0, spawn_key=(0,)).generate_state(len(zeros), np.uint64)
+    chosen = sorted(zeros[i] for i in sorted(range(len(zeros)), key=keys.__getitem__)[: round(0.2 * len(zeros))])
+    expected = [np.rint(load_digits().images[i] * 255 / 16).tolist() for i in chosen]
+    images, labels = readers.digits(0.2, 0).splits["test"]
+    assert images[labels == 0][:, 0].tolist() == expected
+
+
+@pytest.fixture
+def tree(tmp_path):
+    images = iter(pixels(8))
+    for split in ("train", "val"):
+        for name in ("ape", "bee"):
+            (tmp_path / "raw" / split / name).mkdir(parents=True)
+            for i in range(2):
+                (tmp_path / "raw" / split / name / f"{i}.png").write_bytes(image_bytes(next(images)))
+    return tmp_path / "raw"
+
+
+def test_class_folders_become_classes_in_alphabetical_order(tree, tmp_path):
+    train, test = prepare(tmp_path, source="folder", root=str(tree))
+    assert np.array_equal(np.concatenate([train.images, test.images]), pixels(8).transpose(0, 3, 1, 2))
+    assert (train.labels.tolist(), train.meta.classes, train.meta.lazy) == ([0, 0, 1, 1], ("ape", "bee"), None)
+
+
+def test_the_test_folder_can_be_named(tree, tmp_path):
+    (tree / "test").mkdir()  # as in the ImageNet archive: without labels
+    refused(tmp_path, "must hold class folders", source="folder", root=str(tree))
+    _, test = prepare(tmp_path, source="folder", root=str(tree), test_folder="val")
+    assert len(test) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tree: (tree / "val").rename(tree / "held-out"), "folder test or val or validation"),
+        (lambda tree: (tree / "val" / "bee").rename(tree / "val" / "cow"), r"same class folders, but \['bee', 'cow'\]"),
+        (lambda tree: (tree / "train" / "cow").mkdir(), "cow"),
+        (lambda tree: (tree / "train" / "ape" / "1.png").write_bytes(b""), "1.png must be an image"),
+        (damage("train/ape/1.png", lambda path: path.write_bytes(image_bytes(pixels(1, (9, 9, 3))[0]))), "one shape"),
+    ],
+)
+def test_a_bad_folder_of_images_is_refused(tree, tmp_path, change, message):
+    change(tree)
+    refused(tmp_path, message, source="folder", root=str(tree))
+
+
+def md5(path):
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def cifar(tmp_path, monkeypatch):
+    """A CIFAR-10 of two images a batch, in torchvision's layout; only its table of checksums is replaced."""
+    from torchvision.datasets import CIFAR10
+
+    base = tmp_path / "raw" / CIFAR10.base_folder
+    base.mkdir(parents=True)
+    rows = np.arange(12 * 3072).reshape(12, 3072).astype(np.uint8)
+    sums = {}
+    for i, name in enumerate([row[0] for row in CIFAR10.train_list + CIFAR10.test_list]):
+        (base / name).write_bytes(pickle.dumps({"data": rows[2 * i : 2 * i + 2], "labels": [i, 9 - i]}))
+        sums[name] = md5(base / name)
+    (base / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class{i}" for i in range(10)]}))
+    for key in ("train_list", "test_list"):
+        monkeypatch.setattr(CIFAR10, key, [[name, sums[name]] for name, _ in getattr(CIFAR10, key)])
+    monkeypatch.setattr(CIFAR10, "meta", CIFAR10.meta | {"md5": md5(base / "batches.meta")})
+    return tmp_path / "raw"
+
+
+def test_torchvisions_cifar10_files_are_read(cifar, tmp_path):
+    values = {"source": "torchvision", "dataset": "cifar10", "root": str(cifar), "download": False}
+    train, test = prepare(tmp_path, "mine", mean=[0.4914, 0.4822, 0.4465], std=[0.2023, 0.1994, 0.201], **values)
+    everything = np.concatenate([train.images, test.images])
+    assert np.array_equal(everything.ravel(), np.arange(12 * 3072).astype(np.uint8))
+    assert (everything.shape, test.labels.tolist()) == ((12, 3, 32, 32), [5, 4])
+    assert (train.meta.classes[9], train.meta.mean) == ("class9", (0.4914, 0.4822, 0.4465))
+
+
+def test_a_file_with_another_checksum_is_refused_before_it_is_unpickled(cifar, tmp_path):
+    marker = tmp_path / "raw" / "executed"
+
+    class Bomb:
+        def __reduce__(self):
+            return Path.touch, (marker,)
+
+    (cifar / "cifar-10-batches-py" / "data_batch_3").write_bytes(pickle.dumps(Bomb()))
+    values = {"source": "torchvision", "root": str(cifar), "download": False}
+    refused(tmp_path, "right checksums, but: Dataset not found or corrupted", "cifar10", **values)
+    assert not marker.exists()
+
+
+def test_torchvisions_svhn_is_read_from_its_train_and_test_files(tmp_path, monkeypatch):
+    from torchvision.datasets import SVHN
+
+    root, images, table = tmp_path / "raw", pixels(5, (32, 32, 3)), {}
+    root.mkdir()
+    for split, part, labels in (("train", images[:3], [[1], [10], [2]]), ("test", images[3:], [[10], [9]])):
+        path = root / f"{split}_32x32.mat"
+        savemat(path, {"X": part.transpose(1, 2, 3, 0), "y": np.array(labels)})
+        table[split] = ["http://localhost.invalid", path.name, md5(path)]
+    monkeypatch.setattr(SVHN, "split_list", table)
+    train, test = prepare(tmp_path, "svhn", source="torchvision", root=str(root), download=False)
+    assert np.array_equal(np.concatenate([train.images, test.images]), images.transpose(0, 3, 1, 2))
+    assert (train.labels.tolist(), test.labels.tolist(), train.meta.num_classes) == ([1, 0, 2], [0, 9], 10)
+
+
+@pytest.mark.parametrize("error", [URLError("no route"), RuntimeError("File not found or corrupted."), EOFError()])
+def test_a_failed_download_into_torchs_cache_is_one_line(tmp_path, monkeypatch, error):
+    from torchvision.datasets import CIFAR100
+
+    def download(self):
+        assert Path(self.root) == tmp_path / "raw" / "datasets"
+        raise error
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "raw" / "hub"))
+    monkeypatch.setattr(CIFAR100, "download", download)
+    refused(tmp_path, "allow the download", "cifar100", source="torchvision")

@@ -1,0 +1,96 @@
+import pytest
+from helpers import METHOD_PARAMETERS, ROOT, TRAINING, tiny_params
+
+from rs import params
+from rs.errors import InputError
+from rs.methods import METHODS
+from rs.recipe import training_recipe
+
+
+def recipe(method="gaussian", sigma=0.25, **sections):
+    return training_recipe(tiny_params(**sections), "tiny", method, sigma)
+
+
+def without(mapping, key):
+    return {k: v for k, v in mapping.items() if k != key}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gets_its_own_section(method):
+    made = recipe(method)
+    assert (made.name, made.architecture, type(made.method)) == (method, "smallnet", METHODS[method])
+    assert made.hyperparameters == params.for_sigma(METHOD_PARAMETERS[method], 0.25, method)
+    assert {name: getattr(made.method, name) for name in made.hyperparameters} == made.hyperparameters
+    assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sigma", [0.25, 0.5])
+def test_the_projects_own_parameters_make_every_method_of_the_default_data_set(method, sigma):
+    values = params.read(ROOT / "params.yaml")
+    assert training_recipe(values, "digits", method, sigma).name == method
+
+
+def test_a_method_overrides_single_values_of_the_training_for_itself_alone():
+    sections = {"macer": {**METHOD_PARAMETERS["macer"], "training": {"epochs": 7, "clip_norm": 1.0}}}
+    macer, gaussian = recipe("macer", **sections), recipe("gaussian", **sections)
+    assert (macer.training.epochs, macer.training.clip_norm, macer.training.batch) == (7, 1.0, TRAINING["batch"])
+    assert gaussian.training.epochs == TRAINING["epochs"]
+    assert macer.hyperparameters == METHOD_PARAMETERS["macer"]  # the training is no hyper-parameter
+
+
+@pytest.mark.parametrize(("sigma", "epsilon"), [(0.25, 0.1), (0.5, 0.2)])
+def test_a_value_may_depend_on_the_noise_level(sigma, epsilon):
+    assert recipe("advmacer", sigma).method.epsilon == epsilon
+
+
+def test_training_values_may_depend_on_the_noise_level_too():
+    own = {"training": {"epochs": {0.25: 3, 0.5: 4}}}
+    common = {**TRAINING, "learning_rate": {0.25: 0.1, 0.5: 0.2}}
+    made = recipe("gaussian", 0.5, gaussian=own, training=common)
+    assert (made.training.epochs, made.training.learning_rate) == (4, 0.2)
+
+
+def test_a_method_without_hyperparameters_may_have_an_empty_section():
+    assert recipe(gaussian=None).hyperparameters == recipe(gaussian={}).hyperparameters == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "magic"}, r"the method must be one of gaussian, stability, .*; got 'magic'"),
+        ({"sigma": 0.0}, "sigma must be positive"),
+        ({"sigma": float("nan")}, "sigma must be positive"),
+        ({"sigma": float("inf")}, "sigma must be positive and finite"),
+        ({"method": "advmacer", "sigma": 1.0}, r"recipes\.tiny\.advmacer\.epsilon must have a value for sigma 1\.0"),
+        ({"gaussian": {"lam": 1.0}}, r"recipes\.tiny\.gaussian\.lam is not a known key"),
+        ({"method": "stability", "stability": {}}, r"recipes\.tiny\.stability\.lam is missing"),
+        ({"method": "stability", "stability": {"lam": -1.0}}, r"recipes\.tiny\.stability\.lam: .*got -1\.0"),
+        ({"method": "stability", "stability": {"lam": "2"}}, r"recipes\.tiny\.stability\.lam: .*got '2'"),
+        ({"training": {**TRAINING, "epoch": 1}}, r"recipes\.tiny\.training .*epoch is not a known key"),
+        ({"training": without(TRAINING, "momentum")}, r"recipes\.tiny\.training .*momentum is missing"),
+        ({"training": {**TRAINING, "epochs": 0}}, r"recipes\.tiny\.training .*epochs: .*got 0"),
+        ({"gaussian": {"training": {"epoch": 1}}}, r"recipes\.tiny\.gaussian\.training\)\.epoch is not a known key"),
+        ({"gaussian": {"training": 3}}, r"recipes\.tiny\.gaussian\.training: .*dictionary, got 3"),
+        ({"gaussian": [1]}, r"recipes\.tiny\.gaussian: .*dictionary, got \[1\]"),
+        ({"training": "fast"}, r"recipes\.tiny\.training: .*dictionary, got 'fast'"),
+        ({"model": {}}, r"recipes\.tiny\.model\.architecture is missing"),
+    ],
+)
+def test_a_mistake_is_named_by_its_key_in_one_line(arguments, message):
+    with pytest.raises(InputError, match=message) as caught:
+        recipe(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("section", ["model", "training", "gaussian"])
+def test_a_missing_section_is_named_with_the_known_ones(section):
+    values = tiny_params()
+    del values["recipes"]["tiny"][section]
+    with pytest.raises(InputError, match=rf"must have the key recipes\.tiny\.{section}; known here: .*advmacer"):
+        training_recipe(values, "tiny", "gaussian", 0.25)
+
+
+def test_an_unknown_data_set_is_named_with_the_known_ones():
+    with pytest.raises(InputError, match=r"must have the key recipes\.huge; known here: tiny"):
+        training_recipe(tiny_params(), "huge", "gaussian", 0.25)

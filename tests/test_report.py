@@ -1,0 +1,203 @@
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny_study import ALPHA, IMAGES, N0, SIGMAS, N, cell_rows, make_study
+
+from rs import metrics, report, rows
+from rs.errors import InputError
+from rs.params import read
+from stages.shell import run
+from stages.tables import main
+
+
+def test_every_latex_table_of_a_study_is_balanced_ascii(made):
+    texts = [content.decode() for name, content in (made[0] | made[1]).items() if name.endswith(".tex")]
+    assert len(texts) == 5
+    for text in texts:
+        assert text.isascii()
+        assert text.count(r"\begin{") == text.count(r"\end{") == 4
+        assert not re.search(r"(?<!\\)[%_]", re.sub(r"\\label\{.*\}|\$_0\$", "", text))
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return make_study(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Both sets of files of the study as it is."""
+    return tiny_report(make_study(tmp_path_factory.mktemp("study")))
+
+
+def tiny_report(root, outside=()):
+    return report.report(read(root / "params.yaml"), "tiny", root / "results", root / "logs", outside)
+
+
+def command(root, *more):
+    paths = [f"--{name}={root / name}" for name in ("results", "logs", "out", "times")]
+    run(main, arguments=["tiny", *paths, f"--params={root / 'params.yaml'}", *more])
+
+
+def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
+    with pytest.raises(SystemExit, match="0"):
+        command(tiny)
+    names = {path.name for path in (tiny / "out").iterdir()}
+    stems = ("main", "differences", "certified-0.25", "certified-0.5")
+    assert names == {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")} | {
+        "metrics.json", "curves.csv", "curves.png", "curves.svg",
+    }  # fmt: skip
+    times = {path.name for path in (tiny / "times").iterdir()}
+    assert times == {f"cost.{form}" for form in ("md", "tex", "csv")} | {
+        f"acr-vs-time.{form}" for form in ("csv", "png", "svg")
+    }
+
+
+def test_the_stages_numbers_are_those_of_the_rows(made):
+    numbers = json.loads(made[0]["metrics.json"])
+    assert list(numbers) == ["gaussian", "advmacer"]
+    for sigma in SIGMAS:
+        seeds = [cell_rows("advmacer", sigma, seed) for seed in (0, 1)]
+        scores = np.array([rows["radius"] * rows["correct"] for rows in seeds])
+        found = numbers["advmacer"][str(sigma)]
+        assert found["acr"] == pytest.approx(scores.mean())
+        assert found["standard_error"] == pytest.approx(scores.mean(axis=0).std(ddof=1) / IMAGES**0.5)
+        assert found["seed_deviation"] == pytest.approx(scores.mean(axis=1).std(ddof=1))
+        assert found["clean_accuracy"] == pytest.approx(np.mean([rows["correct"] for rows in seeds]))
+        assert (found["images"], found["seeds"]) == (IMAGES, 2)
+        assert numbers["gaussian"][str(sigma)]["seeds"] == 1
+
+
+def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
+    curves = pd.read_csv(
+        io.BytesIO(made[0]["curves.csv"]), converters={"radius": float, "accuracy": float}
+    )  # every digit
+    assert curves.columns.tolist() == ["sigma", "method", "radius", "accuracy"]
+    line = curves[(curves["sigma"] == 0.5) & (curves["method"] == "gaussian")]
+    expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
+    assert line["accuracy"].tolist() == expected.tolist()
+    assert (line["radius"].iloc[0], line["accuracy"].iloc[-1]) == (0, 0)
+
+
+def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, made):
+    for path in tiny.rglob("timing.csv"):
+        path.write_text("epoch,seconds\n2,99.0\n4,100.0\n")
+    stray = cell_rows("gaussian", 0.5, 0)
+    rows.write(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
+    assert tiny_report(tiny)[0] == made[0]
+
+
+def test_a_study_that_was_never_evaluated_has_no_picture_of_it(tiny):
+    for path in tiny.rglob("history.csv"):
+        path.write_text("epoch,acr\n1,\n2,\n")
+    times = tiny_report(tiny)[1]
+    assert times["acr-vs-time.csv"] == b"method,sigma,epoch,seconds,acr\n"
+    assert "acr-vs-time.png" not in times
+
+
+def edit(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda r: (r / "results/0.5/advmacer-1.tsv").unlink(), "dvc repro certify@tiny-advmacer-0.5-1"),
+        (lambda r: (r / "results/0.5/advmacer-1.json").unlink(), "dvc repro certify@tiny-advmacer-0.5-1"),
+        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
+        (lambda r: (r / "logs/0.25/gaussian/0/history.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
+        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text(""), "must be a table"),
+        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text("a\n1\n"), "must have rows with epoch"),
+        (lambda r: edit(r / "results/0.5/advmacer-1.json", '"n": 200', '"n": 300'), "n 200 but its sidecar 300"),
+        (lambda r: edit(r / "results/0.5/advmacer-1.json", "first-12", "all"), "the same subset"),
+        (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: [0, 7]"), "certify@tiny-gaussian-0.25-7"),
+        (lambda r: edit(r / "params.yaml", "[0.25, 0.5]", "[]"), "there is nothing to do"),
+        (lambda r: edit(r / "params.yaml", "tables:", "table:"), "the key tables"),
+        (lambda r: edit(r / "params.yaml", "reference:", "refer:"), "tables.refer"),
+    ],
+)
+def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys, damage, message):
+    damage(tiny)
+    with pytest.raises(SystemExit, match="2"):
+        command(tiny)
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tiny / "out").exists()
+
+
+def test_rows_of_another_sigma_are_refused(tiny):
+    side = tiny / "results/0.5/advmacer-1"
+    rows.write(cell_rows("advmacer", 0.25, 1), side.with_suffix(".tsv"))
+    edit(side.with_suffix(".json"), '"sigma": 0.5', '"sigma": 0.25')
+    with pytest.raises(InputError, match=r"must be of sigma 0\.5"):
+        tiny_report(tiny)
+
+
+def test_an_outside_log_stands_beside_ours_cut_to_our_images(tiny, tmp_path):
+    """A six-column log of more images in another order; its budget is given, its n0 assumed."""
+    ours = cell_rows("gaussian", 0.5, 0)
+    more = ours.assign(idx=ours["idx"] + IMAGES)
+    rows.write_field_log(pd.concat([more, ours[::-1]]), tmp_path / "log.tsv")
+    budget = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
+    made, _ = tiny_report(tiny, [{"name": "theirs", "path": tmp_path / "log.tsv", **budget}])
+    numbers = json.loads(made["metrics.json"])
+    assert numbers["theirs"]["0.5"]["acr"] == pytest.approx(numbers["gaussian"]["0.5"]["acr"])
+    assert "0.25" not in numbers["theirs"]
+    assert "| theirs" in made["main.md"].decode()
+
+
+def test_an_outside_log_that_does_not_fit_is_refused(tiny, tmp_path):
+    rows.write_field_log(cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv")
+    log = {"name": "theirs", "path": tmp_path / "log.tsv", "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
+    for change, message in (
+        ({"n": 300}, "the same n"),
+        ({"n": None}, "give them as options"),
+        ({"sigma": 1.0}, "of sigma 1, but no result"),
+    ):
+        with pytest.raises(InputError, match=message):
+            tiny_report(tiny, [log | change])
+    rows.write_field_log(cell_rows("gaussian", 0.5, 0)[1:], tmp_path / "log.tsv")
+    with pytest.raises(InputError, match="lacks 1, image 0 first"):
+        tiny_report(tiny, [log])
+
+
+def test_a_bad_outside_option_exits_with_2(tiny, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command(tiny, "--outside", "nonsense")
+    assert "--outside must be NAME=PATH" in capsys.readouterr().err
+
+
+def test_help_is_quick_to_say_and_imports_nothing_heavy():
+    code = (
+        "import sys, stages.tables as t, stages.shell as s\n"
+        "try: s.run(t.main, arguments=['--help'])\n"
+        "finally: print([m for m in ('torch', 'matplotlib', 'pandas') if m in sys.modules])"
+    )
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
+    assert done.returncode == 0
+    assert "--outside" in done.stdout
+    assert done.stdout.endswith("[]\n")
+
+
+def test_making_tables_needs_no_torch():
+    code = "import sys, rs.report; print('torch' in sys.modules)"
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_plot_template_is_json_with_the_columns_of_the_curves():
+    text = (Path(__file__).parents[1] / ".dvc" / "plots" / "certified.json").read_text()
+    template = json.loads(text)
+    assert template["facet"]["column"]["field"] == "sigma"
+    assert template["spec"]["encoding"]["color"]["field"] == "method"
+    assert "<DVC_METRIC_DATA>" in text

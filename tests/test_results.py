@@ -1,0 +1,29 @@
+import pytest
+from tiny_study import result
+
+from rs.errors import InputError
+from rs.results import grouped
+
+CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"n": 999}, "the same n, got 200 and 999"),
+        ({"n": 999, "sigma": 1.0}, "the same n, got 200 and 999"),
+        ({"alpha": 0.5}, "the same alpha"),
+        ({"n0": 1}, "the same n0"),
+        ({"subset": "first-4"}, "the same subset, got all and first-4"),
+        ({"method": "a"}, "a at sigma 0.5, seed 0 must come once"),
+        ({"radii": [1.0] * 5}, "the same images, got 4 and 5"),
+    ],
+)
+def test_what_cannot_be_compared_never_stands_in_one_table(other, message):
+    with pytest.raises(InputError, match=message):
+        grouped([CLOSE[0], result(**{"method": "z", "radii": [1.0] * 4, **other})])
+
+
+def test_no_results_make_no_table():
+    with pytest.raises(InputError, match="at least one result"):
+        grouped([])

@@ -1,0 +1,205 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rs import rows, tsv
+from rs.errors import InputError
+from rs.radius import lower_bound, radius
+
+SIGMA, N, ALPHA = 0.5, 1000, 0.001
+
+
+def row(idx=0, label=0, votes=900, **changes):
+    """A consistent row: class 0 chosen, ``votes`` of N for it."""
+    p_lower = float(lower_bound(votes, N, ALPHA))
+    sure = p_lower >= 0.5
+    values = {
+        "idx": idx,
+        "label": label,
+        "predict": 0 if sure else rows.ABSTAIN,
+        "radius": float(radius(p_lower, SIGMA)),
+        "correct": int(sure and label == 0),
+        "p_lower": p_lower,
+        "n0": 100,
+        "n": N,
+        "alpha": ALPHA,
+        "sigma": SIGMA,
+        "counts0": [90, 10],
+        "counts": [votes, N - votes],
+        "mode": "certify",
+    }
+    return values | changes
+
+
+SHORTCUT = {"predict": 0, "correct": 0, "radius": 0.0, "p_lower": 0.0, "n": 0, "counts": [], "mode": "shortcut"}
+
+
+def text_of(*records):
+    return "\n".join([rows.HEADER, *map(rows.format_row, records)]) + "\n"
+
+
+def test_a_row_is_one_tab_separated_line_in_the_order_of_the_columns():
+    line = rows.format_row(row(idx=7, votes=1000, radius=0.1, p_lower=0.25))
+    assert line == "7\t0\t0\t0.1\t1\t0.25\t100\t1000\t0.001\t0.5\t0:90,1:10\t0:1000\tcertify"
+
+
+@given(st.floats(0, 4, allow_subnormal=True), st.floats(0, 1))
+def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, radius, p_lower):
+    path = tmp_path_factory.getbasetemp() / "rows.tsv"
+    rows.write([row(radius=radius, p_lower=p_lower)], path)
+    back = rows.read(path)
+    assert (back["radius"][0], back["p_lower"][0]) == (radius, p_lower)
+
+
+def test_rows_read_back_as_they_were_written(tmp_path):
+    made = [row(0), row(1, label=1), row(2, votes=500), row(3, label=1, **SHORTCUT)]
+    rows.write(made, tmp_path / "a.tsv")
+    frame = rows.read(tmp_path / "a.tsv")
+    assert tuple(frame.columns) == rows.COLUMNS
+    assert frame["predict"].tolist() == [0, 0, -1, 0]
+    assert frame["correct"].tolist() == [1, 0, 0, 0]
+    assert frame["counts"].tolist() == ["0:900,1:100", "0:900,1:100", "0:500,1:500", "-"]
+    rows.write(frame, tmp_path / "b.tsv")
+    assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=12))
+def test_counts_read_back_as_the_votes_of_the_classes_that_have_any(votes):
+    assert rows.parse_counts(rows.format_counts(votes)) == {k: v for k, v in enumerate(votes) if v}
+
+
+@pytest.mark.parametrize("text", ["", "1", "1:2,", "a:1", "1:2,1:3", "1:0", "-1:2", "1:2:3"])
+def test_damaged_counts_are_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        rows.parse_counts(text)
+
+
+def test_numpy_numbers_are_written_as_plain_ones():
+    values = row(idx=np.int64(3), radius=np.float64(0.25), counts=np.array([1, 2]), correct=np.True_)
+    assert rows.format_row(values).split("\t")[:5] == ["3", "0", "0", "0.25", "1"]
+
+
+def test_a_number_that_is_not_finite_is_never_written():
+    with pytest.raises(ValueError, match="finite"):
+        rows.format_row(row(radius=math.inf))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.replace("idx", "index"), "line 1: the columns must be"),
+        (lambda t: t[:-3], "line 3: must end with a newline"),
+        (lambda t: t.removesuffix("\n"), "line 3: must end with a newline"),
+        (lambda t: t.replace("\tcertify", ""), "line 2: there must be 13 fields, got 12"),
+        (lambda t: t.replace("\n1\t", "\nx\t"), "line 3: idx cannot be 'x'"),
+        (lambda t: t.replace("0:900", "900"), "line 2: counts cannot be"),
+        (lambda t: rows.HEADER + "\n", "at least one row"),
+        (lambda t: "", "the file is empty"),
+        (lambda t: t.replace("\n1\t", "\n0\t"), "line 3: idx must be unique"),
+        (lambda t: t.replace("0.001\t0.5", "nan\t0.5"), "line 2: alpha cannot be 'nan'"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
+    path = tmp_path / "rows.tsv"
+    path.write_text(change(text_of(row(0), row(1))))
+    with pytest.raises(InputError, match=message) as caught:
+        rows.read(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"correct": 0}, "correct must be 1 iff"),
+        ({"correct": 2}, "correct must be 0 or 1"),
+        ({"radius": -0.1}, "radius must not be negative"),
+        ({"predict": -1, "correct": 0}, "radius must be 0 where"),
+        ({"mode": "guess"}, "mode must be one of"),
+        ({"alpha": 1.0}, "alpha must lie"),
+        ({"sigma": 0.0}, "sigma must be positive"),
+        ({"p_lower": 1.5}, "p_lower must lie"),
+        ({"counts": [N, 1]}, "counts must not exceed"),
+        ({"counts0": [101]}, "counts0 must not exceed"),
+        ({"n": 0, "counts": []}, "n must be 0 for a shortcut"),
+        (SHORTCUT | {"correct": 1}, "a shortcut is for"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, message):
+    path = tmp_path / "rows.tsv"
+    path.write_text(text_of(row(0), row(1, **change)))
+    with pytest.raises(InputError, match=f"line 3: {message}"):
+        rows.read(path)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(InputError, match=r"none\.tsv must be a file"):
+        rows.read_any(tmp_path / "none.tsv")
+
+
+FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0:00:14.172309", 14.172309),
+        ("1:02:03", 3723.0),
+        ("15.4", 15.4),
+        ("1 day, 0:00:01", 86401.0),
+        ("2 days, 0:01:00.5", 172860.5),
+    ],
+)
+def test_times_of_every_log_become_seconds(tmp_path, text, expected):
+    path = tmp_path / "log.tsv"
+    path.write_text(FIELD + f"0\t3\t3\t0.377\t1\t{text}\n")
+    assert rows.read_field_log(path)["seconds"][0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_field_log_without_a_budget_says_nan_not_a_guess(tmp_path):
+    path = tmp_path / "log.tsv"
+    path.write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.5\n")
+    frame = rows.read_field_log(path, sigma=0.25)
+    assert frame["sigma"][0] == 0.25
+    assert frame[["n0", "n", "alpha", "p_lower"]].isna().all(axis=None)
+
+
+def test_a_damaged_field_log_is_refused_by_line(tmp_path):
+    path = tmp_path / "log.tsv"
+    path.write_text(FIELD + "0\t3\t3\t0.377\t1\tsoon\n")
+    with pytest.raises(InputError, match="line 2: time cannot be 'soon'"):
+        rows.read_field_log(path)
+    path.write_text(FIELD + "0\t3\t-1\t0.377\t0\t1.0\n")
+    with pytest.raises(InputError, match="line 2: radius must be 0"):
+        rows.read_field_log(path)
+
+
+def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
+    third = pd.DataFrame([row(0, radius=1 / 3), row(1, label=1)]).assign(seconds=[61.25, 2.0])
+    rows.write_field_log(third, tmp_path / "log.tsv")
+    lines = (tmp_path / "log.tsv").read_text().splitlines()
+    assert lines[:2] == [FIELD.strip(), "0\t0\t0\t0.3333333333333333\t1\t0:01:01.250000"]
+    back = rows.read_any(tmp_path / "log.tsv", sigma=SIGMA, n0=100, n=N, alpha=ALPHA)
+    assert back["seconds"].tolist() == [61.25, 2.0]
+    assert back["radius"].tolist() == third["radius"].tolist()
+
+
+def test_export_without_times_says_zero(tmp_path):
+    rows.write_field_log(pd.DataFrame([row()]), tmp_path / "log.tsv")
+    assert (tmp_path / "log.tsv").read_text().endswith("\t0:00:00\n")
+
+
+def test_read_any_tells_the_two_kinds_apart(tmp_path):
+    rows.write([row()], tmp_path / "ours.tsv")
+    rows.write_field_log(pd.DataFrame([row()]), tmp_path / "theirs.tsv")
+    assert "seconds" not in rows.read_any(tmp_path / "ours.tsv", sigma=9.0)
+    assert rows.read_any(tmp_path / "theirs.tsv", sigma=9.0)["sigma"].tolist() == [9.0]
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "rows.tsv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="text file"):
+        tsv.header(tmp_path / "rows.tsv")

@@ -1,0 +1,324 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import Constant, Linear, smallnet, tiny_images
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from torch import nn
+
+from rs import metrics
+from rs.errors import InputError
+from rs.noise import BLOCK, Stream, block
+from rs.radius import cap, lower_bound
+from rs.smoothing import ABSTAIN, SmoothedClassifier
+
+SIGMA = 0.5
+X = torch.full((1, 2, 2), 0.5)
+
+
+def image(first_pixel):
+    return torch.full((1, 2, 2), float(first_pixel))
+
+
+def ballot(monkeypatch, *counts, classes=2):
+    """A smoothed classifier whose successive votes are ``counts``."""
+    classifier, given = SmoothedClassifier(Constant(0, classes), classes, SIGMA), iter(counts)
+    monkeypatch.setattr(classifier, "votes", lambda *_: np.array(next(given)))
+    return classifier
+
+
+def test_a_certificate_reaches_beyond_the_true_boundary_with_probability_at_most_alpha():
+    """f(x) = 1[x_1 > 1/2] at distance t sigma has p_A = Phi(t), and the boundary is the true radius."""
+    alpha, trials, t = 0.1, 300, 0.8
+    classifier, x = SmoothedClassifier(Linear(), 2, SIGMA), image(0.5 + t * SIGMA)
+    made = [classifier.certify(x, 20, 100, alpha, index=index) for index in range(trials)]
+    wrong = [c.radius > t * SIGMA or c.predict == 0 for c in made]
+    assert sum(wrong) <= stats.binom.isf(1e-6, trials, alpha)
+    assert max(c.radius for c in made) > 0.5 * t * SIGMA  # and the promise is not kept by promising nothing
+
+
+def test_votes_follow_the_binomial_law_of_the_closed_form():
+    t, images, n = 0.7, 200, 100
+    classifier = SmoothedClassifier(Linear(), 2, SIGMA)
+    votes = [classifier.certify(image(0.5 - t * SIGMA), 1, n, 0.01, index=i).counts for i in range(images)]
+    in_class_0 = int(np.sum(votes, axis=0)[0])
+    assert stats.binomtest(in_class_0, images * n, stats.norm.cdf(t)).pvalue > 1e-6
+    dispersion = sum((v[0] - n * stats.norm.cdf(t)) ** 2 for v in votes) / (n * stats.norm.cdf(t) * stats.norm.cdf(-t))
+    assert stats.chi2.isf(1 - 5e-7, images) < dispersion < stats.chi2.isf(5e-7, images)  # images are independent
+
+
+def test_a_constant_classifier_scores_its_class_share_times_the_cap():
+    labels = [0, 1, 1, 2, 1]
+    classifier = SmoothedClassifier(Constant(1, 3), 3, SIGMA)
+    made = [classifier.certify(X, 10, 200, 0.001, index=i) for i in range(len(labels))]
+    assert {c.radius for c in made} == {cap(200, 0.001, SIGMA)}
+    rows = [c.row(i, label) for i, (c, label) in enumerate(zip(made, labels, strict=True))]
+    assert metrics.acr(rows) == pytest.approx(3 / 5 * SIGMA * stats.norm.ppf(0.001 ** (1 / 200)), rel=1e-12)
+
+
+def test_the_radius_is_sigma_times_the_quantile_of_the_exact_bound(monkeypatch):
+    made = ballot(monkeypatch, [90, 10], [99_000, 1_000]).certify(X, 100, 100_000, 0.001)
+    p = stats.binomtest(99_000, 100_000, alternative="greater").proportion_ci(0.999, method="exact").low
+    assert (made.predict, made.p_lower) == (0, pytest.approx(p, rel=1e-9))
+    assert made.radius == pytest.approx(SIGMA * stats.norm.ppf(p), rel=1e-9)
+
+
+def test_certify_abstains_below_50490_of_100000_votes(monkeypatch):
+    """docs of the field: 50490 is the first count whose bound reaches 1/2 at alpha = 0.001."""
+    enough, few = (
+        ballot(monkeypatch, [9, 1], [k, 100_000 - k]).certify(X, 10, 100_000, 0.001) for k in (50_490, 50_489)
+    )
+    assert enough.predict == 0
+    assert enough.radius > 0
+    assert (few.predict, few.radius) == (ABSTAIN, 0.0)
+    assert few.p_lower < 0.5 <= enough.p_lower
+
+
+def test_a_bound_of_exactly_one_half_is_a_class_with_radius_zero():
+    """All of n votes at alpha = 2^-n bound p by exactly 1/2."""
+    made = SmoothedClassifier(Constant(1), 2, SIGMA).certify(X, 1, 1, 0.5)
+    assert (made.p_lower, made.predict, made.radius) == (0.5, 1, 0.0)
+
+
+def test_the_bound_counts_the_class_of_the_first_draws_whoever_wins_later(monkeypatch):
+    made = ballot(monkeypatch, [6, 4], [10, 90]).certify(X, 10, 100, 0.001)
+    assert (made.predict, made.radius) == (ABSTAIN, 0.0)
+    assert made.p_lower == lower_bound(10, 100, 0.001)
+
+
+def test_a_tie_of_the_first_draws_goes_to_the_lowest_class(monkeypatch):
+    made = ballot(monkeypatch, [1, 4, 4], [0, 100, 0], classes=3).certify(X, 9, 100, 0.001)
+    assert made.predict == 1
+
+
+def test_no_two_phases_images_or_seeds_share_noise():
+    classifier = SmoothedClassifier(Constant(0), 2, SIGMA)
+    names = itertools.product((0, 1), (Stream.SELECT, Stream.ESTIMATE, Stream.PREDICT), (0, 1))
+    first = [next(iter(classifier._batches(X, BLOCK, *name))) for name in names]
+    assert all(not torch.equal(a, b) for a, b in itertools.combinations(first, 2))
+
+
+def test_selection_estimation_and_prediction_draw_from_their_own_streams(monkeypatch):
+    classifier, seen = SmoothedClassifier(Constant(0), 2, SIGMA), []
+
+    def votes(x, draws, *key):
+        seen.append((draws, *key))
+        return np.array([draws, 0])
+
+    monkeypatch.setattr(classifier, "votes", votes)
+    classifier.certify(X, 10, 20, 0.01, seed=3, index=7)
+    classifier.predict(X, 30, 0.01, seed=3, index=7)
+    assert seen == [(10, 3, Stream.SELECT, 7), (20, 3, Stream.ESTIMATE, 7), (30, 3, Stream.PREDICT, 7)]
+
+
+@given(n0=st.integers(1, 250), n=st.integers(1, 450))
+def test_every_draw_votes_once(n0, n):
+    made = SmoothedClassifier(Linear(), 2, SIGMA).certify(X, n0, n, 0.01)
+    assert (made.counts0.sum(), made.counts.sum(), made.n0, made.n) == (n0, n, n0, n)
+
+
+@pytest.mark.parametrize("draws", [1, 99, 100, 101, 150, 300])
+def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws):
+    base, x = smallnet().eval(), tiny_images().pixels(3)
+    noise = torch.cat([block(i, x.shape, SIGMA, 5, Stream.ESTIMATE, 3, device="cpu") for i in range(3)])
+    with torch.no_grad():
+        expected = [int(base((x + one)[None]).argmax()) for one in noise[:draws]]
+    votes = SmoothedClassifier(base, 2, SIGMA).votes(x, draws, 5, Stream.ESTIMATE, 3)
+    assert votes.tolist() == np.bincount(expected, minlength=2).tolist()
+    assert draws < 100 or votes.min() > 0  # a vote that everyone wins would show nothing
+
+
+@pytest.mark.parametrize("batch", [1, 100, 199, 250, 10_000])
+def test_the_size_of_a_batch_does_not_change_the_votes(batch):
+    base, x = smallnet(), tiny_images().pixels(0)
+    usual, other = (SmoothedClassifier(base, 2, SIGMA, batch=b).certify(x, 130, 730, 0.01) for b in (None, batch))
+    assert usual.counts0.tolist() == other.counts0.tolist()
+    assert usual.counts.tolist() == other.counts.tolist()
+
+
+def test_no_more_than_a_batch_is_evaluated_at_once():
+    sizes = []
+
+    class Spy(Constant):
+        def forward(self, x):
+            sizes.append(len(x))
+            return super().forward(x)
+
+    SmoothedClassifier(Spy(0), 2, SIGMA, batch=250).certify(X, 1, 550, 0.01)
+    assert sizes == [1, 200, 200, 150]
+
+
+def test_the_order_and_the_choice_of_images_do_not_change_a_certificate():
+    classifier, images = SmoothedClassifier(smallnet(), 2, SIGMA), tiny_images(6)
+    first, alone, backwards = (
+        {i: classifier.certify(images.pixels(i), 50, 150, 0.01, index=i).counts.tolist() for i in order}
+        for order in (range(6), [4], reversed(range(6)))
+    )
+    assert alone[4] == first[4]
+    assert backwards == first
+
+
+def test_the_modes_of_all_parts_of_the_model_are_restored_and_its_statistics_left_alone():
+    base = smallnet().train()
+    frozen = next(m for m in base.modules() if isinstance(m, nn.BatchNorm2d)).eval()
+    before = {k: v.clone() for k, v in base.state_dict().items()}
+    certificate = SmoothedClassifier(base, 2, SIGMA).certify(tiny_images().pixels(0), 20, 50, 0.01)
+    evaluated = SmoothedClassifier(smallnet().eval(), 2, SIGMA).certify(tiny_images().pixels(0), 20, 50, 0.01)
+    assert base.training
+    assert not frozen.training
+    assert all(torch.equal(before[k], v) for k, v in base.state_dict().items())
+    assert certificate.counts.tolist() == evaluated.counts.tolist()
+
+
+def test_the_mode_is_restored_when_the_classifier_fails():
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("broken")
+
+    base = Broken()
+    with pytest.raises(RuntimeError, match="broken"):
+        SmoothedClassifier(base, 2, SIGMA).certify(X, 1, 1, 0.1)
+    assert base.training
+
+
+@pytest.mark.parametrize(("votes", "answer"), [(50_521, 1), (50_520, ABSTAIN)])
+def test_predict_needs_50521_of_100000_votes_between_two_classes(monkeypatch, votes, answer):
+    assert ballot(monkeypatch, [100_000 - votes, votes]).predict(X, 100_000, 0.001) == answer
+
+
+@pytest.mark.parametrize(("n", "needed"), [(100, 67), (1000, 553)])
+def test_predict_answers_from_the_least_significant_majority(monkeypatch, n, needed):
+    classifier = ballot(monkeypatch, [needed, n - needed], [needed - 1, n - needed + 1])
+    assert [classifier.predict(X, n, 0.001) for _ in range(2)] == [0, ABSTAIN]
+
+
+def test_predict_compares_the_two_largest_counts_only(monkeypatch):
+    """60 against 20 is significant at 0.001 although 60 of 140 is no majority."""
+    assert stats.binomtest(60, 80).pvalue <= 0.001
+    assert ballot(monkeypatch, [20, 20, 60, 20, 20], classes=5).predict(X, 140, 0.001) == 2
+
+
+def test_predict_can_never_answer_from_10_draws_at_one_in_a_thousand():
+    """Two-sided, 10 of 10 has the p-value 2^-9 > 0.001; 11 of 11 has 2^-10 < 0.001."""
+    classifier = SmoothedClassifier(Constant(1), 2, SIGMA)
+    assert [classifier.predict(X, n, 0.001) for n in (10, 11)] == [ABSTAIN, 1]
+
+
+def test_predict_abstains_on_a_tie(monkeypatch):
+    assert ballot(monkeypatch, [50, 50]).predict(X, 100, 0.999) == ABSTAIN
+
+
+def test_predict_is_wrong_with_probability_at_most_alpha():
+    """At distance 0.1 sigma p_A = 0.54, so 50 draws often mislead; the test must still refuse to be misled."""
+    alpha, trials = 0.1, 300
+    classifier = SmoothedClassifier(Linear(), 2, SIGMA)
+    answers = [classifier.predict(image(0.5 + 0.1 * SIGMA), 50, alpha, index=i) for i in range(trials)]
+    assert answers.count(0) <= stats.binom.isf(1e-6, trials, alpha)
+    assert 1 in answers
+
+
+def test_the_shortcut_marks_what_it_skips_and_changes_neither_acr_nor_accuracies():
+    classifier, images = SmoothedClassifier(Linear(0.4), 2, SIGMA), tiny_images(12)
+    rows = {}
+    for shortcut in (False, True):
+        labels = [i // 2 % 2 for i in range(12)]  # right for every second image
+        made = [
+            classifier.certify(images.pixels(i), 20, 100, 0.01, index=i, label=label if shortcut else None)
+            for i, label in enumerate(labels)
+        ]
+        rows[shortcut] = [c.row(i, label) for i, (c, label) in enumerate(zip(made, labels, strict=True))]
+    skipped = [row for row in rows[True] if row["mode"] == "shortcut"]
+    assert {row["mode"] for row in rows[False]} == {"certify"}
+    assert 0 < len(skipped) < 12
+    assert all(row["n"] == row["counts"].sum() == row["radius"] == row["correct"] == 0 for row in skipped)
+    assert all(row["predict"] != row["label"] for row in skipped)
+    radii = np.linspace(0, 1, 21)
+    assert metrics.acr(rows[True]) == metrics.acr(rows[False]) > 0
+    assert (
+        metrics.certified_accuracy(rows[True], radii).tolist()
+        == metrics.certified_accuracy(rows[False], radii).tolist()
+    )
+
+
+def test_bfloat16_runs_the_base_classifier_in_bfloat16_on_float32_noise():
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, x):
+            logits = self.fc(x.flatten(1))
+            seen.append((x.dtype, logits.dtype))
+            return logits
+
+    made = SmoothedClassifier(Spy(), 2, SIGMA, precision="bfloat16").certify(X, 10, 20, 0.01)
+    assert seen == [(torch.float32, torch.bfloat16)] * 2
+    assert made.counts.sum() == 20
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf])
+def test_sigma_must_be_positive_and_finite(sigma):
+    with pytest.raises(InputError, match=f"sigma must be a positive number, got {sigma}"):
+        SmoothedClassifier(Constant(0), 2, sigma)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"precision": "float16"}, "precision must be one of float32, bfloat16; got 'float16'"),
+    ],
+)
+def test_a_classifier_refuses_what_it_cannot_run(changes, message):
+    with pytest.raises(InputError, match=message):
+        SmoothedClassifier(**{"base": Constant(0), "num_classes": 2, "sigma": 0.5, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n0": 0}, "n0 must be at least 1, got 0"),
+        ({"n": 0}, "n must be at least 1, got 0"),
+        ({"n": -5}, "n must be at least 1, got -5"),
+        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
+        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
+        ({"alpha": math.nan}, r"alpha must lie in \(0, 1\), got nan"),
+        ({"x": X[None]}, r"one image of shape \(C, H, W\), got shape \(1, 1, 2, 2\)"),
+        ({"x": X[0]}, r"one image of shape \(C, H, W\), got shape \(2, 2\)"),
+    ],
+)
+def test_certify_refuses_arguments_out_of_range(changes, message):
+    classifier = SmoothedClassifier(Constant(0), 2, SIGMA)
+    with pytest.raises(InputError, match=message):
+        classifier.certify(**{"x": X, "n0": 10, "n": 10, "alpha": 0.01, **changes})
+
+
+@pytest.mark.parametrize("changes", [{"n": 0}, {"alpha": 2.0}, {"x": X[0]}])
+def test_predict_refuses_arguments_out_of_range(changes):
+    with pytest.raises(InputError):
+        SmoothedClassifier(Constant(0), 2, SIGMA).predict(**{"x": X, "n": 10, "alpha": 0.01, **changes})
+
+
+@pytest.mark.parametrize("answers", [1, 3])
+def test_the_number_of_logits_must_be_the_number_of_classes(answers):
+    base = nn.Sequential(nn.Flatten(), nn.Linear(4, answers))
+    with pytest.raises(InputError, match=rf"logits of shape \(10, 2\), got \(10, {answers}\)"):
+        SmoothedClassifier(base, 2, SIGMA).certify(X, 10, 10, 0.1)
+
+
+def test_a_single_nan_logit_is_refused():
+    class OneNan(Constant):
+        def forward(self, x):
+            logits = super().forward(x).clone()
+            logits[-1, 1] = math.nan if len(x) == 50 else 0.0  # in the last batch alone
+            return logits
+
+    with pytest.raises(InputError, match="logits that are numbers, got NaN"):
+        SmoothedClassifier(OneNan(0), 2, SIGMA, batch=100).certify(X, 10, 250, 0.1)

@@ -1,0 +1,248 @@
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from rs import soft
+
+SIGMA, GAMMA, BETA = 0.5, 8.0, 16.0
+LN3 = math.log(3)
+quantile = NormalDist().inv_cdf
+
+
+@st.composite
+def problems(draw):
+    """Float64 logits (B, M, K) that are not saturated, and labels."""
+    shape = tuple(draw(st.integers(low, 4)) for low in (1, 1, 2))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    logits = rng.normal(scale=draw(st.floats(0.01, 3.0)), size=shape)
+    return torch.tensor(logits), torch.tensor(rng.integers(0, shape[2], shape[0]))
+
+
+def slow_soft(logits, beta):
+    """Mean over draws of the softmax of beta times the logits, one exponential at a time."""
+    rows = []
+    for image in logits.tolist():
+        draws = []
+        for draw in image:
+            powers = [math.exp(beta * v) for v in draw]
+            draws.append([power / sum(powers) for power in powers])
+        rows.append([sum(p) / len(draws) for p in zip(*draws, strict=True)])
+    return rows
+
+
+def slow_hinge(logits, y, sigma, gamma, beta):
+    total = 0.0
+    for q, label in zip(slow_soft(logits, beta), y.tolist(), strict=True):
+        second, first = sorted(q)[-2:]
+        xi = quantile(first) - quantile(second) if second > 0 and first < 1 else math.inf
+        if q[label] == first and xi <= gamma:
+            total += gamma - xi
+    return sigma / 2 * total / len(y)
+
+
+def two_class(*margins):
+    """One draw of two classes for each margin xi = Phi^-1(q1) - Phi^-1(q2) = 2 Phi^-1(q1); class 0 leads. Float64."""
+    return torch.tensor([[[special.log_ndtr(xi / 2), special.log_ndtr(-xi / 2)]] for xi in margins])
+
+
+def hinge(logits, y, **changes):
+    return soft.radius_hinge(logits, torch.tensor(y), **({"sigma": SIGMA, "gamma": GAMMA, "beta": 1.0} | changes))
+
+
+def test_temperature_is_inside_the_softmax_and_the_average_outside_it():
+    logits = torch.tensor([[[LN3, 0.0], [0.0, 0.0]]], dtype=torch.float64)
+    # beta 1: softmaxes (3/4, 1/4) and (1/2, 1/2); beta 2: (9/10, 1/10) and (1/2, 1/2)
+    assert soft.soft_probabilities(logits)[0].tolist() == pytest.approx([5 / 8, 3 / 8], rel=1e-15)
+    assert soft.soft_probabilities(logits, 2.0)[0].tolist() == pytest.approx([7 / 10, 3 / 10], rel=1e-15)
+
+
+@given(problems(), st.floats(0.1, 16.0))
+def test_soft_probabilities_agree_with_the_slow_form(problem, beta):
+    logits, _ = problem
+    expected = np.array(slow_soft(logits, beta))
+    assert soft.soft_probabilities(logits, beta).numpy() == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_logarithm_is_outside_the_mean_in_one_cross_entropy_and_inside_it_in_the_other():
+    logits, y = torch.tensor([[[LN3, 0.0], [0.0, 0.0]]], dtype=torch.float64), torch.tensor([0])
+    assert soft.soft_cross_entropy(logits, y).item() == pytest.approx(-math.log(5 / 8 + 1e-10), rel=1e-14)
+    assert soft.mean_cross_entropy(logits, y).item() == pytest.approx(-(math.log(3 / 4) + math.log(1 / 2)) / 2)
+
+
+def test_soft_cross_entropy_takes_the_temperature_it_is_given():
+    logits, y = torch.tensor([[[LN3, 0.0], [0.0, 0.0]]], dtype=torch.float64), torch.tensor([1])
+    assert soft.soft_cross_entropy(logits, y, beta=2.0).item() == pytest.approx(-math.log(3 / 10), rel=1e-8)
+
+
+@given(problems())
+def test_both_cross_entropies_agree_with_their_slow_forms(problem):
+    logits, y = problem
+    guarded = [-math.log(p[label] + 1e-10) for p, label in zip(slow_soft(logits, 1.0), y.tolist(), strict=True)]
+    draws = -special.log_softmax(logits.numpy(), axis=-1)
+    inside = np.mean([draws[i, k, label] for i, label in enumerate(y.tolist()) for k in range(logits.shape[1])])
+    assert soft.soft_cross_entropy(logits, y).item() == pytest.approx(np.mean(guarded), rel=1e-12)
+    assert soft.mean_cross_entropy(logits, y).item() == pytest.approx(inside, rel=1e-12)
+
+
+def test_guard_of_the_soft_cross_entropy_is_added_and_is_1e_10():
+    logits = torch.tensor([[[1e4, -1e4]]], dtype=torch.float64)
+    assert soft.soft_cross_entropy(logits, torch.tensor([1])).item() == pytest.approx(-math.log(1e-10), rel=1e-14)
+    p = 3e-10  # a clamp at 1e-10 would leave it as it is
+    logits = torch.tensor([[[math.log(p), math.log1p(-p)]]], dtype=torch.float64)
+    assert soft.soft_cross_entropy(logits, torch.tensor([0])).item() == pytest.approx(-math.log(4e-10), rel=1e-12)
+
+
+def test_hinge_of_one_active_image_is_half_sigma_times_what_its_margin_lacks():
+    assert hinge(two_class(2.0), [0]).item() == pytest.approx(SIGMA / 2 * (GAMMA - 2.0), rel=1e-12)
+
+
+def test_hinge_is_divided_by_all_images_and_counts_only_right_ones_with_margin_up_to_gamma():
+    logits, y = two_class(0.5, 2.0, 7.9, 8.1, 80.0, 2.0), [0, 0, 0, 0, 0, 1]
+    assert torch.isinf(torch.special.ndtri(soft.soft_probabilities(logits)[4, 0]))  # the fifth margin is infinite
+    active = soft.top_two(logits, torch.tensor(y), GAMMA, 1.0)[2]
+    assert active.tolist() == [True, True, True, False, False, False]
+    assert hinge(logits, y).item() == pytest.approx(SIGMA / 2 * (7.5 + 6.0 + 0.1) / 6, rel=1e-9)
+
+
+def test_infinite_margin_leaves_the_hinge_whatever_its_ceiling():
+    logits = two_class(80.0)
+    assert not soft.top_two(logits, torch.tensor([0]), math.inf, 1.0)[2].any()
+
+
+def test_top_two_are_the_two_largest_of_all_classes_at_the_temperature_of_the_hinge():
+    logits = torch.tensor([[[0.0, LN3, -1.0, LN3 / 2]]], dtype=torch.float64)
+    powers = [1.0, 9.0, math.exp(-2.0), 3.0]  # beta = 2
+    q1, q2, active = soft.top_two(logits, torch.tensor([1]), GAMMA, 2.0)
+    assert (q1.item(), q2.item()) == pytest.approx((9 / sum(powers), 3 / sum(powers)), rel=1e-14)
+    assert active.tolist() == [True]
+
+
+def test_the_sharp_prediction_decides_who_is_right_and_not_the_soft_one():
+    # softmax at 1: (.6, .4) twice and (.05, .95): class 1 leads with .583; at 16 two of three votes are for class 0
+    logits = torch.tensor([[[0.6, 0.4], [0.6, 0.4], [0.05, 0.95]]], dtype=torch.float64).log()
+    assert soft.soft_probabilities(logits).argmax().item() == 1
+    assert soft.top_two(logits, torch.tensor([0]), GAMMA, BETA)[2].item()
+    assert not soft.top_two(logits, torch.tensor([1]), GAMMA, BETA)[2].item()
+
+
+@given(problems(), st.floats(0.05, 2.0), st.floats(0.1, 10.0), st.sampled_from([1.0, 4.0, BETA]))
+def test_hinge_agrees_with_the_slow_form(problem, sigma, gamma, beta):
+    logits, y = problem
+    value = soft.radius_hinge(logits, y, sigma, gamma, beta).item()
+    assert value == pytest.approx(slow_hinge(logits, y, sigma, gamma, beta), rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_agree_with_finite_differences(seed):
+    rng = torch.Generator().manual_seed(seed)
+    logits = torch.randn((4, 3, 4), generator=rng, dtype=torch.float64, requires_grad=True)
+    y = soft.soft_probabilities(logits, 2.0).argmax(-1)
+    y[-1] = (y[-1] + 1) % 4  # one image is wrong
+    assert soft.top_two(logits, y, GAMMA, 2.0)[2].tolist() == [True, True, True, False]
+    assert torch.autograd.gradcheck(lambda v: soft.radius_hinge(v, y, SIGMA, GAMMA, 2.0), logits)
+    assert torch.autograd.gradcheck(lambda v: soft.soft_cross_entropy(v, y, 2.0), logits)
+    assert torch.autograd.gradcheck(lambda v: soft.mean_cross_entropy(v, y), logits)
+    assert torch.autograd.gradcheck(lambda v: soft.entropy(soft.soft_probabilities(v)), logits)
+    assert torch.autograd.gradcheck(
+        lambda v: soft.kl_divergence(soft.soft_probabilities(v).unsqueeze(1), v), logits
+    )  # through target and prediction
+
+
+def losses(logits, y):
+    p = soft.soft_probabilities(logits)
+    return {
+        "soft": soft.soft_cross_entropy(logits, y),
+        "mean": soft.mean_cross_entropy(logits, y),
+        "hinge": soft.radius_hinge(logits, y, SIGMA, GAMMA, BETA),
+        "entropy": soft.entropy(p).mean(),
+        "kl": soft.kl_divergence(p.unsqueeze(1), logits).mean(),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["soft", "mean", "hinge", "entropy", "kl"])
+def test_value_and_gradient_are_finite_where_probabilities_are_exactly_0_and_1(name, dtype):
+    sure, wrong, split = [[1e4, -1e4, 0.0]] * 2, [[-1e4, 1e4, 0.0]] * 2, [[1e4, -1e4, 0.0], [-1e4, 1e4, 0.0]]
+    open_question = [[0.3, 0.1, 0.0], [0.1, 0.2, -1e4]]
+    logits = torch.tensor([sure, wrong, split, open_question], dtype=dtype, requires_grad=True)
+    assert {0.0, 1.0} <= set(soft.soft_probabilities(logits).flatten().tolist())
+    value = losses(logits, torch.zeros(4, dtype=torch.long))[name]
+    value.backward()
+    assert value.dtype == torch.float32
+    assert value.isfinite()
+    assert logits.grad.isfinite().all()
+
+
+def test_an_empty_hinge_is_zero_and_differentiable_with_zero_gradient():
+    logits = torch.tensor([[[1e4, -1e4]], [[-1.0, 1.0]]], requires_grad=True)  # infinite margin; wrong
+    value = hinge(logits, [0, 0])
+    value.backward()
+    assert value.item() == 0
+    assert logits.grad.tolist() == [[[0.0, 0.0]], [[0.0, 0.0]]]
+
+
+def test_an_inactive_image_does_not_change_the_gradient_of_an_active_one():
+    alone = torch.tensor([[[0.2, 0.0, -0.1]]], requires_grad=True)
+    beside = torch.tensor([[[0.2, 0.0, -0.1]], [[1e4, -1e4, 0.0]]], requires_grad=True)
+    hinge(alone, [0]).backward()
+    hinge(beside, [0, 0]).backward()
+    assert alone.grad[0].abs().sum() > 0
+    assert torch.equal(2 * beside.grad[0], alone.grad[0])  # B is 2
+    assert beside.grad[1].abs().sum() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["soft", "mean", "hinge", "entropy", "kl"])
+def test_narrow_logits_are_widened_before_any_arithmetic(name, dtype):
+    logits = torch.randn((5, 3, 4), generator=torch.Generator().manual_seed(0)).to(dtype)
+    y = torch.tensor([0, 1, 2, 3, 0])
+    narrow, wide = losses(logits, y)[name], losses(logits.float(), y)[name]
+    assert narrow.dtype == torch.float32
+    assert torch.equal(narrow, wide)
+
+
+def test_a_margin_that_bfloat16_would_round_to_infinity_stays_in_the_hinge():
+    logits = torch.tensor([[[6.5, 0.0]]], dtype=torch.bfloat16)  # q1 = .9985, which bfloat16 rounds to 1
+    assert soft.soft_probabilities(logits.float()).bfloat16().max() == 1
+    assert soft.top_two(logits, torch.tensor([0]), GAMMA, 1.0)[2].item()
+
+
+@given(problems())
+def test_entropy_agrees_with_scipy(problem):
+    p = soft.soft_probabilities(problem[0])
+    assert soft.entropy(p).numpy() == pytest.approx(stats.entropy(p.numpy(), axis=-1), rel=1e-10, abs=1e-14)
+
+
+def test_entropy_of_a_certain_prediction_is_zero_with_a_finite_gradient():
+    p = torch.tensor([[1.0, 0.0, 0.0]], requires_grad=True)
+    value = soft.entropy(p)
+    value.sum().backward()
+    assert value.item() == 0
+    assert p.grad.isfinite().all()
+
+
+@given(problems())
+def test_divergence_agrees_with_scipys_relative_entropy_and_has_the_target_first(problem):
+    logits = problem[0]
+    p = soft.soft_probabilities(logits).unsqueeze(1)
+    expected = special.rel_entr(p.numpy(), special.softmax(logits.numpy(), axis=-1)).sum(-1)
+    assert soft.kl_divergence(p, logits).numpy() == pytest.approx(expected, rel=1e-9, abs=1e-14)
+
+
+def test_divergence_from_a_target_with_exact_zeros_is_right_and_its_gradients_finite():
+    p = torch.tensor([0.25, 0.75, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
+    logits = torch.tensor([0.5, -0.5, 0.25, -1e4], dtype=torch.float64, requires_grad=True)
+    value = soft.kl_divergence(p, logits)
+    value.backward()
+    expected = special.rel_entr([0.25, 0.75, 0.0, 0.0], special.softmax([0.5, -0.5, 0.25, -1e4])).sum()
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+    assert p.grad.isfinite().all()
+    assert logits.grad.numpy() == pytest.approx(
+        special.softmax(logits.detach().numpy()) - p.detach().numpy(), rel=1e-12
+    )

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+import tiny_study
+from tiny_study import CELLS, SIGMAS, make_study, result
+
+from rs import metrics, rows, study
+from rs.errors import InputError
+from rs.params import parse, read
+from rs.radius import lower_bound, radius
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return make_study(tmp_path)
+
+
+def test_the_best_acr_so_far_never_falls_and_means_are_over_seeds(tiny):
+    """Evaluated at epochs 2 and 4: 0.2, then 0.1, so 0.2; seconds 1.5 * epoch * 2 and * 3 for the two seeds."""
+    best = study.best_acr_over_time(study.cells(read(tiny / "params.yaml"), "tiny"), tiny / "logs")
+    line = best[(best["method"] == "advmacer") & (best["sigma"] == 0.25)]
+    assert line["acr"].tolist() == [0.2, 0.2]
+    assert line["seconds"].tolist() == [7.5, 15.0]
+
+
+def test_hyper_parameters_are_those_of_the_noise_level_with_the_methods_own_training():
+    values = read_text(tiny_study.PARAMS)
+    assert study.configuration(values, "tiny", "advmacer", 0.5) == {
+        "draws": 2, "epsilon": 0.2, "epochs": 2, "batch": 8,
+    }  # fmt: skip
+    assert study.configuration(values, "tiny", "advmacer x3", 0.5) == {"epochs": 4, "batch": 8}
+    assert study.base_dataset(values, "cifar10-fast") == "cifar10"
+    assert study.base_dataset(values, "tiny") == "tiny"
+
+
+def read_text(text):
+
+    return parse(text, "test")
+
+
+def test_budget_and_sigma_of_an_outside_log_are_told_from_its_ladder(tmp_path):
+
+    radii = radius(lower_bound(np.arange(9_990, 10_001), 10_000, 0.001), 0.5)
+    ours = [result("a", radii, sigma=s, n=10_000, alpha=0.001, n0=100) for s in (0.25, 0.5)]
+    log = ours[1].rows.assign(predict=0)
+    rows.write_field_log(log, tmp_path / "log.tsv")
+    found = study.read_outside("b", tmp_path / "log.tsv", ours, sigma=None, n0=100, n=None, alpha=None)
+    assert (found.sigma, metrics.budget(found.rows, "n"), metrics.budget(found.rows, "alpha")) == (0.5, 10_000, 0.001)
+    with pytest.raises(InputError, match="made with n = 10000"):
+        study.read_outside("b", tmp_path / "log.tsv", ours, sigma=None, n0=100, n=7, alpha=None)
+
+
+def test_the_tiny_study_has_every_cell_once():
+    cells = study.cells(read_text(tiny_study.PARAMS), "tiny")
+    assert [(c.method, c.seed, c.sigma) for c in cells] == [(m, k, s) for s in SIGMAS for m, k in CELLS]

@@ -1,0 +1,91 @@
+import pytest
+from tiny_study import result
+
+from rs import tables
+from rs.published import published
+from rs.results import grouped
+
+NOTHING = published("no such data set")
+
+
+def cell(table, method, column):
+    row = next(row for row in table.body if row[0].text == method)
+    return row[table.header.index(column)]
+
+
+def test_the_main_table_prints_acr_error_and_clean_accuracy_computed_by_hand():
+    """Scores 1, 0, 0.5, 0.5: mean 0.5; sample variance (0.25 + 0.25) / 3; error sqrt(1 / 6 / 4) = 0.204."""
+    table = tables.main(grouped([result("gaussian", [1.0, 2.0, 0.5, 0.5], [1, 0, 1, 1])]), NOTHING)
+    assert cell(table, "gaussian", "σ = 0.5").text == "0.500 ± 0.204 (75.0%)"
+    assert table.data["standard_error"][0] == pytest.approx((1 / 24) ** 0.5)
+
+
+def test_several_seeds_give_their_mean_and_deviation():
+    """ACRs 1 and 2: mean 1.5, deviation sqrt(0.5); the mean of the seeds is 1.5 on every image, so no error."""
+    seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
+    table = tables.main(grouped(seeds), NOTHING)
+    assert cell(table, "gaussian", "σ = 0.5").text == "1.500 ± 0.000 [0.707] (100.0%)"
+
+
+CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
+
+
+def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
+    table = tables.main(grouped(CLOSE), NOTHING)
+    assert [cell(table, name, "σ = 0.5").bold for name in "abc"] == [True, True, False]
+    assert any(note.startswith("σ = 0.5: b tied with a") for note in table.notes)
+    assert table.data["best"].tolist() == [True, True, False]
+
+
+def test_an_unsound_certificate_is_marked_and_never_best():
+    table = tables.main(grouped([*CLOSE, result("d", [9.0] * 4, sound=False)]), NOTHING)
+    assert not cell(table, "d †", "σ = 0.5").bold
+    assert cell(table, "a", "σ = 0.5").bold
+    assert any("not sound for a pipeline that recomputes" in note for note in table.notes)
+
+
+def test_published_figures_stand_beside_ours_where_there_are_any():
+    groups = grouped([result("advmacer", [1.0, 0.5]), result("gaussian", [0.1, 0.2])])
+    table = tables.main(groups, published("cifar10"))
+    assert cell(table, "advmacer", "σ = 0.5, paper").text == "0.742 (58.4%)"
+    assert cell(table, "gaussian", "σ = 0.5, paper").text == "–"
+    assert any("Subset and budget may differ" in note for note in table.notes)
+    beside = tables.beside_paper(groups, published("cifar10")).data
+    known = beside[(beside["metric"] == "certified_accuracy") & (beside["radius"] == 0.75)].iloc[0]
+    assert (known["ours"], known["paper"]) == (0.5, 0.442)
+    assert "paper" not in " ".join(tables.main(groups, NOTHING).header)
+    assert tables.beside_paper(groups, NOTHING) is None
+
+
+def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
+    groups = grouped([result("a", [0.2, 0.6, 0.9, 2.0], [1, 1, 1, 0]), result("b", [0.5, 0.5, 0.1, 0.0])])
+    table = tables.certified(groups, 0.5, [0.0, 0.5, 1.0], NOTHING)
+    assert [c.text for c in table.body[0]] == ["a", "0.750", "0.500", "0.000", "0.425"]
+    assert [c.text for c in table.body[1]] == ["b", "1.000", "0.500", "0.000", "0.275"]
+    assert [c.bold for c in table.body[0][1:4]] == [False, True, False]
+    assert table.data["accuracy"].tolist() == [0.75, 0.5, 0.0, 1.0, 0.5, 0.0]
+
+
+def test_differences_are_paired_and_ties_are_called_ties():
+    """b - a is -0.1, 0.1, 0, -0.1: mean -0.025, deviation 0.0957, error 0.048."""
+    table = tables.differences(grouped(CLOSE), ["a", "missing"])
+    assert cell(table, "a", "to a, σ = 0.5").text == "–"
+    assert cell(table, "b", "to a, σ = 0.5").text == "-0.025 ± 0.048 tie"
+    assert cell(table, "c", "to a, σ = 0.5").text.startswith("-0.875")
+    assert not cell(table, "c", "to a, σ = 0.5").text.endswith("tie")
+    assert table.notes == ["missing is not among the methods: no differences to it."]
+
+
+def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
+    seeds = [result("a", [1.0, 1.0], seed=s, training_seconds=t) for s, t in ((0, 3600.0), (1, 7200.0))]
+    log = result("log", [1.0, 1.0], seed=None, training_seconds=None)
+    table = tables.cost(grouped([*seeds, log]), {("a", 0.5): {"draws": 4, "epsilon": 1.0}}, NOTHING)
+    assert table.header == ["Method", "σ", "m", "epsilon", "ACR", "Time", "Time, paper"]
+    assert [[c.text for c in row] for row in table.body] == [["a", "0.5", "4", "1.0", "1.000", "1.5 h", "–"]]
+
+
+def test_captions_say_images_subset_and_budget():
+    groups = grouped(CLOSE)
+    for table in (tables.main(groups, NOTHING), tables.differences(groups, ["a"]), tables.cost(groups, {}, NOTHING)):
+        assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01" in table.caption
+    assert any("an abstention is an error" in note for note in tables.main(groups, NOTHING).notes)

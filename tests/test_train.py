@@ -1,0 +1,349 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import METHOD_PARAMETERS, TRAINING, smallnet, tiny_images, trainer, weights
+from torch import nn
+
+from rs import metrics
+from rs.errors import InputError
+from rs.methods import METHODS
+from rs.methods.base import Step
+from rs.smoothing import SmoothedClassifier
+from rs.train import HISTORY, TIMING, initial_seed, write_csv
+
+HINGED = ("macer", "advmacer")
+
+
+def column(made, name):
+    return [row[name] for row in made.progress.history]
+
+
+class Spied:
+    """A method that writes down the images of each step, and may do something at one of them."""
+
+    def __init__(self, method, at=None, act=None):
+        self.method, self.chunks, self.seen, self.at, self.act = method, method.chunks, [], at, act
+
+    def loss(self, model, x, y, *, sigma, rng, epoch):
+        self.seen.append((x, y, epoch))
+        result = self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch)
+        return self.act(model, result) if len(self.seen) == self.at else result
+
+
+def spied(made, at=None, act=None):
+    made.method = Spied(made.method, at, act)
+    return made
+
+
+def with_loss(result, loss):
+    return Step(loss, result.cross_entropy, result.robustness, result.accuracy, result.hinge_share)
+
+
+def interrupt(model, result):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_and_writes_the_documented_history(method):
+    made = trainer(method, eval_every=1)
+    before = weights(made.model)
+    progress = made.run()
+    assert [tuple(row) for row in progress.history] == [HISTORY] * 2
+    assert [tuple(row) for row in progress.timing] == [TIMING] * 2
+    numbers = [row[name] for row in progress.history for name in HISTORY if name != "hinge_share"]
+    assert all(math.isfinite(number) for number in numbers)
+    assert [isinstance(row["hinge_share"], float) for row in progress.history] == [method in HINGED] * 2
+    for row in progress.history:
+        assert row["loss"] == pytest.approx(row["cross_entropy"] + row["robustness"], rel=1e-5)
+        assert 0 <= row["accuracy"] <= 1
+        assert row["gradient_norm"] > 0
+    assert not made.model.training
+    after = weights(made.model)
+    assert all(after[key] != before[key] for key in before)  # every layer learns, every statistic moves
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_what_is_easy(method):
+    made = trainer(method, epochs=6, milestones=[])
+    made.run()
+    assert column(made, "accuracy")[-1] > 0.9
+    assert column(made, "cross_entropy")[-1] < column(made, "cross_entropy")[0] / 2
+
+
+def test_equal_seeds_make_equal_bytes_and_other_seeds_do_not():
+    made = [trainer("smoothadv", model=smallnet(0), seed=seed, crop=1, flip=True) for seed in (0, 0, 1)]
+    for one in made:
+        one.run()
+    first, same, other = (weights(one.model) for one in made)
+    assert first == same
+    assert first["network.fc.weight"] != other["network.fc.weight"]
+
+
+def test_the_state_of_the_global_generators_does_not_matter():
+    def train(seed):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        made = trainer("smoothmix", crop=1, flip=True)
+        made.run()
+        return weights(made.model)
+
+    assert train(0) == train(1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("at", [4, 8, 14])
+def test_an_interrupted_training_ends_with_the_bytes_of_an_unbroken_one(tmp_path, method, at):
+    """Interrupted at step ``at`` of at least 15, with a checkpoint after every second epoch."""
+    settings = {"epochs": 5, "milestones": [2, 4], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
+    unbroken = trainer(method, **settings)
+    unbroken.run()
+    with pytest.raises(KeyboardInterrupt):
+        spied(trainer(method, **settings), at, interrupt).run(tmp_path / "checkpoint.pt")
+    resumed = trainer(method, model=smallnet(99), **settings)  # whose weights come from the checkpoint
+    if not (tmp_path / "checkpoint.pt").exists():
+        resumed = trainer(method, **settings)
+    resumed.run(tmp_path / "checkpoint.pt")
+    assert weights(resumed.model) == weights(unbroken.model)
+    assert resumed.progress.history == unbroken.progress.history
+    assert [row["epoch"] for row in resumed.progress.timing] == [1, 2, 3, 4, 5]
+
+
+def test_a_resumed_training_does_not_repeat_what_the_checkpoint_holds(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    with pytest.raises(KeyboardInterrupt):
+        spied(trainer(epochs=4), 8, interrupt).run(path)  # 3 steps an epoch: in epoch 3
+    resumed = spied(trainer(epochs=4))
+    resumed.run(path)
+    assert [epoch for _, _, epoch in resumed.method.seen] == [2] * 3 + [3] * 3
+    assert resumed.progress.updates == 12
+    seconds = column_of_timing(resumed)
+    assert seconds == sorted(seconds)
+
+
+def column_of_timing(made):
+    return [row["seconds"] for row in made.progress.timing]
+
+
+def test_how_often_a_checkpoint_is_written_changes_nothing(tmp_path):
+    made = [trainer(epochs=3, checkpoint_every=every) for every in (1, 2, 9)]
+    for number, one in enumerate(made):
+        one.run(tmp_path / str(number))
+    assert weights(made[0].model) == weights(made[1].model) == weights(made[2].model)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]  # the third never came to one
+
+
+def test_the_learning_rate_is_that_of_torchs_own_schedule():
+    made = trainer(epochs=6, milestones=[1, 4], decay=0.5, learning_rate=0.08)
+    made.run()
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.08)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 4], 0.5)
+    expected = []
+    for _ in range(6):
+        expected += schedule.get_last_lr()
+        optimizer.step()
+        schedule.step()
+    assert column(made, "learning_rate") == pytest.approx(expected, rel=1e-12)
+    assert made.optimizer.param_groups[0]["lr"] == pytest.approx(0.02, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "images", "draws", "sizes"),
+    [
+        ("gaussian", 24, None, [8, 8, 8]),
+        ("gaussian", 19, None, [8, 8, 3]),  # a ragged batch is a step of its own
+        ("macer", 19, 4, [8, 8, 3]),  # not chunked: images, each with all its draws
+        ("smoothadv", 24, 2, [4] * 6),
+        ("smoothadv", 19, 4, [2] * 8),  # the last batch has 3 images, too few for 4 chunks
+        ("smoothadv", 20, 4, [2] * 8 + [1] * 4),
+        ("advmacer", 24, 3, [2] * 9),  # 8 = 3 * 2 + 2: two images of each batch are left out
+        ("consistency", 23, 2, [4] * 4 + [3] * 2),  # 7 = 2 * 3 + 1
+    ],
+)
+def test_a_batch_is_cut_into_equal_steps_of_distinct_images(method, images, draws, sizes):
+    own = {} if draws is None else {"draws": draws}
+    made = spied(trainer(method, images=tiny_images(images), parameters=own, epochs=1))
+    made.run()
+    assert [len(x) for x, _, _ in made.method.seen] == sizes
+    assert made.progress.updates == column(made, "updates")[-1] == len(sizes)
+    shown = [tuple(image.flatten().tolist()) for x, _, _ in made.method.seen for image in x]
+    assert len(set(shown)) == len(shown)
+
+
+def test_images_keep_their_labels_in_every_epoch():
+    made = spied(trainer("smoothadv", epochs=2))
+    made.run()
+    for x, y, _ in made.method.seen:
+        left, right = x[..., :2].mean(dim=(1, 2, 3)), x[..., 2:].mean(dim=(1, 2, 3))
+        assert torch.equal(y, (right > left).long())
+
+
+def test_the_steps_of_a_training_draw_noise_of_their_own():
+    class Noise:
+        chunks, drawn = 2, ()
+
+        def loss(self, model, x, y, *, sigma, rng, epoch):
+            self.drawn = (*self.drawn, torch.rand(1, generator=rng).item())
+            loss = model(x).square().mean()
+            return Step(loss, loss, loss, loss)
+
+    made = trainer(epochs=2)
+    made.method = Noise()
+    made.run()
+    assert len(set(made.method.drawn)) == len(made.method.drawn) == 2 * 6
+
+
+@pytest.mark.parametrize(
+    ("every", "epochs", "evaluated"), [(0, 3, []), (1, 3, [1, 2, 3]), (2, 5, [2, 4, 5]), (2, 4, [2, 4]), (9, 3, [3])]
+)
+def test_the_quick_acr_comes_every_so_many_epochs_and_at_the_last(every, epochs, evaluated):
+    made = trainer(epochs=epochs, eval_every=every)
+    made.run()
+    assert [row["epoch"] for row in made.progress.history if row["acr"] is not None] == evaluated
+
+
+def test_evaluation_changes_nothing_in_the_training():
+    blind, watched = (trainer("smoothadv", epochs=3, eval_every=every) for every in (0, 1))
+    blind.run()
+    watched.run()
+    assert weights(blind.model) == weights(watched.model)
+    assert column(blind, "loss") == column(watched, "loss")
+
+
+def test_the_quick_acr_is_the_acr_of_full_certificates_of_the_first_evaluation_images():
+    made = trainer(eval_every=2, eval_images=6, eval_n0=20, eval_n=150, eval_alpha=0.01, epochs=4, milestones=[])
+    made.run()
+    classifier, images = SmoothedClassifier(made.model, 2, 0.25), made.evaluation
+    rows = [
+        classifier.certify(images.pixels(i), 20, 150, 0.01, index=i).row(i, int(images.labels[i])) for i in range(6)
+    ]
+    assert column(made, "acr")[-1] == metrics.acr(rows) > 0
+
+
+def test_more_evaluation_images_than_there_are_means_all():
+    made = trainer(eval_every=1, eval_images=1000, epochs=1)
+    made.run()
+    assert math.isfinite(column(made, "acr")[0])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_names_its_epoch_and_keeps_the_last_checkpoint(tmp_path, value):
+    """Three steps an epoch: the sixth is the last of epoch 2."""
+    made = spied(trainer(epochs=4), 6, lambda _, result: with_loss(result, result.loss * value))
+    with pytest.raises(InputError, match=f"the loss must stay finite, but epoch 2 gave {value}") as caught:
+        made.run(tmp_path / "checkpoint.pt")
+    assert "\n" not in str(caught.value)
+    kept = trainer(epochs=4)
+    kept.restore(tmp_path / "checkpoint.pt")
+    assert kept.progress.epoch == 1
+    assert all(value.isfinite().all() for value in kept.model.state_dict().values())
+
+
+def test_a_gradient_that_is_not_finite_in_the_last_step_is_refused_although_no_loss_shows_it():
+    """sqrt has the value 0 and an infinite derivative at 0."""
+
+    def spoil(model, result):
+        return with_loss(result, result.loss + (0.0 * model.network.fc.bias.sum()).sqrt())
+
+    with pytest.raises(InputError, match="must stay finite, but epoch 1 gave"):
+        spied(trainer(epochs=1), 3, spoil).run()
+
+
+def test_a_learning_rate_that_is_far_too_high_is_a_mistake_with_advice():
+    with pytest.raises(InputError, match="lower learning_rate or lam"):
+        trainer(epochs=4, learning_rate=1e30, milestones=[]).run()
+
+
+def test_one_step_moves_the_weights_by_the_learning_rate_times_the_clipped_norm():
+    limit, rate = 1e-3, 0.5
+    settings = {"batch": 24, "epochs": 1, "learning_rate": rate, "momentum": 0.0, "weight_decay": 0.0}
+    made = trainer(clip_norm=limit, **settings)
+    before = [p.detach().clone() for p in made.model.parameters()]
+    made.run()
+    moved = torch.cat([(p.detach() - q).flatten() for p, q in zip(made.model.parameters(), before, strict=True)])
+    assert column(made, "gradient_norm")[0] > 100 * limit  # reported as it was before clipping
+    assert moved.double().norm().item() == pytest.approx(rate * limit, rel=1e-3)  # float32 weights, moved by 1e-5
+
+
+def test_a_clip_norm_that_is_never_reached_changes_nothing():
+    made = [trainer(clip_norm=limit) for limit in (None, 1e6)]
+    for one in made:
+        one.run()
+    assert weights(made[0].model) == weights(made[1].model)
+
+
+def test_momentum_and_weight_decay_follow_the_recursion_of_sgd():
+    """v <- m v + (g + w theta), theta <- theta - rate v, on a loss whose gradient is the constant 1."""
+    rate, momentum, decay = 0.1, 0.9, 0.01
+
+    class Slope:
+        chunks = 1
+
+        def loss(self, model, x, y, *, sigma, rng, epoch):
+            loss = model.theta.sum()
+            return Step(loss, loss, loss, loss)
+
+    model = nn.Module()
+    model.theta = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
+    made = trainer(model=model, epochs=2, milestones=[], learning_rate=rate, momentum=momentum, weight_decay=decay)
+    made.method = Slope()
+    made.run()
+    theta, v = 2.0, 0.0
+    for _ in range(6):
+        v = momentum * v + (1 + decay * theta)
+        theta -= rate * v
+    assert model.theta.item() == pytest.approx(theta, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bfloat16_trains_float32_weights_to_something_else(method):
+    wide, narrow = (trainer(method, precision=precision) for precision in ("float32", "bfloat16"))
+    wide.run()
+    narrow.run()
+    assert all(p.dtype == torch.float32 and p.isfinite().all() for p in narrow.model.parameters())
+    before = weights(smallnet())
+    assert all(value != before[key] for key, value in weights(narrow.model).items())
+    assert weights(narrow.model) != weights(wide.model)
+
+
+@pytest.mark.parametrize(("batch", "images"), [(3, 24), (8, 3)])
+def test_a_step_of_less_than_one_image_is_refused_beforehand(batch, images):
+    with pytest.raises(InputError, match=rf"at least the number of draws, 4.* got {batch} and {images}"):
+        trainer("smoothadv", images=tiny_images(images), parameters={"draws": 4}, batch=batch)
+
+
+def test_a_training_of_an_unchunked_method_needs_no_batch_of_its_draws():
+    trainer("macer", parameters={"draws": 16}, batch=8, epochs=1).run()
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch", "learning_rate", "decay", "checkpoint_every", "eval_n"])
+@pytest.mark.parametrize("value", [0, -1, "1", None])
+def test_settings_out_of_range_are_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        trainer(**{name: value})
+
+
+def test_every_setting_is_needed():
+    from rs.train import Training
+
+    for name in TRAINING:
+        with pytest.raises(ValueError, match=name):
+            Training(**{key: value for key, value in TRAINING.items() if key != name})
+
+
+def test_csv_keeps_every_digit_and_leaves_none_empty(tmp_path):
+    write_csv(tmp_path / "a.csv", ("a", "b"), [{"b": None, "a": 0.1 + 0.2}, {"a": 3, "b": 1e-17}])
+    assert (tmp_path / "a.csv").read_text() == "a,b\n0.30000000000000004,\n3,1e-17\n"
+
+
+def test_initial_weights_have_a_seed_of_their_own_for_every_seed():
+    seeds = [initial_seed(seed) for seed in range(100)]
+    assert len(set(seeds)) == 100
+    assert all(0 <= seed < 2**32 for seed in seeds)
+    assert all(a != b for a, b in itertools.product(seeds, range(100)))  # not the seed itself
+
+
+def test_the_parameters_of_the_tests_are_those_of_every_method():
+    assert set(METHOD_PARAMETERS) == set(METHODS)

@@ -1,0 +1,103 @@
+import fcntl
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+from rs.errors import InputError
+from rs.work import folder, key
+
+WHAT = {"model": "a", "sigma": 0.5}
+
+
+def _fail_midway():
+    with folder(WHAT) as path:
+        (path / "part").write_text("half")
+        raise RuntimeError("midway")
+
+
+def test_the_key_depends_on_the_content_and_not_on_the_order():
+    assert key({"a": 1, "b": [2, None]}) == key({"b": [2, None], "a": 1})
+
+
+@pytest.mark.parametrize("other", [{}, {"a": 2}, {"a": 1, "b": 0}, {"b": 1}, {"a": "1"}, {"a": [1]}])
+def test_other_work_has_another_key(other):
+    assert key(other) != key({"a": 1})
+
+
+def test_the_folder_is_gone_after_success(work):
+    with folder(WHAT) as path:
+        assert path.parent == work
+        (path / "part").write_text("half")
+    assert not path.exists()
+
+
+def test_what_a_failure_leaves_is_found_by_the_same_work_alone(work):
+    with pytest.raises(RuntimeError, match="midway"):
+        _fail_midway()
+    with folder({**WHAT, "sigma": 1.0}) as other:
+        assert not (other / "part").exists()
+    with folder(WHAT) as again:
+        assert (again / "part").read_text() == "half"
+
+
+def test_the_folder_is_that_of_the_environment_or_lies_in_the_dvc_root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RS_WORK", raising=False)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    for variable, value, expected in (
+        (None, None, tmp_path / ".work"),
+        ("DVC_ROOT", tmp_path / "root", tmp_path / "root" / ".work"),
+        ("RS_WORK", tmp_path / "mine", tmp_path / "mine"),
+    ):
+        if variable:
+            monkeypatch.setenv(variable, str(value))
+        with folder(WHAT) as path:
+            assert path.parent.resolve() == expected
+
+
+@pytest.mark.usefixtures("work")
+def test_the_same_work_is_not_done_twice_at_once():
+    with folder(WHAT) as path:
+        (path / "part").write_text("half")
+        with pytest.raises(InputError, match="another process is making the same thing"), folder(WHAT):
+            pytest.fail("two at the same work")
+        assert (path / "part").exists()
+        with folder({**WHAT, "sigma": 1.0}):
+            pass
+
+
+@pytest.mark.usefixtures("work")
+def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
+    hold = f"from rs.work import folder; w = folder({WHAT!r}); print(w.__enter__(), flush=True); input()"
+    holder = subprocess.Popen([sys.executable, "-c", hold], cwd=ROOT, stdin=-1, stdout=-1, text=True)
+    path = holder.stdout.readline().strip()
+    with pytest.raises(InputError, match=path), folder(WHAT):
+        pytest.fail("two at the same work")
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    with folder(WHAT) as mine:
+        assert str(mine) == path
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("anew", [False, True], ids=["removed", "made anew"])
+def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypatch, anew):
+    """The owner finishes between our opening of its lock file and our locking of it."""
+    flock = fcntl.flock
+
+    def late(lock, operation):
+        path = Path(lock.name)
+        shutil.rmtree(path.parent)
+        if anew:
+            path.parent.mkdir()
+            path.touch()
+        flock(lock, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(InputError, match="run again"), folder(WHAT):
+        pytest.fail("worked in a folder that is not its own")
