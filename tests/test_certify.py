@@ -159,6 +159,14 @@ def test_a_failure_while_publishing_leaves_no_rows_and_repeats_no_draws(tmp_path
     assert out.read_bytes() == unbroken
 
 
+def test_the_rows_are_published_after_everything_that_explains_them(tmp_path, monkeypatch):
+    """A process may die between any two files, and rows without a sidecar are refused for good."""
+    out, write, published = tmp_path / "rows.tsv", certify.files.write_text, []
+    monkeypatch.setattr(certify.files, "write_text", lambda path, text: (published.append(path), write(path, text)))
+    certify_tiny(out)
+    assert [path for path in published if path.parent == tmp_path] == [sidecar_of(out), seconds_of(out), out]
+
+
 def stamps(folder):
     return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
 

@@ -1,0 +1,87 @@
+"""Checkpoints published by the field, as model folders of this project."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rs import artefacts
+from rs.artefacts import Card
+from rs.dataset import Meta
+from rs.errors import InputError
+
+Normalisation = Literal["mean-std", "centre", "none"]
+PREFIXES = ("1.module.", "module.", "1.")
+"""In the published files the network is the second child of a container, or wrapped for several GPUs, or both."""
+
+
+def import_checkpoint(
+    path: Path, meta: Meta, architecture: str, normalisation: Normalisation, sigma: float, out: Path
+) -> None:
+    """Write the network of a published checkpoint as a model folder.
+
+    Reads ``checkpoint.pth.tar`` (Cohen, Salman, Jeong and others: ``state_dict``) and MACER's ``EPOCH.pth`` (``net``),
+    without executing anything in them. The normalisation is in none of them, and a wrong one loads cleanly: Cohen's
+    and Jeong's networks take ``mean-std``, MACER's ``none``, Salman's CIFAR-10 networks mostly ``centre``.
+
+    Args:
+        path: The checkpoint.
+        meta: The data set it classifies.
+        architecture: A key of ``rs.models.ARCHITECTURES``.
+        normalisation: First layer: (x - mean) / std, x - mean, or x.
+        sigma: Noise it was trained with, in pixels of [0, 1].
+        out: The model folder.
+    Raises:
+        InputError: If the file is not such a checkpoint, or does not fit the architecture.
+    """
+    channels = meta.shape[0]
+    card = Card(
+        architecture=architecture,
+        shape=list(meta.shape),
+        classes=list(meta.classes),
+        mean=list(meta.mean) if normalisation != "none" else [0.0] * channels,
+        std=list(meta.std) if normalisation == "mean-std" else [1.0] * channels,
+        dataset=meta.name,
+        method="imported",
+        hyperparameters={"checkpoint": path.name, "normalisation": normalisation},
+        training={},
+        sigma=sigma,
+        seed=0,
+        epochs=0,
+        device="unknown",
+        versions={},
+    )
+    model = card.build()
+    artefacts.fill(model, _complete(read_network(path), model.state_dict()), str(path), architecture)
+    artefacts.save(out, model, card)
+
+
+def read_network(path: Path) -> dict[str, Tensor]:
+    """Read the weights of a checkpoint, under the network's own names."""
+    if not path.is_file():
+        raise InputError(f"{path} must be a checkpoint file, but there is none")
+    try:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} must be a checkpoint of tensors and plain values, but: {reason}") from error
+    state = (content.get("state_dict") or content.get("net")) if isinstance(content, dict) else None
+    if not isinstance(state, dict):
+        raise InputError(f"{path} must hold a dict with state_dict or net, got {type(content).__name__}")
+    return {_bare(key): value for key, value in state.items() if not key.startswith("0.")}
+
+
+def _bare(key: str) -> str:
+    """Name of a tensor without the containers around the network."""
+    return next((key.removeprefix(prefix) for prefix in PREFIXES if key.startswith(prefix)), key)
+
+
+def _complete(network: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    """State of our model: the network's tensors, and the batch-norm counters that old files lack."""
+    state = {f"network.{key}": value for key, value in network.items()}
+    counters = {key: value for key, value in expected.items() if key.endswith("num_batches_tracked")}
+    return {**counters, **state}

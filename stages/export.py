@@ -1,0 +1,28 @@
+"""Write certificate rows as a log in the field's six columns, which existing analysis scripts read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stages.shell import run
+
+
+def main(
+    rows: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time.")],
+) -> None:
+    """Export ROWS, with the seconds of each image where the file beside them has them."""
+    import pandas as pd
+
+    from rs.rows import read, write_field_log
+
+    table = read(rows)
+    seconds = rows.with_suffix(".seconds.csv")
+    if seconds.exists():
+        table = table.merge(pd.read_csv(seconds), on="idx", how="left", validate="one_to_one")
+    write_field_log(table, out)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,312 @@
+"""Training and certifying a cell: ``rs.train_cell`` and ``rs.certify_cell``."""
+
+import csv
+import json
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import CERTIFY, ROOT, python, smallnet, tiny_params, write_tiny
+from torch import nn
+
+from rs import artefacts, data, params, rows
+from rs.certify_cell import certification_settings, certify_cell, load_classifier
+from rs.errors import InputError
+from rs.recipe import training_recipe
+from rs.train import HISTORY, TIMING
+from rs.train_cell import train_cell
+
+pytestmark = pytest.mark.usefixtures("work")
+CPU = torch.device("cpu")
+EPOCHS = {"epochs": 6, "milestones": [3], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
+
+
+def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
+    own = {**tiny_params()["recipes"]["tiny"][method], "training": EPOCHS}
+    recipe = training_recipe(tiny_params(**{method: own}), "tiny", method, sigma)
+    train_cell(recipe, folder, sigma=sigma, seed=seed, device=CPU, out=out / "model", log=out / "log")
+
+
+def die_at(step):
+    """Kill this process in the middle of a training, as nothing can be caught."""
+    import os
+
+    from rs.train import Trainer
+
+    steps, take = iter(range(1, step + 1)), Trainer._step
+
+    def mortal(self, *arguments):
+        if next(steps) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return take(self, *arguments)
+
+    Trainer._step = mortal
+
+
+def certify_tiny(model, folder, out, sigma=None, **chosen):
+    settings = certification_settings(tiny_params(), "tiny", chosen)
+    certify_cell(str(model), folder, settings, sigma=sigma, device=CPU, batch=None, out=out)
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def reproducible(folder):
+    return {name: text for name, text in contents(folder).items() if "timing" not in name and "provenance" not in name}
+
+
+@pytest.fixture
+def model(tmp_path, tiny):
+    train_tiny(tiny, tmp_path / "a")
+    return tmp_path / "a" / "model"
+
+
+def table(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_training_leaves_a_model_and_its_log_and_no_unfinished_work(tmp_path, model, work):
+    assert sorted(contents(tmp_path / "a")) == [
+        "log/history.csv",
+        "log/provenance.json",
+        "log/timing.csv",
+        "model/model.json",
+        "model/model.safetensors",
+    ]
+    assert list(work.iterdir()) == []
+
+
+def test_the_card_says_how_the_model_came_to_be(model, tiny):
+    card, meta = artefacts.read_card(model), data.read_meta(tiny)
+    assert (card.architecture, card.dataset, card.method, card.sigma, card.seed) == (
+        "smallnet",
+        "tiny",
+        "advmacer",
+        0.25,
+        1,
+    )
+    assert (tuple(card.mean), tuple(card.std), tuple(card.shape), tuple(card.classes)) == (
+        meta.mean,
+        meta.std,
+        meta.shape,
+        meta.classes,
+    )
+    assert card.hyperparameters["epsilon"] == 0.1  # the value at this sigma
+    assert (card.epochs, card.training["epochs"], card.training["milestones"]) == (6, 6, [3])
+
+
+def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(tmp_path, model):
+    history, timing = (table(tmp_path / "a" / "log" / f"{name}.csv") for name in ("history", "timing"))
+    assert (tuple(history[0]), tuple(timing[0])) == (HISTORY, TIMING)
+    assert [row["epoch"] for row in history] == [row["epoch"] for row in timing] == list("123456")
+    assert [row["epoch"] for row in history if row["acr"]] == ["2", "4", "6"]
+    assert [int(row["updates"]) for row in history] == [6, 12, 18, 24, 30, 36]  # 3 batches in 2 chunks
+
+
+def test_the_seconds_are_those_of_the_last_line_of_the_timing(tmp_path, model):
+    log = tmp_path / "a" / "log"
+    provenance = json.loads((log / "provenance.json").read_text())
+    assert set(provenance) == {"git_commit", "training_seconds", "device"}
+    assert float(table(log / "timing.csv")[-1]["seconds"]) == provenance["training_seconds"] > 0
+
+
+def test_training_twice_makes_the_same_bytes_and_other_seeds_do_not(tmp_path, tiny, model):
+    train_tiny(tiny, tmp_path / "b")
+    train_tiny(tiny, tmp_path / "c", seed=2)
+    assert reproducible(tmp_path / "b") == reproducible(tmp_path / "a")
+    assert contents(tmp_path / "c")["model/model.safetensors"] != contents(model)["model.safetensors"]
+
+
+@pytest.mark.slow
+def test_a_killed_training_continues_to_the_bytes_of_an_unbroken_one(tmp_path, tiny, model, work):
+    """Killed in epoch 4 of 6, with checkpoints after 2 and 4: the rerun starts with epoch 3."""
+    script = "import pathlib, test_cells as t; {}; t.train_tiny(pathlib.Path({!r}), pathlib.Path({!r}))"
+    again = tmp_path / "again"
+    killed = python("-c", script.format("t.die_at(20)", str(tiny), str(again)))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert contents(again) == {}
+    assert [path.name for path in work.rglob("checkpoint.pt")] == ["checkpoint.pt"]
+    resumed = python("-c", script.format("t.die_at(25)", str(tiny), str(again)))  # 24 steps are left
+    assert resumed.returncode == 0, resumed.stderr
+    assert reproducible(again) == reproducible(tmp_path / "a")
+    assert list(work.iterdir()) == []
+
+
+def test_unfinished_work_of_one_recipe_is_not_continued_by_another(tmp_path, tiny, monkeypatch):
+    from rs.train import Trainer
+
+    step = Trainer._step
+
+    def interrupted(self, *arguments):
+        if self.progress.updates == 20:
+            raise KeyboardInterrupt
+        return step(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(tiny, tmp_path / "b")
+    monkeypatch.setattr(Trainer, "_step", step)
+    other = write_tiny(tmp_path / "other", train=22)
+    for number, change in enumerate(({"seed": 5}, {"sigma": 0.5}, {"method": "macer"}, {"folder": other})):
+        arguments = {"folder": tiny, "out": tmp_path / str(number), **change}
+        train_tiny(**arguments)
+        assert len(table(tmp_path / str(number) / "log" / "history.csv")) == 6
+        fresh = tmp_path / f"{number} fresh"
+        monkeypatch.setenv("RS_WORK", str(tmp_path / f"{number} work"))
+        train_tiny(**{**arguments, "out": fresh})
+        monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+        assert reproducible(fresh) == reproducible(tmp_path / str(number))
+
+
+def test_rows_and_sidecar_record_the_choices(tmp_path, tiny, model):
+    certify_tiny(model, tiny, tmp_path / "rows.tsv", n0=20, n=40, alpha=0.05, subset={"range": [2, 8]})
+    made = rows.read(tmp_path / "rows.tsv")
+    assert made["idx"].tolist() == [2, 3, 4, 5, 6, 7]
+    assert made["label"].tolist() == [0, 1, 0, 1, 0, 1]
+    assert [set(made[name]) for name in ("n0", "n", "alpha", "sigma")] == [{20}, {40}, {0.05}, {0.25}]
+    sidecar = json.loads((tmp_path / "rows.json").read_text())
+    expected = {**CERTIFY, "n0": 20, "n": 40, "alpha": 0.05, "subset": "range-2-8", "sigma": 0.25, "model": str(model)}
+    assert {key: sidecar[key] for key in expected} == expected
+    assert sidecar["classifier"] == artefacts.fingerprint(artefacts.load(model)[0])
+    assert sidecar["images"] == data.load(tiny, "test").fingerprint
+    assert (sidecar["dataset"], sidecar["device"]) == ("tiny", "cpu")
+
+
+def test_a_noise_level_of_ones_own_takes_the_place_of_the_models(tmp_path, tiny, model):
+    certify_tiny(model, tiny, tmp_path / "rows.tsv", sigma=0.75)
+    assert set(rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.75}
+
+
+def test_a_subset_has_the_rows_of_the_whole(tmp_path, tiny, model):
+    for name, subset in (("all", "all"), ("some", {"stride": 3})):
+        certify_tiny(model, tiny, tmp_path / f"{name}.tsv", subset=subset)
+    whole, some = ((tmp_path / f"{name}.tsv").read_text().splitlines() for name in ("all", "some"))
+    assert some == [whole[0], whole[1], whole[4], whole[7], whole[10]]
+
+
+def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path, tiny, model):
+    out = tmp_path / "rows.tsv"
+    certify_tiny(model, tiny, out)
+    before = out.read_bytes()
+    trained, card = artefacts.load(model)
+    with torch.no_grad():
+        trained.network.fc.bias[0] += 1
+    artefacts.save(model, trained, card)
+    with pytest.raises(InputError, match="its classifier is"):
+        certify_tiny(model, tiny, out)
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"classes": ["right", "left"]}, "must be a classifier of tiny"),
+        ({"shape": [1, 4, 3]}, r"shape \[1, 4, 4\]\), but it is one of tiny \(2 classes, shape \[1, 4, 3\]\)"),
+        ({"shape": [1, 5, 4]}, r"network\.fc\.weight: expected \(2, 128\), got \(2, 64\)"),
+    ],
+)
+def test_a_model_of_other_images_is_refused(tmp_path, tiny, model, change, message):
+    trained, card = artefacts.load(model)
+    artefacts.save(tmp_path / "other", trained, replace(card, **change))
+    with pytest.raises(InputError, match=message):
+        certify_tiny(tmp_path / "other", tiny, tmp_path / "rows.tsv")
+
+
+OWN = """
+import torch
+from torch import nn
+
+def make():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    nn.init.constant_(model[1].weight, 0.1)
+    nn.init.zeros_(model[1].bias)
+    return model
+
+def number():
+    return 3
+
+def three_classes():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Name of a module of the user's own in the current folder, different in every test."""
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def test_a_model_of_the_users_own_is_certified(tmp_path, tiny, own):
+    certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
+    assert json.loads((tmp_path / "rows.json").read_text())["model"] == f"{own}:make"
+    assert rows.read(tmp_path / "rows.tsv")["n"].tolist() == [50] * 10
+
+
+def test_a_model_of_the_users_own_needs_a_noise_level(tmp_path, tiny, own):
+    with pytest.raises(InputError, match="does not say at which noise it was trained; give --sigma"):
+        certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("{}:number", "must return an nn.Module .* got int"),
+        ("{}:none", "importable module:function, got '.*:none'"),
+        ("{}:", "importable module:function, got"),
+        ("no_such_module:make", "importable module:function, got 'no_such_module:make'"),
+        ("no/such/folder", r"no/such/folder/model\.json must be a file, but there is none"),
+    ],
+)
+def test_a_model_that_is_none_is_refused(tiny, own, spec, message):
+    with pytest.raises(InputError, match=message):
+        load_classifier(spec.format(own), data.load(tiny, "test"))
+
+
+def test_a_model_of_another_number_of_classes_is_refused(tmp_path, tiny, own):
+    with pytest.raises(InputError, match=r"logits of shape \(10, 2\), got \(10, 3\)"):
+        certify_tiny(f"{own}:three_classes", tiny, tmp_path / "rows.tsv", sigma=0.5)
+
+
+def test_a_folder_with_a_colon_in_its_name_is_a_folder(tmp_path, tiny, model):
+    named = tmp_path / "macer:sigma"
+    model.rename(named)
+    base, sigma = load_classifier(str(named), data.load(tiny, "test"))
+    assert isinstance(base, nn.Module)
+    assert sigma == 0.25
+
+
+def test_chosen_settings_take_the_place_of_the_recipes_unless_they_are_none():
+    made = certification_settings(tiny_params(), "tiny", {"n": 7, "n0": None, "subset": {"first": 3}})
+    assert (made.n, made.n0, made.subset) == (7, CERTIFY["n0"], {"first": 3})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"n": 0}, r"recipes\.tiny\.certify\.n: .*got 0"),
+        ({"alpha": 1.5}, r"recipes\.tiny\.certify\.alpha: .*got 1\.5"),
+        ({"draws": 5}, r"recipes\.tiny\.certify\.draws is not a known key"),
+    ],
+)
+def test_chosen_settings_are_checked_as_the_recipes_are(chosen, message):
+    with pytest.raises(InputError, match=message):
+        certification_settings(tiny_params(), "tiny", chosen)
+
+
+def test_the_default_data_set_has_certification_settings():
+    assert certification_settings(params.read(ROOT / "params.yaml"), "digits").n0 == 100  # paper
+
+
+def test_the_fingerprint_of_a_loaded_classifier_is_that_of_the_same_network_built_by_hand(model):
+    loaded, _ = artefacts.load(model)
+    twin = smallnet()
+    twin.load_state_dict(loaded.state_dict())
+    twin.normalize.mean.copy_(loaded.normalize.mean)
+    assert artefacts.fingerprint(twin) == artefacts.fingerprint(loaded)

@@ -1,0 +1,213 @@
+import math
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from rs import params
+from rs.errors import InputError
+from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+
+
+@validated
+class Settings:
+    draws: Count
+    steps: NonNegativeCount
+    lam: NonNegative
+    gamma: Positive
+    mode: Literal["fast", "slow"]
+    flag: bool
+    clip: Positive | None
+    milestones: list[Count]
+
+
+GOOD = {"draws": 1, "steps": 0, "lam": 0.0, "gamma": 8.0, "mode": "fast", "flag": True, "clip": None, "milestones": [3]}
+
+
+def message(call, *given):
+    """What an InputError says, which is one line."""
+    with pytest.raises(InputError) as caught:
+        call(*given)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def written(tmp_path, text):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_is_read_as_its_sections(tmp_path):
+    path = written(tmp_path, "train: {lam: 0.5}\nsigmas:\n  - 0.25\n  - 0.5\nnothing: null\n")
+    assert params.read(path) == {"train": {"lam": 0.5}, "sigmas": [0.25, 0.5], "nothing": None}
+
+
+def test_the_projects_own_file_can_be_read():
+    assert params.section(params.read(Path(__file__).parents[1] / "params.yaml"), "recipes")
+
+
+def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
+    said = message(params.read, tmp_path / "absent.yaml")
+    assert str(tmp_path / "absent.yaml") in said
+    assert "--params" in said
+    assert str(tmp_path) in message(params.read, tmp_path)  # a folder
+
+
+@pytest.mark.parametrize(("text", "kind"), [("- 1\n- 2\n", "list"), ("", "NoneType"), ("7", "int"), ("text", "str")])
+def test_a_file_without_sections_is_refused_with_what_it_holds(tmp_path, text, kind):
+    assert message(params.read, written(tmp_path, text)).endswith(f"must hold a mapping of sections, got {kind}")
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "a: *b", "a: b: c", "a:\n\t- 1", "!!python/name:os.system {}"])
+def test_text_that_is_not_yaml_is_refused_in_one_line_that_names_its_source(tmp_path, text):
+    assert message(params.parse, text, "--subset").startswith("--subset must be YAML, but: ")
+    path = written(tmp_path, text)
+    assert message(params.read, path).startswith(f"{path} must be YAML, but: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1e3", 1000.0),
+        ("-1E-3", -0.001),
+        ("5.0e-1", 0.5),
+        ("12", 12),
+        ("0o17", 15),
+        ("017", 17),
+        ("yes", "yes"),
+        ("off", "off"),
+        ("true", True),
+        ("null", None),
+        ("{first: 500}", {"first": 500}),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text, value):
+    parsed = params.parse(text, "here")
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_number_python_writes_is_read_back_as_itself(number):
+    assert params.parse(f"a: {number!r}", "here") == {"a": number}
+
+
+def test_a_section_is_found_at_any_depth():
+    tree = {"recipes": {"digits": {"macer": {"lam": 2.0}}}}
+    assert params.section(tree, "recipes", "digits", "macer", "lam") == 2.0
+    assert params.section(tree, "recipes") is tree["recipes"]
+    assert params.section({"clip": None}, "clip") is None
+
+
+def test_a_missing_section_is_named_with_its_dotted_key_and_the_known_ones():
+    tree = {"recipes": {"digits": {"macer": {}, "gaussian": {}}}}
+    said = message(params.section, tree, "recipes", "digits", "advmacer")
+    assert said == "params.yaml must have the key recipes.digits.advmacer; known here: macer, gaussian"
+    said = message(params.section, tree, "recipes", "mnist", "macer")
+    assert said == "params.yaml must have the key recipes.mnist; known here: digits"
+
+
+@pytest.mark.parametrize("leaf", [3, None, "text", [1]])
+def test_a_section_inside_a_value_is_missing(leaf):
+    said = message(params.section, {"lam": leaf}, "lam", "deeper")
+    assert said == "params.yaml must have the key lam.deeper; known here: none"
+
+
+def test_good_values_become_the_dataclass_with_integers_accepted_as_floats():
+    made = params.check(Settings, GOOD | {"lam": 2, "clip": 1}, "macer")
+    assert made == Settings(**GOOD | {"lam": 2.0, "clip": 1.0})
+    assert type(made.lam) is float
+
+
+def test_every_key_at_fault_is_named_at_once():
+    values = {key: value for key, value in GOOD.items() if key != "steps"} | {"drawz": 3, "lam": -1.0}
+    said = message(params.check, Settings, values, "recipes.digits.macer")
+    assert said.startswith("params.yaml: ")
+    assert "recipes.digits.macer.drawz is not a known key; correct its name or remove it" in said
+    assert "recipes.digits.macer.steps is missing; add it" in said
+    assert "recipes.digits.macer.lam: Input should be greater than or equal to 0, got -1.0" in said
+    assert len(said.split("; ")) == 5  # three faults, of which two come with what to do
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        ("draws", 0),
+        ("draws", 2.0),
+        ("draws", "2"),
+        ("draws", True),
+        ("draws", None),
+        ("steps", -1),
+        ("lam", -1e-9),
+        ("lam", "0.5"),
+        ("lam", math.nan),
+        ("lam", math.inf),
+        ("lam", False),
+        ("lam", {0.25: 1.0}),
+        ("gamma", 0.0),
+        ("gamma", 0),
+        ("mode", "quick"),
+        ("mode", 3),
+        ("flag", 1),
+        ("flag", "yes"),
+        ("clip", 0.0),
+        ("milestones", 3),
+        ("milestones", [0]),
+        ("milestones", [1, "2"]),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_key_and_what_came(key, wrong):
+    said = message(params.check, Settings, GOOD | {key: wrong}, "where")
+    assert f"params.yaml: where.{key}" in said
+    assert ", got " in said
+    assert str(wrong if not isinstance(wrong, list) else wrong[-1]) in said
+
+
+@pytest.mark.parametrize("values", [None, 3, "text", [1, 2], {1: 2}, {None: 1}])
+def test_values_that_are_not_named_are_refused(values):
+    said = message(params.check, Settings, values, "macer")
+    assert said == f"params.yaml: macer must be a mapping of named values, got {values!r}"
+
+
+def test_models_and_plain_types_are_checked_too():
+    class Part(BaseModel):
+        size: Count
+
+    assert params.check(Part, {"size": 3}, "part").size == 3
+    assert "part.size: " in message(params.check, Part, {"size": 0}, "part")
+    assert params.check(list[int], [1, 2], "seeds") == [1, 2]
+    assert message(params.check, list[int], [1, "b"], "seeds").startswith("params.yaml: seeds.1: ")
+    share = Annotated[float, Field(gt=0, lt=1)]
+    assert params.check(share, 0.5, "alpha") == 0.5
+    assert message(params.check, share, 1.0, "alpha") == "params.yaml: alpha: Input should be less than 1, got 1.0"
+
+
+def test_validated_classes_have_no_defaults_take_names_only_and_do_not_change():
+    made = Settings(**GOOD)
+    with pytest.raises(AttributeError):
+        made.lam = 3.0
+    with pytest.raises(ValueError, match="draws"):
+        Settings(1, 0)
+
+
+def test_values_per_noise_level_are_replaced_at_any_depth():
+    values = {"epsilon": {0.25: 1.0, 0.5: 2.0}, "draws": 4, "deep": {"lam": {0.25: 12.0, 0.5: 4.0}}, "list": [1]}
+    assert params.for_sigma(values, 0.5, "w") == {"epsilon": 2.0, "draws": 4, "deep": {"lam": 4.0}, "list": [1]}
+    assert params.for_sigma(values, 0.25, "w")["deep"] == {"lam": 12.0}
+    assert params.for_sigma({0.25: {"lam": 1.0}, 1: {"lam": 2.0}}, 1.0, "w") == {"lam": 2.0}  # the integer 1 is 1.0
+
+
+@pytest.mark.parametrize("values", [{}, 3, None, "text", [0.25], {"lam": 1.0}, {"0.25": 1.0}])
+def test_values_that_do_not_depend_on_the_noise_stay_as_they_are(values):
+    assert params.for_sigma(values, 0.25, "w") == values
+
+
+def test_a_noise_level_without_a_value_is_named_with_the_levels_there_are():
+    values = {"macer": {"lam": {0.25: 12.0, 0.5: 4.0}}}
+    said = message(params.for_sigma, values, 0.3, "recipes.digits")
+    assert said == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.3; it has 0.25, 0.5"

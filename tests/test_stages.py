@@ -1,0 +1,241 @@
+"""The commands train and certify, as a person runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import TRAINING, python, write_params
+
+from rs import artefacts, rows
+from rs.errors import InputError
+from stages.certify import main as certify
+from stages.shell import run
+from stages.train import main as train
+
+STAGES = ("train", "certify")
+
+pytestmark = pytest.mark.usefixtures("work")
+
+
+def command(main, *words):
+    """Run a command in this process; its exit code."""
+    with pytest.raises(SystemExit) as caught:
+        run(main, arguments=[str(word) for word in words])
+    return caught.value.code
+
+
+def train_words(tmp_path, tiny, method="gaussian", **options):
+    chosen = {"dataset": "tiny", "sigma": 0.25, "seed": 0, "data": tiny, "out": tmp_path / "model"}
+    chosen |= {"log": tmp_path / "log", "params": tmp_path / "params.yaml", "device": "cpu", **options}
+    return [method, *(word for name, value in chosen.items() for word in (f"--{name}", value))]
+
+
+def certify_words(tmp_path, tiny, model=None, **options):
+    chosen = {"dataset": "tiny", "data": tiny, "out": tmp_path / "rows.tsv"}
+    chosen |= {"params": tmp_path / "params.yaml", "device": "cpu", **options}
+    return [model or tmp_path / "model", *(word for name, value in chosen.items() for word in (f"--{name}", value))]
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path):
+    return write_params(tmp_path / "params.yaml")
+
+
+@pytest.fixture
+def trained(tmp_path, tiny, capfd):
+    assert command(train, *train_words(tmp_path, tiny)) == 0
+    capfd.readouterr()
+    return tmp_path / "model"
+
+
+def test_train_then_certify(tmp_path, tiny, trained):
+    assert command(certify, *certify_words(tmp_path, tiny)) == 0
+    made = rows.read(tmp_path / "rows.tsv")
+    assert (len(made), set(made["sigma"]), set(made["n"])) == (10, {0.25}, {50})
+    assert made["correct"].sum() > 0
+    assert artefacts.read_card(trained).method == "gaussian"
+    assert sorted(path.name for path in (tmp_path / "log").iterdir()) == [
+        "history.csv",
+        "provenance.json",
+        "timing.csv",
+    ]
+
+
+def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, trained):
+    options = {"subset": "{stride: 4}", "n0": 20, "n": 30, "alpha": 0.05, "sigma": 0.5, "batch": 100}
+    assert command(certify, *certify_words(tmp_path, tiny, **options)) == 0
+    made, sidecar = rows.read(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
+    assert made["idx"].tolist() == [0, 4, 8]
+    for name in ("n0", "n", "alpha", "sigma"):
+        assert set(made[name]) == {options[name]} == {sidecar[name]}
+    assert sidecar["subset"] == "stride-4"
+    assert "batch" not in sidecar  # it does not change the rows
+
+
+def test_the_environment_chooses_the_device(tmp_path, tiny, monkeypatch, capfd):
+    monkeypatch.setenv("RS_DEVICE", "abacus")
+    words = [str(word) for word in train_words(tmp_path, tiny)]
+    at = words.index("--device")
+    assert command(train, *words[:at], *words[at + 2 :]) == 2
+    assert "got 'abacus'" in capfd.readouterr().err
+
+
+def test_certifying_twice_changes_nothing(tmp_path, tiny, trained, capfd):
+    for _ in range(2):
+        assert command(certify, *certify_words(tmp_path, tiny)) == 0
+    assert "is complete already" in capfd.readouterr().err
+
+
+OWN = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+"""
+
+
+def test_a_model_of_the_users_own_needs_sigma_and_nothing_else(tmp_path, tiny, monkeypatch, capfd):
+    (tmp_path / "own_model.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert command(certify, *certify_words(tmp_path, tiny, "own_model:make")) == 2
+    assert one_error(capfd).endswith("give --sigma")
+    assert command(certify, *certify_words(tmp_path, tiny, "own_model:make", sigma=0.5)) == 0
+    assert set(rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.5}
+
+
+def one_error(capfd):
+    """The one line on stderr, without ``error: ``."""
+    out, err = capfd.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "word"),
+    [
+        ("magic", {}, "magic"),
+        ("gaussian", {"sigma": -1}, "sigma"),
+        ("gaussian", {"sigma": "nan"}, "sigma"),
+        ("gaussian", {"dataset": "huge"}, "recipes.huge"),
+        ("gaussian", {"data": "nowhere"}, "nowhere"),
+        ("gaussian", {"params": "nowhere.yaml"}, "nowhere.yaml"),
+        ("gaussian", {"device": "abacus"}, "abacus"),
+    ],
+)
+def test_a_mistake_in_training_is_one_line_and_leaves_nothing(tmp_path, tiny, capfd, method, options, word):
+    before = sorted(tmp_path.rglob("*"))
+    assert command(train, *train_words(tmp_path, tiny, method, **options)) == 2
+    assert word in one_error(capfd)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"subset": "{first: 11}"}, "first-11"),
+        ({"subset": "{last: 3}"}, "last"),
+        ({"subset": "{first: 3"}, "--subset must be YAML"),
+        ({"subset": "[3]"}, "subset"),
+        ({"n": 0}, "certify.n"),
+        ({"n0": -1}, "certify.n0"),
+        ({"alpha": 1}, "certify.alpha"),
+        ({"sigma": 0}, "sigma"),
+        ({"batch": 0}, "batch"),
+        ({"out": "rows.txt"}, "*.tsv"),
+        ({"model": "nowhere"}, "nowhere"),
+        ({"model": "nowhere:make"}, "nowhere:make"),
+    ],
+)
+def test_a_mistake_in_certifying_is_one_line_and_leaves_nothing(tmp_path, tiny, trained, capfd, options, word):
+    before = sorted(tmp_path.rglob("*"))
+    assert command(certify, *certify_words(tmp_path, tiny, **options)) == 2
+    assert word in one_error(capfd)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_message_of_many_lines_becomes_one(capfd):
+    def fail() -> None:
+        """Fail."""
+        raise InputError("the device must be here, but:\n  CUDA error\n\tsee the log")
+
+    assert command(fail) == 2
+    assert one_error(capfd) == "error: the device must be here, but: CUDA error see the log"
+
+
+def test_what_is_not_the_users_mistake_keeps_its_traceback():
+    def fail() -> None:
+        """Fail."""
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(fail, arguments=[])
+
+
+def test_several_commands_are_subcommands(capfd):
+    def one() -> None:
+        """Say one."""
+        print("one")
+
+    def two(times: int) -> None:
+        """Say two."""
+        print("two" * times)
+
+    with pytest.raises(SystemExit) as caught:
+        run(one, two, arguments=["two", "3"])
+    assert caught.value.code == 0
+    assert capfd.readouterr().out == "twotwotwo\n"
+
+
+@pytest.mark.parametrize("main", [train, certify], ids=STAGES)
+def test_an_option_that_is_missing_is_named(main, capfd):
+    assert command(main, "model") == 2
+    assert "--dataset" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_help_comes_without_importing_torch(stage):
+    script = (
+        f"import sys; sys.argv = ['stages.{stage}', '--help']\n"
+        "import runpy\n"
+        f"try: runpy.run_module('stages.{stage}', run_name='__main__')\n"
+        "except SystemExit as end: code = end.code\n"
+        "heavy = {'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy'} & set(sys.modules)\n"
+        "print(code, sorted(heavy))"
+    )
+    made = python("-c", script)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-1] == "0 []"
+    assert "Usage:" in made.stdout
+    assert "--dataset" in made.stdout
+
+
+@pytest.mark.slow
+def test_the_programs_themselves_train_and_certify_and_refuse(tmp_path, tiny):
+    trained = python("-m", "stages.train", *train_words(tmp_path, tiny))
+    assert (trained.returncode, trained.stdout) == (0, ""), trained.stderr
+    certified = python("-m", "stages.certify", *certify_words(tmp_path, tiny))
+    assert (certified.returncode, certified.stdout) == (0, ""), certified.stderr
+    assert len(rows.read(tmp_path / "rows.tsv")) == 10
+    refused = python("-m", "stages.certify", *certify_words(tmp_path, tiny, n=60))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "its n is 50 and here it is 60" in line
+
+
+def test_a_training_that_breaks_down_is_one_line_of_error_without_a_model(tmp_path, tiny, capfd):
+    write_params(tmp_path / "params.yaml", training={**TRAINING, "learning_rate": 1e30})
+    assert command(train, *train_words(tmp_path, tiny)) == 2
+    assert "the loss must stay finite" in one_error(capfd)
+    assert not (tmp_path / "model").exists()
+
+
+def test_parameters_are_looked_for_in_the_current_folder(tmp_path, tiny, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [str(word) for word in train_words(tmp_path, tiny)]
+    at = words.index("--params")
+    assert command(train, *words[:at], *words[at + 2 :]) == 0
+    assert Path("model/model.json").is_file()
