@@ -313,11 +313,12 @@ def test_the_number_of_logits_must_be_the_number_of_classes(answers):
         SmoothedClassifier(base, 2, SIGMA).certify(X, 10, 10, 0.1)
 
 
-def test_a_single_nan_logit_is_refused():
+@pytest.mark.parametrize("batch", [100, 50], ids=["in a full batch", "in the last batch"])
+def test_a_single_nan_logit_is_refused(batch):
     class OneNan(Constant):
         def forward(self, x):
             logits = super().forward(x).clone()
-            logits[-1, 1] = math.nan if len(x) == 50 else 0.0  # in the last batch alone
+            logits[-1, 1] = math.nan if len(x) == batch else 0.0
             return logits
 
     with pytest.raises(InputError, match="logits that are numbers, got NaN"):
