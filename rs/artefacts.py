@@ -95,7 +95,8 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
         key = unlike[0]
         raise InputError(
             f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not fit; first {key}: "
-            f"expected {expected.get(key, 'none')}, got {found.get(key, 'none')}; give the architecture it was saved with"
+            f"expected {expected.get(key, 'none')}, got {found.get(key, 'none')}; give the architecture it was saved "
+            "with"
         )
     broken = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:

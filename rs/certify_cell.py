@@ -90,9 +90,8 @@ def _from_function(spec: str) -> nn.Module:
     try:
         made = getattr(importlib.import_module(module_name), function)()
     except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"the model must be a model folder or an importable module:function, got {spec!r}: {error}"
-        ) from error
+        message = f"the model must be a model folder or an importable module:function, got {spec!r}: {error}"
+        raise InputError(message) from error
     if not isinstance(made, nn.Module):
         raise InputError(f"{spec} must return an nn.Module that takes images in [0, 1], got {type(made).__name__}")
     return made

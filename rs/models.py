@@ -154,8 +154,8 @@ def build(
         mean, std: Normalisation constants per channel, in pixels of [0, 1].
         seed: Seed of the initial weights, drawn on the CPU whatever the device; ``None`` uses torch's own state.
     Returns:
-        An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode, with convolutions in
-        channels-last order, in which they are three to eighteen times faster on a CPU.
+        An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode, with convolutions
+        in channels-last order, in which they are three to eighteen times faster on a CPU.
     Raises:
         InputError: If the architecture is not known or does not take images of this shape.
     """

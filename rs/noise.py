@@ -33,13 +33,15 @@ def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Ge
 
     Args:
         seed: Non-negative integer, the user's.
-        key: Non-negative integers, ours; by convention a :class:`Stream` first.
+        key: Integers in [0, 2^32), ours; by convention a :class:`Stream` first. A larger one would be two words.
         device: Where the generator draws; CPU and CUDA generators give different numbers for one key.
 
     >>> a, b = stream(0, 17), stream(0, 17)
     >>> bool(torch.rand(1, generator=a) == torch.rand(1, generator=b))
     True
     """
+    if not all(0 <= word < 2**32 for word in key):
+        raise ValueError(f"words of a key must lie in [0, 2^32), got {key}")
     word = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(word))
 

@@ -37,7 +37,10 @@ def read(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise InputError(f"{path} must be a file, but there is none; run from the project's folder or give --params")
-    values = parse(path.read_text(encoding="utf-8"), str(path))
+    try:
+        values = parse(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} must be text in UTF-8, but: {error}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} must hold a mapping of sections, got {type(values).__name__}")
     return values
@@ -101,7 +104,8 @@ def _fault(where: str, item: Any) -> str:
         case "extra_forbidden" | "unexpected_keyword_argument":
             return f"{key} is not a known key; correct its name or remove it"
         case _:
-            return f"{key}: {item['msg'].removeprefix('Value error, ')}, got {item['input']!r}"
+            came = getattr(item["input"], "kwargs", item["input"])  # of a whole dataclass, its values
+            return f"{key}: {item['msg'].removeprefix('Value error, ')}, got {came!r}"
 
 
 def for_sigma(values: Any, sigma: float, where: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -54,6 +55,8 @@ class SmoothedClassifier:
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way.
         batch: Noisy images evaluated at once, rounded down to blocks of ``rs.noise.BLOCK``; chosen by the size of an
             image and the kind of device if ``None``. It does not change the noise.
+        undecided: ``base`` gives K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
+            counts against every class: where it is what ``n0`` draws choose, the answer is to abstain.
 
     >>> from torch import nn
     >>> class Constant(nn.Module):
@@ -61,7 +64,7 @@ class SmoothedClassifier:
     ...         return torch.tensor([0.0, 1.0]).expand(len(x), 2)
     >>> certificate = SmoothedClassifier(Constant(), 2, sigma=0.5).certify(torch.zeros(1, 2, 2), 100, 1000, 0.001)
     >>> certificate.predict, round(certificate.radius, 3)
-    (1, 1.231)
+    (1, 1.232)
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class SmoothedClassifier:
         *,
         precision: Precision = "float32",
         batch: int | None = None,
+        undecided: bool = False,
     ) -> None:
         if not (sigma > 0 and np.isfinite(sigma)):
             raise InputError(
@@ -84,7 +88,7 @@ class SmoothedClassifier:
         if batch is not None and batch < 1:
             raise InputError(f"batch must be at least 1, got {batch}")
         self.base, self.num_classes, self.sigma = base, num_classes, sigma
-        self.precision, self.batch = precision, batch
+        self.precision, self.batch, self.undecided = precision, batch, undecided
 
     def certify(
         self,
@@ -111,51 +115,43 @@ class SmoothedClassifier:
             label: The evaluation shortcut, if given: an image whose selected class is not this one skips its ``n``
                 draws, which changes neither ACR nor accuracies; the certificate says so (``mode``).
         """
-        _check_draws(x, alpha, n0=n0, n=n)
+        check_draws(x, alpha, n0=n0, n=n)
         counts0 = self.votes(x, n0, seed, Stream.SELECT, index)
-        selected = int(counts0.argmax())
-        if label is not None and selected != label:
-            none = np.zeros_like(counts0)
-            return Certificate(selected, 0.0, 0.0, n0, 0, alpha, self.sigma, counts0, none, mode="shortcut")
+        if label is not None and winner(counts0, self.undecided) != label:
+            return shortcut(counts0, alpha, self.sigma, undecided=self.undecided)
         counts = self.votes(x, n, seed, Stream.ESTIMATE, index)
-        p_lower = float(lower_bound(counts[selected], n, alpha))
-        predict = selected if p_lower >= 0.5 else ABSTAIN
-        return Certificate(
-            predict, float(radius(p_lower, self.sigma)), p_lower, n0, n, alpha, self.sigma, counts0, counts
-        )
+        return certificate(counts0, counts, alpha, self.sigma, undecided=self.undecided)
 
     def predict(self, x: Tensor, n: int, alpha: float, *, seed: int = 0, index: int = 0) -> int:
         """PREDICT: the class of g(x), or ABSTAIN; wrong with probability at most alpha.
 
-        A two-sided binomial test of the two largest counts of ``n`` draws against 1/2 (Hung & Fithian 2019).
+        A two-sided binomial test of the two largest counts of ``n`` draws against 1/2 (Hung & Fithian 2019); of the
+        largest count against all the others where some draws are votes for no class.
         """
-        _check_draws(x, alpha, n=n)
+        check_draws(x, alpha, n=n)
         counts = self.votes(x, n, seed, Stream.PREDICT, index)
-        second, first = np.argsort(counts, kind="stable")[-2:]
-        top, both = int(counts[first]), int(counts[first] + counts[second])
-        return int(counts.argmax()) if stats.binomtest(top, both, 0.5).pvalue <= alpha else ABSTAIN
+        classes = counts[: self.num_classes]
+        second, first = (int(count) for count in np.sort(classes)[-2:])
+        both = n if self.undecided else first + second
+        sure = 2 * first > both and stats.binomtest(first, both, 0.5).pvalue <= alpha
+        return int(classes.argmax()) if sure else ABSTAIN
 
     def votes(self, x: Tensor, draws: int, seed: int, *key: int) -> NDArray[np.int64]:
-        """Votes of ``base`` on ``draws`` noisy copies of ``x`` (C, H, W), per class, shape (K,).
+        """Votes of ``base`` on ``draws`` noisy copies of ``x`` (C, H, W), per class, shape (K,), or (K + 1,).
 
         The noise comes in keyed blocks; the votes are counted on the device and fetched once.
         """
-        counts = torch.zeros(self.num_classes, dtype=torch.int64, device=x.device)
-        broken = torch.zeros((), dtype=torch.bool, device=x.device)
+        tally = Tally(self.num_classes + self.undecided, x.device)
+        self.visit(tally.add, x, draws, seed, *key)
+        return tally.fetch()
+
+    def visit(self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int) -> None:
+        """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies, as :meth:`votes` does."""
         with torch.inference_mode(), evaluating(self.base), self._autocast(x.device):
             for noise in self._batches(x, draws, seed, *key):
-                logits = self.base(x + noise)
-                if logits.shape != (len(noise), self.num_classes):
-                    expected = (len(noise), self.num_classes)
-                    raise InputError(f"base must give logits of shape {expected}, got {tuple(logits.shape)}")
-                broken |= logits.isnan().any()
-                classes = logits.argmax(dim=1)
-                counts.scatter_add_(0, classes, torch.ones_like(classes))
-        if broken:
-            raise InputError("base must give logits that are numbers, got NaN; look at its weights and its input")
-        return counts.cpu().numpy()
+                visitor(self.base(x + noise), len(noise))
 
-    def _batches(self, x: Tensor, draws: int, seed: int, *key: int):
+    def _batches(self, x: Tensor, draws: int, seed: int, *key: int) -> Iterator[Tensor]:
         """Noise of ``draws`` draws in unions of blocks, each (<= batch, C, H, W)."""
         at_once = max(1, (self.batch or default_batch(x)) // BLOCK)
         total = -(-draws // BLOCK)
@@ -168,6 +164,55 @@ class SmoothedClassifier:
         return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16")
 
 
+class Tally:
+    """Votes per class, counted where the scores are and fetched once."""
+
+    def __init__(self, classes: int, device: torch.device) -> None:
+        self.counts = torch.zeros(classes, dtype=torch.int64, device=device)
+        self.broken = torch.zeros((), dtype=torch.bool, device=device)
+
+    def add(self, scores: Tensor, draws: int) -> None:
+        """Count the argmax of each draw; scores (draws, K)."""
+        expected = (draws, len(self.counts))
+        if scores.shape != expected:
+            raise InputError(f"base must give logits of shape {expected}, got {tuple(scores.shape)}")
+        self.broken |= scores.isnan().any()
+        classes = scores.argmax(dim=1)
+        self.counts.scatter_add_(0, classes, torch.ones_like(classes))
+
+    def fetch(self) -> NDArray[np.int64]:
+        """Votes per class, shape (K,)."""
+        if self.broken:
+            raise InputError("base must give logits that are numbers, got NaN; look at its weights and its input")
+        return self.counts.cpu().numpy()
+
+
+def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
+    """The class with the most votes (ties to the lowest), or ABSTAIN where that is the last, ``undecided`` one."""
+    selected = int(counts.argmax())
+    return ABSTAIN if undecided and selected == len(counts) - 1 else selected
+
+
+def certificate(
+    counts0: NDArray[np.int64], counts: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False
+) -> Certificate:
+    """What CERTIFY concludes from the votes of the n0 draws and of the n draws, each of shape (K,).
+
+    With ``undecided`` the last count, of K + 1, is of votes for no class; where it wins the n0 draws no class has a
+    bound, and ``p_lower`` is 0.
+    """
+    n0, n, selected = int(counts0.sum()), int(counts.sum()), winner(counts0, undecided)
+    p_lower = 0.0 if selected == ABSTAIN else float(lower_bound(counts[selected], n, alpha))
+    predict = selected if p_lower >= 0.5 else ABSTAIN
+    return Certificate(predict, float(radius(p_lower, sigma)), p_lower, n0, n, alpha, sigma, counts0, counts)
+
+
+def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False) -> Certificate:
+    """The row of an image whose n draws are skipped because the class that n0 draws chose is not the label."""
+    n0, none = int(counts0.sum()), np.zeros_like(counts0)
+    return Certificate(winner(counts0, undecided), 0.0, 0.0, n0, 0, alpha, sigma, counts0, none, mode="shortcut")
+
+
 def default_batch(x: Tensor) -> int:
     """Noisy images to evaluate at once: what keeps a CPU in its caches, or a GPU busy.
 
@@ -177,7 +222,8 @@ def default_batch(x: Tensor) -> int:
     return min(most, max(BLOCK, pixels // x.numel()))
 
 
-def _check_draws(x: Tensor, alpha: float, **draws: int) -> None:
+def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
+    """Refuse what is not one image, a failure probability, and numbers of draws."""
     if x.ndim != 3:
         raise InputError(f"x must be one image of shape (C, H, W), got shape {tuple(x.shape)}")
     if not 0 < alpha < 1:

@@ -11,6 +11,7 @@ so the best weights minimise a convex quadratic on the simplex, for any number o
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -37,18 +38,71 @@ def moments(margins: ArrayLike) -> Moments:
     return Moments(means, np.einsum("...lnk,...mnk->...klm", centred, centred) / z.shape[-2])
 
 
-def inverse_square_margins(means: ArrayLike) -> Floats:
-    """a_i = min_l(mean margin of member l against class i)^-2; (..., L, K) -> (..., K), 0 for the class itself.
+def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
+    """a_i = min_l(mean margin of member l against class i)^-2, and 0 for the class y itself.
 
     Chebyshev's step needs positive mean margins: where the smallest one is not positive, the bound on that class says
     nothing, and neither does its a_i. It is infinite then, which :func:`optimal_weights` answers with equal weights.
-    The class itself is the one whose margins are all exactly 0.
+
+    Args:
+        means: Mean margins, shape (..., L, K).
+        y: The class that the margins are of, shape (...), in [0, K).
+    Returns:
+        Factors, shape (..., K).
+
+    >>> inverse_square_margins([[0.0, 0.5, 0.1], [0.0, 0.25, -0.1]], 0)
+    array([ 0., 16., inf])
     """
-    m = np.asarray(means, dtype=np.float64)
+    m, classes = np.asarray(means, dtype=np.float64), np.asarray(y)
+    if m.ndim < 2 or not np.isin(classes, np.arange(m.shape[-1])).all():
+        raise ValueError(f"y must name one of K classes of means (..., L, K), got {y} and {m.shape}")
     least = m.min(axis=-2)
-    itself = (m == 0).all(axis=-2)
-    with np.errstate(divide="ignore"):
+    itself = np.arange(m.shape[-1]) == classes[..., None]
+    with np.errstate(divide="ignore", over="ignore"):
         return np.where(itself, 0.0, np.where(least > 0, least**-2.0, np.inf))
+
+
+def algorithm2(margins: ArrayLike, y: ArrayLike) -> Floats:
+    """The paper's ComputeWeight, for any number of members.
+
+    They hold for the image the margins come from: certified as fixed weights they are sound, recomputed for every
+    image they are not (the certificate does not see how they change with it).
+
+    Args:
+        margins: Shape (..., L, N, K).
+        y: The class the margins are of, shape (...): a predicted class, as the label is not known at test time.
+    Returns:
+        Weights, shape (..., L); equal ones where a mean margin is not positive (:func:`inverse_square_margins`).
+    """
+    means, covariances = moments(margins)
+    return optimal_weights(covariances, inverse_square_margins(means, y))
+
+
+class GlobalWeights(NamedTuple):
+    """Weights for all images, and the share of images that they rest on."""
+
+    weights: Floats  # (L,)
+    share: float
+
+
+def global_weights(margins: ArrayLike, ys: ArrayLike) -> GlobalWeights:
+    """One weight vector for all images: the minimiser of sum_b sum_i a_bi w' S_bi w on the simplex.
+
+    Fitted on images that are not certified, it makes an ordinary fixed classifier. An image with a mean margin that is
+    not positive has no bound and is left out; if all are, the weights are equal. An image with a small positive margin
+    counts for much, by its a_i.
+
+    Args:
+        margins: Shape (B, L, N, K).
+        ys: Classes, shape (B,).
+    """
+    means, covariances = moments(margins)
+    if means.ndim != 3 or not len(means):
+        raise ValueError(f"margins must have shape (B, L, N, K) with B >= 1, got {np.shape(margins)}")
+    a = inverse_square_margins(means, ys)  # (B, K)
+    used = np.isfinite(a).all(axis=-1)
+    total = np.einsum("bk,bklm->lm", a[used], covariances[used])
+    return GlobalWeights(optimal_weights(total[None], [1.0]), float(used.mean()))
 
 
 def optimal_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
@@ -88,9 +142,9 @@ def _objective(covariances: ArrayLike, a: ArrayLike) -> tuple[Floats, NDArray[np
 def _minimise(matrix: Floats) -> Floats:
     """Minimise w' S w on the simplex, for one S = R' R.
 
-    With u = t w, min_t |R u|^2 + (1' u - 1)^2 over the scale t is q / (1 + q) for q = w' S w, which rises with q. So the
-    non-negative least-squares problem [R; 1'] u = [0; 1] has the same minimiser, up to its scale, and an exact
-    active-set solver.
+    With u = t w, min_t |R u|^2 + (1' u - 1)^2 over the scale t is q / (1 + q) for q = w' S w, which rises with q.
+    So the non-negative least-squares problem [R; 1'] u = [0; 1] has the same minimiser, up to its scale, and an
+    exact active-set solver.
     """
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     root = np.sqrt(values.clip(min=0.0))[:, None] * vectors.T
@@ -104,8 +158,8 @@ def pair_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
 
         A = sum_i a_i (b_i - c_i + d_i),  B = sum_i a_i (c_i - 2 d_i),  w_1 = clip(-B / 2A, 0, 1)
 
-    with b = Var z^1, c = 2 Cov(z^1, z^2), d = Var z^2. A = sum a_i Var(z^1_i - z^2_i) >= 0; if it is 0 every weight does
-    as well, and the weights are equal. Shapes as for :func:`optimal_weights` with L = 2.
+    with b = Var z^1, c = 2 Cov(z^1, z^2), d = Var z^2. A = sum a_i Var(z^1_i - z^2_i) >= 0; if it is 0 every weight
+    does as well, and the weights are equal. Shapes as for :func:`optimal_weights` with L = 2.
     """
     return _pair(covariances, a, sign=-1.0)
 
@@ -134,3 +188,56 @@ def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats
     """The objective sum_i a_i w' S_i w: (..., L), (..., K, L, L), (..., K) -> (...)."""
     w = np.asarray(weights, dtype=np.float64)
     return np.einsum("...k,...klm,...l,...m->...", np.asarray(a), np.asarray(covariances), w, w)
+
+
+def _box(low: ArrayLike, high: ArrayLike, members: int) -> tuple[Floats, Floats]:
+    lows, highs = (np.broadcast_to(np.asarray(bound, dtype=np.float64), (members,)) for bound in (low, high))
+    if not ((lows >= 0) & (lows <= highs) & (highs <= 1)).all():
+        raise ValueError(f"the bounds of weights must have 0 <= low <= high <= 1, got low {low} and high {high}")
+    if not lows.sum() <= 1 + 1e-12 or not highs.sum() >= 1 - 1e-12:
+        raise ValueError(f"some weights must sum to 1, got low {low} and high {high} for {members} members")
+    return lows, highs
+
+
+def box_vertices(low: ArrayLike, high: ArrayLike, members: int) -> Floats:
+    """Vertices of {w on the simplex: low <= w <= high}, shape (V, L), in lexical order.
+
+    At a vertex all weights but one are at a bound, and the last one takes the rest. Bounds are scalars or (L,).
+
+    >>> box_vertices(0.3, 0.7, 2)
+    array([[0.3, 0.7],
+           [0.7, 0.3]])
+    """
+    lows, highs = _box(low, high, members)
+    found = []
+    for free in range(members):
+        bounds = [(lows[i], highs[i]) if i != free else (0.0,) for i in range(members)]
+        corners = np.array(list(itertools.product(*bounds)))
+        rest = 1 - corners.sum(axis=1)
+        inside = (rest >= lows[free] - 1e-12) & (rest <= highs[free] + 1e-12)
+        corners[:, free] = rest.clip(lows[free], highs[free])
+        found.append(corners[inside])
+    vertices = np.concatenate(found)
+    return vertices[np.unique(vertices.round(12), axis=0, return_index=True)[1]]
+
+
+def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
+    """Euclidean projection of weights (..., L) onto {w on the simplex: low <= w <= high}.
+
+    It is clip(w - tau, low, high) for the tau at which it sums to 1; the sum falls linearly between breakpoints.
+
+    >>> clip_to_box([0.9, 0.1], 0.3, 0.7)
+    array([0.7, 0.3])
+    """
+    given = np.asarray(w, dtype=np.float64)
+    lows, highs = _box(low, high, given.shape[-1])
+    if not np.isfinite(given).all():
+        raise ValueError(f"weights must be finite, got {given.tolist()}")
+    taus = np.sort(np.concatenate([given - lows, given - highs], axis=-1), axis=-1)  # (..., 2 L)
+    sums = (given[..., None, :] - taus[..., None]).clip(lows, highs).sum(axis=-1)  # falling from sum(high) to sum(low)
+    right = (sums > 1).sum(axis=-1, keepdims=True).clip(1, taus.shape[-1] - 1)
+    (t0, t1), (s0, s1) = (
+        [np.take_along_axis(values, right - step, axis=-1) for step in (1, 0)] for values in (taus, sums)
+    )
+    share = np.where(s0 > s1, (s0 - 1) / np.where(s0 > s1, s0 - s1, 1.0), 0.0).clip(0.0, 1.0)
+    return (given - (t0 + share * (t1 - t0))).clip(lows, highs)

@@ -1,5 +1,6 @@
 """How a stage becomes a program, and the options stages share."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,6 +9,10 @@ from typing import Annotated
 import typer
 
 from rs.errors import InputError
+
+# A thread that waits for the others of its operation spins for a few milliseconds by default. Where another process
+# wants the core, small networks then run ten times slower; a short spin costs nothing. Read when torch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 DataFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of the prepared data set.")]
 ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file.")]

@@ -182,6 +182,13 @@ def test_a_fingerprint_sees_what_has_no_weights_and_the_type_of_what_has():
     assert len(set(prints)) == 4
 
 
+def test_a_fingerprint_tells_numbers_of_equal_bytes_and_unequal_types_apart():
+    real, whole = nn.Module(), nn.Module()
+    real.register_buffer("zero", torch.zeros(3, dtype=torch.float32))
+    whole.register_buffer("zero", torch.zeros(3, dtype=torch.int32))
+    assert artefacts.fingerprint(real) != artefacts.fingerprint(whole)
+
+
 def test_a_fingerprint_does_not_depend_on_the_mode_or_the_layout_in_memory():
     model = smallnet()
     before = artefacts.fingerprint(model)

@@ -91,13 +91,13 @@ def slow_ddn(model, x, y, noise, steps, epsilon):
     return image + np.round(best * 255) / 255
 
 
-@pytest.mark.parametrize("steps", [2, 4, 7])
-def test_ddn_agrees_with_a_slow_loop_over_its_steps(steps):
+@pytest.mark.parametrize(("steps", "epsilon"), [(2, 0.8), (4, 0.8), (7, 0.8), (4, 2.5)])  # 2.5 is beyond the box
+def test_ddn_agrees_with_a_slow_loop_over_its_steps(steps, epsilon):
     (x, _, noise), model = problem(images=12), net()
     y = torch.tensor([slow_votes(model, image, draws) for image, draws in zip(x, noise, strict=True)])
     y[0] = (y[0] + 1) % K  # one image is misclassified from the start
-    x_hat = attack.ddn(model, x, y, noise, steps, 0.8, rng=generator())
-    slow = np.array([slow_ddn(model, x[i], int(y[i]), noise[i], steps, 0.8) for i in range(len(x))])
+    x_hat = attack.ddn(model, x, y, noise, steps, epsilon, rng=generator())
+    slow = np.array([slow_ddn(model, x[i], int(y[i]), noise[i], steps, epsilon) for i in range(len(x))])
     moved = np.abs(slow - x.numpy()).max(axis=(1, 2, 3)) > 0
     assert moved.sum() > 3  # the comparison is about images that are fooled on the way
     assert not moved[0]

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import CERTIFY, ROOT, python, smallnet, tiny_params, write_tiny
+from helpers import CERTIFY, ROOT, TRAINING, python, smallnet, tiny_params, write_tiny
 from torch import nn
 
 from rs import artefacts, data, params, rows
 from rs.certify_cell import certification_settings, certify_cell, load_classifier
 from rs.errors import InputError
 from rs.recipe import training_recipe
-from rs.train import HISTORY, TIMING
+from rs.train import HISTORY, TIMING, initial_seed
 from rs.train_cell import train_cell
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -118,6 +118,16 @@ def test_training_twice_makes_the_same_bytes_and_other_seeds_do_not(tmp_path, ti
     train_tiny(tiny, tmp_path / "c", seed=2)
     assert reproducible(tmp_path / "b") == reproducible(tmp_path / "a")
     assert contents(tmp_path / "c")["model/model.safetensors"] != contents(model)["model.safetensors"]
+
+
+def test_a_training_starts_from_the_weights_of_its_own_seed(tmp_path, tiny):
+    """A learning rate of 1e-30 leaves float32 weights where they were."""
+    still = tiny_params(training={**TRAINING, "learning_rate": 1e-30})
+    for seed in (0, 7):
+        recipe, out = training_recipe(still, "tiny", "gaussian", 0.25), tmp_path / str(seed)
+        train_cell(recipe, tiny, sigma=0.25, seed=seed, device=CPU, out=out, log=out)
+        trained, card = artefacts.load(out)
+        assert torch.equal(trained.network.fc.weight, card.build(initial_seed(seed)).network.fc.weight)
 
 
 @pytest.mark.slow

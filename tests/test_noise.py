@@ -127,3 +127,9 @@ def test_neighbouring_draws_blocks_and_images_are_not_correlated():
     for other in others:  # sum of n products of independent normals: variance n
         z = (base * other).double().sum() / base.numel() ** 0.5
         assert abs(z) < stats.norm.isf(1e-6 / 2 / len(others))
+
+
+@pytest.mark.parametrize("word", [-1, 2**32])
+def test_a_word_that_would_be_two_is_refused(word: int) -> None:
+    with pytest.raises(ValueError, match="words of a key"):
+        stream(0, word)

@@ -181,6 +181,7 @@ def test_models_and_plain_types_are_checked_too():
     assert params.check(Part, {"size": 3}, "part").size == 3
     assert "part.size: " in message(params.check, Part, {"size": 0}, "part")
     assert params.check(list[int], [1, 2], "seeds") == [1, 2]
+    assert message(params.check, int, "3", "seed") == "params.yaml: seed: Input should be a valid integer, got '3'"
     assert message(params.check, list[int], [1, "b"], "seeds").startswith("params.yaml: seeds.1: ")
     share = Annotated[float, Field(gt=0, lt=1)]
     assert params.check(share, 0.5, "alpha") == 0.5
@@ -211,3 +212,9 @@ def test_a_noise_level_without_a_value_is_named_with_the_levels_there_are():
     values = {"macer": {"lam": {0.25: 12.0, 0.5: 4.0}}}
     said = message(params.for_sigma, values, 0.3, "recipes.digits")
     assert said == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.3; it has 0.25, 0.5"
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"must be text in UTF-8"):
+        params.read(tmp_path / "params.yaml")

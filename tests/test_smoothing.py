@@ -262,6 +262,27 @@ def test_bfloat16_runs_the_base_classifier_in_bfloat16_on_float32_noise():
     assert made.counts.sum() == 20
 
 
+def undecided(monkeypatch, *counts):
+    classifier = ballot(monkeypatch, *counts)
+    classifier.undecided = True
+    return classifier
+
+
+def test_votes_for_no_class_count_against_every_class(monkeypatch):
+    made = undecided(monkeypatch, [8, 1, 1], [70, 0, 30]).certify(X, 10, 100, 0.001)
+    assert (made.predict, made.p_lower) == (0, lower_bound(70, 100, 0.001))
+
+
+def test_no_class_chosen_is_an_abstention_whatever_comes_later(monkeypatch):
+    made = undecided(monkeypatch, [4, 1, 5], [0, 0, 100]).certify(X, 10, 100, 0.001)
+    assert (made.predict, made.radius, made.p_lower) == (ABSTAIN, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("counts", "answer"), [([67, 0, 33], 0), ([66, 0, 34], ABSTAIN), ([0, 1, 99], ABSTAIN)])
+def test_predict_weighs_the_top_class_against_undecided_draws_too(monkeypatch, counts, answer):
+    assert undecided(monkeypatch, counts).predict(X, 100, 0.001) == answer
+
+
 @pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf])
 def test_sigma_must_be_positive_and_finite(sigma):
     with pytest.raises(InputError, match=f"sigma must be a positive number, got {sigma}"):

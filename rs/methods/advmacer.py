@@ -38,7 +38,7 @@ class AdvMacer:
 
     @property
     def chunks(self) -> int:
-        """A batch holds ``batch`` noisy copies, ``batch // draws`` images a step; or ``batch`` images if not chunked."""
+        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step; ``batch`` images if not chunked."""
         return self.draws if self.chunked else 1
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:

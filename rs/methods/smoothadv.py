@@ -30,6 +30,10 @@ class SmoothAdv:
     warmup: NonNegativeCount
     attack: Literal["pgd", "pgd-free", "ddn"]
 
+    def __post_init__(self) -> None:
+        if self.attack == "pgd-free" and self.draws < 2:
+            raise ValueError("the attack pgd-free needs at least 2 draws")
+
     @property
     def chunks(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""

@@ -1,0 +1,246 @@
+"""Ensembles: several classifiers as one, whose argmax is its vote on a noisy image.
+
+A *rule* turns the logits of L members, (L, N, K), into scores, (N, K). It is one fixed function of the noisy image, so
+an :class:`Ensemble` is an ordinary base classifier and its certificate the ordinary one. Rules compute in float64: in
+float32 a softmax is exactly 1 from a margin of 17 on, and ties would go to the lowest class, not to the surer member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from rs.weights import box_vertices, clip_to_box
+
+__all__ = [
+    "RULES",
+    "Ensemble",
+    "HardVote",
+    "KConsensus",
+    "LogitAverage",
+    "MaxMargin",
+    "MaxMarginEnsemble",
+    "Polytope",
+    "Rule",
+    "SoftmaxAverage",
+    "WeightedEnsemble",
+    "box_vertices",
+    "clip_to_box",
+    "combine",
+    "is_undecided",
+    "on_simplex",
+    "weighted",
+]
+
+Rule = Callable[[Tensor], Tensor]
+"""From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
+
+ROUNDING = 1e-6
+"""How far weights may be off the simplex: what printing them with six digits does to them."""
+
+
+def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
+    """Return weights (L,) that are at least 0 and sum to 1, free of rounding errors up to :data:`ROUNDING`.
+
+    Raises:
+        ValueError: If they are further off.
+    """
+    w = np.asarray(weights, dtype=np.float64)
+    if w.ndim != 1 or not w.size or not (w.min() >= -ROUNDING and abs(w.sum() - 1) <= ROUNDING):
+        raise ValueError(f"weights must be at least 0 and sum to 1, one for each member, got {w.tolist()}")
+    w = w.clip(min=0.0)
+    return tuple((w / w.sum()).tolist())
+
+
+def weighted(weights: Sequence[float], values: Tensor) -> Tensor:
+    """Return sum_l w_l v_l in float64: weights (L,), values (L, N, K) -> (N, K)."""
+    if len(weights) != len(values):
+        raise ValueError(f"there must be one weight for each member, got {len(weights)} for {len(values)}")
+    w = torch.tensor(weights, dtype=torch.float64, device=values.device)
+    return (w[:, None, None] * values.double()).sum(dim=0)
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    return torch.softmax(logits.double(), dim=-1)
+
+
+def _one_hot(classes: Tensor, width: int) -> Tensor:
+    """Shape (...) -> (..., width), float64."""
+    return (classes[..., None] == torch.arange(width, device=classes.device)).double()
+
+
+@dataclass(frozen=True)
+class _Average:
+    weights: Sequence[float] | None = None  # on the simplex, one for each member; equal if None
+
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            object.__setattr__(self, "weights", on_simplex(self.weights))
+
+    def _average(self, values: Tensor) -> Tensor:
+        return weighted(self.weights or on_simplex(np.full(len(values), 1 / len(values))), values)
+
+
+@dataclass(frozen=True)
+class SoftmaxAverage(_Average):
+    """H(x) = sum_l w_l softmax(F^l(x)): the paper's rule.
+
+    >>> SoftmaxAverage([0.5, 0.5])(torch.tensor([[[0.0, 0.0]], [[0.0, 50.0]]])).round(decimals=3)
+    tensor([[0.2500, 0.7500]], dtype=torch.float64)
+    """
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(L, N, K) -> (N, K)."""
+        return self._average(_probabilities(logits))
+
+
+@dataclass(frozen=True)
+class LogitAverage(_Average):
+    """sum_l w_l F^l(x): the members need one scale of logits for it. Of one member it is that member."""
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(L, N, K) -> (N, K)."""
+        return self._average(logits)
+
+
+@dataclass(frozen=True)
+class HardVote:
+    """The class most members choose; of tied classes, the one with the largest average softmax."""
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(L, N, K) -> votes plus half the average softmax, which never outweighs a vote; (N, K)."""
+        votes = _one_hot(logits.argmax(dim=-1), logits.shape[-1]).sum(dim=0)
+        return votes + _probabilities(logits).mean(dim=0) / 2
+
+
+@dataclass(frozen=True)
+class MaxMargin:
+    """The member with the largest gap between its two largest softmax values decides (Yang et al. 2022, MME).
+
+    The member is chosen on each noisy image; of equal gaps the first member's counts.
+    """
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(L, N, K) -> the logits of the chosen member, (N, K)."""
+        first, second = _probabilities(logits).topk(2, dim=-1).values.unbind(dim=-1)  # (L, N)
+        chosen = (first - second).argmax(dim=0)
+        return logits[chosen, torch.arange(logits.shape[1], device=logits.device)]
+
+
+@dataclass(frozen=True)
+class KConsensus:
+    """What the first k members agree on, or else the class of the largest sum of logits of all (Horvath et al. 2022).
+
+    It is a classifier of its own: k members that agree can be outvoted in the average.
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}; it is a number of members that must agree")
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(L, N, K) -> (N, K)."""
+        if self.k > len(logits):
+            raise ValueError(f"k must be at most the number of members, {len(logits)}, got {self.k}")
+        first = logits[: self.k].argmax(dim=-1)
+        agreed = (first == first[0]).all(dim=0)
+        return torch.where(agreed[:, None], _one_hot(first[0], logits.shape[-1]), logits.double().sum(dim=0))
+
+
+@dataclass(frozen=True)
+class Polytope:
+    """The class that wins the softmax average at every vertex of a polytope of weights, else "undecided".
+
+    The margin of two classes is linear in the weights, so a class that wins at the vertices wins for all weights in
+    between. If it does so in more than half of the draws, by a bound q, then within sigma Phi^-1(q) the smoothed class
+    is the same for *any* way of choosing weights in the polytope: by the image, at random, or against us.
+    """
+
+    vertices: Sequence[Sequence[float]]  # (V, L), each on the simplex
+
+    def __post_init__(self) -> None:
+        vertices = tuple(on_simplex(vertex) for vertex in np.atleast_2d(np.asarray(self.vertices, dtype=np.float64)))
+        if not vertices:
+            raise ValueError("a polytope must have at least one vertex, got none")
+        object.__setattr__(self, "vertices", vertices)
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(L, N, K) -> (N, K + 1): 1 for the class that wins everywhere, or for the extra last one; else 0."""
+        p, classes = _probabilities(logits), logits.shape[-1]
+        winners = torch.stack([weighted(vertex, p).argmax(dim=-1) for vertex in self.vertices])  # (V, N)
+        agreed = (winners == winners[0]).all(dim=0)
+        return _one_hot(torch.where(agreed, winners[0], classes), classes + 1)
+
+
+RULES: dict[str, Callable[..., Rule]] = {
+    "softmax": SoftmaxAverage,
+    "logits": LogitAverage,
+    "vote": HardVote,
+    "mme": MaxMargin,
+    "consensus": KConsensus,
+}
+"""Constructors of the rules of a fixed ensemble, by name."""
+
+
+def combine(rule: Rule, outputs: Sequence[Tensor]) -> Tensor:
+    """Scores from the logits of each member, (N, K) each; NaN where any of them is, so that no rule hides it."""
+    if len({output.shape for output in outputs}) != 1:
+        shapes = [tuple(output.shape) for output in outputs]
+        raise ValueError(f"all members must give logits of one shape, got {shapes}; use members of one data set")
+    logits = torch.stack(list(outputs))  # (L, N, K)
+    return rule(logits).masked_fill(logits.isnan().any(dim=-1).any(dim=0)[:, None], torch.nan)
+
+
+def is_undecided(rule: Rule, members: int) -> bool:
+    """Tell whether a rule has the extra last class, by trying it on two classes.
+
+    Raises:
+        ValueError: If the rule is not one for this number of members.
+    """
+    width = rule(torch.zeros(members, 1, 2)).shape[-1]
+    if width not in (2, 3):
+        raise ValueError(f"a rule must give one score a class, or one more, got {width} scores for 2 classes")
+    return width == 3
+
+
+class Ensemble(nn.Module):
+    """Members and a rule as one classifier: images (N, C, H, W) -> scores (N, K), whose argmax is the vote.
+
+    ``undecided`` tells whether there is an extra last score; pass it on to ``SmoothedClassifier``.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], rule: Rule) -> None:
+        super().__init__()
+        if not members:
+            raise ValueError("an ensemble must have at least one member, got none")
+        self.undecided = is_undecided(rule, len(members))
+        self.members, self.rule = nn.ModuleList(members), rule
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of images."""
+        return combine(self.rule, [member(x) for member in self.members])
+
+    def extra_repr(self) -> str:
+        """The rule and its weights are part of what the classifier is."""
+        return repr(self.rule)
+
+
+class WeightedEnsemble(Ensemble):
+    """The softmax average with these weights; equal ones if ``None``."""
+
+    def __init__(self, members: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
+        super().__init__(members, SoftmaxAverage(weights))
+
+
+class MaxMarginEnsemble(Ensemble):
+    """The max-margin ensemble."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__(members, MaxMargin())

@@ -1,0 +1,174 @@
+"""Margins under noise on the image and on the parameters (the paper's Algorithm 2, "PerturbModel" and "Estimation").
+
+The perturbed parameters stand in for other random seeds in training, which would cost a training each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from rs.attack import evaluating
+from rs.noise import BLOCK, Stream, block, stream
+from rs.smoothing import default_batch
+
+NOISE, PARAMETERS = 0, 1
+"""Second word of the keys in Stream.WEIGHTS: noise is keyed by image, perturbations by member and copy."""
+
+
+def perturbed_parameters(
+    model: nn.Module, share: float, scale: float, seed: int, member: int, copy: int
+) -> dict[str, Tensor]:
+    """Parameters of a perturbed copy: to each number, with probability ``share``, N(0, scale^2) is added.
+
+    Buffers (the statistics of batch norm) are not among them, and the model is left as it is. The numbers are drawn on
+    the CPU, whatever the device, and depend on ``(seed, member, copy)`` alone: a copy is one model for all images.
+
+    Args:
+        model: The member; all its parameters can be perturbed, frozen or not.
+        share: The paper's t, in [0, 1].
+        scale: The paper's sigma_tilde, in units of the parameters; at least 0.
+        seed, member, copy: Name the perturbation.
+    Returns:
+        New tensors by name, for ``torch.func.functional_call``.
+    """
+    rng = stream(seed, Stream.WEIGHTS, PARAMETERS, member, copy)
+    copies = {}
+    for name, parameter in model.named_parameters():
+        chosen = torch.rand(parameter.shape, generator=rng) < share
+        noise = scale * torch.randn(parameter.shape, generator=rng)
+        copies[name] = parameter.detach() + torch.where(chosen, noise, 0.0).to(parameter)
+    return copies
+
+
+def noisy_copies(x: Tensor, noises: int, sigma: float, seed: int, index: int) -> Tensor:
+    """Noisy copies of image ``index`` to fit weights on, (C, H, W) -> (noises, C, H, W); never those that certify."""
+    key = (seed, Stream.WEIGHTS, NOISE, index)
+    blocks = [block(i, x.shape, sigma, *key, device=x.device) for i in range(-(-noises // BLOCK))]
+    return x + torch.cat(blocks)[:noises]
+
+
+def batch_margins(
+    members: Sequence[nn.Module],
+    xs: Tensor,
+    ys: Tensor | Sequence[int],
+    *,
+    sigma: float,
+    noises: int,
+    copies: int,
+    share: float,
+    scale: float,
+    seed: int,
+    indices: Sequence[int],
+    batch: int | None = None,
+) -> NDArray[np.float64]:
+    """Margins z_i = softmax(F)_y - softmax(F)_i of every member, perturbed copy and noisy image.
+
+    All members and copies see the same noisy images. Copies are evaluated one after the other: on a CPU
+    ``torch.func.vmap`` over them is no faster from some hundred noisy images on, and would hold all of them.
+
+    Args:
+        members: L classifiers, images (N, C, H, W) -> logits (N, K); in eval mode here, and left as they are.
+        xs: Images in [0, 1], shape (B, C, H, W), on the device of the members. All their noisy copies are held.
+        ys: The class that the margins are of, shape (B,).
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        noises: The paper's n, noisy copies of an image.
+        copies: The paper's m, perturbed copies of a member.
+        share, scale: The paper's t and sigma_tilde (:func:`perturbed_parameters`).
+        seed: Of the noise, which ``indices`` name image by image, and of the perturbations.
+        indices: Numbers of the images, shape (B,).
+        batch: Noisy images evaluated at once; chosen by the size of an image if ``None``.
+    Returns:
+        Margins, shape (B, L, m n, K); draw ``j n + i`` is copy j on noisy image i. Those of class y are exactly 0.
+    Raises:
+        ValueError: If an argument leaves its range, or a member's outputs are not finite.
+    """
+    _check(members, xs, ys, indices, sigma, noises, copies, share, scale)
+    noisy = torch.cat([noisy_copies(x, noises, sigma, seed, i) for x, i in zip(xs, indices, strict=True)])
+    at_once = batch or default_batch(xs[0])
+    outputs = [
+        _probabilities(member, perturbed_parameters(member, share, scale, seed, number, copy), noisy, at_once)
+        for number, member in enumerate(members)
+        for copy in range(copies)
+    ]
+    p = np.stack(outputs).reshape(len(members), copies, len(xs), noises, -1)  # (L, m, B, n, K)
+    p = np.moveaxis(p, 2, 0).reshape(len(xs), len(members), copies * noises, -1)  # (B, L, m n, K)
+    classes = torch.as_tensor(ys).cpu().numpy()
+    if not ((classes >= 0) & (classes < p.shape[-1])).all():
+        raise ValueError(f"ys must be classes in [0, {p.shape[-1]}), got {classes.tolist()}")
+    return np.take_along_axis(p, classes[:, None, None, None], axis=-1) - p
+
+
+def _probabilities(member: nn.Module, parameters: dict[str, Tensor], x: Tensor, at_once: int) -> NDArray[np.float64]:
+    """Softmax outputs of a member with these parameters; (N, C, H, W) -> (N, K)."""
+    with torch.inference_mode(), evaluating(member):
+        logits = [functional_call(member, parameters, (part,)) for part in x.split(at_once)]
+        p = torch.softmax(torch.cat(logits).double(), dim=-1).cpu().numpy()
+    if not np.isfinite(p).all():
+        raise ValueError("outputs of a perturbed member must be finite, got NaN; perturb less, or look at its weights")
+    return p
+
+
+def perturbed_margins(
+    members: Sequence[nn.Module],
+    x: Tensor,
+    y: int,
+    *,
+    sigma: float,
+    noises: int,
+    copies: int,
+    share: float,
+    scale: float,
+    seed: int,
+    index: int,
+) -> NDArray[np.float64]:
+    """:func:`batch_margins` of one image (C, H, W) and its class; shape (L, m n, K)."""
+    return batch_margins(
+        members,
+        x[None],
+        [y],
+        sigma=sigma,
+        noises=noises,
+        copies=copies,
+        share=share,
+        scale=scale,
+        seed=seed,
+        indices=[index],
+    )[0]
+
+
+def margins_of(
+    members: Sequence[nn.Module], x: Tensor, y: int, *, sigma: float, noises: int, seed: int, index: int
+) -> NDArray[np.float64]:
+    """Margins under noise on the image alone: the members as they are; shape (L, n, K)."""
+    return perturbed_margins(
+        members, x, y, sigma=sigma, noises=noises, copies=1, share=0.0, scale=0.0, seed=seed, index=index
+    )
+
+
+def _check(
+    members: Sequence[nn.Module],
+    xs: Tensor,
+    ys: Tensor | Sequence[int],
+    indices: Sequence[int],
+    sigma: float,
+    noises: int,
+    copies: int,
+    share: float,
+    scale: float,
+) -> None:
+    if not members:
+        raise ValueError("there must be at least one member, got none")
+    if xs.ndim != 4 or not len(xs) == len(ys) == len(indices) > 0:
+        got = f"{tuple(xs.shape)}, {len(ys)} and {len(indices)}"
+        raise ValueError(f"images (B, C, H, W) must come with B classes and B indices, got {got}")
+    if noises < 1 or copies < 1:
+        raise ValueError(f"noises and copies must be at least 1, got {noises} and {copies}")
+    for name, value, most in (("sigma", sigma, np.inf), ("share", share, 1.0), ("scale", scale, np.inf)):
+        if not (0 <= value <= most and np.isfinite(value)):
+            raise ValueError(f"{name} must be finite, at least 0 and at most {most}, got {value}")

@@ -1,0 +1,128 @@
+"""The paper's analysis of ensembles in numbers, image by image: variances, covariances and Chebyshev's bound.
+
+Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.perturb``). Moments are those of the N draws, so
+Chebyshev's inequality holds exactly for the share of the same draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rs.weights import moments
+
+Floats = NDArray[np.float64]
+
+
+class Spread(NamedTuple):
+    """The constants of the paper's bound on the variance of an average; (..., K) each."""
+
+    alpha: Floats  # max_l Var(z^l)_ii
+    beta: Floats  # max_{l != m} Cov(z^l, z^m)_ii
+
+
+def spread(margins: ArrayLike) -> Spread:
+    """Largest variance of a member, and largest covariance of two, against each class.
+
+    Raises:
+        ValueError: If there is one member only.
+    """
+    covariances = moments(margins).covariances  # (..., K, L, L)
+    members = covariances.shape[-1]
+    if members < 2:
+        raise ValueError(f"covariances need at least 2 members, got {members}")
+    pairs = covariances[..., ~np.eye(members, dtype=bool)]  # (..., K, L (L - 1))
+    return Spread(np.diagonal(covariances, axis1=-2, axis2=-1).max(axis=-1), pairs.max(axis=-1))
+
+
+def average_variance_bound(alpha: ArrayLike, beta: ArrayLike, members: int) -> Floats:
+    """Var(mean of k members)_ii <= beta_i + (alpha_i - beta_i) / k (the paper, eq. varzi).
+
+    >>> average_variance_bound(1.0, 0.5, 4)
+    np.float64(0.625)
+    """
+    a, b = np.asarray(alpha, dtype=np.float64), np.asarray(beta, dtype=np.float64)
+    return b + (a - b) / members
+
+
+class Covariances(NamedTuple):
+    """Means over classes i != y and over members or pairs; (...) each, NaN where there is no pair."""
+
+    variance: Floats  # of a member
+    within: Floats  # covariance of two members of one method
+    across: Floats  # covariance of members of two methods
+
+
+def mean_covariances(margins: ArrayLike, y: ArrayLike, methods: Sequence[str]) -> Covariances:
+    """How alike members are: variances, and covariances within and across training methods.
+
+    Args:
+        margins: Shape (..., L, N, K).
+        y: The class the margins are of, shape (...).
+        methods: Training method of each member, length L.
+    """
+    covariances = moments(margins).covariances
+    members = covariances.shape[-1]
+    if len(methods) != members:
+        raise ValueError(f"methods must name that of each of {members} members, got {len(methods)}")
+    others = _others(y, covariances.shape[-3])  # (..., K)
+    mean = np.where(others[..., None, None], covariances, 0.0).sum(axis=-3) / others.sum(axis=-1)[..., None, None]
+    same = np.array([[a == b for b in methods] for a in methods])
+    itself = np.eye(members, dtype=bool)
+    return Covariances(*(_mean(mean[..., chosen]) for chosen in (itself, same & ~itself, ~same)))
+
+
+def _mean(values: Floats) -> Floats:
+    """Mean of the last axis, NaN if it is empty."""
+    return values.mean(axis=-1) if values.shape[-1] else np.full(values.shape[:-1], np.nan)
+
+
+class Bounds(NamedTuple):
+    """Lower bounds on p_1, the probability that the ensemble gives class y, and the share measured; (...) each.
+
+    minimum <= weighted <= measured, always.
+    """
+
+    weighted: Floats  # e_i = sum_l w_l E[z^l_i], the mean margin of the ensemble
+    minimum: Floats  # e_i = min_l E[z^l_i], the paper's, which does not depend on the weights
+    measured: Floats  # share of draws in which every margin of the ensemble is positive
+
+
+def chebyshev_bounds(margins: ArrayLike, y: ArrayLike, weights: ArrayLike) -> Bounds:
+    """p_1 >= 1 - sum_{i != y} w' S_i w / e_i^2, clipped at 0 (the paper, eq. lower_bound).
+
+    The step needs e_i > 0, so a bound with any e_i <= 0 is 0.
+
+    Args:
+        margins: Shape (..., L, N, K).
+        y: The class the margins are of, shape (...).
+        weights: On the simplex, shape (..., L).
+    """
+    z, w = np.asarray(margins, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    means, _ = moments(z)
+    others = _others(y, z.shape[-1])
+    ensemble = np.einsum("...l,...lnk->...nk", w, z)  # (..., N, K)
+    variances = ensemble.var(axis=-2)
+    measured = ((ensemble > 0) | ~others[..., None, :]).all(axis=-1).mean(axis=-1)
+    minimum = np.broadcast_to(means.min(axis=-2), variances.shape)
+    return Bounds(
+        _chebyshev(variances, ensemble.mean(axis=-2), others), _chebyshev(variances, minimum, others), measured
+    )
+
+
+def _chebyshev(variances: Floats, e: Floats, others: NDArray[np.bool_]) -> Floats:
+    positive = (e > 0) | ~others
+    safe = np.where(others & positive, e, 1.0)
+    failures = np.where(others, variances / safe / safe, 0.0).sum(axis=-1)
+    return np.where(positive.all(axis=-1), (1 - failures).clip(min=0.0), 0.0)
+
+
+def _others(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
+    """Mask of the classes other than y; (...) -> (..., K)."""
+    given = np.asarray(y)
+    if not np.isin(given, np.arange(classes)).all():
+        raise ValueError(f"y must be classes in [0, {classes}), got {given.tolist()}")
+    return np.arange(classes) != given[..., None]

@@ -1,0 +1,403 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import optimize
+
+from rs.weights import (
+    algorithm2,
+    box_vertices,
+    clip_to_box,
+    global_weights,
+    inverse_square_margins,
+    moments,
+    optimal_weights,
+    pair_weights,
+    printed_pair_weights,
+    variance,
+)
+
+
+def problem(members, classes, draws, seed, shared=0.0, spread=1.0):
+    """Covariances (K, L, L) of draws with something in common, members of unlike scale, and factors a (K,)."""
+    rng = np.random.default_rng(seed)
+    scales = spread ** rng.uniform(-1, 1, (members, 1, 1))
+    z = scales * (rng.normal(size=(members, draws, classes)) + shared * rng.normal(size=(draws, classes)))
+    return moments(z).covariances, rng.uniform(0, 3, classes)
+
+
+problems = st.builds(
+    problem,
+    members=st.integers(1, 5),
+    classes=st.integers(1, 4),
+    draws=st.integers(2, 8),
+    seed=st.integers(0, 2**32 - 1),
+    shared=st.sampled_from([0.0, 0.5, 3.0]),
+    spread=st.sampled_from([1.0, 3.0, 100.0]),
+)
+pairs = st.builds(problem, st.just(2), st.integers(1, 4), st.integers(2, 8), st.integers(0, 2**32 - 1))
+
+
+def slack(covariances, a):
+    """A relative 1e-9 of the optimum is refused only beyond the rounding errors of a sum of K L^2 terms."""
+    covariances, a = np.asarray(covariances), np.asarray(a)
+    return 8 * covariances.size * np.finfo(float).eps * np.abs(a[:, None, None] * covariances).max()
+
+
+def by_enumeration(covariances, a):
+    """Smallest objective over every support: on each the minimiser solves the KKT equations, if it is inside."""
+    matrix = np.einsum("k,klm->lm", a, covariances)
+    matrix = matrix / max(np.abs(matrix).max(), np.finfo(float).tiny)
+    best = np.inf
+    for size in range(1, len(matrix) + 1):
+        for support in itertools.combinations(range(len(matrix)), size):
+            part = matrix[np.ix_(support, support)]
+            kkt = np.block([[2 * part, -np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
+            w = np.linalg.lstsq(kkt, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
+            if w.min() >= -1e-12 and w.sum() > 0:
+                full = np.zeros(len(matrix))
+                full[list(support)] = w.clip(min=0) / w.clip(min=0).sum()
+                best = min(best, variance(full, covariances, a))
+    return best
+
+
+@given(problems)
+def test_weights_are_on_the_simplex(given_problem):
+    w = optimal_weights(*given_problem)
+    assert (w >= 0).all()
+    assert w.sum() == pytest.approx(1, rel=1e-14)
+
+
+@given(problems, st.integers(0, 2**32 - 1))
+def test_no_point_of_the_simplex_does_better(given_problem, seed):
+    covariances, a = given_problem
+    reached = variance(optimal_weights(covariances, a), covariances, a)
+    members = covariances.shape[-1]
+    others = np.vstack([np.random.default_rng(seed).dirichlet(np.full(members, 0.5), 200), np.eye(members)])
+    least = min(variance(w, covariances, a) for w in others)
+    assert reached <= least * (1 + 1e-9) + slack(covariances, a)
+
+
+@given(pairs)
+def test_no_point_of_a_grid_does_better_for_two_members(given_problem):
+    covariances, a = given_problem
+    grid = [variance([w, 1 - w], covariances, a) for w in np.linspace(0, 1, 101)]
+    reached = variance(optimal_weights(covariances, a), covariances, a)
+    assert reached <= min(grid) * (1 + 1e-9) + slack(covariances, a)
+
+
+@given(problems)
+def test_the_minimum_is_that_of_every_support_enumerated(given_problem):
+    covariances, a = given_problem
+    reached = variance(optimal_weights(covariances, a), covariances, a)
+    assert abs(reached - by_enumeration(covariances, a)) <= 1e-9 * reached + slack(covariances, a)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_general_solver_finds_the_same_weights(seed):
+    covariances, a = problem(4, 3, 40, seed)
+    matrix = np.einsum("k,klm->lm", a, covariances)
+    found = optimize.minimize(
+        lambda w: w @ matrix @ w,
+        np.full(4, 0.25),
+        jac=lambda w: 2 * matrix @ w,
+        method="SLSQP",
+        bounds=[(0, 1)] * 4,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(4)},
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    # an objective within 1e-12 of the minimum puts weights within sqrt(1e-12 / smallest curvature)
+    reach = np.sqrt(1e-12 / np.linalg.eigvalsh(matrix)[0])
+    np.testing.assert_allclose(optimal_weights(covariances, a), found.x, atol=reach)
+
+
+@given(problems, st.randoms(use_true_random=False))
+def test_swapping_members_swaps_weights(given_problem, random):
+    covariances, a = given_problem
+    order = list(range(covariances.shape[-1]))
+    random.shuffle(order)
+    swapped = covariances[:, order][:, :, order]
+    one, two = optimal_weights(covariances, a)[order], optimal_weights(swapped, a)
+    assert abs(variance(one, swapped, a) - variance(two, swapped, a)) <= slack(covariances, a)
+    matrix = np.einsum("k,klm->lm", a, covariances)
+    if np.linalg.eigvalsh(matrix)[0] > 1e-3 * np.abs(matrix).max():  # the minimiser is unique
+        np.testing.assert_allclose(one, two, atol=1e-9)
+
+
+@given(problems, st.integers(-60, 60))
+def test_scaling_the_factors_by_a_constant_changes_nothing(given_problem, power):
+    covariances, a = given_problem
+    assert (optimal_weights(covariances, a * 2.0**power) == optimal_weights(covariances, a)).all()
+
+
+@given(problems)
+def test_a_duplicate_of_a_member_changes_the_optimum_by_nothing(given_problem):
+    covariances, a = given_problem
+    order = [0, *range(covariances.shape[-1])]
+    doubled = covariances[:, order][:, :, order]
+    reached = [variance(optimal_weights(s, a), s, a) for s in (covariances, doubled)]
+    assert abs(reached[0] - reached[1]) <= slack(doubled, a)
+
+
+@given(pairs)
+def test_two_members_have_the_closed_form(given_problem):
+    covariances, a = given_problem
+    reached = [variance(solve(covariances, a), covariances, a) for solve in (optimal_weights, pair_weights)]
+    assert abs(reached[0] - reached[1]) <= slack(covariances, a)
+    matrix = np.einsum("k,klm->lm", a, covariances)
+    curvature = matrix[0, 0] - 2 * matrix[0, 1] + matrix[1, 1]
+    if curvature > 1e-3 * np.abs(matrix).max():
+        np.testing.assert_allclose(optimal_weights(covariances, a), pair_weights(covariances, a), atol=1e-9)
+
+
+def test_the_printed_form_loses_where_the_corrected_one_is_optimal():
+    """b = 1, d = 2, Cov = .9: w_1 = (2d - c) / (2(b - c + d)) = 2.2 / 2.4; printed (2d + c) / (2(b + c + d)) = 5.8 / 9.6."""
+    s, a = np.array([[[1.0, 0.9], [0.9, 2.0]]]), [1.0]
+    right, printed = pair_weights(s, a), printed_pair_weights(s, a)
+    assert right[0] == pytest.approx(2.2 / 2.4, rel=1e-12)
+    assert right[0] == pytest.approx(0.917, abs=5e-4)
+    assert printed[0] == pytest.approx(5.8 / 9.6, rel=1e-12)
+    assert printed[0] == pytest.approx(0.604, abs=5e-4)
+    assert variance(printed, s, a) > 1.1 * variance(right, s, a)
+
+
+def test_the_printed_form_is_the_optimum_of_the_opposite_covariance():
+    s, opposite = (np.array([[[1.0, c], [c, 2.0]]]) for c in (0.9, -0.9))
+    np.testing.assert_allclose(printed_pair_weights(s, [1.0]), optimal_weights(opposite, [1.0]), atol=1e-12)
+
+
+def test_independent_members_are_weighted_by_their_precision():
+    variances = np.array([1.0, 2.0, 4.0, 8.0])
+    w = optimal_weights(np.diag(variances)[None], [3.0])
+    np.testing.assert_allclose(w, (1 / variances) / (1 / variances).sum(), rtol=1e-12)
+
+
+def test_equal_members_reach_the_variance_of_each():
+    s = np.full((1, 3, 3), 2.0)
+    assert variance(optimal_weights(s, [1.0]), s, [1.0]) == pytest.approx(2.0, rel=1e-12)
+    assert pair_weights(s[:, :2, :2], [1.0]).tolist() == [0.5, 0.5]
+
+
+def test_a_member_without_variance_takes_all():
+    np.testing.assert_allclose(optimal_weights(np.diag([1.0, 0.0, 1.0])[None], [1.0]), [0, 1, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("a", [[0.0, 0.0], [np.inf, 1.0], [np.inf, 0.0]])
+@pytest.mark.parametrize("solve", [optimal_weights, pair_weights, printed_pair_weights])
+def test_weights_are_equal_where_the_bound_says_nothing(solve, a):
+    assert solve([np.diag([1.0, 2.0])] * 2, a).tolist() == [0.5, 0.5]
+
+
+def test_weights_are_equal_where_nothing_varies():
+    assert optimal_weights(np.zeros((2, 4, 4)), [1.0, 1.0]).tolist() == [0.25] * 4
+
+
+def test_a_batch_of_problems_is_each_of_them():
+    covariances, a = zip(*(problem(3, 2, 6, seed) for seed in range(6)), strict=True)
+    grid = optimal_weights(np.reshape(covariances, (2, 3, 2, 3, 3)), np.reshape(a, (2, 3, 2)))
+    alone = [optimal_weights(*one) for one in zip(covariances, a, strict=True)]
+    assert grid.reshape(6, 3).tolist() == np.array(alone).tolist()
+
+
+@given(hnp.arrays(float, (2, 3, 7, 4), elements=st.floats(-1, 1)))
+def test_moments_are_those_of_numpy(margins):
+    means, covariances = moments(margins)
+    for b, k in itertools.product(range(2), range(4)):
+        np.testing.assert_allclose(means[b, :, k], margins[b, :, :, k].mean(axis=1), atol=1e-15)
+        np.testing.assert_allclose(covariances[b, k], np.cov(margins[b, :, :, k], bias=True), atol=1e-15)
+
+
+def test_factors_leave_out_the_class_by_its_number_and_are_infinite_without_a_margin():
+    means = np.array([[[0.5, 0.0, 0.2], [0.25, 0.0, 0.3]], [[0.0, 0.5, -0.1], [0.0, 0.4, 0.3]]])
+    assert inverse_square_margins(means, [1, 0]).tolist() == [
+        [pytest.approx(16), 0, pytest.approx(25)],
+        [0, pytest.approx(6.25), np.inf],
+    ]
+    assert inverse_square_margins(means[0], 0).tolist() == [0, np.inf, pytest.approx(25)]
+
+
+def margins_with(means, noise, seed=0):
+    """Margins (L, N, K) of class 0 with these means (L, K) and noise of these standard deviations (L,)."""
+    rng = np.random.default_rng(seed)
+    z = np.array(means)[:, None, :] + np.array(noise)[:, None, None] * rng.normal(size=(len(means), 50, len(means[0])))
+    z[..., 0] = 0.0
+    return z
+
+
+def test_algorithm_2_minimises_the_paper_s_objective_without_the_class_itself():
+    z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], [0.1, 0.2])
+    means, s = z.mean(axis=1), [np.cov(z[:, :, i], bias=True) for i in (1, 2)]
+    a = means[:, 1:].min(axis=0) ** -2
+    grid = np.linspace(0, 1, 100_001)
+    objective = sum(
+        a[i] * (grid**2 * s[i][0, 0] + 2 * grid * (1 - grid) * s[i][0, 1] + (1 - grid) ** 2 * s[i][1, 1])
+        for i in range(2)
+    )
+    assert algorithm2(z, 0)[0] == pytest.approx(grid[objective.argmin()], abs=1e-5)
+    assert 0.5 < algorithm2(z, 0)[0] < 1
+
+
+@pytest.mark.parametrize("mean", [0.0, -0.3])
+def test_algorithm_2_answers_a_margin_that_is_not_positive_with_equal_weights(mean):
+    z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], [0.1, 0.2])
+    z[1, :, 2] += mean - z[1, :, 2].mean()
+    if mean == 0:
+        z[1, :, 2] = np.tile([0.25, -0.25], 25)  # a mean of exactly 0
+    assert algorithm2(z, 0).tolist() == [0.5, 0.5]
+
+
+def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
+    good = [margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], noise, 1) for noise in ([0.1, 0.2], [0.3, 0.1])]
+    bad = margins_with([[0, 0.5, 0.3], [0, -0.4, 0.6]], [0.01, 0.9])
+    found = global_weights(np.stack([good[0], bad, good[1]]), [0, 0, 0])
+    assert found.share == pytest.approx(2 / 3)
+
+    def total(w):
+        both = [moments(z) for z in good]
+        return sum(variance(w, s, inverse_square_margins(means, 0)) for means, s in both)
+
+    grid = np.linspace(0, 1, 10_001)
+    best = grid[np.argmin([total([w, 1 - w]) for w in grid])]
+    assert found.weights[0] == pytest.approx(best, abs=1e-4)
+    assert abs(algorithm2(good[0], 0)[0] - best) > 0.01  # and one image alone would say something else
+    assert abs(algorithm2(good[1], 0)[0] - best) > 0.01
+
+
+def test_global_weights_of_one_image_are_those_of_algorithm_2():
+    z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6], [0, 0.2, 0.2]], [0.1, 0.2, 0.15])
+    found = global_weights(z[None], [0])
+    np.testing.assert_allclose(found.weights, algorithm2(z, 0), atol=1e-12)
+    assert found.share == 1
+
+
+def test_global_weights_are_equal_where_no_image_has_a_bound():
+    found = global_weights(margins_with([[0, 0.5], [0, -0.4], [0, 0.1]], [0.1, 0.2, 0.1])[None], [0])
+    assert (found.weights.tolist(), found.share) == ([1 / 3] * 3, 0.0)
+
+
+boxes = st.tuples(st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans()).map(lambda given: random_box(*given))
+
+
+def random_box(members, seed, scalar):
+    """Bounds around a random point of the simplex, so that there is something between them."""
+    rng = np.random.default_rng(seed)
+    if scalar:
+        return rng.uniform(0, 1 / members), rng.uniform(1 / members, 1), members
+    centre = rng.dirichlet(np.ones(members))
+    low = centre * rng.uniform(0, 1, members)
+    return low, centre + (1 - centre) * rng.uniform(0, 1, members), members
+
+
+@given(boxes)
+def test_vertices_of_a_box_are_in_it_and_differ(box):
+    low, high, members = box
+    vertices = box_vertices(low, high, members)
+    assert vertices.shape[1] == members
+    assert (vertices >= low).all()
+    assert (vertices <= high).all()
+    np.testing.assert_allclose(vertices.sum(axis=1), 1, atol=1e-12)
+    distances = np.abs(vertices[:, None] - vertices).max(axis=-1) + np.eye(len(vertices))
+    assert distances.min() > 1e-13
+
+
+@given(boxes, st.integers(0, 2**32 - 1))
+def test_the_largest_value_of_a_linear_function_on_a_box_is_at_a_vertex(box, seed):
+    """A linear programme knows nothing of vertices; equal maxima in every direction make equal polytopes."""
+    low, high, members = box
+    direction = np.random.default_rng(seed).normal(size=members)
+    bounds = list(zip(np.broadcast_to(low, members), np.broadcast_to(high, members), strict=True))
+    found = optimize.linprog(-direction, A_eq=np.ones((1, members)), b_eq=[1.0], bounds=bounds)
+    assert (box_vertices(low, high, members) @ direction).max() == pytest.approx(-found.fun, abs=1e-9)
+
+
+def test_points_of_a_box_are_mixtures_of_its_vertices():
+    low, high, members = 0.1, 0.45, 4
+    vertices = box_vertices(low, high, members)
+    for point in clip_to_box(np.random.default_rng(0).normal(size=(10, members)), low, high):
+        found = optimize.linprog(
+            np.zeros(len(vertices)), A_eq=np.vstack([vertices.T, np.ones(len(vertices))]), b_eq=[*point, 1.0]
+        )
+        assert found.success
+
+
+def test_the_box_of_all_weights_has_the_members_as_vertices_and_a_box_of_one_point_that_point():
+    assert box_vertices(0, 1, 4)[::-1].tolist() == np.eye(4).tolist()
+    assert box_vertices([0.2, 0.8], [0.2, 0.8], 2).tolist() == [[0.2, 0.8]]
+    assert box_vertices(0, 1, 1).tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        (-0.1, 1, "0 <= low <= high <= 1"),
+        (0.5, 0.4, "0 <= low <= high <= 1"),
+        (0, 1.1, "0 <= low <= high <= 1"),
+        (0.6, 1, "some weights must sum to 1"),
+        (0, 0.4, "some weights must sum to 1"),
+        (np.nan, 1, "0 <= low <= high <= 1"),
+    ],
+)
+def test_an_impossible_box_is_refused(low, high, message):
+    for call in (lambda: box_vertices(low, high, 2), lambda: clip_to_box([0.5, 0.5], low, high)):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@given(boxes, st.integers(0, 2**32 - 1))
+def test_the_projection_is_in_the_box_and_no_vertex_is_on_its_far_side(box, seed):
+    """p is the projection of w iff p is inside and (w - p) . (v - p) <= 0 for every vertex v."""
+    low, high, members = box
+    w = np.random.default_rng(seed).normal(size=members)
+    p = clip_to_box(w, low, high)
+    assert (p >= low).all()
+    assert (p <= high).all()
+    assert p.sum() == pytest.approx(1, abs=1e-12)
+    assert ((box_vertices(low, high, members) - p) @ (w - p)).max() <= 1e-12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_general_solver_finds_the_same_projection(seed):
+    low, high, members = random_box(4, seed, scalar=False)
+    w = np.random.default_rng(seed).normal(size=members)
+    found = optimize.minimize(
+        lambda p: ((p - w) ** 2).sum(),
+        (low + high) / 2,
+        method="SLSQP",
+        bounds=list(zip(low, high, strict=True)),
+        constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
+        options={"ftol": 1e-14},
+    )
+    np.testing.assert_allclose(clip_to_box(w, low, high), found.x, atol=1e-6)
+
+
+def test_projection_takes_many_weights_at_once_and_leaves_those_inside():
+    inside, outside = [0.4, 0.35, 0.25], [1.0, 0.0, 0.0]
+    both = clip_to_box([inside, outside], 0.2, 0.5)
+    np.testing.assert_allclose(both, [inside, [0.5, 0.25, 0.25]], atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: optimal_weights(np.zeros((2, 2)), [1.0]),
+        lambda: optimal_weights(np.zeros((1, 2, 3)), [1.0]),
+        lambda: optimal_weights(np.zeros((1, 2, 2)), [1.0, 1.0]),
+        lambda: optimal_weights(np.full((1, 2, 2), np.nan), [1.0]),
+        lambda: optimal_weights(np.eye(2)[None], [-1.0]),
+        lambda: optimal_weights(np.eye(2)[None], [np.nan]),
+        lambda: pair_weights(np.eye(3)[None], [1.0]),
+        lambda: moments(np.zeros((2, 3))),
+        lambda: moments(np.zeros((2, 0, 3))),
+        lambda: inverse_square_margins(np.ones((2, 3)), 3),
+        lambda: inverse_square_margins(np.ones((2, 3)), -1),
+        lambda: algorithm2(np.ones((2, 4, 3)), 3),
+        lambda: global_weights(np.ones((2, 4, 3)), [0, 0]),
+        lambda: clip_to_box([np.nan, 0.5], 0, 1),
+    ],
+)
+def test_what_is_not_a_problem_is_refused(call):
+    with pytest.raises(ValueError, match="must"):
+        call()
