@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
@@ -117,7 +119,6 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes: the Python series and torch."""
-    import platform
-
-    return {"python": ".".join(platform.python_version_tuple()[:2]), "torch": torch.__version__}
+    """Versions of what computes and of what draws the noise: the Python series, NumPy and torch."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, "numpy": np.__version__, "torch": torch.__version__}

@@ -77,7 +77,8 @@ def load_classifier(model: str, images: Images) -> tuple[nn.Module, float | None
     if card.shape != list(images.meta.shape) or card.classes != list(images.meta.classes):
         raise InputError(
             f"{model} must be a classifier of {images.meta.name} ({len(images.meta.classes)} classes, shape "
-            f"{list(images.meta.shape)}), but it is one of {card.dataset} ({len(card.classes)} classes, shape {card.shape})"
+            f"{list(images.meta.shape)}), but it is one of {card.dataset} ({len(card.classes)} classes, shape "
+            f"{card.shape})"
         )
     return base, card.sigma
 
@@ -87,11 +88,16 @@ def _from_function(spec: str) -> nn.Module:
     module_name, _, function = spec.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    must = f"the model must be a model folder or an importable module:function, got {spec!r}"
+    if not all(part.isidentifier() for part in [*module_name.split("."), function]):
+        raise InputError(f"{must}; write it as package.module:function")
     try:
-        made = getattr(importlib.import_module(module_name), function)()
-    except (ImportError, AttributeError) as error:
-        message = f"the model must be a model folder or an importable module:function, got {spec!r}: {error}"
-        raise InputError(message) from error
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"{must}: {error}") from error
+    if not callable(getattr(module, function, None)):
+        raise InputError(f"{must}: {module_name} has no function {function}")
+    made = getattr(module, function)()  # outside the `try`: what goes wrong in it keeps its traceback
     if not isinstance(made, nn.Module):
         raise InputError(f"{spec} must return an nn.Module that takes images in [0, 1], got {type(made).__name__}")
     return made

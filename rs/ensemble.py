@@ -41,17 +41,17 @@ Rule = Callable[[Tensor], Tensor]
 """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
 
 ROUNDING = 1e-6
-"""How far weights may be off the simplex: what printing them with six digits does to them."""
+"""How far each weight may be off: what writing it with six digits does to it."""
 
 
 def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
-    """Return weights (L,) that are at least 0 and sum to 1, free of rounding errors up to :data:`ROUNDING`.
+    """Return weights (L,) that are at least 0 and sum to 1, free of errors up to :data:`ROUNDING` in each.
 
     Raises:
         ValueError: If they are further off.
     """
     w = np.asarray(weights, dtype=np.float64)
-    if w.ndim != 1 or not w.size or not (w.min() >= -ROUNDING and abs(w.sum() - 1) <= ROUNDING):
+    if w.ndim != 1 or not w.size or not (w.min() >= -ROUNDING and abs(w.sum() - 1) <= ROUNDING * w.size):
         raise ValueError(f"weights must be at least 0 and sum to 1, one for each member, got {w.tolist()}")
     w = w.clip(min=0.0)
     return tuple((w / w.sum()).tolist())

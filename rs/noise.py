@@ -34,16 +34,21 @@ def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Ge
     Args:
         seed: Non-negative integer, the user's.
         key: Integers in [0, 2^32), ours; by convention a :class:`Stream` first. A larger one would be two words.
-        device: Where the generator draws; CPU and CUDA generators give different numbers for one key.
+        device: Where the generator draws; CPU and CUDA generators give different numbers for one key. A CPU generator
+            keeps 32 bits of the word: good for training, too few for certificates (see :func:`block`).
 
     >>> a, b = stream(0, 17), stream(0, 17)
     >>> bool(torch.rand(1, generator=a) == torch.rand(1, generator=b))
     True
     """
+    word = _sequence(seed, *key).generate_state(1, np.uint64)[0]
+    return torch.Generator(device).manual_seed(int(word))
+
+
+def _sequence(seed: int, *key: int) -> np.random.SeedSequence:
     if not all(0 <= word < 2**32 for word in key):
         raise ValueError(f"words of a key must lie in [0, 2^32), got {key}")
-    word = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)[0]
-    return torch.Generator(device).manual_seed(int(word))
+    return np.random.SeedSequence(seed, spawn_key=key)
 
 
 def draw(x: Tensor, draws: int, sigma: float, rng: torch.Generator) -> Tensor:
@@ -64,7 +69,9 @@ def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, dev
     """Block ``index`` of the certification noise of one image: :data:`BLOCK` draws of N(0, sigma^2 I).
 
     It depends only on ``(seed, *key, index)``: not on how many blocks are evaluated together, on the other images, or
-    on the number of draws, of which fewer are a prefix of more.
+    on the number of draws, of which fewer are a prefix of more. On a CPU the numbers are NumPy's, because torch's CPU
+    generator keeps 32 bits of a seed: of the thousand blocks of an image two would be the same once in ten thousand
+    images, and the draws of a certificate must be independent.
 
     Args:
         index: Number of the block, from 0.
@@ -75,5 +82,7 @@ def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, dev
     Returns:
         float32 noise, shape (BLOCK, C, H, W).
     """
-    rng = stream(seed, *key, index, device=device)
-    return sigma * torch.randn((BLOCK, *shape), generator=rng, device=device)
+    if torch.device(device).type == "cpu":
+        rng = np.random.Generator(np.random.Philox(_sequence(seed, *key, index)))
+        return sigma * torch.from_numpy(rng.standard_normal((BLOCK, *shape), dtype=np.float32))
+    return sigma * torch.randn((BLOCK, *shape), generator=stream(seed, *key, index, device=device), device=device)

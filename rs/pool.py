@@ -157,13 +157,15 @@ class CacheKey:
     """What the logits in a cache are of; written beside them as ``cache.json``."""
 
     members: list[str]  # fingerprints, ``rs.artefacts.fingerprint``
-    indices: list[int]  # of the images
+    images: str  # fingerprint of the data set
+    indices: list[int]  # of its images
     num_classes: int
     sigma: float
     n0: int
     n: int
     seed: int
     precision: Precision
+    device: str  # its kind, which draws its own noise
 
 
 class OutputCache:
@@ -204,8 +206,8 @@ class OutputCache:
         key, place, done = self.key, self._place(index), self._open("done", "r+")
         if done[place]:
             return
-        if [artefacts.fingerprint(member) for member in members] != key.members:
-            raise InputError(f"the members must be those that {self.folder} is of; give another folder, or those")
+        if [artefacts.fingerprint(member) for member in members] != key.members or x.device.type != key.device:
+            raise InputError(f"members and device must be those that {self.folder} is of; give another folder")
         stores, start = [self._open(str(number), "r+") for number in range(len(members))], 0
 
         def keep(outputs: Mapping[int, Tensor], draws: int) -> None:

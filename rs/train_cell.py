@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -70,7 +71,13 @@ def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.
 
 def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
     """What may differ between two runs that make the same model."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    commit = git.stdout.strip() if git.returncode == 0 else None
-    return {"git_commit": commit, "training_seconds": seconds, "device": name}
+    return {"git_commit": _commit(), "training_seconds": seconds, "device": name}
+
+
+def _commit() -> str | None:
+    """Git commit of the current folder; ``None`` outside a repository or where there is no git."""
+    if shutil.which("git") is None:
+        return None
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return git.stdout.strip() if git.returncode == 0 else None

@@ -175,7 +175,7 @@ def printed_pair_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
 def _pair(covariances: ArrayLike, a: ArrayLike, sign: float) -> Floats:
     matrices, usable = _objective(covariances, a)
     if matrices.shape[-1] != 2:
-        raise ValueError(f"the closed form is for 2 members, got {matrices.shape[-1]}; use optimal_weights")
+        raise ValueError(f"the closed form must be given 2 members, got {matrices.shape[-1]}; use optimal_weights")
     b, d, c = matrices[..., 0, 0], matrices[..., 1, 1], 2 * matrices[..., 0, 1]
     big_a, big_b = b + sign * c + d, -(2 * d + sign * c)
     # A is a sum of variances and may be a rounding error off 0

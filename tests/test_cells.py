@@ -238,6 +238,11 @@ def make():
 def number():
     return 3
 
+OTHER = 3
+
+def broken():
+    return None.weights
+
 def three_classes():
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
 """
@@ -270,6 +275,9 @@ def test_a_model_of_the_users_own_needs_a_noise_level(tmp_path, tiny, own):
         ("{}:number", "must return an nn.Module .* got int"),
         ("{}:none", "importable module:function, got '.*:none'"),
         ("{}:", "importable module:function, got"),
+        (":make", "write it as package.module:function"),
+        (".{}:make", "write it as package.module:function"),
+        ("{}:OTHER", "has no function OTHER"),
         ("no_such_module:make", "importable module:function, got 'no_such_module:make'"),
         ("no/such/folder", r"no/such/folder/model\.json must be a file, but there is none"),
     ],
@@ -277,6 +285,17 @@ def test_a_model_of_the_users_own_needs_a_noise_level(tmp_path, tiny, own):
 def test_a_model_that_is_none_is_refused(tiny, own, spec, message):
     with pytest.raises(InputError, match=message):
         load_classifier(spec.format(own), data.load(tiny, "test"))
+
+
+def test_a_mistake_inside_the_users_function_keeps_its_traceback(tiny, own):
+    with pytest.raises(AttributeError, match="weights"):
+        load_classifier(f"{own}:broken", data.load(tiny, "test"))
+
+
+def test_a_training_needs_no_git(tmp_path, tiny, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    train_tiny(tiny, tmp_path / "a")
+    assert json.loads((tmp_path / "a" / "log" / "provenance.json").read_text())["git_commit"] is None
 
 
 def test_a_model_of_another_number_of_classes_is_refused(tmp_path, tiny, own):

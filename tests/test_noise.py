@@ -133,3 +133,12 @@ def test_neighbouring_draws_blocks_and_images_are_not_correlated():
 def test_a_word_that_would_be_two_is_refused(word: int) -> None:
     with pytest.raises(ValueError, match="words of a key"):
         stream(0, word)
+
+
+def test_no_two_of_many_blocks_are_the_same() -> None:
+    """A generator that keeps 32 bits of its seed would repeat one of 2^17 blocks with probability 1 - e^-2."""
+    shape, many = torch.Size([1]), 2**17
+    first = [
+        block(index, shape, 1.0, 0, Stream.ESTIMATE, 3, device="cpu")[:4].numpy().tobytes() for index in range(many)
+    ]
+    assert len(set(first)) == many

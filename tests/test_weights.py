@@ -154,7 +154,10 @@ def test_two_members_have_the_closed_form(given_problem):
 
 
 def test_the_printed_form_loses_where_the_corrected_one_is_optimal():
-    """b = 1, d = 2, Cov = .9: w_1 = (2d - c) / (2(b - c + d)) = 2.2 / 2.4; printed (2d + c) / (2(b + c + d)) = 5.8 / 9.6."""
+    """b = 1, d = 2, Cov = .9: w_1 = (2d - c) / (2 (b - c + d)) = 2.2 / 2.4.
+
+    As printed it is (2d + c) / (2 (b + c + d)) = 5.8 / 9.6.
+    """
     s, a = np.array([[[1.0, 0.9], [0.9, 2.0]]]), [1.0]
     right, printed = pair_weights(s, a), printed_pair_weights(s, a)
     assert right[0] == pytest.approx(2.2 / 2.4, rel=1e-12)

@@ -1,0 +1,378 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import Constant, smallnet, tiny_images
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from torch import nn
+
+from rs.artefacts import fingerprint
+from rs.ensemble import (
+    RULES,
+    Ensemble,
+    HardVote,
+    KConsensus,
+    LogitAverage,
+    MaxMargin,
+    MaxMarginEnsemble,
+    Polytope,
+    SoftmaxAverage,
+    WeightedEnsemble,
+    box_vertices,
+    clip_to_box,
+    on_simplex,
+)
+from rs.errors import InputError
+from rs.noise import Stream
+from rs.rows import ABSTAIN
+from rs.smoothing import SmoothedClassifier
+from rs.weights import optimal_weights
+
+
+def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):
+    rng = torch.Generator().manual_seed(seed)
+    return (3 * torch.randn((members, draws, classes), generator=rng)).to(dtype)
+
+
+def softmax(values):
+    exponents = [math.exp(v - max(values)) for v in values]
+    return [e / sum(exponents) for e in exponents]
+
+
+def argmax(values):
+    return max(range(len(values)), key=lambda k: values[k])  # the first of the largest
+
+
+def mixed(weights, vectors):
+    return [sum(w * v[k] for w, v in zip(weights, vectors, strict=True)) for k in range(len(vectors[0]))]
+
+
+def slow_vote(members):
+    """Most votes, and of those the largest average probability."""
+    votes = [argmax(m) for m in members]
+    average = mixed([1 / len(members)] * len(members), [softmax(m) for m in members])
+    return max(range(len(average)), key=lambda k: (votes.count(k), average[k]))
+
+
+def slow_max_margin(members):
+    gaps = [sorted(softmax(m))[-1] - sorted(softmax(m))[-2] for m in members]
+    return argmax(members[argmax(gaps)])
+
+
+def slow_consensus(members, k):
+    votes = [argmax(m) for m in members[:k]]
+    return votes[0] if len(set(votes)) == 1 else argmax(mixed([1] * len(members), members))
+
+
+def slow_polytope(members, vertices):
+    winners = {argmax(mixed(w, [softmax(m) for m in members])) for w in vertices}
+    return winners.pop() if len(winners) == 1 else len(members[0])
+
+
+WEIGHTS = (0.5, 0.2, 0.3)
+VERTICES = ((0.6, 0.2, 0.2), (0.2, 0.6, 0.2), (0.2, 0.2, 0.6))
+SLOW = {
+    SoftmaxAverage(WEIGHTS): lambda m: argmax(mixed(WEIGHTS, [softmax(v) for v in m])),
+    SoftmaxAverage(): lambda m: argmax(mixed([1 / 3] * 3, [softmax(v) for v in m])),
+    LogitAverage(WEIGHTS): lambda m: argmax(mixed(WEIGHTS, m)),
+    LogitAverage(): lambda m: argmax(mixed([1 / 3] * 3, m)),
+    HardVote(): slow_vote,
+    MaxMargin(): slow_max_margin,
+    KConsensus(1): lambda m: slow_consensus(m, 1),
+    KConsensus(2): lambda m: slow_consensus(m, 2),
+    Polytope(VERTICES): lambda m: slow_polytope(m, VERTICES),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rule", SLOW, ids=str)
+def test_a_rule_votes_like_a_slow_loop(rule, dtype):
+    given_logits = logits(dtype=dtype)
+    expected = [SLOW[rule](members) for members in given_logits.transpose(0, 1).tolist()]
+    assert rule(given_logits).argmax(dim=-1).tolist() == expected
+
+
+def test_no_two_rules_are_one_on_random_logits():
+    """So each of the slow loops told its rule from the others."""
+    votes = {str(rule): tuple(rule(logits()).argmax(dim=-1).tolist()) for rule in SLOW}
+    assert len(set(votes.values())) == len(votes)
+
+
+@pytest.mark.parametrize("rule", [*SLOW, Polytope(((0.1, 0.2, 0.7), (1, 0, 0)))], ids=str)
+def test_equal_members_give_the_vote_of_each(rule):
+    one = logits(members=1)
+    assert rule(one.expand(3, -1, -1)).argmax(dim=-1).tolist() == one[0].argmax(dim=-1).tolist()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [SoftmaxAverage(), SoftmaxAverage([1.0]), LogitAverage(), HardVote(), MaxMargin(), KConsensus(1), Polytope([[1]])],
+    ids=str,
+)
+def test_an_ensemble_of_one_is_its_member(rule):
+    model, images = smallnet().eval(), tiny_images().pixels
+    x = torch.stack([images(i) for i in range(8)])
+    x = torch.cat([x, torch.randn((100, *x.shape[1:]), generator=torch.Generator().manual_seed(0))])
+    alone = model(x).argmax(dim=1)
+    assert Ensemble([model], rule).eval()(x).argmax(dim=1).tolist() == alone.tolist()
+    assert len(set(alone.tolist())) == 2
+
+
+def test_a_weight_of_one_is_the_member_that_has_it():
+    assert SoftmaxAverage([0, 1, 0])(logits()).argmax(-1).tolist() == logits()[1].argmax(-1).tolist()
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=3, max_size=3))
+def test_permuting_members_and_weights_changes_no_average(weights):
+    w = np.array(weights) / np.sum(weights)
+    for rule in (SoftmaxAverage, LogitAverage):
+        one, other = rule(w)(logits()), rule(w[::-1])(logits().flip(0))
+        torch.testing.assert_close(one, other, rtol=1e-14, atol=1e-14)
+
+
+def test_softmax_averages_are_probabilities_and_equal_weights_are_the_default():
+    p = SoftmaxAverage()(logits())
+    torch.testing.assert_close(p.sum(dim=-1), torch.ones(200, dtype=torch.float64), rtol=1e-14, atol=0)
+    assert torch.equal(p, SoftmaxAverage([1 / 3] * 3)(logits()))
+
+
+def test_surer_members_win_even_where_float32_would_see_a_tie():
+    """1 - e^-20 and 1 - e^-30 are both 1 in float32."""
+    unsure, sure = [20.0, 0.0], [0.0, 30.0]
+    assert torch.softmax(torch.tensor([unsure, sure]), dim=-1).max(dim=-1).values.tolist() == [1.0, 1.0]
+    assert SoftmaxAverage()(torch.tensor([[unsure], [sure]])).argmax().item() == 1
+
+
+def test_a_tied_vote_goes_to_the_tied_class_with_the_largest_average():
+    """Two votes for 1, two for 2, and class 0 has the largest average of all."""
+    members = torch.tensor([[[2.0, 2.1, 0]], [[2.0, 2.1, 0]], [[2.0, 0, 2.2]], [[2.0, 0, 2.2]]])
+    assert SoftmaxAverage()(members).argmax().item() == 0
+    assert HardVote()(members).argmax().item() == 2
+
+
+def test_of_equal_margins_the_first_member_decides():
+    members = torch.tensor([[[0.0, 1.0, 0.0]], [[1.0, 0.0, 0.0]]])
+    assert MaxMargin()(members).argmax().item() == 1
+    assert MaxMargin()(members.flip(0)).argmax().item() == 0
+
+
+def test_the_margin_is_that_of_the_top_two_and_not_of_the_logits():
+    """Member 0 is 6 logits above the runner-up of 1000 classes' worth of mass, member 1 is 5 above one other."""
+    crowd = torch.zeros(1001)
+    crowd[0] = 6.0  # softmax .29, gap .29
+    lone = torch.full((1001,), -50.0)
+    lone[1], lone[2] = 5.0, 0.0  # softmax .993, gap .987
+    assert MaxMargin()(torch.stack([crowd, lone])[:, None]).argmax().item() == 1
+
+
+def test_k_members_that_agree_outvote_the_sum_and_others_do_not():
+    members = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 9.0]]])
+    assert [KConsensus(k)(members).argmax().item() for k in (1, 2, 3)] == [0, 0, 1]
+    assert KConsensus(2)(members.roll(1, 0)).argmax().item() == 1
+
+
+def test_a_consensus_of_all_is_the_sum_of_logits():
+    """A class that is first everywhere is first in the sum."""
+    votes = KConsensus(3)(logits()).argmax(dim=-1)
+    assert votes.tolist() == LogitAverage()(logits()).argmax(dim=-1).tolist()
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_class_that_wins_a_polytope_wins_for_every_weight_inside(seed):
+    rng = np.random.default_rng(seed)
+    vertices, given_logits = rng.dirichlet(np.ones(3), 4), logits(draws=30, seed=seed)
+    votes = Polytope(vertices)(given_logits).argmax(dim=-1)
+    decided = votes < 4
+    for inside in rng.dirichlet(np.ones(4), 10) @ vertices:
+        assert (SoftmaxAverage(inside)(given_logits).argmax(dim=-1) == votes)[decided].all()
+    for vertex in vertices:
+        assert (SoftmaxAverage(vertex)(given_logits).argmax(dim=-1) == votes)[decided].all()
+    winners = torch.stack([SoftmaxAverage(vertex)(given_logits).argmax(dim=-1) for vertex in vertices])
+    assert ((winners != winners[0]).any(dim=0) == ~decided).all()
+
+
+def test_a_polytope_of_one_point_is_that_average_and_the_simplex_is_unanimity():
+    votes = Polytope([WEIGHTS])(logits()).argmax(dim=-1)
+    assert votes.tolist() == SoftmaxAverage(WEIGHTS)(logits()).argmax(dim=-1).tolist()
+    classes = logits().argmax(dim=-1)
+    unanimous = torch.where((classes == classes[0]).all(dim=0), classes[0], 4)
+    assert Polytope(box_vertices(0, 1, 3))(logits()).argmax(dim=-1).tolist() == unanimous.tolist()
+    assert set(unanimous.tolist()) == {0, 1, 2, 3, 4}
+
+
+def test_an_ensemble_is_the_rule_on_its_members():
+    members, x = [smallnet(seed).eval() for seed in range(3)], torch.rand(5, 1, 4, 4)
+    outputs = torch.stack([member(x) for member in members])
+    for rule in SLOW:
+        assert torch.equal(Ensemble(members, rule)(x), rule(outputs))
+    assert torch.equal(WeightedEnsemble(members, WEIGHTS)(x), SoftmaxAverage(WEIGHTS)(outputs))
+    assert torch.equal(MaxMarginEnsemble(members)(x), MaxMargin()(outputs))
+
+
+def test_weights_and_rule_are_part_of_what_a_classifier_is():
+    members = [smallnet(0), smallnet(1)]
+    made = [WeightedEnsemble(members, w) for w in (None, [0.4, 0.6], [0.6, 0.4])]
+    made += [MaxMarginEnsemble(members), WeightedEnsemble(members[::-1])]
+    assert len({fingerprint(model) for model in made}) == len(made)
+
+
+def test_rules_are_made_from_their_names():
+    made = [RULES[name]() for name in ("softmax", "logits", "vote", "mme")] + [RULES["consensus"](2)]
+    assert made == [SoftmaxAverage(), LogitAverage(), HardVote(), MaxMargin(), KConsensus(2)]
+    assert len(RULES) == len(made)
+
+
+def test_weights_off_the_simplex_by_rounding_are_put_on_it():
+    assert on_simplex([0.333333, 0.333333, 0.333333]) == (1 / 3, 1 / 3, 1 / 3)
+    assert on_simplex([1.0000005, -0.0000005]) == (1.0, 0.0)
+    assert on_simplex(WEIGHTS) == WEIGHTS
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.6], [1.1, -0.1], [], [[0.5, 0.5]], [math.nan, 1.0], [0.5, 0.499]])
+def test_weights_off_the_simplex_are_refused(weights):
+    for make in (SoftmaxAverage, LogitAverage):
+        with pytest.raises(ValueError, match="weights must be at least 0 and sum to 1"):
+            make(weights)
+    with pytest.raises(ValueError, match="weights must be at least 0 and sum to 1"):
+        Polytope([weights])
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (SoftmaxAverage([1.0]), "one weight for each member, got 1 for 2"),
+        (LogitAverage([0.2, 0.3, 0.5]), "one weight for each member, got 3 for 2"),
+        (Polytope([[0.2, 0.3, 0.5]]), "one weight for each member, got 3 for 2"),
+        (KConsensus(3), "at most the number of members, 2, got 3"),
+        (lambda values: values[0, :, :1], "one score a class"),
+    ],
+)
+def test_a_rule_for_other_members_is_refused_at_once(rule, message):
+    with pytest.raises(ValueError, match=message):
+        Ensemble([Constant(0), Constant(1)], rule)
+
+
+def test_senseless_ensembles_are_refused():
+    with pytest.raises(ValueError, match="at least one member"):
+        WeightedEnsemble([])
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        KConsensus(0)
+    with pytest.raises(ValueError, match="logits of one shape"):
+        WeightedEnsemble([Constant(0, 2), Constant(0, 3)])(torch.zeros(1, 1, 2, 2))
+
+
+@pytest.mark.parametrize("rule", [*SLOW, KConsensus(1)], ids=str)
+def test_no_rule_hides_a_member_that_is_not_a_number(rule):
+    class Nan(nn.Module):
+        def forward(self, x):
+            return torch.full((len(x), 2), math.nan)
+
+    ensemble = Ensemble([Constant(0), Constant(0), Nan()], rule)
+    classifier = SmoothedClassifier(ensemble, 2, 0.5, undecided=ensemble.undecided)
+    with pytest.raises(InputError, match="numbers, got NaN"):
+        classifier.certify(torch.zeros(1, 2, 2), 10, 10, 0.1)
+
+
+def test_undecided_draws_count_against_every_class_and_are_never_an_answer(monkeypatch):
+    ensemble = Ensemble([Constant(0), Constant(1)], Polytope([[1, 0], [0, 1]]))  # never of one mind
+    classifier, x = SmoothedClassifier(ensemble, 2, 0.5, undecided=True), torch.zeros(1, 2, 2)
+    assert ensemble.undecided
+    made = classifier.certify(x, 10, 100, 0.01)
+    assert (made.predict, made.radius, made.p_lower) == (ABSTAIN, 0.0, 0.0)
+    assert (made.counts0.tolist(), made.counts.tolist()) == ([0, 0, 10], [0, 0, 100])
+    assert classifier.certify(x, 10, 100, 0.01, label=0).predict == ABSTAIN
+    assert classifier.predict(x, 100, 0.01) == ABSTAIN
+    for counts, answer in (([67, 0, 33], 0), ([66, 0, 34], ABSTAIN), ([20, 0, 80], ABSTAIN), ([33, 67, 0], 1)):
+        monkeypatch.setattr(classifier, "votes", lambda *_, counts=counts: np.array(counts))
+        assert classifier.predict(x, 100, 0.001) == answer
+
+
+def test_a_smoothed_classifier_must_be_told_of_the_undecided_class():
+    ensemble = Ensemble([Constant(0), Constant(1)], Polytope([[1, 0], [0, 1]]))
+    with pytest.raises(InputError, match=r"logits of shape \(10, 2\), got \(10, 3\)"):
+        SmoothedClassifier(ensemble, 2, 0.5).certify(torch.zeros(1, 2, 2), 10, 100, 0.01)
+
+
+# --- Weights that depend on the image: what a certificate with frozen weights does not say. d = 1, sigma = 1.
+
+
+class Wave(nn.Module):
+    """A member with the margin p_A - p_B = shift + .2 sin u + rise tanh(u - pi / 2) at the number u."""
+
+    def __init__(self, shift, rise):
+        super().__init__()
+        self.shift, self.rise = shift, rise
+
+    def margin(self, u):
+        return self.shift + 0.2 * torch.sin(u) + self.rise * torch.tanh(u - math.pi / 2)
+
+    def forward(self, x):
+        z = self.margin(x.flatten(1).double()[:, 0])
+        return torch.log(torch.stack([(1 + z) / 2, (1 - z) / 2], dim=1))
+
+
+WAVES = [Wave(0.5, 0.0), Wave(-0.5, 0.05)]  # always class A = 0, always class B = 1
+HERE, THERE = math.pi / 2 - 0.1, math.pi / 2 + 0.3
+NODES, MASS = np.polynomial.hermite_e.hermegauss(80)
+MASS = MASS / MASS.sum()
+
+
+def recomputed(u):
+    """The weights of least variance at u, from exact moments under the noise N(0, 1)."""
+    z = np.stack([wave.margin(torch.tensor(u + NODES)).numpy() for wave in WAVES])
+    return optimal_weights(np.cov(z, aweights=MASS, bias=True)[None], [1.0])
+
+
+def share_of_a(u, weights):
+    """P(the average with these weights gives A at u + N(0, 1)), exactly but for a grid of 1e-3."""
+    edges = np.arange(-6, 6, 1e-3)
+    z = sum(w * wave.margin(torch.tensor(u + edges)).numpy() for w, wave in zip(weights, WAVES, strict=True))
+    return stats.norm.pdf(edges)[z > 0].sum() * 1e-3
+
+
+def at(u):
+    return torch.tensor(u).reshape(1, 1, 1)
+
+
+def test_a_certificate_with_frozen_weights_passes_the_flip_of_the_pipeline_that_recomputes_them():
+    frozen = WeightedEnsemble(WAVES, recomputed(HERE))
+    made = SmoothedClassifier(frozen, 2, 1.0).certify(at(HERE), 100, 10_000, 0.001)
+    assert made.predict == 0
+    assert made.radius > THERE - HERE == pytest.approx(0.4)
+    there = SmoothedClassifier(WeightedEnsemble(WAVES, recomputed(THERE)), 2, 1.0)
+    assert there.certify(at(THERE), 100, 10_000, 0.001).predict == 1  # inside the radius, and surely another class
+
+
+def test_a_polytope_that_holds_the_recomputed_weights_does_not_certify_past_the_flip():
+    first = sorted([recomputed(HERE)[0], recomputed(THERE)[0]])
+    ensemble = Ensemble(WAVES, Polytope([[w, 1 - w] for w in first]))
+    made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(at(HERE), 100, 10_000, 0.001)
+    assert made.radius <= THERE - HERE
+
+
+def test_weights_clipped_into_a_polytope_are_certified_and_never_past_their_flip():
+    """With w_1 in [.55, 1] the pipeline is steadier; how far its class really holds is found by walking."""
+    low, high = [0.55, 0.0], [1.0, 0.45]
+    ensemble = Ensemble(WAVES, Polytope(box_vertices(low, high, 2)))
+    made = SmoothedClassifier(ensemble, 2, 1.0, undecided=True).certify(at(HERE), 100, 10_000, 0.001)
+    distances = np.arange(0, 5, 0.02)
+    flips = [
+        distance
+        for distance in distances
+        for u in (HERE - distance, HERE + distance)
+        if share_of_a(u, clip_to_box(recomputed(u), low, high)) < 0.5
+    ]
+    assert made.predict == 0
+    assert 0.4 < made.radius < min(flips) < 4
+
+
+def test_polytope_votes_draw_the_noise_of_every_other_classifier():
+    """The certificate is from the streams that CERTIFY always uses."""
+    ensemble = Ensemble(WAVES, Polytope([[0.55, 0.45], [1, 0]]))
+    classifier = SmoothedClassifier(ensemble, 2, 1.0, undecided=True)
+    plain = SmoothedClassifier(WeightedEnsemble(WAVES, [0.55, 0.45]), 2, 1.0)
+    votes, expected = (c.votes(at(HERE), 1000, 0, Stream.ESTIMATE, 0) for c in (classifier, plain))
+    assert votes.tolist() == [expected[0], 0, expected[1]]  # A wins at w_1 = 1, so B never wins everywhere

@@ -1,0 +1,192 @@
+import numpy as np
+import pytest
+import torch
+from helpers import smallnet, tiny_images, weights
+from scipy import stats
+from torch import nn
+
+from rs.models import LeNet
+from rs.noise import BLOCK, Stream, block
+from rs.perturb import batch_margins, margins_of, noisy_copies, perturbed_margins, perturbed_parameters
+
+SIGMA = 0.5
+SETTINGS = {"sigma": SIGMA, "noises": 3, "copies": 4, "share": 0.3, "scale": 0.2, "seed": 5}
+
+
+def image(index):
+    return tiny_images().pixels(index)
+
+
+def images(*indices):
+    return torch.stack([image(index) for index in indices])
+
+
+def changes(share, scale, **key):
+    """What a perturbation adds to each of the 431,080 parameters of LeNet (all 0 beforehand, so without rounding)."""
+    model = LeNet(1, 10)
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    made = perturbed_parameters(model, share, scale, **{"seed": 0, "member": 0, "copy": 0, **key})
+    return torch.cat([value.flatten() for value in made.values()]).double().numpy()
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_the_share_of_changed_parameters_is_binomial(share):
+    changed = changes(share, 1.0) != 0
+    assert stats.binomtest(int(changed.sum()), len(changed), share).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("scale", [0.01, 2.0])
+def test_changes_are_normal_with_the_given_standard_deviation(scale):
+    made = changes(0.5, scale)
+    made = made[made != 0] / scale
+    low, high = stats.chi2.isf([1 - 5e-7, 5e-7], len(made))
+    assert low < (made**2).sum() < high
+    assert stats.kstest(made, "norm").pvalue > 1e-6
+
+
+def test_a_share_of_0_changes_nothing_and_one_of_1_everything():
+    assert (changes(0.0, 1.0) == 0).all()
+    assert (changes(1.0, 0.0) == 0).all()
+    assert (changes(1.0, 1.0) != 0).mean() > 1 - 1e-6
+
+
+def test_perturbations_are_named_by_seed_member_and_copy():
+    made = [changes(0.3, 1.0, **key) for key in ({}, {}, {"seed": 1}, {"member": 1}, {"copy": 1})]
+    assert (made[0] == made[1]).all()
+    for other in made[2:]:
+        shared = ((made[0] != 0) & (other != 0)).sum()  # independent choices meet in share^2 of the parameters
+        assert stats.binomtest(int(shared), len(other), 0.09).pvalue > 1e-6
+
+
+def test_every_parameter_is_perturbed_whether_or_not_it_is_trained_and_no_buffer():
+    model = smallnet()
+    model.network.fc.weight.requires_grad_(False)
+    made = perturbed_parameters(model, 1.0, 1.0, 0, 0, 0)
+    assert list(made) == [name for name, _ in model.named_parameters()]
+    assert not any(torch.equal(made[name], parameter) for name, parameter in model.named_parameters())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_members_are_left_as_they_were(training):
+    member = smallnet().train(training)
+    before = weights(member)
+    perturbed_margins([member], image(0), 0, index=0, **SETTINGS)
+    assert weights(member) == before
+    assert member.training is training
+    assert all(parameter.grad is None for parameter in member.parameters())
+
+
+def slow_margins(members, x, y, index):
+    """Image by image and copy by copy, with the perturbation written into the weights of a real model."""
+    noise = block(0, x.shape, SIGMA, SETTINGS["seed"], Stream.WEIGHTS, 0, index, device="cpu")[: SETTINGS["noises"]]
+    rows = []
+    for number in range(len(members)):
+        for copy in range(SETTINGS["copies"]):
+            model = smallnet(number).eval()
+            key = (SETTINGS["seed"], number, copy)
+            state = perturbed_parameters(model, SETTINGS["share"], SETTINGS["scale"], *key)
+            assert model.load_state_dict(state, strict=False).unexpected_keys == []
+            with torch.no_grad():
+                outputs = [model((x + one)[None])[0].double().softmax(0) for one in noise]
+            rows += [(output[y] - output).tolist() for output in outputs]
+    return np.array(rows).reshape(len(members), -1, 2)
+
+
+def test_margins_are_those_of_a_slow_loop_copy_by_copy():
+    members = [smallnet(0), smallnet(1)]
+    made = perturbed_margins(members, image(7), 1, index=7, **SETTINGS)
+    assert made.shape == (2, 4 * 3, 2)
+    np.testing.assert_allclose(made, slow_margins(members, image(7), 1, 7), atol=1e-6)  # float32 logits
+    assert (made[..., 1] == 0).all()
+    assert np.ptp(made[..., 0]) > 0.01
+
+
+def test_many_images_are_each_of_them_alone():
+    members = [smallnet(0), smallnet(1)]
+    made = batch_margins(members, images(3, 8, 5), [1, 0, 1], indices=[3, 8, 5], **SETTINGS)
+    alone = [
+        perturbed_margins(members, image(i), y, index=i, **SETTINGS) for i, y in zip([3, 8, 5], [1, 0, 1], strict=True)
+    ]
+    assert made.shape == (3, 2, 12, 2)
+    np.testing.assert_allclose(made, alone, atol=1e-6)  # float32 logits, other batches
+    np.testing.assert_allclose(
+        made, batch_margins(members, images(3, 8, 5), torch.tensor([1, 0, 1]), indices=[3, 8, 5], batch=2, **SETTINGS),
+        atol=1e-6,
+    )  # fmt: skip
+
+
+def test_members_share_the_noisy_images_and_not_the_perturbations():
+    same = [smallnet(0), smallnet(0)]
+    noise_only = margins_of(same, image(0), 0, sigma=SIGMA, noises=20, seed=0, index=0)
+    assert noise_only.shape == (2, 20, 2)
+    assert (noise_only[0] == noise_only[1]).all()
+    perturbed = perturbed_margins(same, image(0), 0, index=0, **SETTINGS)
+    assert (perturbed[0] != perturbed[1])[:, 1].all()
+
+
+def test_margins_without_perturbation_are_those_of_the_members():
+    model = smallnet().eval()
+    x = noisy_copies(image(4), 150, SIGMA, 3, 4)
+    with torch.no_grad():
+        p = model(x).double().softmax(dim=1).numpy()
+    made = margins_of([model], image(4), 0, sigma=SIGMA, noises=150, seed=3, index=4)[0]
+    np.testing.assert_allclose(made, p[:, :1] - p, atol=1e-6)
+
+
+def test_noise_has_its_own_stream_named_by_the_image():
+    first = [noisy_copies(torch.zeros(1, 4, 4), 1, 1.0, seed, index) for seed, index in ((0, 0), (0, 1), (1, 0))]
+    first += [block(0, (1, 4, 4), 1.0, 0, phase, 0, device="cpu")[:1] for phase in (Stream.SELECT, Stream.ESTIMATE)]
+    assert all(not torch.equal(a, b) for i, a in enumerate(first) for b in first[:i])
+
+
+def test_fewer_noisy_copies_are_a_prefix_of_more():
+    few, many = (noisy_copies(image(0), n, SIGMA, 0, 0) for n in (BLOCK - 1, 2 * BLOCK + 1))
+    assert torch.equal(few, many[: BLOCK - 1])
+    assert len(many) == 2 * BLOCK + 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"noises": 0}, "noises and copies must be at least 1, got 0 and 4"),
+        ({"copies": 0}, "noises and copies must be at least 1, got 3 and 0"),
+        ({"share": 1.1}, "share must be finite, at least 0 and at most 1.0, got 1.1"),
+        ({"share": float("nan")}, "share must be finite"),
+        ({"scale": -1.0}, "scale must be finite, at least 0"),
+        ({"sigma": float("inf")}, "sigma must be finite"),
+        ({"members": []}, "at least one member"),
+        ({"indices": [0]}, "must come with B classes and B indices"),
+        ({"ys": [0]}, "must come with B classes and B indices"),
+        ({"xs": torch.zeros(1, 4, 4)}, "must come with B classes and B indices"),
+        ({"ys": [0, 2]}, r"ys must be classes in \[0, 2\), got \[0, 2\]"),
+        ({"ys": [-1, 0]}, r"ys must be classes in \[0, 2\)"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(changed, message):
+    arguments = {"members": [smallnet()], "xs": images(0, 1), "ys": [0, 1], "indices": [0, 1], **SETTINGS, **changed}
+    with pytest.raises(ValueError, match=message):
+        batch_margins(arguments.pop("members"), arguments.pop("xs"), arguments.pop("ys"), **arguments)
+
+
+def test_outputs_that_are_not_numbers_are_refused():
+    class Nan(nn.Module):
+        def forward(self, x):
+            return torch.full((len(x), 2), torch.nan)
+
+    with pytest.raises(ValueError, match="must be finite"):
+        margins_of([Nan()], image(0), 0, sigma=SIGMA, noises=1, seed=0, index=0)
+
+
+def test_no_two_random_streams_are_one(monkeypatch):
+    keys = []
+
+    def recorded(seed, *key, device="cpu"):
+        keys.append((seed, *key))
+        return torch.Generator().manual_seed(len(keys))
+
+    monkeypatch.setattr("rs.noise.stream", recorded)
+    monkeypatch.setattr("rs.perturb.stream", recorded)
+    batch_margins([smallnet(0), smallnet(1)], images(0, 1, 2), [0, 1, 0], indices=[0, 1, 2], **SETTINGS)
+    assert len(set(keys)) == len(keys) == 3 + 2 * SETTINGS["copies"]
+    assert {key[1] for key in keys} == {Stream.WEIGHTS}

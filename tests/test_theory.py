@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+from helpers import python
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rs.theory import average_variance_bound, chebyshev_bounds, mean_covariances, spread
+from rs.weights import moments, variance
+
+
+def margins(members=3, draws=40, classes=4, seed=0, mean=0.5, y=0):
+    """Margins of class y: one shared part, one of each member."""
+    rng = np.random.default_rng(seed)
+    noise = 0.2 * rng.normal(size=(draws, classes)) + 0.2 * rng.normal(size=(members, draws, classes))
+    z = mean + 0.2 * rng.random((members, 1, classes)) + noise
+    z[..., y] = 0.0
+    return z
+
+
+cases = st.tuples(st.integers(2, 5), st.integers(2, 20), st.integers(0, 2**32 - 1), st.floats(-0.2, 1.5))
+
+
+def test_spread_is_the_largest_variance_and_the_largest_covariance_of_two():
+    z = margins()
+    found = spread(z)
+    for i in range(4):
+        s = np.cov(z[:, :, i], bias=True)
+        assert found.alpha[i] == pytest.approx(max(s[m, m] for m in range(3)), abs=1e-15)
+        assert found.beta[i] == pytest.approx(max(s[0, 1], s[0, 2], s[1, 2]), abs=1e-15)
+
+
+def test_the_largest_covariance_may_be_negative():
+    z = np.array([[[1.0], [-1.0]], [[-2.0], [2.0]]])
+    assert (spread(z).alpha, spread(z).beta) == (4.0, -2.0)
+
+
+@given(cases)
+def test_the_variance_of_an_equal_average_keeps_the_paper_s_bound(case):
+    members, draws, seed, mean = case
+    z = margins(members, draws, seed=seed, mean=mean)
+    bound = average_variance_bound(*spread(z), members)
+    assert (z.mean(axis=0).var(axis=0) <= bound + 1e-14).all()
+
+
+def test_the_bound_on_the_average_is_reached_by_members_of_one_law():
+    """Var = alpha, Cov = beta for all: exactly (k alpha + k (k - 1) beta) / k^2."""
+    k, alpha, beta = 5, 2.0, 0.7
+    s = np.full((1, k, k), beta) + (alpha - beta) * np.eye(k)
+    assert average_variance_bound(alpha, beta, k) == pytest.approx(variance(np.full(k, 1 / k), s, [1.0]), rel=1e-12)
+
+
+def test_mean_covariances_are_those_of_pairs_told_apart_by_method():
+    z, methods = margins(4, y=2), ["a", "b", "a", "b"]
+    s = np.mean([np.cov(z[:, :, i], bias=True) for i in (0, 1, 3)], axis=0)
+    found = mean_covariances(z, 2, methods)
+    assert found.variance == pytest.approx(np.diag(s).mean(), rel=1e-12)
+    assert found.within == pytest.approx((s[0, 2] + s[1, 3]) / 2, rel=1e-12)
+    assert found.across == pytest.approx((s[0, 1] + s[0, 3] + s[2, 1] + s[2, 3]) / 4, rel=1e-12)
+
+
+def test_means_over_no_pairs_are_nan():
+    one_method, one_each = (mean_covariances(margins(2), 0, methods) for methods in (["a", "a"], ["a", "b"]))
+    assert np.isnan([one_method.across, one_each.within]).all()
+    assert np.isfinite([one_method.within, one_each.across]).all()
+
+
+@given(cases)
+def test_bounds_never_exceed_the_share_they_bound_and_the_minimum_is_the_weaker(case):
+    """Chebyshev's inequality is exact for the law that puts 1/N on each draw."""
+    members, draws, seed, mean = case
+    z = margins(members, draws, seed=seed, mean=mean)
+    w = np.random.default_rng(seed).dirichlet(np.ones(members))
+    found = chebyshev_bounds(z, 0, w)
+    assert 0 <= found.minimum <= found.weighted + 1e-12
+    assert found.weighted <= found.measured + 1e-12
+
+
+def test_bounds_are_the_paper_s_sums():
+    z, w = margins(seed=3, mean=1.0), np.array([0.5, 0.3, 0.2])
+    means, s = moments(z)
+    p = [w @ s[i] @ w for i in (1, 2, 3)]
+    found = chebyshev_bounds(z, 0, w)
+    assert found.minimum == pytest.approx(1 - sum(p / means[:, 1:].min(axis=0) ** 2), rel=1e-12)
+    assert found.weighted == pytest.approx(1 - sum(p / (w @ means[:, 1:]) ** 2), rel=1e-12)
+    assert 0 < found.minimum < found.weighted < 1
+
+
+def test_a_bound_of_two_points_is_exact():
+    """Margins 0 and 2 with probability 1/2: mean 1, variance 1, the bound is 0 and half of the draws win."""
+    found = chebyshev_bounds([[[0.0, 0.0], [0.0, 2.0]]], 0, [1.0])
+    assert (found.weighted, found.minimum, found.measured) == (0.0, 0.0, 0.5)
+
+
+def test_a_bound_needs_positive_mean_margins():
+    """Squaring would hide the sign: this ensemble always loses."""
+    z = np.zeros((2, 10, 2))
+    z[..., 1] = -1.0
+    assert tuple(chebyshev_bounds(z, 0, [0.5, 0.5])) == (0.0, 0.0, 0.0)
+    z[0, :, 1] = 2.0
+    assert tuple(chebyshev_bounds(z, 0, [0.5, 0.5])) == (1.0, 0.0, 1.0)  # the paper's e_i is that of the worst member
+
+
+def test_sure_margins_are_bounded_by_one():
+    z = np.zeros((2, 10, 3))
+    z[..., 1:] = 0.5
+    assert tuple(chebyshev_bounds(z, 0, [0.3, 0.7])) == (1.0, 1.0, 1.0)
+
+
+def test_many_images_are_each_of_them():
+    zs, ys, ws = np.stack([margins(seed=s, y=s) for s in range(3)]), [0, 1, 2], np.eye(3)
+    for function, rest in ((chebyshev_bounds, (ws,)), (mean_covariances, ())):
+        extra = (["a", "a", "b"],) if function is mean_covariances else ()
+        together = function(zs, ys, *rest, *extra)
+        for b in range(3):
+            alone = function(zs[b], ys[b], *(r[b] for r in rest), *extra)
+            np.testing.assert_allclose([values[b] for values in together], alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: spread(margins(1)),
+        lambda: mean_covariances(margins(), 0, ["a"]),
+        lambda: mean_covariances(margins(), 4, ["a"] * 3),
+        lambda: chebyshev_bounds(margins(), -1, [1, 0, 0]),
+    ],
+)
+def test_senseless_arguments_are_refused(call):
+    with pytest.raises(ValueError, match=r"must|need"):
+        call()
+
+
+def test_the_mathematics_of_ensembles_does_not_import_torch():
+    assert python("-c", "import sys, rs.theory, rs.weights; sys.exit('torch' in sys.modules)").returncode == 0
