@@ -11,12 +11,13 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from rs import files, tsv
 from rs.ladder import fits_budget, identify_budget
+
+if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
+    import pandas as pd
 
 __all__ = [
     "ABSTAIN",
@@ -119,7 +120,7 @@ def _text(name: str, value: Any) -> str:
 
 def write(rows: pd.DataFrame | Iterable[Mapping[str, Any]], path: Path) -> None:
     """Write rows with their header, whole or not at all."""
-    records = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
+    records = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
     files.write_text(path, "\n".join([HEADER, *map(format_row, records)]) + "\n")
 
 

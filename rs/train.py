@@ -19,7 +19,6 @@ from rs import data, files
 from rs.data import Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step
-from rs.metrics import acr
 from rs.noise import Stream, stream
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.progress import progress
@@ -210,6 +209,8 @@ class Trainer:
         if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
             return None
         classifier = SmoothedClassifier(self.model, len(self.images.meta.classes), self.sigma, precision=s.precision)
+        from rs.metrics import acr  # half a second to import; not every training evaluates
+
         rows = []
         for index in range(min(s.eval_images, len(self.evaluation))):
             x, label = self.evaluation.pixels(index).to(self.device), int(self.evaluation.labels[index])

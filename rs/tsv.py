@@ -6,13 +6,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
 from rs.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Kind = Callable[[str], Any]
 """Turns the text of a field into its value, or raises ``ValueError``."""
@@ -59,6 +61,8 @@ def read(path: Path, kinds: Mapping[str, Kind]) -> pd.DataFrame:
     Raises:
         InputError: If it has not, or a field is not of its kind; names the file and the line.
     """
+    import pandas as pd
+
     lines = _lines(path)
     if lines[0].split("\t") != list(kinds):
         raise InputError(f"{path}, line 1: the columns must be {' '.join(kinds)}, got {lines[0]!r}")
