@@ -2,12 +2,20 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-BIN := $(VENV)/bin
+JOBS ?= 2  # cells of the pipeline that `make repro` runs at once
+BIN := $(CURDIR)/$(VENV)/bin
+CELLS := train train_members certify certify_members
 
 .PHONY: repro test check format setup
 
+# `dvc repro` alone does the same, one cell after the other. With -s a cell does not look at what it depends on, so
+# several can run at once, group by group; the last line is the plain command, which finds everything done.
+repro: export PATH := $(BIN):$(PATH)
 repro: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
+	@dvc status --quiet || { dvc repro code prepare && for group in $(CELLS); do \
+	    dvc stage list --name-only | grep "^$$group@" | \
+	    xargs --max-procs=$(JOBS) --max-args=7 dvc --wait-for-lock repro --single-item || exit 1; done; }
+	dvc repro
 
 test: setup check
 

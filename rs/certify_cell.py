@@ -14,6 +14,7 @@ from torch import nn
 from rs import artefacts, certify, data, params
 from rs.certify import Settings
 from rs.data import Images
+from rs.device import suit_threads
 from rs.errors import InputError
 from rs.smoothing import SmoothedClassifier
 from rs.subset import select, subset_name
@@ -43,6 +44,7 @@ def certify_cell(
         sigma: Noise of the certificate; ``None`` takes that of the model folder.
     """
     images = data.load(folder, "test")
+    suit_threads(images.meta.shape)
     base, trained_sigma = load_classifier(model, images)
     sigma = sigma if sigma is not None else trained_sigma
     if sigma is None:

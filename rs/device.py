@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 
 from rs.errors import InputError
+
+SMALL_IMAGE = 1024
+"""Numbers in an image below which one thread is fastest."""
 
 
 def device_named(name: str) -> torch.device:
@@ -21,3 +27,16 @@ def device_named(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}") from error
     return device
+
+
+def suit_threads(shape: Sequence[int]) -> None:
+    """Compute with one CPU thread if images are smaller than 32x32 in one channel.
+
+    The networks for such images are so small that threads cost more than they bring; and one thread gives the same
+    bytes on machines with different numbers of cores. Larger images use what torch, or ``OMP_NUM_THREADS``, says.
+
+    Args:
+        shape: (C, H, W) of an image.
+    """
+    if math.prod(shape) < SMALL_IMAGE:
+        torch.set_num_threads(1)

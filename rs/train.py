@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from rs import data, files
 from rs.data import Images
@@ -59,7 +60,7 @@ class Training:
 
 @dataclass
 class Progress:
-    """Where a training stands: what is saved at a checkpoint, beside model and optimiser."""
+    """Where a training stands: what is saved at a checkpoint, beside model and velocities."""
 
     epoch: int = 0  # epochs finished
     updates: int = 0  # optimiser steps taken
@@ -107,12 +108,8 @@ class Trainer:
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
         self.settings, self.sigma, self.seed, self.device = settings, sigma, seed, device
         self.workers = workers
-        self.optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        )
+        self.parameters = list(model.parameters())
+        self.velocities: list[Tensor | None] = [None] * len(self.parameters)
         self.progress = Progress()
 
     def run(self, checkpoint: Path | None = None) -> Progress:
@@ -135,10 +132,8 @@ class Trainer:
         """Train one epoch, and write down what happened."""
         start = time.perf_counter()
         rate = self._learning_rate(epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
         self.model.train()
-        means = self._means([self._step(x, y, epoch, *at) for x, y, *at in self._chunks(epoch)])
+        means = self._means([self._step(x, y, rate, epoch, *at) for x, y, *at in self._chunks(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
@@ -176,18 +171,36 @@ class Trainer:
                 part = slice(chunk * size, (chunk + 1) * size)
                 yield x[part], y[part], step, chunk
 
-    def _step(self, x: Tensor, y: Tensor, epoch: int, step: int, chunk: int) -> Tensor:
+    def _step(self, x: Tensor, y: Tensor, rate: float, epoch: int, step: int, chunk: int) -> Tensor:
         """One optimiser step; returns what it reports, shape (6,), on the device and without synchronisation."""
         rng = stream(self.seed, Stream.STEP, epoch, step, chunk, device=self.device)
         with self._autocast():
             result = self.method.loss(self.model, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         result.loss.backward()
         limit = self.settings.clip_norm if self.settings.clip_norm is not None else math.inf
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        self.optimizer.step()
+        norm = nn.utils.clip_grad_norm_(self.parameters, limit)
+        self._descend(rate)
         self.progress.updates += 1
         return report(result, norm)
+
+    def _descend(self, rate: float) -> None:
+        """Move the parameters: SGD with momentum and weight decay, torch's own.
+
+        In its functional form, because the class takes a second and a half to import what compiles it.
+        """
+        with torch.no_grad():
+            sgd(
+                self.parameters,
+                [parameter.grad for parameter in self.parameters],
+                self.velocities,
+                lr=rate,
+                momentum=self.settings.momentum,
+                weight_decay=self.settings.weight_decay,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
 
     @staticmethod
     def _means(reports: list[Tensor]) -> dict[str, float | None]:
@@ -219,8 +232,8 @@ class Trainer:
         return acr(rows)
 
     def save(self, checkpoint: Path) -> None:
-        """Write model, optimiser and progress, in one step."""
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        """Write model, velocities and progress, in one step."""
+        state = {"model": self.model.state_dict(), "velocities": self.velocities}
         with files.replacing(checkpoint) as temporary:
             torch.save({**state, "progress": asdict(self.progress)}, temporary)
 
@@ -228,7 +241,7 @@ class Trainer:
         """Read what :meth:`save` wrote."""
         state = torch.load(checkpoint, map_location=self.device, weights_only=True)
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.velocities = state["velocities"]
         self.progress = Progress(**state["progress"])
 
 

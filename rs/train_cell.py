@@ -13,6 +13,7 @@ import torch
 from rs import artefacts, data, files, work
 from rs.artefacts import Card
 from rs.data import Images
+from rs.device import suit_threads
 from rs.recipe import Recipe
 from rs.train import HISTORY, TIMING, Trainer, initial_seed, write_csv
 
@@ -35,6 +36,7 @@ def train_cell(
     A training that was killed continues from its last checkpoint.
     """
     train, test = data.load(folder, "train"), data.load(folder, "test")
+    suit_threads(train.meta.shape)
     card = _card(recipe, train, sigma, seed, device)
     identity = {"train": asdict(card), "images": train.fingerprint}
     with work.folder(identity) as unfinished:
