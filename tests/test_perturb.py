@@ -181,12 +181,11 @@ def test_outputs_that_are_not_numbers_are_refused():
 def test_no_two_random_streams_are_one(monkeypatch):
     keys = []
 
-    def recorded(seed, *key, device="cpu"):
+    def recorded(seed, *key):
         keys.append((seed, *key))
-        return torch.Generator().manual_seed(len(keys))
+        return np.random.SeedSequence(len(keys))
 
-    monkeypatch.setattr("rs.noise.stream", recorded)
-    monkeypatch.setattr("rs.perturb.stream", recorded)
+    monkeypatch.setattr("rs.noise._sequence", recorded)
     batch_margins([smallnet(0), smallnet(1)], images(0, 1, 2), [0, 1, 0], indices=[0, 1, 2], **SETTINGS)
     assert len(set(keys)) == len(keys) == 3 + 2 * SETTINGS["copies"]
     assert {key[1] for key in keys} == {Stream.WEIGHTS}
