@@ -1,6 +1,7 @@
 """The pipeline as a whole: dvc.yaml, params.yaml and the code agree, and a change reaches what it must."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -116,7 +117,9 @@ def write_params(root: Path, values: dict[str, Any]) -> None:
 def run(root: Path, *words: str) -> str:
     """Run a command in ``root``; its output."""
     command = [sys.executable, "-m", *words] if words[0] == "dvc" else list(words)
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the stages' `python` is this one
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
