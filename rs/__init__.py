@@ -2,15 +2,18 @@
 
 Layers; each may import what is below it:
 
-    code                              fingerprints of the code itself, for the pipeline
-    certify_cell, train_cell, study   one cell, or the whole study, from files to files
-    certify, train, recipe            the loops, and how params.yaml sets them up
-    methods                           one training method a file, over one contract
-    smoothing, artefacts, data        the smoothed classifier; models and images on disk
-    models, attack, soft, noise       torch maths
-    tables, figures, rows, metrics    from certificate rows to numbers, tables and pictures
-    radius                            the statistics: bounds and radii
-    params, files, work, errors       the edge
+    code                                fingerprints of the code itself, for the pipeline
+    train_cell, certify_cell,           one cell, one answer or the whole study, from files to files
+    predict_cell, report, study
+    certify, train, recipe              the loops, and how params.yaml sets them up
+    methods                             one training method a file, over one contract
+    pool, ensemble_card, ensemble,      ensembles before smoothing: rules, one noise pass for all, margins under
+    perturb, theory, weights              perturbation, their bounds, optimal weights
+    smoothing, artefacts, data          the smoothed classifier; models and images on disk
+    models, attack, soft, noise         torch maths
+    tables, figures, rows, metrics      from certificate rows to numbers, tables and pictures
+    radius                              the statistics: bounds and radii
+    params, files, work, errors         the edge
 """
 
 from __future__ import annotations

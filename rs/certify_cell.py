@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rs import artefacts, certify, data, params
+from rs import artefacts, certify, data, ensemble_card, params
 from rs.certify import Settings
 from rs.data import Images
 from rs.device import suit_threads
@@ -50,7 +50,12 @@ def certify_cell(
     if sigma is None:
         raise InputError(f"{model} does not say at which noise it was trained; give --sigma")
     classifier = SmoothedClassifier(
-        base.to(device), len(images.meta.classes), sigma, precision=settings.precision, batch=batch
+        base.to(device),
+        len(images.meta.classes),
+        sigma,
+        precision=settings.precision,
+        batch=batch,
+        undecided=getattr(base, "undecided", False),
     )
     identity = {
         "model": model,
@@ -68,19 +73,26 @@ def certify_cell(
 
 
 def load_classifier(model: str, images: Images) -> tuple[nn.Module, float | None]:
-    """Load a model folder, or call ``module:function``; also the noise it was trained with, where it says so.
+    """Load a model folder or an ensemble, or call ``module:function``; also its training noise, where it says so.
 
+    Args:
+        model: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
+        images: What it is to classify.
     Raises:
         InputError: If there is no such model, or it is not one for these images.
     """
-    if ":" in model and not Path(model).exists():
+    path = Path(model)
+    if ":" in model and not path.exists():
         return _from_function(model), None
-    base, card = artefacts.load(Path(model))
-    if card.shape != list(images.meta.shape) or card.classes != list(images.meta.classes):
+    if path.suffix == ".json" and not path.is_dir():
+        base, card, classes, shape = ensemble_card.load(path)
+    else:
+        base, card = artefacts.load(path)
+        classes, shape = card.classes, card.shape
+    if shape != list(images.meta.shape) or classes != list(images.meta.classes):
         raise InputError(
             f"{model} must be a classifier of {images.meta.name} ({len(images.meta.classes)} classes, shape "
-            f"{list(images.meta.shape)}), but it is one of {card.dataset} ({len(card.classes)} classes, shape "
-            f"{card.shape})"
+            f"{list(images.meta.shape)}), but it is one of {card.dataset} ({len(classes)} classes, shape {shape})"
         )
     return base, card.sigma
 

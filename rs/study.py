@@ -34,9 +34,11 @@ class Cell:
     method: str
     sigma: Any  # as it stands in the parameters: it is part of file names
     seed: int
+    further: bool = False  # a further seed of a member of ensembles, which stages of their own make
 
     def command(self, stage: str) -> str:
         """Return the command that makes this cell's output of ``stage``."""
+        stage = f"{stage}_members" if self.further else stage
         return f"dvc repro {stage}@{self.dataset}-{self.method}-{self.sigma}-{self.seed}"
 
     def rows(self, results: Path) -> Path:
@@ -54,13 +56,13 @@ def cells(values: dict[str, Any], dataset: str) -> list[Cell]:
     Raises:
         InputError: If there is none, or a key is missing.
     """
-    pairs = [(method, seed) for method in section(values, "methods") for seed in section(values, "seeds")]
+    first = {(method, seed): False for method in section(values, "methods") for seed in section(values, "seeds")}
     members, seeds = values.get("members") or [], values.get("member_seeds") or []
-    pairs += [(method, seed) for method in members for seed in seeds]
+    pairs = {(method, seed): True for method in members for seed in seeds} | first
     found = [
-        Cell(dataset, method, sigma, seed)
+        Cell(dataset, method, sigma, seed, further)
         for sigma in section(values, "sigmas")
-        for method, seed in dict.fromkeys(pairs)
+        for (method, seed), further in sorted(pairs.items(), key=lambda pair: pair[1])
     ]
     if not found:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")

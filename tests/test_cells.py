@@ -12,6 +12,8 @@ from torch import nn
 
 from rs import artefacts, data, params, rows
 from rs.certify_cell import certification_settings, certify_cell, load_classifier
+from rs.ensemble import Ensemble
+from rs.ensemble_card import EnsembleCard, Member
 from rs.errors import InputError
 from rs.recipe import training_recipe
 from rs.train import HISTORY, TIMING, initial_seed
@@ -339,3 +341,16 @@ def test_the_fingerprint_of_a_loaded_classifier_is_that_of_the_same_network_buil
     twin.load_state_dict(loaded.state_dict())
     twin.normalize.mean.copy_(loaded.normalize.mean)
     assert artefacts.fingerprint(twin) == artefacts.fingerprint(loaded)
+
+
+def test_the_file_of_an_ensemble_is_a_classifier_of_the_images_of_its_members(tmp_path, tiny, model):
+    trained, card = artefacts.load(model)
+    one = Member(path=str(model), method=card.method, seed=card.seed, classifier=artefacts.fingerprint(trained))
+    values = {"name": "advmacer x1", "dataset": "tiny", "sigma": 0.25, "members": [one], "rule": "softmax"}
+    EnsembleCard(**values, weights=None, consensus=None, scope="global").write(tmp_path / "ensemble.json")
+    base, sigma = load_classifier(str(tmp_path / "ensemble.json"), data.load(tiny, "test"))
+    assert sigma == 0.25
+    assert isinstance(base, Ensemble)
+    artefacts.save(model, trained, replace(card, classes=["right", "left"]))
+    with pytest.raises(InputError, match=r"ensemble\.json must be a classifier of tiny \(2 classes, .* one of tiny"):
+        load_classifier(str(tmp_path / "ensemble.json"), data.load(tiny, "test"))

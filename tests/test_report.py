@@ -109,8 +109,8 @@ def edit(path, old, new):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda r: (r / "results/0.5/advmacer-1.tsv").unlink(), "dvc repro certify@tiny-advmacer-0.5-1"),
-        (lambda r: (r / "results/0.5/advmacer-1.json").unlink(), "dvc repro certify@tiny-advmacer-0.5-1"),
+        (lambda r: (r / "results/0.5/advmacer-1.tsv").unlink(), "dvc repro certify_members@tiny-advmacer-0.5-1"),
+        (lambda r: (r / "results/0.5/advmacer-1.json").unlink(), "dvc repro certify_members@tiny-advmacer-0.5-1"),
         (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
         (lambda r: (r / "logs/0.25/gaussian/0/history.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
         (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text(""), "must be a table"),

@@ -1,0 +1,42 @@
+"""Classify images of your own with a smoothed classifier, and certify them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stages.shell import Device, run
+
+
+def main(
+    images: Annotated[
+        list[str], typer.Argument(help="Image files: 8-bit grey or RGB, of the size of the model's images.")
+    ],
+    model: Annotated[
+        str, typer.Option(help="Model folder; or, with --data, the *.json of an ensemble or module:function.")
+    ],
+    data: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Prepared data set that has the model's classes and shape.")
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
+    ] = None,
+    n0: Annotated[int, typer.Option(help="Draws that select the class.")] = 100,
+    n: Annotated[int, typer.Option(help="Draws that bound its probability.")] = 1000,
+    alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
+    seed: Annotated[int, typer.Option(help="Names the noise, with the position of the image.")] = 0,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with votes and all digits.")] = False,
+) -> None:
+    """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence."""
+    from rs.device import device_named
+    from rs.predict_cell import answers
+
+    numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": seed, "sigma": sigma}
+    for answer in answers(images, model, data, **numbers, device=device_named(device), precision=precision):
+        print(answer.json() if as_json else answer.text(), flush=True)
+
+
+if __name__ == "__main__":
+    run(main)

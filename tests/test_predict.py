@@ -1,0 +1,313 @@
+"""Images of the user's own: ``rs.predict_cell``, and the command predict as a person runs it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import CLASSES, SHAPE, Linear, arrays, python, smallnet
+from PIL import Image
+from torch import nn
+
+from rs import artefacts, data
+from rs.ensemble import Ensemble, Polytope, SoftmaxAverage
+from rs.ensemble_card import EnsembleCard, Member
+from rs.errors import InputError
+from rs.predict_cell import load_any, read_image, round_down
+from rs.smoothing import SmoothedClassifier
+from stages.predict import main as predict
+from stages.shell import run
+
+LINEAR = "helpers:Linear"  # class 1, "right", where the first pixel exceeds 0.5
+COLOUR = (3, 4, 6)
+
+
+class Untouchable(nn.Module):
+    """Fails the test that runs it."""
+
+    def forward(self, x):
+        raise AssertionError("the model was run")
+
+
+def disagreeing():
+    """Members that never agree, and a rule for which a draw is then a vote for no class."""
+    return Ensemble([Linear(-100.0), Linear(100.0)], Polytope([[1, 0], [0, 1]]))
+
+
+def picture(path, pixels):
+    """Write uint8 pixels, (H, W) or (H, W, C), as a PNG; its name."""
+    Image.fromarray(pixels).save(path)
+    return str(path)
+
+
+def first_pixel(path, value):
+    """A grey image of the tiny shape whose first pixel is ``value``, all others 0."""
+    pixels = np.zeros(SHAPE[1:], np.uint8)
+    pixels[0, 0] = value
+    return picture(path, pixels)
+
+
+def words(files, model, **options):
+    chosen = {"model": model, "device": "cpu", **options}
+    return [*files, *(str(word) for name, value in chosen.items() for word in (f"--{name}", value))]
+
+
+def command(capfd, *arguments):
+    """Run the command in this process: exit code, and the lines on stdout and on stderr."""
+    with pytest.raises(SystemExit) as caught:
+        run(predict, arguments=list(map(str, arguments)))
+    out, err = capfd.readouterr()
+    return caught.value.code, out.splitlines(), err.splitlines()
+
+
+def asked(capfd, *arguments):
+    """The lines the command prints when all is well."""
+    code, out, err = command(capfd, *arguments)
+    assert (code, err) == (0, [])
+    return out
+
+
+def refused(capfd, *arguments):
+    """The one line in which the command refuses, with nothing on stdout."""
+    code, out, err = command(capfd, *arguments)
+    assert (code, out) == (2, [])
+    (line,) = err
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model folder of the tiny images, trained at 0.25 as its card says."""
+    lists = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25]}
+    course = {"hyperparameters": {}, "training": {}, "versions": {}, "seed": 0, "epochs": 0, "device": "cpu"}
+    words = {"architecture": "smallnet", "dataset": "tiny", "method": "gaussian", "sigma": 0.25}
+    artefacts.save(tmp_path / "model", smallnet(), artefacts.Card(**lists, **course, **words))
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def tiny_files(tmp_path):
+    return [picture(tmp_path / f"{i}.png", image[0]) for i, image in enumerate(arrays(3, 7)[0])]
+
+
+@pytest.fixture
+def colour(tmp_path):
+    """A prepared data set of RGB images that are not square."""
+    images = np.zeros((2, *COLOUR), np.uint8)
+    split = (images, np.arange(2))
+    data.write(tmp_path / "colour", "colour", {"train": split, "test": split}, CLASSES, mean=[0.5] * 3, std=[1.0] * 3)
+    return tmp_path / "colour"
+
+
+def direct(module, sigma, pixels, n0, n, alpha, seed):
+    """Certificates of grey images (N, H, W), image i with noise i."""
+    classifier = SmoothedClassifier(module, 2, sigma)
+    inputs = torch.from_numpy(pixels).float()[:, None] / 255
+    return [classifier.certify(x, n0, n, alpha, seed=seed, index=i) for i, x in enumerate(inputs)]
+
+
+@pytest.mark.parametrize("options", [{}, {"n0": 20, "n": 250, "alpha": 0.01, "seed": 3, "sigma": 0.5}])
+def test_json_says_what_the_smoothed_classifier_says_of_each_image(capfd, model, tiny_files, options):
+    lines = asked(capfd, *words(tiny_files, model, **options), "--json")
+    numbers = {"n0": 100, "n": 1000, "alpha": 0.001, "seed": 0, "sigma": 0.25, **options}
+    expected = [
+        {
+            "file": file,
+            "predict": made.predict,
+            "class": CLASSES[made.predict],
+            "radius": made.radius,
+            "p_lower": made.p_lower,
+            "counts0": made.counts0.tolist(),
+            "counts": made.counts.tolist(),
+            **numbers,
+        }
+        for file, made in zip(tiny_files, direct(smallnet(), pixels=arrays(3, 7)[0][:, 0], **numbers), strict=True)
+    ]
+    assert all(value["predict"] in (0, 1) for value in expected)  # abstentions have a test of their own
+    assert [json.loads(line) for line in lines] == expected
+
+
+def test_text_names_file_class_radius_and_confidence_of_each_image(capfd, tmp_path, tiny):
+    values = np.array([0, 90, 165, 255])
+    files = [first_pixel(tmp_path / f"{value}.png", value) for value in values]
+    lines = asked(capfd, *words(files, LINEAR, data=tiny, sigma=0.5))
+    pixels = np.zeros((4, 4, 4), np.uint8)
+    pixels[:, 0, 0] = values
+    made = direct(Linear(), 0.5, pixels, n0=100, n=1000, alpha=0.001, seed=0)
+    for file, name, line, one in zip(files, ["left", "left", "right", "right"], lines, made, strict=True):
+        start, radius, p = line.split(", ")
+        assert start == f"{file}: {name}"
+        assert 0 <= one.radius - float(radius.removeprefix("radius ")) < 1e-4
+        assert 0 <= one.p_lower - float(p.removeprefix("p >= ")) < 1e-4
+
+
+def test_the_radius_is_less_than_the_distance_to_the_boundary(capfd, tmp_path, tiny):
+    """The smoothed classifier of Linear changes its class where the first pixel is 0.5, and nowhere nearer."""
+    values = (0, 80, 200, 255)
+    files = [first_pixel(tmp_path / f"{value}.png", value) for value in values]
+    lines = asked(capfd, *words(files, LINEAR, data=tiny, sigma=0.25), "--json")
+    for value, line in zip(values, lines, strict=True):
+        made, distance = json.loads(line), value / 255 - 0.5
+        assert made["class"] == ("right" if distance > 0 else "left")
+        assert 0 < made["radius"] < abs(distance)
+
+
+def test_an_image_on_the_boundary_gets_no_class(capfd, tmp_path, tiny):
+    files = [first_pixel(tmp_path / "middle.png", 127), first_pixel(tmp_path / "right.png", 255)]
+    arguments = words(files, LINEAR, data=tiny, sigma=1)
+    middle, right = asked(capfd, *arguments)
+    assert middle == f"{files[0]}: abstains"
+    assert right.startswith(f"{files[1]}: right, ")
+    made = json.loads(asked(capfd, *arguments, "--json")[0])
+    assert (made["predict"], made["class"], made["radius"]) == (-1, None, 0.0)
+    assert made["p_lower"] < 0.5
+    assert sum(made["counts"]) == made["n"] == 1000
+
+
+def test_votes_for_no_class_are_no_class(capfd, tmp_path, tiny):
+    file = first_pixel(tmp_path / "a.png", 127)
+    (line,) = asked(capfd, *words([file], f"{__name__}:disagreeing", data=tiny, sigma=0.5), "--json")
+    made = json.loads(line)
+    assert (made["class"], made["p_lower"], made["counts"]) == (None, 0.0, [0, 0, 1000])
+
+
+def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, model, tiny_files):
+    member = Member(path=str(model), method="gaussian", seed=0, classifier=artefacts.fingerprint(smallnet()))
+    own = {"name": "gaussian x1", "dataset": "tiny", "sigma": 0.25, "members": [member]}
+    rule = {"rule": "softmax", "weights": None, "consensus": None, "scope": "global"}
+    EnsembleCard(**own, **rule).write(tmp_path / "ensemble.json")
+    lines = asked(capfd, *words(tiny_files, tmp_path / "ensemble.json", data=tiny), "--json")
+    base, numbers = Ensemble([smallnet()], SoftmaxAverage()), {"n0": 100, "n": 1000, "alpha": 0.001, "seed": 0}
+    expected = [made.counts.tolist() for made in direct(base, 0.25, arrays(3, 7)[0][:, 0], **numbers)]
+    assert [json.loads(line)["counts"] for line in lines] == expected
+
+
+def test_position_and_seed_name_the_noise(capfd, tmp_path, tiny):
+    file = first_pixel(tmp_path / "a.png", 150)
+
+    def votes(files, seed):
+        lines = asked(capfd, *words(files, LINEAR, data=tiny, sigma=1, seed=seed), "--json")
+        return [json.loads(line)["counts"] for line in lines]
+
+    first, second = votes([file, file], 0)
+    assert first != second
+    assert votes([file], 0) == [first] != votes([file], 1)
+
+
+def test_too_few_draws_are_warned_of(capfd, model, tiny_files):
+    code, out, (warning,) = command(capfd, *words(tiny_files, model, n=9))
+    assert (code, out) == (0, [f"{file}: abstains" for file in tiny_files])  # 0.001 ** (1 / 9) < 1/2
+    assert warning.startswith("warning: n = 9 draws can never certify at alpha = 0.001")
+
+
+def test_grey_images_reach_the_model_as_test_images_do(tmp_path):
+    pixels = arrays(1, 3)[0]
+    x = read_image(picture(tmp_path / "a.png", pixels[0, 0]), SHAPE)
+    assert torch.equal(x, torch.from_numpy(pixels[0]).float() / 255)
+
+
+def test_colours_keep_their_order_and_lie_as_those_of_test_images_do(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, COLOUR, dtype=np.uint8)
+    x = read_image(picture(tmp_path / "a.png", np.ascontiguousarray(pixels.transpose(1, 2, 0))), COLOUR)
+    assert torch.equal(x, torch.from_numpy(pixels).float() / 255)
+    assert x.is_contiguous()
+
+
+GREY, RGB, RGBA = (4, 4), (4, 4, 3), (4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words_of_it"),
+    [
+        ((5, 4), ("must be 8-bit grey of 4x4", "got 8-bit grey of 5x4", "; resize it")),
+        ((4, 5), ("got 8-bit grey of 4x5", "; resize it")),
+        (RGB, ("must be 8-bit grey of 4x4", "got 8-bit RGB of 4x4", "; convert it")),
+        ((2, 2, 3), ("got 8-bit RGB of 2x2", "; convert and resize it")),
+        (RGBA, ("must be an 8-bit grey or RGB image, got mode RGBA; convert it",)),
+    ],
+)
+def test_an_image_unlike_the_models_is_refused_before_the_model_is_run(capfd, tmp_path, tiny, shape, words_of_it):
+    good = first_pixel(tmp_path / "good.png", 255)
+    bad = picture(tmp_path / "bad.png", np.zeros(shape, np.uint8))
+    line = refused(capfd, *words([good, bad], f"{__name__}:Untouchable", data=tiny, sigma=1))
+    assert line.startswith(f"error: {bad} must be ")
+    assert all(word in line for word in words_of_it)
+
+
+@pytest.mark.parametrize(("shape", "came"), [((4, 6), "grey of 4x6"), ((6, 4, 3), "RGB of 6x4")])
+def test_a_model_of_colours_takes_colours_of_its_height_and_width(capfd, tmp_path, colour, shape, came):
+    bad = picture(tmp_path / "bad.png", np.zeros(shape, np.uint8))
+    line = refused(capfd, *words([bad], f"{__name__}:Untouchable", data=colour, sigma=1))
+    assert f"must be 8-bit RGB of 4x6 (height x width), as the images of the model are, got 8-bit {came}" in line
+
+
+def test_an_image_of_sixteen_bits_is_refused(capfd, tmp_path, model):
+    bad = picture(tmp_path / "bad.png", np.zeros(GREY, np.uint16))
+    assert "got mode I;16" in refused(capfd, *words([bad], model))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no image", "half"], ids=["missing", "empty", "text", "half"])
+def test_a_file_that_cannot_be_read_is_refused_before_the_model_is_run(capfd, tmp_path, tiny, content):
+    good, bad = first_pixel(tmp_path / "good.png", 255), tmp_path / "bad.png"
+    if content is not None:
+        whole = (tmp_path / "good.png").read_bytes()
+        bad.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
+    line = refused(capfd, *words([good, bad], f"{__name__}:Untouchable", data=tiny, sigma=1))
+    assert line.startswith(f"error: {bad} must be ")
+
+
+def test_a_folder_is_no_image(capfd, tmp_path, model):
+    assert f"{tmp_path} must be a file" in refused(capfd, *words([tmp_path], model))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"alpha": 0}, "alpha must lie in (0, 1), got 0.0"),
+        ({"alpha": 1}, "alpha must lie in (0, 1), got 1.0"),
+        ({"alpha": "nan"}, "alpha must lie in (0, 1), got nan"),
+        ({"n0": 0}, "n0 must be at least 1, got 0"),
+        ({"n": -5}, "n must be at least 1, got -5"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"sigma": 0}, "sigma must be a positive number, got 0.0"),
+        ({"precision": "float8"}, "precision must be one of float32, bfloat16; got 'float8'"),
+        ({"device": "abacus"}, "got 'abacus'"),
+        ({"data": "nowhere"}, "nowhere must be a prepared data set"),
+        ({"model": "nowhere"}, "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line(capfd, model, tiny_files, options, word):
+    assert word in refused(capfd, *words(tiny_files, **{"model": model, **options}))
+
+
+def test_a_model_of_the_users_own_needs_a_data_set_and_a_noise(capfd, tmp_path, tiny, tiny_files):
+    assert "give --data" in refused(capfd, *words(tiny_files, LINEAR, sigma=1))
+    assert "give --data" in refused(capfd, *words(tiny_files, tmp_path / "ensemble.json", sigma=1))
+    assert refused(capfd, *words(tiny_files, LINEAR, data=tiny)).endswith("give --sigma")
+
+
+def test_a_model_folder_is_compared_with_the_data_set(model, tiny, colour):
+    assert load_any(str(model), tiny)[1:] == load_any(str(model))[1:] == (CLASSES, SHAPE, 0.25)
+    with pytest.raises(InputError, match="must be a classifier of colour"):
+        load_any(str(model), colour)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 0.99996, 1 / 3, 2.00005])
+def test_rounding_down_never_promises_more(value):
+    assert value - 1e-4 < round_down(value) <= value
+    assert len(str(round_down(value)).partition(".")[2]) == 4
+
+
+def test_help_comes_without_importing_torch():
+    script = (
+        "import runpy, sys; sys.argv = ['stages.predict', '--help']\n"
+        "try: runpy.run_module('stages.predict', run_name='__main__')\n"
+        "except SystemExit as end: code = end.code\n"
+        "heavy = {'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy', 'PIL'} & set(sys.modules)\n"
+        "print(code, sorted(heavy))"
+    )
+    made = python("-c", script)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-1] == "0 []"
+    assert all(option in made.stdout for option in ("--model", "--data", "--sigma", "--json", "--seed"))
