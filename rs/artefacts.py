@@ -109,8 +109,15 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 of a classifier: its structure, parameters and buffers (normalisation included)."""
+    """SHA-256 of a classifier: its structure, plain attributes, parameters and buffers (normalisation included).
+
+    The code of ``forward`` is not in it; who may be given a model of another's code must add that.
+    """
     digest = hashlib.sha256(repr(model).encode())
+    for name, module in model.named_modules():
+        values = {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "training"}
+        plain = {key: value for key, value in values.items() if isinstance(value, str | float | list | tuple)}
+        digest.update(f"{name} {sorted(plain.items())!r}".encode())
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for key, value in sorted(tensors.items()):
         digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rs import artefacts, certify, data, ensemble_card, params
+from rs import artefacts, certify, code, data, ensemble_card, params
 from rs.certify import Settings
 from rs.data import Images
 from rs.device import suit_threads
@@ -22,9 +24,10 @@ from rs.subset import select, subset_name
 
 def certification_settings(values: dict[str, Any], dataset: str, chosen: dict[str, Any] | None = None) -> Settings:
     """Read ``recipes.DATASET.certify``; values of ``chosen`` that are not ``None`` take the place of its own."""
-    recipe = params.section(values, "recipes", dataset, "certify")
+    where = f"recipes.{dataset}.certify"
+    recipe = params.check(dict[str, Any], params.section(values, "recipes", dataset, "certify"), where)
     overrides = {key: value for key, value in (chosen or {}).items() if value is not None}
-    return params.check(Settings, {**recipe, **overrides}, f"recipes.{dataset}.certify")
+    return params.check(Settings, {**recipe, **overrides}, where)
 
 
 def certify_cell(
@@ -40,7 +43,7 @@ def certify_cell(
     """Certify a model on the test split of the data set in ``folder``; the rows go to ``out``.
 
     Args:
-        model: A model folder, or ``module:function`` that returns an ``nn.Module``.
+        model: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
         sigma: Noise of the certificate; ``None`` takes that of the model folder.
     """
     images = data.load(folder, "test")
@@ -57,9 +60,11 @@ def certify_cell(
         batch=batch,
         undecided=getattr(base, "undecided", False),
     )
+    indices = select(len(images), settings.subset)
     identity = {
         "model": model,
         "classifier": artefacts.fingerprint(base),
+        **({"sources": _sources(model, base)} if _is_function(model) else {}),
         "dataset": images.meta.name,
         "classes": len(images.meta.classes),
         "images": images.fingerprint,
@@ -67,9 +72,11 @@ def certify_cell(
         **asdict(settings),
         "subset": subset_name(settings.subset),
         "device": device.type,
+        "rows": len(indices),
+        "code": code.version("stages/certify.py"),
         "versions": artefacts.versions(),
     }
-    certify.certify_to(out, classifier, images, select(len(images), settings.subset), settings, device, identity)
+    certify.certify_to(out, classifier, images, indices, settings, device, identity)
 
 
 def load_classifier(model: str, images: Images) -> tuple[nn.Module, float | None]:
@@ -82,7 +89,7 @@ def load_classifier(model: str, images: Images) -> tuple[nn.Module, float | None
         InputError: If there is no such model, or it is not one for these images.
     """
     path = Path(model)
-    if ":" in model and not path.exists():
+    if _is_function(model):
         return _from_function(model), None
     if path.suffix == ".json" and not path.is_dir():
         base, card, classes, shape = ensemble_card.load(path)
@@ -95,6 +102,21 @@ def load_classifier(model: str, images: Images) -> tuple[nn.Module, float | None
             f"{list(images.meta.shape)}), but it is one of {card.dataset} ({len(classes)} classes, shape {shape})"
         )
     return base, card.sigma
+
+
+def _is_function(model: str) -> bool:
+    return ":" in model and not Path(model).exists()
+
+
+def _sources(spec: str, base: nn.Module) -> str:
+    """SHA-256 of the files a user's model is written in: that of its function, and those of its parts but torch's.
+
+    Its weights and plain attributes are in the fingerprint; what else its code reads is not known here.
+    """
+    owners = {spec.partition(":")[0]} | {type(module).__module__ for module in base.modules()}
+    modules = [sys.modules[name] for name in sorted(owners) if name.split(".")[0] not in ("torch", "torchvision")]
+    paths = [Path(module.__file__) for module in modules if getattr(module, "__file__", None)]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def _from_function(spec: str) -> nn.Module:
@@ -111,6 +133,10 @@ def _from_function(spec: str) -> nn.Module:
         raise InputError(f"{must}: {error}") from error
     if not callable(getattr(module, function, None)):
         raise InputError(f"{must}: {module_name} has no function {function}")
+    try:
+        inspect.signature(getattr(module, function)).bind()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{spec} must be a function that needs no argument: {error}") from error
     made = getattr(module, function)()  # outside the `try`: what goes wrong in it keeps its traceback
     if not isinstance(made, nn.Module):
         raise InputError(f"{spec} must return an nn.Module that takes images in [0, 1], got {type(made).__name__}")

@@ -10,20 +10,22 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import json
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("rs", "stages")
-METHODS = Path("rs", "methods")
-SHARED = METHODS / "base.py"
+TABLE = Path("rs", "methods", "__init__.py")
+ROOT = Path(__file__).parent.parent
 
 
 def fingerprint(root: Path, entry: Path) -> dict[str, str]:
     """Hash every module that ``entry`` imports, itself included.
 
-    The training methods and the table that lists them are left out, because a cell depends on its own method's file
-    alone: a new method, or an edit of another one, must not train this one again.
+    The table of the training methods is left out, and so are the methods that are reached through it alone: a cell
+    depends on the fingerprint of its own method as well, and a new method, or an edit of another one, must not train
+    this one again.
 
     Args:
         root: The folder that holds the packages.
@@ -31,19 +33,26 @@ def fingerprint(root: Path, entry: Path) -> dict[str, str]:
     Returns:
         From the path of each module, relative to ``root``, to the SHA-256 of its code; sorted.
     """
-    paths = sorted(closure(root, entry))
-    own_method = entry.parent == METHODS
-    kept = [path for path in paths if path == SHARED or path.parent != METHODS or (own_method and path == entry)]
-    return {path.as_posix(): digest((root / path).read_text(encoding="utf-8")) for path in kept}
+    paths = sorted(closure(root, entry, stop=TABLE))
+    return {path.as_posix(): digest((root / path).read_text(encoding="utf-8")) for path in paths}
 
 
-def closure(root: Path, entry: Path) -> set[Path]:
-    """Modules of this project that ``entry`` imports, directly or not, at any depth of its functions."""
+def version(*entries: str) -> str:
+    """One hash of the running code of modules such as ``stages/train.py``, and of all they import."""
+    made = [fingerprint(ROOT, Path(entry)) for entry in entries]
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+
+
+def closure(root: Path, entry: Path, stop: Path | None = None) -> set[Path]:
+    """Modules of this project that ``entry`` imports, directly or not, at any depth of its functions.
+
+    ``stop`` and what only it imports are left out.
+    """
     found: set[Path] = set()
     waiting = [entry]
     while waiting:
         path = waiting.pop()
-        if path not in found:
+        if path not in found and path != stop:
             found.add(path)
             waiting += _imported(root, ast.parse((root / path).read_text(encoding="utf-8")))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +39,8 @@ def import_checkpoint(
     Raises:
         InputError: If the file is not such a checkpoint, or does not fit the architecture.
     """
+    if not (sigma > 0 and math.isfinite(sigma)):
+        raise InputError(f"sigma must be a positive number, got {sigma}; it is the noise the network was trained with")
     channels = meta.shape[0]
     card = Card(
         architecture=architecture,
@@ -66,12 +69,14 @@ def read_network(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} must be a checkpoint file, but there is none")
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} must be a checkpoint of tensors and plain values, but: {reason}") from error
     state = (content.get("state_dict") or content.get("net")) if isinstance(content, dict) else None
-    if not isinstance(state, dict):
-        raise InputError(f"{path} must hold a dict with state_dict or net, got {type(content).__name__}")
+    if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
+        raise InputError(
+            f"{path} must hold a dict with state_dict or net, of tensors by name, got {type(content).__name__}"
+        )
     return {_bare(key): value for key, value in state.items() if not key.startswith("0.")}
 
 

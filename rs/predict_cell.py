@@ -148,7 +148,7 @@ def answers(
     suit_threads(loaded.shape)
     classifier = _smoothed(loaded, model, sigma, device, precision)
     images = [read_image(file, loaded.shape) for file in files]
-    check_draws(torch.empty(loaded.shape), alpha, n0=n0, n=n)
+    check_draws(torch.zeros(loaded.shape), alpha, n0=n0, n=n)
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
     warn_if_hopeless(n, alpha)

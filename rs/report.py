@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
 from rs import figures, files, metrics, study, tables
-from rs.params import check, section, validated
+from rs.errors import InputError
+from rs.params import NonNegative, check, section, validated
 from rs.published import published
 from rs.results import Groups, grouped
 from rs.typeset import written
@@ -24,7 +26,7 @@ STEPS = 200
 class Settings:
     """Section ``tables`` of params.yaml."""
 
-    radii: list[float]  # of the tables of certified accuracy, pixels of [0, 1]
+    radii: Annotated[list[NonNegative], Field(min_length=1)]  # of the tables of certified accuracy, pixels of [0, 1]
     reference: str  # the method to which all are compared, beside advmacer
 
 
@@ -47,6 +49,9 @@ def report(
     settings = check(Settings, section(values, "tables"), "tables")
     cells = study.cells(values, dataset)
     found = [study.read_result(cell, results, logs) for cell in cells]
+    for log in outside:
+        if log["name"] in {cell.method for cell in cells}:
+            raise InputError(f"--outside must give a name that is no method of the study, got {log['name']!r}")
     found += [study.read_outside(beside=found, **log) for log in outside]
     groups, printed = grouped(found), published(study.base_dataset(values, dataset))
     pairs = [(result.method, result.sigma) for result in found]

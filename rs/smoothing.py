@@ -227,6 +227,9 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
     """Refuse what is not one image, a failure probability, and numbers of draws."""
     if x.ndim != 3:
         raise InputError(f"x must be one image of shape (C, H, W), got shape {tuple(x.shape)}")
+    if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
+        came = f"{x.dtype} in [{x.min().item()}, {x.max().item()}]"
+        raise InputError(f"x must hold floating-point pixels in [0, 1], got {came}; divide by 255 where it is 8-bit")
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie in (0, 1), got {alpha}; it is the failure probability of a certificate")
     for name, count in draws.items():

@@ -18,7 +18,7 @@ from rs import files, metrics
 from rs import rows as certificates
 from rs.errors import InputError
 from rs.ladder import identify_budget
-from rs.params import for_sigma, section
+from rs.params import NonNegativeCount, Positive, check, for_sigma, section
 from rs.results import Result
 from rs.subset import subset_name
 
@@ -56,12 +56,17 @@ def cells(values: dict[str, Any], dataset: str) -> list[Cell]:
     Raises:
         InputError: If there is none, or a key is missing.
     """
-    first = {(method, seed): False for method in section(values, "methods") for seed in section(values, "seeds")}
-    members, seeds = values.get("members") or [], values.get("member_seeds") or []
+    methods, members = (check(list[str], values.get(key) or [], key) for key in ("methods", "members"))
+    first_seeds, seeds = (
+        check(list[NonNegativeCount], values.get(key) or [], key) for key in ("seeds", "member_seeds")
+    )
+    sigmas = section(values, "sigmas")
+    check(list[Positive], sigmas, "sigmas")
+    first = {(method, seed): False for method in methods for seed in first_seeds}
     pairs = {(method, seed): True for method in members for seed in seeds} | first
     found = [
         Cell(dataset, method, sigma, seed, further)
-        for sigma in section(values, "sigmas")
+        for sigma in sigmas
         for (method, seed), further in sorted(pairs.items(), key=lambda pair: pair[1])
     ]
     if not found:
@@ -78,6 +83,8 @@ def read_result(cell: Cell, results: Path, logs: Path) -> Result:
     path = _existing(cell.rows(results), cell, "certify")
     sidecar = files.read_json(_existing(path.with_suffix(".json"), cell, "certify"))
     rows = certificates.read(path)
+    if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
+        raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; run {cell.command('certify')}")
     for name in ("n0", "n", "alpha", "sigma"):
         inside, beside = metrics.budget(rows, name), sidecar.get(name)
         if inside != beside and not pd.isna(inside):

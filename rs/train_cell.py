@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rs import artefacts, data, files, work
+from rs import artefacts, code, data, files, work
 from rs.artefacts import Card
 from rs.data import Images
 from rs.device import suit_threads
@@ -38,7 +38,9 @@ def train_cell(
     train, test = data.load(folder, "train"), data.load(folder, "test")
     suit_threads(train.meta.shape)
     card = _card(recipe, train, sigma, seed, device)
-    identity = {"train": asdict(card), "images": train.fingerprint}
+    method = Path("rs", *type(recipe.method).__module__.split(".")[1:]).with_suffix(".py").as_posix()
+    running = code.version("stages/train.py", method)  # a training is not continued by other code
+    identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
     with work.folder(identity) as unfinished:
         model = card.build(initial_seed(seed)).to(device)
         trainer = Trainer(

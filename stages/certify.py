@@ -9,7 +9,9 @@ from stages.shell import DataFolder, Device, ParamsFile, run
 
 
 def main(
-    model: Annotated[str, typer.Argument(help="Model folder, or module:function that returns an nn.Module.")],
+    model: Annotated[
+        str, typer.Argument(help="Model folder, ensemble *.json, or module:function that returns an nn.Module.")
+    ],
     dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET.certify of the parameters.")],
     data: DataFolder,
     out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],

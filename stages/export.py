@@ -15,12 +15,18 @@ def main(
     """Export ROWS, with the seconds of each image where the file beside them has them."""
     import pandas as pd
 
+    from rs.errors import InputError
     from rs.rows import read, write_field_log
 
     table = read(rows)
     seconds = rows.with_suffix(".seconds.csv")
     if seconds.exists():
-        table = table.merge(pd.read_csv(seconds), on="idx", how="left", validate="one_to_one")
+        times = pd.read_csv(seconds)
+        if list(times) != ["idx", "seconds"] or times["idx"].duplicated().any():
+            raise InputError(
+                f"{seconds} must have the columns idx and seconds, once an image; remove it or make it again"
+            )
+        table = table.merge(times, on="idx", how="left")
     write_field_log(table, out)
 
 

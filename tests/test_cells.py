@@ -266,6 +266,14 @@ def test_a_model_of_the_users_own_is_certified(tmp_path, tiny, own):
     assert rows.read(tmp_path / "rows.tsv")["n"].tolist() == [50] * 10
 
 
+def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old(tmp_path, tiny, own):
+    certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
+    with (tmp_path / f"{own}.py").open("a") as file:
+        file.write("# another version of it\n")
+    with pytest.raises(InputError, match="its sources is"):
+        certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
+
+
 def test_a_model_of_the_users_own_needs_a_noise_level(tmp_path, tiny, own):
     with pytest.raises(InputError, match="does not say at which noise it was trained; give --sigma"):
         certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv")

@@ -109,3 +109,22 @@ def test_the_digest_does_not_depend_on_the_version_of_python() -> None:
     text = 'import os\ndef f(x):\n    return "# not a comment" + x\nLIMIT = 3'
     assert code.digest(COMMENTED) == hashlib.sha256(text.encode()).hexdigest()
     assert sys.version_info >= (3, 11)
+
+
+def test_a_method_depends_on_the_methods_it_imports(tmp_path: Path) -> None:
+    root = project(
+        tmp_path,
+        rs__methods____init__="from rs.methods import mine",
+        rs__methods__mine="from rs.methods.macer import Macer",
+        rs__methods__macer="",
+    )
+    assert set(code.fingerprint(root, Path("rs/methods/mine.py"))) == {"rs/methods/mine.py", "rs/methods/macer.py"}
+
+
+def test_the_version_of_a_stage_changes_with_the_code_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "ROOT", project(tmp_path, stages__a="import rs.b", rs__b="x = 1"))
+    before = code.version("stages/a.py")
+    (tmp_path / "rs" / "b.py").write_text("x = 1  # the same")
+    assert code.version("stages/a.py") == before
+    (tmp_path / "rs" / "b.py").write_text("x = 2")
+    assert code.version("stages/a.py") != before

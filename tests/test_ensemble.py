@@ -310,7 +310,7 @@ class Wave(nn.Module):
         return self.shift + 0.2 * torch.sin(u) + self.rise * torch.tanh(u - math.pi / 2)
 
     def forward(self, x):
-        z = self.margin(x.flatten(1).double()[:, 0])
+        z = self.margin(x.flatten(1).double()[:, 0] + 1)
         return torch.log(torch.stack([(1 + z) / 2, (1 - z) / 2], dim=1))
 
 
@@ -334,7 +334,8 @@ def share_of_a(u, weights):
 
 
 def at(u):
-    return torch.tensor(u).reshape(1, 1, 1)
+    """The image of one pixel in [0, 1] that stands for u: the members add 1."""
+    return torch.tensor(u - 1).reshape(1, 1, 1)
 
 
 def test_a_certificate_with_frozen_weights_passes_the_flip_of_the_pipeline_that_recomputes_them():

@@ -119,6 +119,9 @@ def edit(path, old, new):
         (lambda r: edit(r / "results/0.5/advmacer-1.json", "first-12", "all"), "the same subset"),
         (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: [0, 7]"), "certify@tiny-gaussian-0.25-7"),
         (lambda r: edit(r / "params.yaml", "[0.25, 0.5]", "[]"), "there is nothing to do"),
+        (lambda r: edit(r / "params.yaml", "[0.25, 0.5]", "0.25"), "sigmas: Input should be a valid list, got 0.25"),
+        (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: 0"), "seeds: Input should be a valid list, got 0"),
+        (lambda r: edit(r / "results/0.5/advmacer-1.json", "{", '{"rows": 99,'), "rows, not those its sidecar says"),
         (lambda r: edit(r / "params.yaml", "tables:", "table:"), "the key tables"),
         (lambda r: edit(r / "params.yaml", "reference:", "refer:"), "tables.refer"),
     ],
@@ -201,3 +204,10 @@ def test_the_plot_template_is_json_with_the_columns_of_the_curves():
     assert template["facet"]["column"]["field"] == "sigma"
     assert template["spec"]["encoding"]["color"]["field"] == "method"
     assert "<DVC_METRIC_DATA>" in text
+
+
+def test_an_outside_log_may_not_take_the_name_of_a_method_of_the_study(tiny, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command(tiny, "--outside", f"gaussian={tiny / 'results/0.5/advmacer-1.tsv'}")
+    assert "--outside must give a name that is no method of the study, got 'gaussian'" in capsys.readouterr().err
+    assert not (tiny / "out").exists()

@@ -70,7 +70,7 @@ def macer_step(
 
     1/B sum_i -log z_hat_i[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi_i)
 
-    ``beta`` belongs to the radius term alone, as in MACER's code; the paper at hand writes one z_hat for both.
+    ``beta`` belongs to the radius term alone, as in MACER's code; the AdvMacer paper writes one z_hat for both.
     """
     cross_entropy = soft_cross_entropy(logits, y, beta_cross_entropy)
     robustness = lam * radius_hinge(logits, y, sigma, gamma, beta)
