@@ -56,10 +56,9 @@ def cells(values: dict[str, Any], dataset: str) -> list[Cell]:
     Raises:
         InputError: If there is none, or a key is missing.
     """
-    methods, members = (check(list[str], values.get(key) or [], key) for key in ("methods", "members"))
-    first_seeds, seeds = (
-        check(list[NonNegativeCount], values.get(key) or [], key) for key in ("seeds", "member_seeds")
-    )
+    given = {"members": [], "member_seeds": []} | {key: value for key, value in values.items() if value is not None}
+    methods, members = (check(list[str], section(given, key), key) for key in ("methods", "members"))
+    first_seeds, seeds = (check(list[NonNegativeCount], section(given, key), key) for key in ("seeds", "member_seeds"))
     sigmas = section(values, "sigmas")
     check(list[Positive], sigmas, "sigmas")
     first = {(method, seed): False for method in methods for seed in first_seeds}

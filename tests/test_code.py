@@ -49,7 +49,8 @@ def test_modules_may_import_each_other(tmp_path: Path) -> None:
 def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_path: Path) -> None:
     root = project(
         tmp_path,
-        stages__train="from rs.methods import macer",
+        stages__train="from rs.methods import METHODS\nfrom rs.methods.base import Step",
+        rs__methods____init__="from rs.methods import advmacer, macer",
         rs__methods__macer="from rs.methods.base import Step",
         rs__methods__advmacer="",
         rs__methods__base="import rs.soft",
