@@ -7,7 +7,7 @@ LOGS/SIGMA/METHOD/SEED/timing.csv           training seconds up to the end of ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,14 @@ class Cell:
     seed: int
     further: bool = False  # a further seed of a member of ensembles, which stages of their own make
 
+    def target(self, stage: str) -> str:
+        """Return DVC's name of this cell of ``stage``."""
+        stage = f"{stage}_members" if self.further else stage
+        return f"{stage}@{self.dataset}-{self.method}-{self.sigma}-{self.seed}"
+
     def command(self, stage: str) -> str:
         """Return the command that makes this cell's output of ``stage``."""
-        stage = f"{stage}_members" if self.further else stage
-        return f"dvc repro {stage}@{self.dataset}-{self.method}-{self.sigma}-{self.seed}"
+        return f"dvc repro {self.target(stage)}"
 
     def rows(self, results: Path) -> Path:
         """Path of the certificate rows."""
@@ -62,15 +66,42 @@ def cells(values: dict[str, Any], dataset: str) -> list[Cell]:
     sigmas = section(values, "sigmas")
     check(list[Positive], sigmas, "sigmas")
     first = {(method, seed): False for method in methods for seed in first_seeds}
-    pairs = {(method, seed): True for method in members for seed in seeds} | first
+    pairs = first | {(method, seed): True for method in members for seed in seeds if (method, seed) not in first}
     found = [
-        Cell(dataset, method, sigma, seed, further)
-        for sigma in sigmas
-        for (method, seed), further in sorted(pairs.items(), key=lambda pair: pair[1])
+        Cell(dataset, method, sigma, seed, further) for sigma in sigmas for (method, seed), further in pairs.items()
     ]
     if not found:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
     return found
+
+
+def first_cells(values: dict[str, Any], dataset: str, sigma: float, counts: Mapping[str, int]) -> list[Cell]:
+    """Return the first cells of each method that the parameters declare at ``sigma``, so many of each.
+
+    Raises:
+        InputError: If the parameters declare fewer, or not this data set or sigma.
+
+    >>> grid = {"methods": ["macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1, 2], "sigmas": [0.5]}
+    >>> made = first_cells(grid | {"recipes": {"digits": {}}}, "digits", 0.5, {"macer": 2})
+    >>> [cell.target("train") for cell in made]
+    ['train@digits-macer-0.5-0', 'train_members@digits-macer-0.5-1']
+    """
+    section(values, "recipes", dataset)
+    declared = cells(values, dataset)
+    if sigma not in {cell.sigma for cell in declared}:
+        raise InputError(
+            f"sigma must be one of the sigmas of the parameters, {', '.join(map(str, values['sigmas']))}; got {sigma}"
+        )
+    chosen = []
+    for method, count in counts.items():
+        own = [cell for cell in declared if (cell.method, cell.sigma) == (method, sigma)]
+        if len(own) < count:
+            raise InputError(
+                f"the parameters must declare seeds of {method} for {count} member(s), but declare {len(own)}; add it "
+                "to members, and seeds to member_seeds"
+            )
+        chosen += own[:count]
+    return chosen
 
 
 def read_result(cell: Cell, results: Path, logs: Path) -> Result:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rs.errors import InputError
 from stages.shell import ParamsFile, run
+
+if TYPE_CHECKING:
+    from rs.study import Cell
 
 
 def main(
@@ -30,15 +33,15 @@ def main(
     from rs import artefacts
     from rs.ensemble_card import SCOPES, EnsembleCard, Member, canonical_name, check_members, members_named
     from rs.params import read
+    from rs.study import first_cells
 
     counts, numbers = members_named(name), parse_weights(weights)
-    folders = trained(read(params), dataset, sigma, models, counts)
-    loaded = {place: artefacts.load(folder) for place, folder in folders.items()}
+    cells = first_cells(read(params), dataset, sigma, counts)
+    folders = trained(cells, models)
+    loaded = [artefacts.load(folder) for folder in folders]
     members = [
-        Member(
-            path=folder.as_posix(), method=method, seed=seed, classifier=artefacts.fingerprint(loaded[method, seed][0])
-        )
-        for (method, seed), folder in folders.items()
+        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=artefacts.fingerprint(model))
+        for cell, folder, (model, _) in zip(cells, folders, loaded, strict=True)
     ]
     card = EnsembleCard(
         name=canonical_name(counts),
@@ -50,7 +53,7 @@ def main(
         consensus=consensus,
         scope=SCOPES.get(rule, "global"),
     )
-    check_members(card, [own for _, own in loaded.values()])
+    check_members(card, [own for _, own in loaded])
     card.write(out)
 
 
@@ -62,58 +65,20 @@ def parse_weights(text: str | None) -> list[float] | None:
         raise InputError(f"--weights must be numbers with commas between them, got {text!r}") from error
 
 
-def trained(
-    values: Mapping[str, Any], dataset: str, sigma: float, models: Path, counts: Mapping[str, int]
-) -> dict[tuple[str, int], Path]:
-    """Model folders of the members, by method and seed: the first seeds of each method that are declared.
+def trained(cells: Sequence[Cell], models: Path) -> list[Path]:
+    """Model folders of the members.
 
     Raises:
-        InputError: If the parameters do not declare them, or they do not exist; names the command that makes them.
+        InputError: If some do not exist; names the command that makes them.
     """
-    from rs.params import check, section
-
-    section(values, "recipes", dataset)
-    sigmas = section(values, "sigmas")
-    if sigma not in check(list[float], sigmas, "sigmas"):
-        raise InputError(
-            f"sigma must be one of the sigmas of the parameters, {', '.join(map(str, sigmas))}; got {sigma}"
-        )
-    label = sigmas[sigmas.index(sigma)]  # as it stands in the parameters, and so in the names of DVC's stages
-    folders, missing = {}, []
-    for method, count in counts.items():
-        for seed, stage in declared(values, method, count).items():
-            folders[method, seed] = models / method / str(seed)
-            if not (folders[method, seed] / "model.json").is_file():
-                missing.append(f"{stage}@{dataset}-{method}-{label}-{seed}")
+    folders = [models / cell.method / str(cell.seed) for cell in cells]
+    lacking = zip(cells, folders, strict=True)
+    missing = [cell.target("train") for cell, folder in lacking if not (folder / "model.json").is_file()]
     if missing:
         raise InputError(
             f"every member must be trained, but {models} lacks {len(missing)}; dvc repro {' '.join(missing)}"
         )
     return folders
-
-
-def declared(values: Mapping[str, Any], method: str, count: int) -> dict[int, str]:
-    """The first ``count`` seeds of a method, and the DVC stage that trains each.
-
-    Raises:
-        InputError: If the parameters declare fewer.
-
-    >>> declared({"methods": ["macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1, 2]}, "macer", 2)
-    {0: 'train', 1: 'train_members'}
-    """
-    from rs.params import check
-
-    stages: dict[int, str] = {}
-    for grid, seeds, stage in (("methods", "seeds", "train"), ("members", "member_seeds", "train_members")):
-        if method in check(list[str], values.get(grid) or [], grid):
-            for seed in check(list[int], values.get(seeds) or [], seeds):
-                stages.setdefault(seed, stage)
-    if len(stages) < count:
-        raise InputError(
-            f"the parameters must declare seeds of {method} for {count} member(s), but declare {len(stages)}; add it "
-            "to members, and seeds to member_seeds"
-        )
-    return dict(list(stages.items())[:count])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import typer
 from rs.errors import InputError
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where another process
-# wants the core, small networks then run ten times slower; a short spin costs nothing. Read when torch is loaded.
+# wants the core, small operations were measured to run up to ten times slower so; a short spin avoids that, and costs
+# some speed where nothing else runs. Read when torch is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 DataFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of the prepared data set.")]
