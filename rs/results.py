@@ -11,6 +11,7 @@ import pandas as pd
 from rs import metrics
 from rs.errors import InputError
 from rs.recertify import two_sided
+from rs.rows import UNSOUND
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,16 @@ class Result:
     rows: pd.DataFrame
     subset: str  # which images, in words
     training_seconds: float | None = None
-    sound: bool = True  # False: the certificate does not cover the classifier as it is deployed
-    classes: int | None = None  # K, needed for two-sided radii only
+    classes: int | None = None  # K, needed for two-sided radii only; None for a classifier with votes for no class
+    scope: str = "model"  # what the classifier is, one of rs.rows.SCOPES
+    ensemble: str | None = None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
+    combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
+    members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
+
+    @property
+    def sound(self) -> bool:
+        """Whether the certificate covers the classifier as it is deployed."""
+        return self.scope != UNSOUND
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ __all__ = [
     "FIELD_COLUMNS",
     "HEADER",
     "MODES",
+    "SCOPES",
     "format_counts",
     "format_row",
     "identify_budget",
@@ -41,6 +42,15 @@ ABSTAIN = -1
 
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label."""
+
+SCOPES = ("model", "global", "noisy-input", "set", "per-image")
+"""What the certified classifier is: one model, or an ensemble whose weights depend
+
+on nothing (``global``) or the noisy image (``noisy-input``), or may be any of a fixed set (``set``); these certificates
+hold for the classifier as it is deployed. Weights that the clean image chose (``per-image``) were frozen to be
+certified, and the certificate does not hold for whoever chooses them again at another image.
+"""
+UNSOUND = "per-image"
 
 
 def format_counts(counts: Sequence[int]) -> str:
@@ -90,6 +100,7 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
     "counts0": _votes,
     "counts": _votes,
     "mode": str,
+    "scope": str,
 }
 
 COLUMNS = tuple(_KINDS)
@@ -137,6 +148,8 @@ def read(path: Path) -> pd.DataFrame:
     votes = {name: [sum(parse_counts(text).values()) for text in rows[name]] for name in ("counts0", "counts")}
     for bad, rule in (
         (~rows["mode"].isin(MODES), f"mode must be one of {', '.join(MODES)}"),
+        (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
+        (rows["scope"] != next(iter(rows["scope"]), ""), "scope must be the same in all rows"),
         ((rows["alpha"] <= 0) | (rows["alpha"] >= 1), "alpha must lie strictly between 0 and 1"),
         (rows["sigma"] <= 0, "sigma must be positive"),
         ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
@@ -172,7 +185,7 @@ def read_field_log(
     _check(path, rows)
     given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     known = {name: math.nan if value is None else value for name, value in given.items()}
-    rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify")
+    rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify", scope="model")
     if None not in (sigma, n, alpha) and fits_budget(rows["radius"], sigma, n, alpha) is False:
         found = identify_budget(rows["radius"], sigma)
         hint = f"; they fit n = {found[0]}, alpha = {found[1]}" if found else ""

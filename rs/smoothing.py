@@ -36,9 +36,9 @@ class Certificate:
     counts: NDArray[np.int64]  # votes of the n draws, shape (K,)
     mode: str = "certify"  # "shortcut" where the n draws were skipped
 
-    def row(self, index: int, label: int) -> dict[str, Any]:
+    def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
         """Return the row of image ``index``: a dict with the columns of :data:`rs.rows.COLUMNS`."""
-        return {"idx": index, "label": label, "correct": int(self.predict == label), **vars(self)}
+        return {"idx": index, "label": label, "correct": int(self.predict == label), "scope": scope, **vars(self)}
 
 
 class SmoothedClassifier:

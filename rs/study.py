@@ -129,8 +129,8 @@ def read_result(cell: Cell, results: Path, logs: Path) -> Result:
         rows,
         subset if isinstance(subset, str) else subset_name(subset),
         float(_log(cell, logs, "timing.csv", ["epoch", "seconds"])["seconds"].iloc[-1]),
-        bool(sidecar.get("sound", True)),
         sidecar.get("classes"),
+        rows["scope"].iloc[0],
     )
 
 

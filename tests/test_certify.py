@@ -57,7 +57,7 @@ def test_the_rows_are_those_of_a_slow_loop(unbroken):
     for i in [0, 2, 3, 5, 8]:
         made = classifier.certify(torch.from_numpy(images.images[i]) / 255, 10, 60, 0.01, seed=4, index=i)
         label = i % 2
-        record = {"idx": i, "label": label, "correct": int(made.predict == label), "mode": "certify"}
+        record = {"idx": i, "label": label, "correct": int(made.predict == label), "mode": "certify", "scope": "model"}
         record |= {"predict": made.predict, "radius": made.radius, "p_lower": made.p_lower}
         record |= {"n0": 10, "n": 60, "alpha": 0.01, "sigma": 0.5, "counts0": made.counts0, "counts": made.counts}
         lines.append(rows.format_row(record))

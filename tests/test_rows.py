@@ -31,6 +31,7 @@ def row(idx=0, label=0, votes=900, **changes):
         "counts0": [90, 10],
         "counts": [votes, N - votes],
         "mode": "certify",
+        "scope": "model",
     }
     return values | changes
 
@@ -44,7 +45,7 @@ def text_of(*records):
 
 def test_a_row_is_one_tab_separated_line_in_the_order_of_the_columns():
     line = rows.format_row(row(idx=7, votes=1000, radius=0.1, p_lower=0.25))
-    assert line == "7\t0\t0\t0.1\t1\t0.25\t100\t1000\t0.001\t0.5\t0:90,1:10\t0:1000\tcertify"
+    assert line == "7\t0\t0\t0.1\t1\t0.25\t100\t1000\t0.001\t0.5\t0:90,1:10\t0:1000\tcertify\tmodel"
 
 
 @given(st.floats(0, 4, allow_subnormal=True), st.floats(0, 1))
@@ -94,7 +95,7 @@ def test_a_number_that_is_not_finite_is_never_written():
         (lambda t: t.replace("idx", "index"), "line 1: the columns must be"),
         (lambda t: t[:-3], "line 3: must end with a newline"),
         (lambda t: t.removesuffix("\n"), "line 3: must end with a newline"),
-        (lambda t: t.replace("\tcertify", ""), "line 2: there must be 13 fields, got 12"),
+        (lambda t: t.replace("\tcertify", ""), "line 2: there must be 14 fields, got 13"),
         (lambda t: t.replace("\n1\t", "\nx\t"), "line 3: idx cannot be 'x'"),
         (lambda t: t.replace("0:900", "900"), "line 2: counts cannot be"),
         (lambda t: rows.HEADER + "\n", "at least one row"),
@@ -119,6 +120,7 @@ def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
         ({"radius": -0.1}, "radius must not be negative"),
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
         ({"mode": "guess"}, "mode must be one of"),
+        ({"scope": "local"}, "scope must be one of"),
         ({"alpha": 1.0}, "alpha must lie"),
         ({"sigma": 0.0}, "sigma must be positive"),
         ({"p_lower": 1.5}, "p_lower must lie"),

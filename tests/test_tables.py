@@ -38,7 +38,7 @@ def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
 
 
 def test_an_unsound_certificate_is_marked_and_never_best():
-    table = tables.main(grouped([*CLOSE, result("d", [9.0] * 4, sound=False)]), NOTHING)
+    table = tables.main(grouped([*CLOSE, result("d", [9.0] * 4, scope="per-image")]), NOTHING)
     assert not cell(table, "d †", "σ = 0.5").bold
     assert cell(table, "a", "σ = 0.5").bold
     assert any("not sound for a pipeline that recomputes" in note for note in table.notes)

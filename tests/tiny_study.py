@@ -49,6 +49,7 @@ def make_rows(sigma: float, seed: int, **changes) -> pd.DataFrame:
         "counts0": rows.format_counts([N0]),
         "counts": [rows.format_counts([v, N - v]) for v in votes],
         "mode": "certify",
+        "scope": "model",
     }
     return pd.DataFrame(made | changes)
 
