@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from rs.errors import InputError
 from rs.params import Count, NonNegativeCount, validated
 from rs.progress import progress
 from rs.radius import votes_needed
-from rs.smoothing import Precision, SmoothedClassifier
+from rs.smoothing import Certificate, Precision, SmoothedClassifier
 from rs.subset import Subset
 
 
@@ -55,16 +56,17 @@ def certificates(
     indices: NDArray[np.int64],
     settings: Settings,
     device: torch.device,
-) -> Iterator[dict[str, Any]]:
-    """Certify the images named by ``indices``, one row after the other."""
+) -> Iterator[tuple[int, Certificate]]:
+    """Certify the images named by ``indices``, one after the other."""
     for index in map(int, indices):
-        label = int(images.labels[index])
         x = images.pixels(index).to(device)
-        shortcut = label if settings.shortcut else None
-        certificate = classifier.certify(
-            x, settings.n0, settings.n, settings.alpha, seed=settings.seed, index=index, label=shortcut
+        label = int(images.labels[index]) if settings.shortcut else None
+        yield (
+            index,
+            classifier.certify(
+                x, settings.n0, settings.n, settings.alpha, seed=settings.seed, index=index, label=label
+            ),
         )
-        yield certificate.row(index, label)
 
 
 def certify_to(
@@ -78,31 +80,65 @@ def certify_to(
 ) -> None:
     """Write the rows of ``indices`` to ``out``, its sidecar ``out``.json and the seconds of each image.
 
-    Rows are appended to a file in the work folder as they are made. A run that is killed continues there, and the
-    published file has the same bytes as that of an unbroken run.
-
     Args:
         out: The row file, ``*.tsv``.
-        identity: Everything that the rows depend on; written as the sidecar, and compared with an existing one.
+        identity: Everything that the rows depend on, as for :func:`rows_to`; its ``scope`` goes into the rows.
     Raises:
-        InputError: If ``out`` is not a ``*.tsv``, holds the rows of something else, or another process is making it.
+        InputError: As :func:`rows_to`.
     """
-    if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
-        raise InputError(f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json")
-    if is_complete(out, identity, len(indices)):
-        print(f"{out} is complete already; nothing to do", file=sys.stderr)
+
+    def made(left: NDArray[np.int64]) -> Iterator[dict[Path, dict[str, Any]]]:
+        for index, certificate in certificates(classifier, images, left, settings, device):
+            yield {out: certificate.row(index, int(images.labels[index]), identity["scope"])}
+
+    rows_to({out: identity}, seconds_of(out), indices, settings, made)
+
+
+def rows_to(
+    outs: Mapping[Path, dict[str, Any]],
+    seconds: Path,
+    indices: NDArray[np.int64],
+    settings: Settings,
+    made: Callable[[NDArray[np.int64]], Iterator[Mapping[Path, dict[str, Any]]]],
+) -> None:
+    """Write files of rows of the same images that are made together, their sidecars, and the seconds of each image.
+
+    Rows are appended to files in the work folder as they are made. A run that is killed continues there, and the
+    published files have the same bytes as those of an unbroken run.
+
+    Args:
+        outs: The row files, ``*.tsv``, each with everything that its rows depend on: the sidecar that is written, and
+            compared with an existing one.
+        seconds: Where the seconds of each image go.
+        indices: The images.
+        made: From the indices that are left to their rows, one for each of ``outs``.
+    Raises:
+        InputError: If a file is not a ``*.tsv``, holds the rows of something else, or another process is making it.
+    """
+    for out in outs:
+        if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
+            raise InputError(f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json")
+    complete = [is_complete(out, identity, len(indices)) for out, identity in outs.items()]
+    if all(complete):
+        print(f"{_names(outs)} complete already; nothing to do", file=sys.stderr)
         return
     warn_if_hopeless(settings.n, settings.alpha)
-    with work.folder(identity) as folder:
-        part, seconds = folder / "rows.tsv", folder / "seconds.csv"
-        done = _continue(part, seconds)
+    with work.folder({"rows": list(outs.values())}) as folder:
+        parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
+        done = _continue([*parts.values()], folder / "seconds.csv")
         if done:
             print(f"continuing after {done} of {len(indices)} images", file=sys.stderr)
-        made = certificates(classifier, images, indices[done:], settings, device)
-        _append(part, seconds, progress(made, len(indices), f"certify {out.stem}", done))
-        files.write_json(sidecar_of(out), identity)
-        files.write_text(seconds_of(out), seconds.read_text(encoding="utf-8"))
-        files.write_text(out, part.read_text(encoding="utf-8"))  # last: rows without a sidecar are refused
+        name = f"certify {next(iter(outs)).stem}" if len(outs) == 1 else f"certify {len(outs)} classifiers"
+        _append(parts, folder / "seconds.csv", progress(made(indices[done:]), len(indices), name, done))
+        files.write_text(seconds, (folder / "seconds.csv").read_text(encoding="utf-8"))
+        for out, identity in outs.items():
+            files.write_json(sidecar_of(out), identity)
+            files.write_text(out, parts[out].read_text(encoding="utf-8"))  # last: rows without a sidecar are refused
+
+
+def _names(outs: Iterable[Path]) -> str:
+    first, *more = outs
+    return f"{first} and {len(more)} more are" if more else f"{first} is"
 
 
 def sidecar_of(out: Path) -> Path:
@@ -144,28 +180,34 @@ def is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
     return True
 
 
-def _continue(part: Path, seconds: Path) -> int:
-    """Cut an interrupted pair of files back to what both have whole; return the number of images done."""
-    if not part.exists() or not seconds.exists():
-        files.write_text(part, rows.HEADER + "\n")
-        files.write_text(seconds, "idx,seconds\n")
+def _continue(parts: Sequence[Path], seconds: Path) -> int:
+    """Cut interrupted files back to what all of them have whole; return the number of images done."""
+    heads = {**dict.fromkeys(parts, rows.HEADER + "\n"), seconds: "idx,seconds\n"}
+    if not all(path.exists() for path in heads):
+        for path, head in heads.items():
+            files.write_text(path, head)
         return 0
-    whole = [[line for line in p.read_text().splitlines(True) if line.endswith("\n")] for p in (part, seconds)]
-    keep = max(1, min(map(len, whole)))
-    for path, lines in zip((part, seconds), whole, strict=True):
+    whole = {path: [line for line in path.read_text().splitlines(True) if line.endswith("\n")] for path in heads}
+    keep = max(1, min(map(len, whole.values())))
+    for path, lines in whole.items():
         files.write_text(path, "".join(lines[:keep]))
     return keep - 1
 
 
-def _append(part: Path, seconds: Path, made: Iterator[dict[str, Any]]) -> None:
-    """Append each row as it is made, flushed to the operating system, with the seconds it took."""
-    with part.open("a", encoding="utf-8") as row_file, seconds.open("a", encoding="utf-8") as time_file:
+def _append(parts: Mapping[Path, Path], seconds: Path, made: Iterator[Mapping[Path, dict[str, Any]]]) -> None:
+    """Append the rows of each image as they are made, flushed to the operating system, with the seconds they took."""
+    with ExitStack() as opened:
+        row_files = {out: opened.enter_context(path.open("a", encoding="utf-8")) for out, path in parts.items()}
+        time_file = opened.enter_context(seconds.open("a", encoding="utf-8"))
         start = time.perf_counter()
-        for row in made:
+        for together in made:
             now = time.perf_counter()
-            time_file.write(f"{row['idx']},{now - start:.6f}\n")
+            for out, row in together.items():
+                row_files[out].write(rows.format_row(row) + "\n")
+                row_files[out].flush()
+            index = next(iter(together.values()))["idx"]
+            time_file.write(f"{index},{now - start:.6f}\n")
             time_file.flush()
-            row_file.write(rows.format_row(row) + "\n")
-            row_file.flush()
             start = now
-        os.fsync(row_file.fileno())
+        for file in row_files.values():
+            os.fsync(file.fileno())

@@ -9,33 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from rs.weights import box_vertices, clip_to_box
-
-__all__ = [
-    "RULES",
-    "Ensemble",
-    "HardVote",
-    "KConsensus",
-    "LogitAverage",
-    "MaxMargin",
-    "MaxMarginEnsemble",
-    "Polytope",
-    "Rule",
-    "SoftmaxAverage",
-    "WeightedEnsemble",
-    "box_vertices",
-    "clip_to_box",
-    "combine",
-    "is_undecided",
-    "on_simplex",
-    "weighted",
-]
+from rs.weights import box_vertices as box_vertices
+from rs.weights import clip_to_box as clip_to_box
 
 Rule = Callable[[Tensor], Tensor]
 """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
@@ -65,13 +47,91 @@ def weighted(weights: Sequence[float], values: Tensor) -> Tensor:
     return (w[:, None, None] * values.double()).sum(dim=0)
 
 
-def _probabilities(logits: Tensor) -> Tensor:
-    return torch.softmax(logits.double(), dim=-1)
-
-
 def _one_hot(classes: Tensor, width: int) -> Tensor:
     """Shape (...) -> (..., width), float64."""
-    return (classes[..., None] == torch.arange(width, device=classes.device)).double()
+    zeros = torch.zeros((*classes.shape, width), dtype=torch.float64, device=classes.device)
+    return zeros.scatter_(-1, classes[..., None], 1.0)
+
+
+class Outputs:
+    """What L members say of N images, and what rules make of each member's logits, computed at most once.
+
+    Args:
+        members: Logits of the members, (N, K) each, or all of them, (L, N, K).
+    Raises:
+        ValueError: If they are of different shapes.
+
+    >>> outputs = Outputs(torch.zeros(3, 1, 2))
+    >>> outputs.of([2, 0]).probabilities
+    tensor([[[0.5000, 0.5000]],
+            [[0.5000, 0.5000]]], dtype=torch.float64)
+    """
+
+    def __init__(self, members: Sequence[Tensor] | Tensor) -> None:
+        self.members = tuple(members)
+        if len({logits.shape for logits in self.members}) != 1:
+            shapes = [tuple(logits.shape) for logits in self.members]
+            raise ValueError(f"all members must give logits of one shape, got {shapes}; use members of one data set")
+
+    def of(self, members: Sequence[int]) -> Outputs:
+        """Outputs of some of the members, by number; what is computed for them is computed once for all."""
+        return self if tuple(members) == tuple(range(len(self.members))) else _View(self, members)
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """Shape (L, N, K)."""
+        return torch.stack(self.members)
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """The softmax of the logits, (L, N, K), float64."""
+        return torch.softmax(self.logits.double(), dim=-1)
+
+    @cached_property
+    def classes(self) -> Tensor:
+        """The class of the largest logit, the lowest of equals, (L, N)."""
+        return self.logits.max(dim=-1).indices
+
+    @cached_property
+    def votes(self) -> Tensor:
+        """1 for that class and 0 for the others, (L, N, K), float64."""
+        return _one_hot(self.classes, self.members[0].shape[-1])
+
+    @cached_property
+    def gaps(self) -> Tensor:
+        """The largest probability minus the second, (L, N), float64."""
+        first, at = self.probabilities.max(dim=-1, keepdim=True)
+        return (first - self.probabilities.scatter(-1, at, -1.0).amax(dim=-1, keepdim=True)).squeeze(-1)
+
+    @cached_property
+    def nan(self) -> Tensor:
+        """Whether a logit is not a number, (L, N)."""
+        return self.logits.isnan().any(dim=-1)
+
+
+class _View(Outputs):
+    """Some members of others' outputs. Its logits are its own members' alone, in the dtype they have without others."""
+
+    def __init__(self, whole: Outputs, members: Sequence[int]) -> None:
+        self.members = tuple(whole.members[number] for number in members)
+        self._whole, self._numbers = whole, torch.tensor(members, device=self.members[0].device)
+
+    def _taken(name: str) -> cached_property[Tensor]:  # noqa: N805  makes the attributes of the class
+        return cached_property(lambda self: getattr(self._whole, name).index_select(0, self._numbers))
+
+    probabilities, classes, votes, gaps, nan = map(_taken, ("probabilities", "classes", "votes", "gaps", "nan"))
+
+
+class SharingRule:
+    """A rule that takes :class:`Outputs`, so that many rules on the same members do not repeat each other's work."""
+
+    def scores(self, outputs: Outputs) -> Tensor:
+        """Scores (N, K) of the members' outputs."""
+        raise NotImplementedError
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(L, N, K) -> (N, K)."""
+        return self.scores(Outputs(logits))
 
 
 @dataclass(frozen=True)

@@ -1,45 +1,32 @@
 """An ensemble on disk: a JSON file that makes an ensemble of model folders one classifier.
 
 The file holds no weights of networks, only where the members are and what they were when the ensemble was made. It is
-an ordinary base classifier: one fixed function of the noisy image, whose certificate is the ordinary one.
+an ordinary base classifier, one fixed function of the noisy image, whose certificate is the ordinary one; except that
+weights of scope ``per-image`` make another classifier for every image.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from rs import artefacts, files
-from rs.ensemble import RULES, Ensemble, Rule, is_undecided
+from rs.combination import Combination
+from rs.ensemble import Ensemble, on_simplex
 from rs.errors import InputError
 from rs.params import STRICT
 
-SCOPES = {
-    "softmax": "global",
-    "logits": "global",
-    "vote": "global",
-    "mme": "noisy-input",
-    "consensus": "noisy-input",
-}
-"""What the weights of each rule depend on.
+if TYPE_CHECKING:
+    from rs.ensemble import Rule
 
-``global``: on nothing, they were frozen before any test image was seen (equal weights included). ``noisy-input``: on
-the noisy image alone. Certificates of both hold. Weights that depend on the image *without* its noise are not of one
-classifier, so a file cannot hold them.
-"""
-
-WEIGHTED = ("softmax", "logits")
-"""Rules that take weights."""
-
-_PART = re.compile(r"(\S+) x([1-9][0-9]*)")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,53 +42,66 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Solution:
+    """Weights that were solved for, once for all images."""
+
+    __pydantic_config__ = STRICT
+
+    weights: list[float]  # (L,) on the simplex
+    images: int  # of the train split, that they were fitted on
+    share: float  # of these images: those on which every mean margin is positive, which the weights rest on
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnsembleCard:
     """What an ensemble is: all there is in its file.
 
     Raises:
-        InputError: If rule, weights, consensus, scope and the number of members do not fit each other.
+        InputError: If its parts do not fit each other.
     """
 
     __pydantic_config__ = STRICT
 
-    name: str  # canonical_name of its members
+    name: str  # of its members, like "advmacer x1 + smoothadv x2"
+    combination: str  # key of the combination in the parameters
     dataset: str
     sigma: float  # noise that every member was trained with, in pixels of [0, 1]
     members: list[Member]  # L of them
-    rule: str  # a key of rs.ensemble.RULES
-    weights: list[float] | None  # (L,) on the simplex, for a rule in WEIGHTED; equal if None
-    consensus: int | None  # how many of the first members must agree, for the rule "consensus"
-    scope: str  # SCOPES of the rule
+    how: Combination
+    solution: Solution | None  # weights that ``how`` leaves to be solved; None where it does not, or not yet
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma < math.inf:
             raise InputError(f"sigma must be positive and finite, got {self.sigma}")
         if not self.members:
             raise InputError("an ensemble must have at least one member, got none")
-        if self.rule not in RULES:
-            raise InputError(f"the rule must be one of {', '.join(RULES)}; got {self.rule!r}")
-        if self.scope != SCOPES[self.rule]:
-            raise InputError(
-                f"the scope of the rule {self.rule} must be {SCOPES[self.rule]}, got {self.scope!r}; weights chosen by "
-                "the image are not of one classifier, and have no file"
-            )
-        if self.weights is not None and self.rule not in WEIGHTED:
-            raise InputError(f"weights must come with one of the rules {', '.join(WEIGHTED)}, got {self.rule}")
-        if (self.consensus is None) == (self.rule == "consensus"):
-            raise InputError(
-                "the rule consensus, and no other, must be given how many members must agree, got consensus "
-                f"{self.consensus} for {self.rule}"
-            )
+        if self.solution and not (self.how.solved and self.how.scope == "global"):
+            raise InputError("a solution must come with weights optimal or printed, of scope global")
+        weights = self.solution.weights if self.solution else self.how.weights
         try:
-            is_undecided(self.build_rule(), len(self.members))
+            self.how.check_members(len(self.members))
+            if isinstance(weights, list) and len(on_simplex(weights)) != len(self.members):
+                raise ValueError(f"there must be one weight for each of {len(self.members)} members")
         except ValueError as error:
             raise InputError(str(error)) from error
 
     def build_rule(self) -> Rule:
-        """Make the rule that turns the members' logits (L, N, K) into scores (N, K)."""
-        if self.rule == "consensus":
-            return RULES[self.rule](self.consensus)
-        return RULES[self.rule](self.weights) if self.rule in WEIGHTED else RULES[self.rule]()
+        """Make the rule that turns the members' logits (L, N, K) into scores, (N, K) or (N, K + 1).
+
+        Raises:
+            InputError: If its weights are not solved yet, or are chosen image by image.
+        """
+        if self.how.scope == "per-image":
+            raise InputError(
+                f"{self.name}, {self.combination}: weights chosen image by image are not one classifier; they are "
+                "certified, frozen, by python -m stages.certify_ensembles"
+            )
+        if self.how.solved and self.solution is None:
+            raise InputError(
+                f"{self.name}, {self.combination}: its weights must be solved first; take the file that "
+                "python -m stages.weights writes"
+            )
+        return self.how.build(len(self.members), self.solution.weights if self.solution else None)
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -120,14 +120,17 @@ def read(path: Path) -> EnsembleCard:
     Raises:
         InputError: If it is missing, is not JSON, or is not an :class:`EnsembleCard`; names every key at fault.
     """
+    return read_as(EnsembleCard, path, "an ensemble")
+
+
+def read_as(kind: type[T], path: Path, what: str) -> T:
+    """Read a JSON file as a dataclass."""
     text = json.dumps(files.read_json(path))
     try:
-        return TypeAdapter(EnsembleCard).validate_json(text)
+        return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
         faults = "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
-        raise InputError(
-            f"{path} must be an ensemble, but: {faults}; make it with python -m stages.ensemble"
-        ) from error
+        raise InputError(f"{path} must be {what}, but: {faults}; make it with python -m stages.ensemble") from error
 
 
 def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
@@ -154,29 +157,44 @@ def load(path: Path) -> tuple[nn.Module, EnsembleCard, list[str], list[int]]:
         InputError: If the file, or a member, is missing, damaged or not what it was when the ensemble was made.
     """
     card = read(path)
-    models, cards = zip(*(artefacts.load(Path(member.path)) for member in card.members), strict=True)
-    for member, model in zip(card.members, models, strict=True):
-        if artefacts.fingerprint(model) != member.classifier:
-            raise InputError(f"{member.path} must be the model {path} was made of, but it changed; make {path} again")
-    check_members(card, cards)
+    models, cards = load_members(card.members, card.dataset, card.sigma, path)
     return Ensemble(models, card.build_rule()).eval(), card, cards[0].classes, cards[0].shape
 
 
-def check_members(card: EnsembleCard, cards: Sequence[artefacts.Card]) -> None:
+def load_members(
+    members: Sequence[Member], dataset: str, sigma: float, source: Path
+) -> tuple[list[nn.Module], list[artefacts.Card]]:
+    """Load the members that ``source`` names, in eval mode, on the CPU, and their cards.
+
+    Raises:
+        InputError: If one is missing, damaged or not what it was, or they do not classify the same images.
+    """
+    loaded = [artefacts.load(Path(member.path)) for member in members]
+    models, cards = [model for model, _ in loaded], [card for _, card in loaded]
+    for member, model in zip(members, models, strict=True):
+        if artefacts.fingerprint(model) != member.classifier:
+            raise InputError(
+                f"{member.path} must be the model {source} was made of, but it changed; make {source} again"
+            )
+    check_members(members, cards, dataset, sigma)
+    return models, cards
+
+
+def check_members(members: Sequence[Member], cards: Sequence[artefacts.Card], dataset: str, sigma: float) -> None:
     """Check that models are those an ensemble names, and classify the same images at the same noise.
 
     Args:
-        card: The ensemble.
-        cards: What the models say of themselves, in the order of its members.
+        members: What the ensemble names.
+        cards: What the models say of themselves, in the same order.
     Raises:
         InputError: If one of them does not fit; says which and in what.
     """
-    for member, own in zip(card.members, cards, strict=True):
+    for member, own in zip(members, cards, strict=True):
         expected = {
             "method": member.method,
             "seed": member.seed,
-            "dataset": card.dataset,
-            "sigma": card.sigma,
+            "dataset": dataset,
+            "sigma": sigma,
             "shape": cards[0].shape,
             "classes": cards[0].classes,
         }
@@ -186,33 +204,3 @@ def check_members(card: EnsembleCard, cards: Sequence[artefacts.Card]) -> None:
                     f"{member.path} must have the {key} {value} in this ensemble, but has {getattr(own, key)}; give "
                     "members of one data set and noise level"
                 )
-
-
-def members_named(text: str) -> dict[str, int]:
-    """Read the name of an ensemble: how many members each method gives it, in the order of the name.
-
-    Raises:
-        InputError: If it is not ``METHOD xNUMBER``, joined by ``+``, with each method once, or a method is unknown.
-
-    >>> members_named("advmacer x1 + smoothadv x2")
-    {'advmacer': 1, 'smoothadv': 2}
-    """
-    parts = [_PART.fullmatch(" ".join(part.split())) for part in text.split("+")]
-    counts = {part[1]: int(part[2]) for part in parts if part}
-    if len(counts) != len(parts):
-        raise InputError(f"an ensemble must be named like 'advmacer x1 + smoothadv x2', each method once; got {text!r}")
-    # Not by an import statement: the code of all methods would become a part of what certificates are made by.
-    methods = import_module("rs.methods").METHODS
-    unknown = [method for method in counts if method not in methods]
-    if unknown:
-        raise InputError(f"the methods of an ensemble must be among {', '.join(methods)}; got {unknown[0]!r}")
-    return counts
-
-
-def canonical_name(counts: Mapping[str, int]) -> str:
-    """Write the name that :func:`members_named` reads; the order stays, because members and weights follow it.
-
-    >>> canonical_name(members_named(" advmacer  x1+smoothadv x2"))
-    'advmacer x1 + smoothadv x2'
-    """
-    return " + ".join(f"{method} x{count}" for method, count in counts.items())

@@ -1,4 +1,4 @@
-"""The pictures of a study: certified accuracy by radius, and the best ACR so far by training time.
+"""The pictures of a study: certified accuracy by radius, best ACR by training time, and ACR by size of an ensemble.
 
 Drawn without pyplot, so nothing depends on a display or on what was drawn before, and saved without dates, so the
 same numbers give the same bytes.
@@ -73,6 +73,32 @@ def acr_over_time(history: pd.DataFrame) -> Figure:
     return figure
 
 
+def acr_by_members(frame: pd.DataFrame) -> Figure:
+    """Draw ACR against the number of members, one panel per noise level.
+
+    A solid line with round marks is of one training method, in its colour; a dashed one with diamonds of a mixture.
+    Every ensemble is a mark with its standard error, and the line runs through the mean of those of one size.
+
+    Args:
+        frame: Columns ``sigma kind members acr error`` of ``rs.ensemble_tables.sizes``.
+    """
+    sigmas, kinds = list(dict.fromkeys(frame["sigma"])), list(dict.fromkeys(frame["kind"]))
+    figure, axes = _panels(len(sigmas), share_y=False)
+    styles = _styles(kinds)
+    for axis, sigma in zip(axes, sigmas, strict=True):
+        panel = frame[frame["sigma"] == sigma]
+        for kind, points in panel.groupby("kind", sort=False):
+            aside = 0.05 * (kinds.index(kind) - (len(kinds) - 1) / 2)  # keeps error bars of one size apart
+            means = points.groupby("members")["acr"].mean()
+            axis.plot(means.index + aside, means, label=kind, **styles[kind])
+            _marks(axis, points.assign(members=points["members"] + aside), styles[kind])
+        _decorate(axis, f"σ = {sigma}", "number of members")
+        axis.set_xticks(sorted(set(panel["members"])))
+    axes[0].set_ylabel("ACR")
+    _legend(figure, axes)
+    return figure
+
+
 def png(figure: Figure) -> bytes:
     """Return the picture as PNG, without a time stamp."""
     buffer = io.BytesIO()
@@ -106,6 +132,13 @@ def _styles(methods: Iterable[str]) -> dict[str, dict[str, object]]:
         dash = "-" if name in COLOURS else DASHES[(1 + spare // len(SPARE)) % len(DASHES)]
         styles[name] = {"color": colour, "linestyle": dash, "linewidth": 2.2 if name == "advmacer" else 1.5}
     return styles
+
+
+def _marks(axis: Axes, points: pd.DataFrame, style: dict[str, object]) -> None:
+    """Mark each point with its error: round if its line is solid, else a diamond."""
+    at, colour = (points["members"], points["acr"]), style["color"]
+    axis.errorbar(*at, points["error"], fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.6)
+    axis.plot(*at, "o" if style["linestyle"] == "-" else "D", ms=4.5, color=colour)
 
 
 def _time_unit(longest: float) -> tuple[str, float]:

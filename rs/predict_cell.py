@@ -7,32 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rs import artefacts, data
+from rs import classifier, data
 from rs.certify import warn_if_hopeless
-from rs.certify_cell import load_classifier
 from rs.device import suit_threads
 from rs.errors import InputError
 from rs.readers import decode, one_line
 from rs.rows import ABSTAIN
-from rs.smoothing import Certificate, Precision, SmoothedClassifier, check_draws
+from rs.smoothing import Certificate, Precision, check_draws
 
 CHANNELS = {1: "8-bit grey", 3: "8-bit RGB"}
 """Images that a model of so many channels takes, in words."""
-
-
-class Loaded(NamedTuple):
-    """A base classifier and what it says of itself."""
-
-    module: nn.Module
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int]  # (C, H, W) of an image
-    sigma: float | None  # noise it was trained with, in pixels of [0, 1]; None where it does not say
 
 
 @dataclass(frozen=True)
@@ -75,29 +64,6 @@ def round_down(value: float) -> Decimal:
     return Decimal(value).quantize(Decimal("0.0001"), ROUND_FLOOR)
 
 
-def load_any(path: str, folder: Path | None = None) -> Loaded:
-    """Load a base classifier, in whichever form ``rs.certify_cell.load_classifier`` takes it.
-
-    Args:
-        path: A model folder, which says everything of itself; or one of the other forms.
-        folder: A prepared data set with the classes and the shape of the model; needed for the other forms, and
-            compared with what a model folder says.
-    Raises:
-        InputError: If there is no such model, it does not fit the data set, or the data set is needed and not given.
-    """
-    if folder is not None:
-        images = data.load(folder, "test")
-        module, sigma = load_classifier(path, images)
-        return Loaded(module, images.meta.classes, images.meta.shape, sigma)
-    if not Path(path).is_dir() and (":" in path or path.endswith(".json")):
-        raise InputError(
-            f"the classes and the shape of the images must be known, but {path} names none; "
-            "give --data, the folder of a prepared data set that has them"
-        )
-    module, card = artefacts.load(Path(path))
-    return Loaded(module, tuple(card.classes), tuple(card.shape), card.sigma)
-
-
 def read_image(file: str, shape: Sequence[int]) -> Tensor:
     """Read an image as certification sees it: float32 (C, H, W) in [0, 1], on the CPU.
 
@@ -137,33 +103,23 @@ def answers(
 
     Args:
         files: Image files; the position of a file among them and ``seed`` name its noise.
-        model, folder: See :func:`load_any`.
+        model: See :func:`rs.classifier.load`.
+        folder: A prepared data set with the classes and the shape of the model; needed for a function of the user's,
+            and compared with what any other model says.
         n0, n, alpha: See :meth:`rs.smoothing.SmoothedClassifier.certify`.
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes the model's own.
         device, precision: Where the base classifier runs, and how.
     Raises:
         InputError: If the model, an image or a number is not what it must be.
     """
-    loaded = load_any(model, folder)
+    loaded = classifier.load(model, data.load(folder, "test").meta if folder is not None else None)
     suit_threads(loaded.shape)
-    classifier = _smoothed(loaded, model, sigma, device, precision)
+    smoothed = loaded.smoothed(sigma, device=device, precision=precision)
     images = [read_image(file, loaded.shape) for file in files]
     check_draws(torch.zeros(loaded.shape), alpha, n0=n0, n=n)
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
     warn_if_hopeless(n, alpha)
     for index, (file, x) in enumerate(zip(files, images, strict=True)):
-        certificate = classifier.certify(x.to(device), n0, n, alpha, seed=seed, index=index)
+        certificate = smoothed.certify(x.to(device), n0, n, alpha, seed=seed, index=index)
         yield Answer(file, loaded.classes, seed, certificate)
-
-
-def _smoothed(
-    loaded: Loaded, model: str, sigma: float | None, device: torch.device, precision: Precision
-) -> SmoothedClassifier:
-    """The smoothed classifier at ``sigma``, or at the noise of its training."""
-    sigma = sigma if sigma is not None else loaded.sigma
-    if sigma is None:
-        raise InputError(f"the noise of the certificate must be known, but {model} does not say it; give --sigma")
-    undecided = getattr(loaded.module, "undecided", False)  # of an ensemble whose rule has votes for no class
-    base = loaded.module.to(device)
-    return SmoothedClassifier(base, len(loaded.classes), sigma, precision=precision, undecided=undecided)

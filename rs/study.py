@@ -7,7 +7,7 @@ LOGS/SIGMA/METHOD/SEED/timing.csv           training seconds up to the end of ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pandas as pd
 
 from rs import files, metrics
 from rs import rows as certificates
+from rs.combination import declared
 from rs.errors import InputError
 from rs.ladder import identify_budget
 from rs.params import NonNegativeCount, Positive, check, for_sigma, section
@@ -75,33 +76,30 @@ def cells(values: dict[str, Any], dataset: str) -> list[Cell]:
     return found
 
 
-def first_cells(values: dict[str, Any], dataset: str, sigma: float, counts: Mapping[str, int]) -> list[Cell]:
-    """Return the first cells of each method that the parameters declare at ``sigma``, so many of each.
+def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[Cell]:
+    """Return the cells at ``sigma`` that are certified together: further seeds, and the members of all ensembles.
 
     Raises:
-        InputError: If the parameters declare fewer, or not this data set or sigma.
+        InputError: If the parameters do not declare this data set or sigma, or lack a member of an ensemble.
 
-    >>> grid = {"methods": ["macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1, 2], "sigmas": [0.5]}
-    >>> made = first_cells(grid | {"recipes": {"digits": {}}}, "digits", 0.5, {"macer": 2})
+    >>> grid = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1, 2]}
+    >>> made = pool_cells(grid | {"recipes": {"digits": {}}}, "digits", 0.5)
     >>> [cell.target("train") for cell in made]
-    ['train@digits-macer-0.5-0', 'train_members@digits-macer-0.5-1']
+    ['train_members@digits-macer-0.5-1', 'train_members@digits-macer-0.5-2']
     """
     section(values, "recipes", dataset)
-    declared = cells(values, dataset)
-    if sigma not in {cell.sigma for cell in declared}:
+    here = {(cell.method, cell.seed): cell for cell in cells(values, dataset) if cell.sigma == sigma}
+    if not here:
         raise InputError(
             f"sigma must be one of the sigmas of the parameters, {', '.join(map(str, values['sigmas']))}; got {sigma}"
         )
-    chosen = []
-    for method, count in counts.items():
-        own = [cell for cell in declared if (cell.method, cell.sigma) == (method, sigma)]
-        if len(own) < count:
-            raise InputError(
-                f"the parameters must declare seeds of {method} for {count} member(s), but declare {len(own)}; add it "
-                "to members, and seeds to member_seeds"
-            )
-        chosen += own[:count]
-    return chosen
+    wanted = {pair for one in declared(values) for pair in one.members}
+    for method, seed in sorted(wanted - set(here)):
+        raise InputError(
+            f"params.yaml: ensembles need {method} with seed {seed}, but the grid does not train it; add it to members "
+            "and member_seeds, or remove the ensembles (ensembles: [])"
+        )
+    return [cell for pair, cell in here.items() if cell.further or pair in wanted]
 
 
 def read_result(cell: Cell, results: Path, logs: Path) -> Result:

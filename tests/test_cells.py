@@ -10,8 +10,9 @@ import torch
 from helpers import CERTIFY, ROOT, TRAINING, python, smallnet, tiny_params, write_tiny
 from torch import nn
 
-from rs import artefacts, data, params, rows
-from rs.certify_cell import certification_settings, certify_cell, load_classifier
+from rs import artefacts, classifier, data, params, rows
+from rs.certify_cell import certification_settings, certify_cell
+from rs.combination import Combination
 from rs.ensemble import Ensemble
 from rs.ensemble_card import EnsembleCard, Member
 from rs.errors import InputError
@@ -275,7 +276,7 @@ def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old
 
 
 def test_a_model_of_the_users_own_needs_a_noise_level(tmp_path, tiny, own):
-    with pytest.raises(InputError, match="does not say at which noise it was trained; give --sigma"):
+    with pytest.raises(InputError, match="does not say it; give --sigma"):
         certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv")
 
 
@@ -294,12 +295,12 @@ def test_a_model_of_the_users_own_needs_a_noise_level(tmp_path, tiny, own):
 )
 def test_a_model_that_is_none_is_refused(tiny, own, spec, message):
     with pytest.raises(InputError, match=message):
-        load_classifier(spec.format(own), data.load(tiny, "test"))
+        classifier.load(spec.format(own), data.load(tiny, "test").meta)
 
 
 def test_a_mistake_inside_the_users_function_keeps_its_traceback(tiny, own):
     with pytest.raises(AttributeError, match="weights"):
-        load_classifier(f"{own}:broken", data.load(tiny, "test"))
+        classifier.load(f"{own}:broken", data.load(tiny, "test").meta)
 
 
 def test_a_training_needs_no_git(tmp_path, tiny, monkeypatch):
@@ -316,9 +317,9 @@ def test_a_model_of_another_number_of_classes_is_refused(tmp_path, tiny, own):
 def test_a_folder_with_a_colon_in_its_name_is_a_folder(tmp_path, tiny, model):
     named = tmp_path / "macer:sigma"
     model.rename(named)
-    base, sigma = load_classifier(str(named), data.load(tiny, "test"))
-    assert isinstance(base, nn.Module)
-    assert sigma == 0.25
+    loaded = classifier.load(str(named), data.load(tiny, "test").meta)
+    assert isinstance(loaded.module, nn.Module)
+    assert loaded.sigma == 0.25
 
 
 def test_chosen_settings_take_the_place_of_the_recipes_unless_they_are_none():
@@ -354,11 +355,13 @@ def test_the_fingerprint_of_a_loaded_classifier_is_that_of_the_same_network_buil
 def test_the_file_of_an_ensemble_is_a_classifier_of_the_images_of_its_members(tmp_path, tiny, model):
     trained, card = artefacts.load(model)
     one = Member(path=str(model), method=card.method, seed=card.seed, classifier=artefacts.fingerprint(trained))
-    values = {"name": "advmacer x1", "dataset": "tiny", "sigma": 0.25, "members": [one], "rule": "softmax"}
-    EnsembleCard(**values, weights=None, consensus=None, scope="global").write(tmp_path / "ensemble.json")
-    base, sigma = load_classifier(str(tmp_path / "ensemble.json"), data.load(tiny, "test"))
-    assert sigma == 0.25
-    assert isinstance(base, Ensemble)
+    values = {"name": "advmacer x1", "combination": "mme", "dataset": "tiny", "sigma": 0.25, "members": [one]}
+    how = Combination(rule="mme", scope="noisy-input")
+    EnsembleCard(**values, how=how, solution=None).write(tmp_path / "ensemble.json")
+    meta = data.load(tiny, "test").meta
+    loaded = classifier.load(str(tmp_path / "ensemble.json"), meta)
+    assert (loaded.sigma, loaded.scope) == (0.25, "noisy-input")
+    assert isinstance(loaded.module, Ensemble)
     artefacts.save(model, trained, replace(card, classes=["right", "left"]))
     with pytest.raises(InputError, match=r"ensemble\.json must be a classifier of tiny \(2 classes, .* one of tiny"):
-        load_classifier(str(tmp_path / "ensemble.json"), data.load(tiny, "test"))
+        classifier.load(str(tmp_path / "ensemble.json"), meta)

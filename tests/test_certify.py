@@ -16,7 +16,14 @@ from rs.radius import votes_needed
 from rs.smoothing import SmoothedClassifier
 
 SETTINGS = Settings(n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", shortcut=False)
-IDENTITY = {"classifier": "smallnet", "sigma": 0.5, "n": 60, "subset": "all", "versions": {"torch": "x"}}
+IDENTITY = {
+    "classifier": "smallnet",
+    "scope": "model",
+    "sigma": 0.5,
+    "n": 60,
+    "subset": "all",
+    "versions": {"torch": "x"},
+}
 INDICES = np.array([0, 2, 3, 5, 8])
 SIZE = len(INDICES)
 
@@ -92,7 +99,7 @@ def test_the_shortcut_is_what_the_settings_say():
     made = certificates(
         SmoothedClassifier(Constant(1), 2, 0.5), tiny_images(10, 1), INDICES, settings, torch.device("cpu")
     )
-    assert [row["mode"] for row in made] == ["certify" if i % 2 == 1 else "shortcut" for i in INDICES]
+    assert [certificate.mode for _, certificate in made] == ["certify" if i % 2 == 1 else "shortcut" for i in INDICES]
 
 
 @pytest.mark.parametrize("images", range(SIZE))
@@ -116,7 +123,7 @@ def test_a_killed_process_is_continued_even_from_a_line_cut_short(tmp_path, unbr
     )
     assert python("-c", script).returncode == 9
     (folder,) = work.iterdir()
-    part = folder / "rows.tsv"
+    part = folder / "0.tsv"
     assert part.read_bytes() == b"".join(unbroken.splitlines(True)[:4])
     part.write_bytes(part.read_bytes() + unbroken.splitlines(True)[4][:-3])
     seconds = folder / "seconds.csv"
@@ -136,7 +143,7 @@ def test_a_run_continues_from_any_prefix_of_its_two_files(tmp_path_factory, data
         text = header + "".join(lines)
         path.write_text(text[: data.draw(st.integers(len(header), len(text)))])
         kept.append(path.read_text().count("\n") - 1)
-    count = certify._continue(part, seconds)
+    count = certify._continue([part], seconds)
     assert count == min(kept)
     assert part.read_text() == rows.HEADER + "\n" + "".join(done[0][:count])
     assert seconds.read_text() == "idx,seconds\n" + "".join(done[1][:count])
@@ -164,7 +171,7 @@ def test_the_rows_are_published_after_everything_that_explains_them(tmp_path, mo
     out, write, published = tmp_path / "rows.tsv", certify.files.write_text, []
     monkeypatch.setattr(certify.files, "write_text", lambda path, text: (published.append(path), write(path, text)))
     certify_tiny(out)
-    assert [path for path in published if path.parent == tmp_path] == [sidecar_of(out), seconds_of(out), out]
+    assert [path for path in published if path.parent == tmp_path] == [seconds_of(out), sidecar_of(out), out]
 
 
 def stamps(folder):
@@ -222,7 +229,7 @@ def test_two_noise_levels_side_by_side_have_sidecars_of_their_own(tmp_path):
 
 
 def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
-    with work.folder(IDENTITY), pytest.raises(InputError, match="another process is making the same thing"):
+    with work.folder({"rows": [IDENTITY]}), pytest.raises(InputError, match="another process is making the same thing"):
         certify_tiny(tmp_path / "rows.tsv")
     assert not (tmp_path / "rows.tsv").exists()
 

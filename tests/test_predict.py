@@ -9,11 +9,12 @@ from helpers import CLASSES, SHAPE, Linear, arrays, python, smallnet
 from PIL import Image
 from torch import nn
 
-from rs import artefacts, data
+from rs import artefacts, classifier, data
+from rs.combination import Combination
 from rs.ensemble import Ensemble, Polytope, SoftmaxAverage
 from rs.ensemble_card import EnsembleCard, Member
 from rs.errors import InputError
-from rs.predict_cell import load_any, read_image, round_down
+from rs.predict_cell import read_image, round_down
 from rs.smoothing import SmoothedClassifier
 from stages.predict import main as predict
 from stages.shell import run
@@ -174,10 +175,10 @@ def test_votes_for_no_class_are_no_class(capfd, tmp_path, tiny):
 
 def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, model, tiny_files):
     member = Member(path=str(model), method="gaussian", seed=0, classifier=artefacts.fingerprint(smallnet()))
-    own = {"name": "gaussian x1", "dataset": "tiny", "sigma": 0.25, "members": [member]}
-    rule = {"rule": "softmax", "weights": None, "consensus": None, "scope": "global"}
-    EnsembleCard(**own, **rule).write(tmp_path / "ensemble.json")
-    lines = asked(capfd, *words(tiny_files, tmp_path / "ensemble.json", data=tiny), "--json")
+    own = {"name": "gaussian x1", "combination": "average", "dataset": "tiny", "sigma": 0.25, "members": [member]}
+    how = Combination(rule="softmax", weights="equal", scope="global")
+    EnsembleCard(**own, how=how, solution=None).write(tmp_path / "ensemble.json")
+    lines = asked(capfd, *words(tiny_files, tmp_path / "ensemble.json"), "--json")
     base, numbers = Ensemble([smallnet()], SoftmaxAverage()), {"n0": 100, "n": 1000, "alpha": 0.001, "seed": 0}
     expected = [made.counts.tolist() for made in direct(base, 0.25, arrays(3, 7)[0][:, 0], **numbers)]
     assert [json.loads(line)["counts"] for line in lines] == expected
@@ -281,16 +282,17 @@ def test_a_mistake_is_one_line(capfd, model, tiny_files, options, word):
     assert word in refused(capfd, *words(tiny_files, **{"model": model, **options}))
 
 
-def test_a_model_of_the_users_own_needs_a_data_set_and_a_noise(capfd, tmp_path, tiny, tiny_files):
+def test_a_model_of_the_users_own_needs_a_data_set_and_a_noise(capfd, tiny, tiny_files):
     assert "give --data" in refused(capfd, *words(tiny_files, LINEAR, sigma=1))
-    assert "give --data" in refused(capfd, *words(tiny_files, tmp_path / "ensemble.json", sigma=1))
     assert refused(capfd, *words(tiny_files, LINEAR, data=tiny)).endswith("give --sigma")
 
 
 def test_a_model_folder_is_compared_with_the_data_set(model, tiny, colour):
-    assert load_any(str(model), tiny)[1:] == load_any(str(model))[1:] == (CLASSES, SHAPE, 0.25)
+    meta, other = (data.load(folder, "test").meta for folder in (tiny, colour))
+    for loaded in (classifier.load(str(model), meta), classifier.load(str(model))):
+        assert (loaded.classes, loaded.shape, loaded.sigma, loaded.scope) == (CLASSES, SHAPE, 0.25, "model")
     with pytest.raises(InputError, match="must be a classifier of colour"):
-        load_any(str(model), colour)
+        classifier.load(str(model), other)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 0.99996, 1 / 3, 2.00005])

@@ -1,0 +1,173 @@
+"""The ensembles that the parameters declare: which members, and how they become one classifier.
+
+combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
+ensembles: [{members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [average, ...]}, ...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from rs.errors import InputError
+from rs.params import Count, NonNegativeCount, check, section, validated
+
+if TYPE_CHECKING:  # torch takes two seconds, and who only reads what is declared does not need it
+    from rs.ensemble import Rule
+
+SCOPES = {
+    "softmax": ("global", "set", "per-image"),
+    "logits": ("global",),
+    "vote": ("global",),
+    "mme": ("noisy-input",),
+    "consensus": ("noisy-input",),
+}
+"""Scopes that the weights of each rule can have (``rs.rows.SCOPES`` says what they mean)."""
+
+WEIGHTED = ("softmax", "logits")
+"""Rules that take weights."""
+
+SOLVED = ("optimal", "printed")
+"""Weights that are solved for: of least variance, or by the paper's printed form, for two members."""
+
+
+@validated
+class Combination:
+    """How members become one classifier: an entry of ``combinations`` in params.yaml, and part of an ensemble's file.
+
+    Raises:
+        ValueError: If its parts do not fit each other.
+    """
+
+    rule: Literal["softmax", "logits", "vote", "mme", "consensus"]
+    scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
+    weights: Literal["equal", "optimal", "printed"] | list[float] | None = None  # rules of WEIGHTED
+    label: Literal["predicted", "true"] | None = None  # scope per-image: the class whose margins choose the weights
+    agree: Count | None = None  # consensus: so many of the first members must agree
+    low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this
+    high: Annotated[float, Field(ge=0, le=1)] | None = None  # and at most this
+
+    def __post_init__(self) -> None:
+        if self.scope not in SCOPES[self.rule]:
+            raise ValueError(f"the scope of the rule {self.rule} must be {' or '.join(SCOPES[self.rule])}")
+        per_image, is_set = self.scope == "per-image", self.scope == "set"
+        for name, given, needed in (
+            ("weights", self.weights, self.rule in WEIGHTED and not is_set),
+            ("label", self.label, per_image),
+            ("agree", self.agree, self.rule == "consensus"),
+            ("low", self.low, is_set),
+            ("high", self.high, is_set),
+        ):
+            if (given is not None) != needed:
+                must = "be given" if needed else "be left out"
+                raise ValueError(f"{name} must {must} for the rule {self.rule} of scope {self.scope}")
+        if per_image and not self.solved:
+            raise ValueError(f"weights of scope per-image must be {' or '.join(SOLVED)}")
+        if self.solved and self.rule != "softmax":
+            raise ValueError("weights that are solved for need the rule softmax, whose margins they are solved from")
+
+    @property
+    def solved(self) -> bool:
+        """Whether its weights are solved for, once for all images or image by image."""
+        return self.weights in SOLVED
+
+    def check_members(self, count: int) -> None:
+        """Check that there can be an ensemble of ``count`` members.
+
+        Raises:
+            ValueError: If not.
+        """
+        if self.weights == "printed" and count != 2:
+            raise ValueError(f"the printed weights must be of 2 members, got {count}; use optimal")
+        if isinstance(self.weights, list) and len(self.weights) != count:
+            raise ValueError(f"there must be one weight for each of {count} members, got {len(self.weights)}")
+        if self.agree is not None and self.agree > count:
+            raise ValueError(f"agree must be at most the number of members, {count}, got {self.agree}")
+        if self.scope == "set" and not count * self.low <= 1 <= count * self.high:
+            raise ValueError(
+                f"low and high must leave room for {count} weights that sum to 1, got {self.low} and {self.high}"
+            )
+
+    def build(self, members: int, weights: Sequence[float] | None = None) -> Rule:
+        """Make the rule for so many members; ``weights`` (L,) are the solution, where they are solved for."""
+        from rs.ensemble import RULES, Polytope, box_vertices
+
+        self.check_members(members)
+        if self.scope == "set":
+            return Polytope(box_vertices(self.low, self.high, members).tolist())
+        if self.rule == "consensus":
+            return RULES[self.rule](self.agree)
+        if self.rule in WEIGHTED:
+            own = self.weights if isinstance(self.weights, list) else None
+            return RULES[self.rule](weights if self.solved else own)
+        return RULES[self.rule]()
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One ensemble with one combination: a classifier that the parameters declare, at every noise level."""
+
+    name: str  # of its members
+    members: tuple[tuple[str, int], ...]  # training method and seed of each
+    combination: str  # key of the combination
+    how: Combination
+
+    @property
+    def slug(self) -> str:
+        """Its name in file names.
+
+        >>> how = Combination(rule="mme", scope="noisy-input")
+        >>> Declared("advmacer x1 + macer x2", (("advmacer", 0), ("macer", 0), ("macer", 1)), "mme", how).slug
+        'advmacer-x1+macer-x2.mme'
+        """
+        return f"{self.name.replace(' + ', '+').replace(' ', '-')}.{self.combination}"
+
+
+@validated
+class _Entry:
+    members: Annotated[dict[str, Annotated[list[NonNegativeCount], Field(min_length=1)]], Field(min_length=1)]
+    combinations: list[str]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")] | None = None  # instead of that of its members
+
+
+def declared(values: Mapping[str, Any]) -> list[Declared]:
+    """Return ``ensembles`` with each of their ``combinations``; none if there is no such key.
+
+    Raises:
+        InputError: If an entry is not one, names a combination that there is none of, or comes twice.
+
+    >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}},
+    ...           "ensembles": [{"members": {"macer": [0, 2]}, "combinations": ["mme"]}]}
+    >>> [(one.name, one.members) for one in declared(values)]
+    [('macer x2', (('macer', 0), ('macer', 2)))]
+    """
+    entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
+    known = section(dict(values), "combinations") if entries else {}
+    combinations = {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
+    found: dict[str, Declared] = {}
+    for number, given in enumerate(entries):
+        for one in _expanded(check(_Entry, given, f"ensembles.{number}"), combinations, f"ensembles.{number}"):
+            if one.slug in found:
+                raise InputError(f"params.yaml: ensembles.{number} is {one.slug} again; give one of the two a name")
+            found[one.slug] = one
+    return list(found.values())
+
+
+def _expanded(entry: _Entry, combinations: Mapping[str, Combination], where: str) -> list[Declared]:
+    members = tuple((method, seed) for method, seeds in entry.members.items() for seed in seeds)
+    if len(set(members)) < len(members):
+        raise InputError(f"params.yaml: {where}.members must name each seed once, got {dict(entry.members)}")
+    name = entry.name or " + ".join(f"{method} x{len(seeds)}" for method, seeds in entry.members.items())
+    made = []
+    for key in entry.combinations:
+        if key not in combinations:
+            raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")
+        try:
+            combinations[key].check_members(len(members))
+        except ValueError as error:
+            raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
+        made.append(Declared(name, members, key, combinations[key]))
+    return made

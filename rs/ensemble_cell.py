@@ -1,0 +1,106 @@
+"""One cell of the pipeline: the files of all ensembles at one noise level, and of the pool they are made from.
+
+OUT/pool.json      the members of all of them, which are certified together
+OUT/SLUG.json      one ensemble (``rs.ensemble_card``)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rs import artefacts, files
+from rs.combination import Declared, declared
+from rs.ensemble_card import EnsembleCard, Member, check_members, read, read_as
+from rs.errors import InputError
+from rs.params import STRICT
+from rs.study import Cell, pool_cells
+
+POOL = "pool.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolCard:
+    """The members that are certified together, and the ensembles of them, as file names without ``.json``."""
+
+    __pydantic_config__ = STRICT
+
+    dataset: str | None  # None of no members
+    sigma: float
+    members: list[Member]
+    ensembles: list[str]
+
+
+def ensemble_cell(values: dict[str, Any], dataset: str, sigma: float, models: Path, out: Path) -> None:
+    """Write the ensembles that the parameters declare, at ``sigma``, into the folder ``out``, all or none.
+
+    Args:
+        values: The parameters.
+        dataset: Name of the recipe; several recipes can be of one data set.
+        models: Folder of the models METHOD/SEED of this noise level.
+        out: The folder to make; one that an earlier run made is replaced.
+    Raises:
+        InputError: If a member is not trained, members do not fit each other, or ``out`` is something else.
+    """
+    if out.exists() and not (out / POOL).is_file() and any(out.iterdir()):
+        raise InputError(f"{out} must be a folder of ensembles or new, but holds something else; name another --out")
+    cells = pool_cells(values, dataset, sigma)
+    members, name = _members(cells, models, sigma)
+    cards = {one.slug: _card(one, members, name, sigma) for one in declared(values)}
+    pool = PoolCard(dataset=name, sigma=sigma, members=list(members.values()), ensembles=list(cards))
+    with files.replacing(out) as temporary:
+        temporary.mkdir()
+        files.write_json(temporary / POOL, asdict(pool))
+        for slug, card in cards.items():
+            card.write(temporary / f"{slug}.json")
+
+
+def read_pool(folder: Path) -> tuple[PoolCard, dict[str, EnsembleCard]]:
+    """Read what :func:`ensemble_cell` wrote, without loading a model; the ensembles by their file names.
+
+    Raises:
+        InputError: If a file is missing or damaged, or an ensemble has a member that the pool has not.
+    """
+    pool = read_as(PoolCard, folder / POOL, "a pool")
+    cards = {slug: read(folder / f"{slug}.json") for slug in pool.ensembles}
+    for slug, card in cards.items():
+        if not all(member in pool.members for member in card.members):
+            raise InputError(f"{folder / slug}.json must have members of {folder / POOL}; make the folder again")
+    return pool, cards
+
+
+def _members(cells: Sequence[Cell], models: Path, sigma: float) -> tuple[dict[tuple[str, int], Member], str | None]:
+    """The trained members by method and seed, and their data set, after checking that they fit each other."""
+    folders = [models / cell.method / str(cell.seed) for cell in cells]
+    missing = [
+        cell.target("train")
+        for cell, folder in zip(cells, folders, strict=True)
+        if not (folder / artefacts.CARD).is_file()
+    ]
+    if missing:
+        raise InputError(
+            f"every member must be trained, but {models} lacks {len(missing)}; dvc repro {' '.join(missing)}"
+        )
+    loaded = [artefacts.load(folder) for folder in folders]
+    members = [
+        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=artefacts.fingerprint(model))
+        for cell, folder, (model, _) in zip(cells, folders, loaded, strict=True)
+    ]
+    cards = [card for _, card in loaded]
+    dataset = cards[0].dataset if cards else None
+    check_members(members, cards, dataset, sigma)
+    return {(member.method, member.seed): member for member in members}, dataset
+
+
+def _card(one: Declared, members: dict[tuple[str, int], Member], dataset: str, sigma: float) -> EnsembleCard:
+    return EnsembleCard(
+        name=one.name,
+        combination=one.combination,
+        dataset=dataset,
+        sigma=sigma,
+        members=[members[pair] for pair in one.members],
+        how=one.how,
+        solution=None,
+    )
