@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2  # cells of the pipeline that `make repro` runs at once
 BIN := $(CURDIR)/$(VENV)/bin
-CELLS := train train_members certify certify_members
+CELLS := train train_members certify ensemble weights certify_ensembles
 
 .PHONY: repro test check format setup
 

@@ -45,7 +45,7 @@ class Combination:
     rule: Literal["softmax", "logits", "vote", "mme", "consensus"]
     scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
     weights: Literal["equal", "optimal", "printed"] | list[float] | None = None  # rules of WEIGHTED
-    label: Literal["predicted", "true"] | None = None  # scope per-image: the class whose margins choose the weights
+    target: Literal["predicted", "label"] | None = None  # scope per-image: the class whose margins choose the weights
     agree: Count | None = None  # consensus: so many of the first members must agree
     low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this
     high: Annotated[float, Field(ge=0, le=1)] | None = None  # and at most this
@@ -56,7 +56,7 @@ class Combination:
         per_image, is_set = self.scope == "per-image", self.scope == "set"
         for name, given, needed in (
             ("weights", self.weights, self.rule in WEIGHTED and not is_set),
-            ("label", self.label, per_image),
+            ("target", self.target, per_image),
             ("agree", self.agree, self.rule == "consensus"),
             ("low", self.low, is_set),
             ("high", self.high, is_set),
@@ -114,6 +114,10 @@ class Declared:
     members: tuple[tuple[str, int], ...]  # training method and seed of each
     combination: str  # key of the combination
     how: Combination
+
+    def label(self, default: str) -> str:
+        """Its name in tables, in which the combination ``default`` goes without saying."""
+        return self.name if self.combination == default else f"{self.name} ({self.combination})"
 
     @property
     def slug(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -39,12 +39,22 @@ def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
     return tuple((w / w.sum()).tolist())
 
 
-def weighted(weights: Sequence[float], values: Tensor) -> Tensor:
-    """Return sum_l w_l v_l in float64: weights (L,), values (L, N, K) -> (N, K)."""
-    if len(weights) != len(values):
-        raise ValueError(f"there must be one weight for each member, got {len(weights)} for {len(values)}")
-    w = torch.tensor(weights, dtype=torch.float64, device=values.device)
-    return (w[:, None, None] * values.double()).sum(dim=0)
+def weighted(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
+    """Return sum_l w_l v_l in float64: weights (L,) or (V, L), values (L, N, K) -> (N, K) or (V, N, K).
+
+    It is a matrix product because ``Tensor.sum`` adds in an order that depends on where in a batch an image stands.
+    """
+    w = _tensor(weights, values.device)
+    if w.shape[-1] != len(values):
+        raise ValueError(f"there must be one weight for each member, got {w.shape[-1]} for {len(values)}")
+    return (w @ values.double().flatten(1)).view(*w.shape[:-1], *values.shape[1:])
+
+
+@lru_cache(maxsize=1024)
+def _tensor(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
+    """Weights where they are used; kept there, because to copy them to a GPU would wait for all its work."""
+    with torch.inference_mode(False):
+        return torch.tensor(weights, dtype=torch.float64, device=device)
 
 
 def _one_hot(classes: Tensor, width: int) -> Tensor:
@@ -69,13 +79,17 @@ class Outputs:
 
     def __init__(self, members: Sequence[Tensor] | Tensor) -> None:
         self.members = tuple(members)
+        self._views = {tuple(range(len(self.members))): self}
         if len({logits.shape for logits in self.members}) != 1:
             shapes = [tuple(logits.shape) for logits in self.members]
             raise ValueError(f"all members must give logits of one shape, got {shapes}; use members of one data set")
 
     def of(self, members: Sequence[int]) -> Outputs:
-        """Outputs of some of the members, by number; what is computed for them is computed once for all."""
-        return self if tuple(members) == tuple(range(len(self.members))) else _View(self, members)
+        """Outputs of some of the members, by number: the same object for the same members."""
+        numbers = tuple(members)
+        if numbers not in self._views:
+            self._views[numbers] = _View(self, numbers)
+        return self._views[numbers]
 
     @cached_property
     def logits(self) -> Tensor:
@@ -105,25 +119,33 @@ class Outputs:
 
     @cached_property
     def nan(self) -> Tensor:
-        """Whether a logit is not a number, (L, N)."""
+        """Whether a logit of a member is not a number, (L, N)."""
         return self.logits.isnan().any(dim=-1)
 
 
+def _taken(name: str) -> cached_property[Tensor]:
+    """What the whole has computed, of the members of a view."""
+
+    def taken(view: _View) -> Tensor:
+        members = getattr(view.whole, name).unbind()
+        return torch.stack([members[number] for number in view.numbers])
+
+    return cached_property(taken)
+
+
 class _View(Outputs):
-    """Some members of others' outputs. Its logits are its own members' alone, in the dtype they have without others."""
+    """Some members of ``whole``. Their logits are stacked anew: in the dtype that they have without the others."""
 
-    def __init__(self, whole: Outputs, members: Sequence[int]) -> None:
-        self.members = tuple(whole.members[number] for number in members)
-        self._whole, self._numbers = whole, torch.tensor(members, device=self.members[0].device)
+    def __init__(self, whole: Outputs, numbers: Sequence[int]) -> None:
+        super().__init__([whole.members[number] for number in numbers])
+        self.whole, self.numbers = whole, numbers
 
-    def _taken(name: str) -> cached_property[Tensor]:  # noqa: N805  makes the attributes of the class
-        return cached_property(lambda self: getattr(self._whole, name).index_select(0, self._numbers))
-
-    probabilities, classes, votes, gaps, nan = map(_taken, ("probabilities", "classes", "votes", "gaps", "nan"))
+    probabilities, classes = _taken("probabilities"), _taken("classes")
+    votes, gaps = _taken("votes"), _taken("gaps")
 
 
 class SharingRule:
-    """A rule that takes :class:`Outputs`, so that many rules on the same members do not repeat each other's work."""
+    """A :data:`Rule` that can take :class:`Outputs`, so that rules on the same members share what they compute."""
 
     def scores(self, outputs: Outputs) -> Tensor:
         """Scores (N, K) of the members' outputs."""
@@ -135,18 +157,17 @@ class SharingRule:
 
 
 @dataclass(frozen=True)
-class _Average:
+class _Average(SharingRule):
     weights: Sequence[float] | None = None  # on the simplex, one for each member; equal if None
 
     def __post_init__(self) -> None:
         if self.weights is not None:
             object.__setattr__(self, "weights", on_simplex(self.weights))
 
-    def _average(self, values: Tensor) -> Tensor:
-        return weighted(self.weights or on_simplex(np.full(len(values), 1 / len(values))), values)
+    def _weights(self, members: int) -> tuple[float, ...]:
+        return self.weights or (1 / members,) * members
 
 
-@dataclass(frozen=True)
 class SoftmaxAverage(_Average):
     """H(x) = sum_l w_l softmax(F^l(x)): the paper's rule.
 
@@ -154,46 +175,45 @@ class SoftmaxAverage(_Average):
     tensor([[0.2500, 0.7500]], dtype=torch.float64)
     """
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """(L, N, K) -> (N, K)."""
-        return self._average(_probabilities(logits))
+    def scores(self, outputs: Outputs) -> Tensor:
+        """(N, K), float64."""
+        return weighted(self._weights(len(outputs.members)), outputs.probabilities)
 
 
-@dataclass(frozen=True)
 class LogitAverage(_Average):
     """sum_l w_l F^l(x): the members need one scale of logits for it. Of one member it is that member."""
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """(L, N, K) -> (N, K)."""
-        return self._average(logits)
+    def scores(self, outputs: Outputs) -> Tensor:
+        """(N, K), float64; of one member its logits as they are."""
+        weights = self._weights(len(outputs.members))
+        return outputs.members[0] if len(weights) == len(outputs.members) == 1 else weighted(weights, outputs.logits)
 
 
 @dataclass(frozen=True)
-class HardVote:
+class HardVote(SharingRule):
     """The class most members choose; of tied classes, the one with the largest average softmax."""
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """(L, N, K) -> votes plus half the average softmax, which never outweighs a vote; (N, K)."""
-        votes = _one_hot(logits.argmax(dim=-1), logits.shape[-1]).sum(dim=0)
-        return votes + _probabilities(logits).mean(dim=0) / 2
+    def scores(self, outputs: Outputs) -> Tensor:
+        """Votes plus half the average softmax, which never outweighs a vote; (N, K)."""
+        members = len(outputs.members)
+        return outputs.votes.sum(dim=0) + weighted((0.5 / members,) * members, outputs.probabilities)
 
 
 @dataclass(frozen=True)
-class MaxMargin:
+class MaxMargin(SharingRule):
     """The member with the largest gap between its two largest softmax values decides (Yang et al. 2022, MME).
 
     The member is chosen on each noisy image; of equal gaps the first member's counts.
     """
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """(L, N, K) -> the logits of the chosen member, (N, K)."""
-        first, second = _probabilities(logits).topk(2, dim=-1).values.unbind(dim=-1)  # (L, N)
-        chosen = (first - second).argmax(dim=0)
+    def scores(self, outputs: Outputs) -> Tensor:
+        """The logits of the chosen member, (N, K)."""
+        chosen, logits = outputs.gaps.max(dim=0).indices, outputs.logits
         return logits[chosen, torch.arange(logits.shape[1], device=logits.device)]
 
 
 @dataclass(frozen=True)
-class KConsensus:
+class KConsensus(SharingRule):
     """What the first k members agree on, or else the class of the largest sum of logits of all (Horvath et al. 2022).
 
     It is a classifier of its own: k members that agree can be outvoted in the average.
@@ -205,17 +225,20 @@ class KConsensus:
         if self.k < 1:
             raise ValueError(f"k must be at least 1, got {self.k}; it is a number of members that must agree")
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """(L, N, K) -> (N, K)."""
-        if self.k > len(logits):
-            raise ValueError(f"k must be at most the number of members, {len(logits)}, got {self.k}")
-        first = logits[: self.k].argmax(dim=-1)
+    def scores(self, outputs: Outputs) -> Tensor:
+        """(N, K), float64."""
+        members = len(outputs.members)
+        if self.k > members:
+            raise ValueError(f"k must be at most the number of members, {members}, got {self.k}")
+        first = outputs.classes[: self.k]
         agreed = (first == first[0]).all(dim=0)
-        return torch.where(agreed[:, None], _one_hot(first[0], logits.shape[-1]), logits.double().sum(dim=0))
+        return torch.where(
+            agreed[:, None], _one_hot(first[0], outputs.logits.shape[-1]), weighted((1.0,) * members, outputs.logits)
+        )
 
 
 @dataclass(frozen=True)
-class Polytope:
+class Polytope(SharingRule):
     """The class that wins the softmax average at every vertex of a polytope of weights, else "undecided".
 
     The margin of two classes is linear in the weights, so a class that wins at the vertices wins for all weights in
@@ -231,10 +254,10 @@ class Polytope:
             raise ValueError("a polytope must have at least one vertex, got none")
         object.__setattr__(self, "vertices", vertices)
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """(L, N, K) -> (N, K + 1): 1 for the class that wins everywhere, or for the extra last one; else 0."""
-        p, classes = _probabilities(logits), logits.shape[-1]
-        winners = torch.stack([weighted(vertex, p).argmax(dim=-1) for vertex in self.vertices])  # (V, N)
+    def scores(self, outputs: Outputs) -> Tensor:
+        """(N, K + 1): 1 for the class that wins everywhere, or for the extra last one; else 0."""
+        classes = outputs.probabilities.shape[-1]
+        winners = weighted(self.vertices, outputs.probabilities).max(dim=-1).indices  # (V, N)
         agreed = (winners == winners[0]).all(dim=0)
         return _one_hot(torch.where(agreed, winners[0], classes), classes + 1)
 
@@ -249,13 +272,9 @@ RULES: dict[str, Callable[..., Rule]] = {
 """Constructors of the rules of a fixed ensemble, by name."""
 
 
-def combine(rule: Rule, outputs: Sequence[Tensor]) -> Tensor:
-    """Scores from the logits of each member, (N, K) each; NaN where any of them is, so that no rule hides it."""
-    if len({output.shape for output in outputs}) != 1:
-        shapes = [tuple(output.shape) for output in outputs]
-        raise ValueError(f"all members must give logits of one shape, got {shapes}; use members of one data set")
-    logits = torch.stack(list(outputs))  # (L, N, K)
-    return rule(logits).masked_fill(logits.isnan().any(dim=-1).any(dim=0)[:, None], torch.nan)
+def scores_of(rule: Rule, outputs: Outputs) -> Tensor:
+    """Scores of any rule, (N, K) or (N, K + 1)."""
+    return rule.scores(outputs) if isinstance(rule, SharingRule) else rule(outputs.logits)
 
 
 def is_undecided(rule: Rule, members: int) -> bool:
@@ -273,6 +292,7 @@ def is_undecided(rule: Rule, members: int) -> bool:
 class Ensemble(nn.Module):
     """Members and a rule as one classifier: images (N, C, H, W) -> scores (N, K), whose argmax is the vote.
 
+    Scores are NaN where a logit of any member is, so that no rule hides it.
     ``undecided`` tells whether there is an extra last score; pass it on to ``SmoothedClassifier``.
     """
 
@@ -285,7 +305,8 @@ class Ensemble(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of images."""
-        return combine(self.rule, [member(x) for member in self.members])
+        outputs = Outputs([member(x) for member in self.members])
+        return scores_of(self.rule, outputs).masked_fill(outputs.nan.any(dim=0)[:, None], torch.nan)
 
     def extra_repr(self) -> str:
         """The rule and its weights are part of what the classifier is."""

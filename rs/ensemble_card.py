@@ -19,6 +19,7 @@ from torch import nn
 
 from rs import artefacts, files
 from rs.combination import Combination
+from rs.dataset import Meta
 from rs.ensemble import Ensemble, on_simplex
 from rs.errors import InputError
 from rs.params import STRICT
@@ -162,12 +163,13 @@ def load(path: Path) -> tuple[nn.Module, EnsembleCard, list[str], list[int]]:
 
 
 def load_members(
-    members: Sequence[Member], dataset: str, sigma: float, source: Path
+    members: Sequence[Member], dataset: str | None, sigma: float, source: Path, meta: Meta | None = None
 ) -> tuple[list[nn.Module], list[artefacts.Card]]:
     """Load the members that ``source`` names, in eval mode, on the CPU, and their cards.
 
     Raises:
-        InputError: If one is missing, damaged or not what it was, or they do not classify the same images.
+        InputError: If one is missing, damaged or not what it was, or they do not classify the same images, those of
+            ``meta`` if it is given.
     """
     loaded = [artefacts.load(Path(member.path)) for member in members]
     models, cards = [model for model, _ in loaded], [card for _, card in loaded]
@@ -177,6 +179,11 @@ def load_members(
                 f"{member.path} must be the model {source} was made of, but it changed; make {source} again"
             )
     check_members(members, cards, dataset, sigma)
+    if meta and cards and (cards[0].shape, cards[0].classes) != (list(meta.shape), list(meta.classes)):
+        raise InputError(
+            f"{source} must be of classifiers of {meta.name} ({len(meta.classes)} classes, shape {list(meta.shape)}), "
+            f"but they are of {dataset} ({len(cards[0].classes)} classes, shape {cards[0].shape})"
+        )
     return models, cards
 
 

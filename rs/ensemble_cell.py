@@ -16,7 +16,8 @@ from rs.combination import Declared, declared
 from rs.ensemble_card import EnsembleCard, Member, check_members, read, read_as
 from rs.errors import InputError
 from rs.params import STRICT
-from rs.study import Cell, pool_cells
+from rs.study import Cell
+from rs.study_pool import pool_cells
 
 POOL = "pool.json"
 

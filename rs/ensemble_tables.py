@@ -134,6 +134,7 @@ def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bo
         "Chebyshev's, on the probability that a noisy image gets its label. Covariances: of the margins of two members "
         "(perturbed copies), mean over pairs, with the difference in brackets."
     )
+    caption += f" {headlines.about({a.sigma: {combination: Group((a,))} for a, _ in pairs})}" if pairs else ""
     notes = [TIE, EXPECTED, *_unsound_note([result for pair in pairs for result in pair])]
     return _table("tab:mixed", caption, columns, data, notes)
 

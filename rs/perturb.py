@@ -17,8 +17,9 @@ from rs.attack import evaluating
 from rs.noise import BLOCK, Stream, block, stream
 from rs.smoothing import default_batch
 
-NOISE, PARAMETERS = 0, 1
-"""Second word of the keys in Stream.WEIGHTS: noise is keyed by image, perturbations by member and copy."""
+NOISE, PARAMETERS, CHOICE = 0, 1, 2
+"""Second word of the keys in Stream.WEIGHTS: noise is keyed by image, perturbations by member and copy; the last one
+is of the choice of the images that weights are fitted on."""
 
 
 def perturbed_parameters(
@@ -53,10 +54,9 @@ def noisy_copies(x: Tensor, noises: int, sigma: float, seed: int, index: int) ->
     return x + torch.cat(blocks)[:noises]
 
 
-def batch_margins(
+def perturbed_probabilities(
     members: Sequence[nn.Module],
     xs: Tensor,
-    ys: Tensor | Sequence[int],
     *,
     sigma: float,
     noises: int,
@@ -65,9 +65,10 @@ def batch_margins(
     scale: float,
     seed: int,
     indices: Sequence[int],
+    names: Sequence[int] | None = None,
     batch: int | None = None,
 ) -> NDArray[np.float64]:
-    """Margins z_i = softmax(F)_y - softmax(F)_i of every member, perturbed copy and noisy image.
+    """Softmax outputs of every member, perturbed copy and noisy image.
 
     All members and copies see the same noisy images. Copies are evaluated one after the other: on a CPU
     ``torch.func.vmap`` over them is no faster from some hundred noisy images on, and would hold all of them.
@@ -75,33 +76,43 @@ def batch_margins(
     Args:
         members: L classifiers, images (N, C, H, W) -> logits (N, K); in eval mode here, and left as they are.
         xs: Images in [0, 1], shape (B, C, H, W), on the device of the members. All their noisy copies are held.
-        ys: The class that the margins are of, shape (B,).
         sigma: Noise standard deviation, in pixels of [0, 1].
         noises: The paper's n, noisy copies of an image.
         copies: The paper's m, perturbed copies of a member.
         share, scale: The paper's t and sigma_tilde (:func:`perturbed_parameters`).
         seed: Of the noise, which ``indices`` name image by image, and of the perturbations.
         indices: Numbers of the images, shape (B,).
+        names: Numbers that name the members' perturbations, at least 0, shape (L,); their positions if ``None``.
         batch: Noisy images evaluated at once; chosen by the size of an image if ``None``.
     Returns:
-        Margins, shape (B, L, m n, K); draw ``j n + i`` is copy j on noisy image i. Those of class y are exactly 0.
+        Probabilities, shape (B, L, m n, K); draw ``j n + i`` is copy j on noisy image i.
     Raises:
         ValueError: If an argument leaves its range, or a member's outputs are not finite.
     """
-    _check(members, xs, ys, indices, sigma, noises, copies, share, scale)
+    _check(members, xs, indices, sigma, noises, copies, share, scale)
     noisy = torch.cat([noisy_copies(x, noises, sigma, seed, i) for x, i in zip(xs, indices, strict=True)])
     at_once = batch or default_batch(xs[0])
     outputs = [
-        _probabilities(member, perturbed_parameters(member, share, scale, seed, number, copy), noisy, at_once)
-        for number, member in enumerate(members)
+        _probabilities(member, perturbed_parameters(member, share, scale, seed, name, copy), noisy, at_once)
+        for name, member in zip(names or range(len(members)), members, strict=True)
         for copy in range(copies)
     ]
     p = np.stack(outputs).reshape(len(members), copies, len(xs), noises, -1)  # (L, m, B, n, K)
-    p = np.moveaxis(p, 2, 0).reshape(len(xs), len(members), copies * noises, -1)  # (B, L, m n, K)
+    return np.moveaxis(p, 2, 0).reshape(len(xs), len(members), copies * noises, -1)  # (B, L, m n, K)
+
+
+def margins(probabilities: NDArray[np.float64], ys: Tensor | Sequence[int]) -> NDArray[np.float64]:
+    """Margins z_i = p_y - p_i of outputs (B, L, N, K) and classes (B,); those of class y itself are exactly 0.
+
+    Raises:
+        ValueError: If there is not one class in [0, K) for each image.
+    """
     classes = torch.as_tensor(ys).cpu().numpy()
-    if not ((classes >= 0) & (classes < p.shape[-1])).all():
-        raise ValueError(f"ys must be classes in [0, {p.shape[-1]}), got {classes.tolist()}")
-    return np.take_along_axis(p, classes[:, None, None, None], axis=-1) - p
+    if classes.shape != probabilities.shape[:1]:
+        raise ValueError(f"there must be one class for each of {len(probabilities)} images, got {classes.shape}")
+    if not ((classes >= 0) & (classes < probabilities.shape[-1])).all():
+        raise ValueError(f"ys must be classes in [0, {probabilities.shape[-1]}), got {classes.tolist()}")
+    return np.take_along_axis(probabilities, classes[:, None, None, None], axis=-1) - probabilities
 
 
 def _probabilities(member: nn.Module, parameters: dict[str, Tensor], x: Tensor, at_once: int) -> NDArray[np.float64]:
@@ -127,11 +138,10 @@ def perturbed_margins(
     seed: int,
     index: int,
 ) -> NDArray[np.float64]:
-    """:func:`batch_margins` of one image (C, H, W) and its class; shape (L, m n, K)."""
-    return batch_margins(
+    """Margins of one image (C, H, W) and its class, of :func:`perturbed_probabilities`; shape (L, m n, K)."""
+    p = perturbed_probabilities(
         members,
         x[None],
-        [y],
         sigma=sigma,
         noises=noises,
         copies=copies,
@@ -139,7 +149,8 @@ def perturbed_margins(
         scale=scale,
         seed=seed,
         indices=[index],
-    )[0]
+    )
+    return margins(p, [y])[0]
 
 
 def margins_of(
@@ -154,7 +165,6 @@ def margins_of(
 def _check(
     members: Sequence[nn.Module],
     xs: Tensor,
-    ys: Tensor | Sequence[int],
     indices: Sequence[int],
     sigma: float,
     noises: int,
@@ -164,9 +174,8 @@ def _check(
 ) -> None:
     if not members:
         raise ValueError("there must be at least one member, got none")
-    if xs.ndim != 4 or not len(xs) == len(ys) == len(indices) > 0:
-        got = f"{tuple(xs.shape)}, {len(ys)} and {len(indices)}"
-        raise ValueError(f"images (B, C, H, W) must come with B classes and B indices, got {got}")
+    if xs.ndim != 4 or not len(xs) == len(indices) > 0:
+        raise ValueError(f"images (B, C, H, W) must come with B indices, got {tuple(xs.shape)} and {len(indices)}")
     if noises < 1 or copies < 1:
         raise ValueError(f"noises and copies must be at least 1, got {noises} and {copies}")
     for name, value, most in (("sigma", sigma, np.inf), ("share", share, 1.0), ("scale", scale, np.inf)):

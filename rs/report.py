@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +12,13 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rs import figures, files, metrics, study, tables
+from rs import ensemble_tables, figures, files, metrics, study, study_pool, tables
+from rs.combination import Declared, declared
 from rs.errors import InputError
+from rs.outside import read_outside
 from rs.params import NonNegative, check, section, validated
 from rs.published import published
-from rs.results import Groups, grouped
+from rs.results import Groups, Result, grouped
 from rs.typeset import written
 
 STEPS = 200
@@ -28,48 +31,60 @@ class Settings:
 
     radii: Annotated[list[NonNegative], Field(min_length=1)]  # of the tables of certified accuracy, pixels of [0, 1]
     reference: str  # the method to which all are compared, beside advmacer
+    combination: str  # of the ensembles that stand beside the methods; it goes without saying in their names
 
 
 def report(
-    values: dict[str, Any], dataset: str, results: Path, logs: Path, outside: Sequence[Mapping[str, Any]] = ()
+    values: dict[str, Any],
+    dataset: str,
+    results: Path,
+    logs: Path,
+    weights: Path,
+    outside: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Read the study's cells and make its tables and pictures.
 
     Args:
-        values: The parameters: ``sigmas``, ``methods``, ``seeds``, ``members``, ``member_seeds``, ``tables``.
+        values: The parameters: the grid, ``combinations``, ``ensembles``, ``tables``.
         dataset: Name of the recipe.
         results: Folder of certificate rows.
         logs: Folder of training logs.
-        outside: Arguments of ``rs.study.read_outside`` for every log from elsewhere.
+        weights: Folder of ensemble weights.
+        outside: Arguments of ``rs.outside.read_outside`` for every log from elsewhere.
     Returns:
         Files without any wall time, whose bytes depend on the rows and parameters alone; and those with.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
     settings = check(Settings, section(values, "tables"), "tables")
-    cells = study.cells(values, dataset)
+    cells, printed = study.cells(values, dataset), published(study.base_dataset(values, dataset))
     found = [study.read_result(cell, results, logs) for cell in cells]
     for log in outside:
         if log["name"] in {cell.method for cell in cells}:
             raise InputError(f"--outside must give a name that is no method of the study, got {log['name']!r}")
-    found += [study.read_outside(beside=found, **log) for log in outside]
-    groups, printed = grouped(found), published(study.base_dataset(values, dataset))
+    found += [read_outside(beside=found, **log) for log in outside]
     pairs = [(result.method, result.sigma) for result in found]
+    pools = _Pools(declared(values), dataset, section(values, "sigmas"), results, weights, settings.combination)
+    together = [*found, *pools.results()]
+    shown = [r for r in together if r.ensemble is None or r.combination == settings.combination]
+    groups, everything = grouped(shown), grouped(together)
     configurations = {pair: study.configuration(values, dataset, *pair) for pair in pairs}
+    made = numbers(groups, grouped(found), settings, printed)
+    beside = tables.beside_paper(everything, printed)
+    made |= {} if beside is None else written("published", beside)
     times = written("cost", tables.cost(groups, configurations, printed))
-    return numbers(groups, settings, printed), times | history(study.best_acr_over_time(cells, logs))
+    times |= history(study.best_acr_over_time(cells, logs))
+    return made | pools.tables(together), times | pools.times(together, printed)
 
 
-def numbers(groups: Groups, settings: Settings, printed: pd.DataFrame) -> dict[str, bytes]:
-    """Return the tables, metrics and curves that hold no wall time."""
+def numbers(groups: Groups, methods: Groups, settings: Settings, printed: pd.DataFrame) -> dict[str, bytes]:
+    """Return the tables, metrics and curves that hold no wall time: of all ``groups``, the curves of ``methods``."""
     made = written("main", tables.main(groups, printed))
     for sigma in groups:
         made |= written(f"certified-{sigma}", tables.certified(groups, sigma, settings.radii, printed))
     references = list(dict.fromkeys([settings.reference, "advmacer"]))
     made |= written("differences", tables.differences(groups, references))
-    beside = tables.beside_paper(groups, printed)
-    made |= {} if beside is None else written("published", beside)
-    lines = curves(groups)
+    lines = curves(methods)
     figure = figures.certified_accuracy(lines)
     return made | {
         "metrics.json": (json.dumps(headline_numbers(groups), indent=2, allow_nan=False) + "\n").encode(),
@@ -77,6 +92,59 @@ def numbers(groups: Groups, settings: Settings, printed: pd.DataFrame) -> dict[s
         "curves.png": figures.png(figure),
         "curves.svg": figures.svg(figure),
     }
+
+
+@dataclass(frozen=True)
+class _Pools:
+    """The ensembles of a study: what was found, and the tables of it."""
+
+    found: list[Declared]
+    dataset: str
+    sigmas: list[Any]  # as they stand in the parameters
+    results_folder: Path
+    weights: Path
+    default: str
+
+    def results(self) -> list[Result]:
+        """Certificates of every ensemble at every noise level."""
+        return [
+            study_pool.read_ensemble(one, self.dataset, sigma, self.results_folder, self.default)
+            for sigma in self.sigmas
+            for one in self.found
+        ]
+
+    def tables(self, results: Sequence[Result]) -> dict[str, bytes]:
+        """Everything without wall times."""
+        if not self.found:
+            return {}
+        spreads, bounds = (
+            study_pool.read_theory(self.weights, self.dataset, self.sigmas, name) for name in ("spreads", "bounds")
+        )
+        made = written("mixed", ensemble_tables.mixed(results, self.default, spreads, bounds))
+        made |= written("theory", ensemble_tables.theory(spreads, results))
+        made |= written("bounds", ensemble_tables.bounds_table(bounds, results))
+        for sigma in map(float, self.sigmas):
+            made |= written(f"ensembles-{sigma}", ensemble_tables.ensembles(results, sigma, self.default))
+        points = ensemble_tables.sizes(results, self.default)
+        if points.empty:
+            return made
+        figure = figures.acr_by_members(points)
+        return made | {
+            "acr-vs-members.csv": _csv(points),
+            "acr-vs-members.png": figures.png(figure),
+            "acr-vs-members.svg": figures.svg(figure),
+        }
+
+    def times(self, results: Sequence[Result], printed: pd.DataFrame) -> dict[str, bytes]:
+        """Everything with wall times: the paper's table of weights and the seconds of a certificate."""
+        made: dict[str, bytes] = {}
+        for sigma in self.sigmas if self.found else ():
+            seconds = study_pool.seconds_alone(
+                self.found, self.dataset, sigma, self.results_folder, self.weights, self.default
+            )
+            table = ensemble_tables.weighting(results, float(sigma), seconds, printed)
+            made |= written(f"weighting-{float(sigma)}", table)
+        return made
 
 
 def history(best: pd.DataFrame) -> dict[str, bytes]:

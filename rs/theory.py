@@ -24,18 +24,43 @@ class Spread(NamedTuple):
     beta: Floats  # max_{l != m} Cov(z^l, z^m)_ii
 
 
-def spread(margins: ArrayLike) -> Spread:
+def spread(covariances: ArrayLike) -> Spread:
     """Largest variance of a member, and largest covariance of two, against each class.
 
+    Args:
+        covariances: Of the members' margins, class by class, (..., K, L, L): ``rs.weights.moments`` of them, or
+            :func:`trained_covariances`.
     Raises:
         ValueError: If there is one member only.
     """
-    covariances = moments(margins).covariances  # (..., K, L, L)
-    members = covariances.shape[-1]
+    s = np.asarray(covariances, dtype=np.float64)
+    members = s.shape[-1]
     if members < 2:
         raise ValueError(f"covariances need at least 2 members, got {members}")
-    pairs = covariances[..., ~np.eye(members, dtype=bool)]  # (..., K, L (L - 1))
-    return Spread(np.diagonal(covariances, axis1=-2, axis2=-1).max(axis=-1), pairs.max(axis=-1))
+    pairs = s[..., ~np.eye(members, dtype=bool)]  # (..., K, L (L - 1))
+    return Spread(np.diagonal(s, axis1=-2, axis2=-1).max(axis=-1), pairs.max(axis=-1))
+
+
+def trained_covariances(margins: ArrayLike, methods: Sequence[str]) -> Floats:
+    """Covariances of margins over noise and training, from independently trained members as they are.
+
+    Members of one method differ by their seeds alone, and independently, so training adds the variance of their mean
+    margins (over seeds, divided by their number less 1) to the variance of each, and nothing to a covariance. A method
+    with one member does not tell it, and adds nothing.
+
+    Args:
+        margins: Under noise on the image alone, shape (..., L, N, K).
+        methods: Training method of each member, length L.
+    Returns:
+        Shape (..., K, L, L).
+    """
+    means, covariances = moments(margins)  # (..., L, K), (..., K, L, L)
+    added = np.zeros_like(means)
+    for method in set(methods):
+        own = np.array([name == method for name in methods])
+        if own.sum() > 1:
+            added[..., own, :] = means[..., own, :].var(axis=-2, ddof=1)[..., None, :]
+    return covariances + np.eye(len(methods)) * np.moveaxis(added, -1, -2)[..., None]
 
 
 def average_variance_bound(alpha: ArrayLike, beta: ArrayLike, members: int) -> Floats:
@@ -56,20 +81,20 @@ class Covariances(NamedTuple):
     across: Floats  # covariance of members of two methods
 
 
-def mean_covariances(margins: ArrayLike, y: ArrayLike, methods: Sequence[str]) -> Covariances:
+def mean_covariances(covariances: ArrayLike, y: ArrayLike, methods: Sequence[str]) -> Covariances:
     """How alike members are: variances, and covariances within and across training methods.
 
     Args:
-        margins: Shape (..., L, N, K).
+        covariances: As for :func:`spread`.
         y: The class the margins are of, shape (...).
         methods: Training method of each member, length L.
     """
-    covariances = moments(margins).covariances
-    members = covariances.shape[-1]
+    s = np.asarray(covariances, dtype=np.float64)
+    members = s.shape[-1]
     if len(methods) != members:
         raise ValueError(f"methods must name that of each of {members} members, got {len(methods)}")
-    others = _others(y, covariances.shape[-3])  # (..., K)
-    mean = np.where(others[..., None, None], covariances, 0.0).sum(axis=-3) / others.sum(axis=-1)[..., None, None]
+    others = _others(y, s.shape[-3])  # (..., K)
+    mean = np.where(others[..., None, None], s, 0.0).sum(axis=-3) / others.sum(axis=-1)[..., None, None]
     same = np.array([[a == b for b in methods] for a in methods])
     itself = np.eye(members, dtype=bool)
     return Covariances(*(_mean(mean[..., chosen]) for chosen in (itself, same & ~itself, ~same)))

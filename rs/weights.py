@@ -62,7 +62,7 @@ def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
         return np.where(itself, 0.0, np.where(least > 0, least**-2.0, np.inf))
 
 
-def algorithm2(margins: ArrayLike, y: ArrayLike) -> Floats:
+def algorithm2(margins: ArrayLike, y: ArrayLike, form: str = "optimal") -> Floats:
     """The paper's ComputeWeight, for any number of members.
 
     They hold for the image the margins come from: certified as fixed weights they are sound, recomputed for every
@@ -71,11 +71,12 @@ def algorithm2(margins: ArrayLike, y: ArrayLike) -> Floats:
     Args:
         margins: Shape (..., L, N, K).
         y: The class the margins are of, shape (...): a predicted class, as the label is not known at test time.
+        form: A key of :data:`SOLVERS`.
     Returns:
         Weights, shape (..., L); equal ones where a mean margin is not positive (:func:`inverse_square_margins`).
     """
     means, covariances = moments(margins)
-    return optimal_weights(covariances, inverse_square_margins(means, y))
+    return SOLVERS[form](covariances, inverse_square_margins(means, y))
 
 
 class GlobalWeights(NamedTuple):
@@ -85,24 +86,28 @@ class GlobalWeights(NamedTuple):
     share: float
 
 
-def global_weights(margins: ArrayLike, ys: ArrayLike) -> GlobalWeights:
+def global_weights(stats: Moments, ys: ArrayLike, form: str = "optimal") -> GlobalWeights:
     """One weight vector for all images: the minimiser of sum_b sum_i a_bi w' S_bi w on the simplex.
 
-    Fitted on images that are not certified, it makes an ordinary fixed classifier. An image with a mean margin that is
-    not positive has no bound and is left out; if all are, the weights are equal. An image with a small positive margin
-    counts for much, by its a_i.
+    Fitted on images that are not certified, it makes an ordinary fixed classifier. The sum is over the images on which
+    the bound 1 - sum_i a_i w' S_i w says something at equal weights, that is, exceeds 0. On the others it could be
+    improved by any amount for nothing, and a single one with a tiny margin, hence a huge a_i, would decide the weights
+    of all. If there is no such image, the weights are equal.
 
     Args:
-        margins: Shape (B, L, N, K).
+        stats: Moments of the margins of B images: (B, L, K) and (B, K, L, L).
         ys: Classes, shape (B,).
+        form: A key of :data:`SOLVERS`.
     """
-    means, covariances = moments(margins)
+    means, covariances = stats
     if means.ndim != 3 or not len(means):
-        raise ValueError(f"margins must have shape (B, L, N, K) with B >= 1, got {np.shape(margins)}")
+        raise ValueError(f"moments must be of B >= 1 images, (B, L, K), got {np.shape(means)}")
     a = inverse_square_margins(means, ys)  # (B, K)
-    used = np.isfinite(a).all(axis=-1)
+    finite = np.where(np.isfinite(a), a, 0.0)
+    equal = np.full(means.shape[1], 1 / means.shape[1])
+    used = np.isfinite(a).all(axis=-1) & (variance(equal, covariances, finite) < 1)
     total = np.einsum("bk,bklm->lm", a[used], covariances[used])
-    return GlobalWeights(optimal_weights(total[None], [1.0]), float(used.mean()))
+    return GlobalWeights(SOLVERS[form](total[None], [1.0]), float(used.mean()))
 
 
 def optimal_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
@@ -182,6 +187,10 @@ def _pair(covariances: ArrayLike, a: ArrayLike, sign: float) -> Floats:
     curved = usable & (big_a > 4 * np.finfo(np.float64).eps)
     first = np.where(curved, np.clip(-big_b / np.where(curved, 2 * big_a, 1.0), 0.0, 1.0), 0.5)
     return np.stack([first, 1 - first], axis=-1)
+
+
+SOLVERS = {"optimal": optimal_weights, "printed": printed_pair_weights}
+"""How weights are solved for: exactly, or by the paper's printed form, for two members."""
 
 
 def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats:

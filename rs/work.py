@@ -19,6 +19,11 @@ from typing import Any
 from rs.errors import InputError
 
 
+def root() -> Path:
+    """The folder of all unfinished work, and of what is kept to save work: ``$RS_WORK`` or ``.work``."""
+    return Path(os.environ.get("RS_WORK") or Path(os.environ.get("DVC_ROOT", ".")) / ".work")
+
+
 def key(identity: dict[str, Any]) -> str:
     """Name of the work that makes ``identity``: a hash of it as JSON."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -33,8 +38,7 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
     Raises:
         InputError: If another process is at the same work, or finished it between two of our steps.
     """
-    root = Path(os.environ.get("RS_WORK") or Path(os.environ.get("DVC_ROOT", ".")) / ".work")
-    path = root / key(identity)
+    path = root() / key(identity)
     path.mkdir(parents=True, exist_ok=True)
     with (path / "lock").open("w") as lock:
         try:

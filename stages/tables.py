@@ -13,6 +13,7 @@ def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     results: Annotated[Path, typer.Option(file_okay=False, help="Folder of certificate rows, by sigma.")],
     logs: Annotated[Path, typer.Option(file_okay=False, help="Folder of training logs, by sigma and method.")],
+    weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensemble weights, by sigma.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for everything without wall times.")],
     times: Annotated[Path, typer.Option(file_okay=False, help="Folder for everything with wall times.")],
     params: ParamsFile = Path("params.yaml"),
@@ -30,7 +31,7 @@ def main(
 
     known = {"sigma": outside_sigma, "n0": outside_n0, "n": outside_n, "alpha": outside_alpha}
     others = [{"name": name, "path": path, **known} for name, path in map(named_path, outside or [])]
-    numbers, wall_times = report(read(params), dataset, results, logs, others)
+    numbers, wall_times = report(read(params), dataset, results, logs, weights, others)
     write(out, numbers)
     write(times, wall_times)
 

@@ -18,12 +18,14 @@ from rs.ensemble import (
     LogitAverage,
     MaxMargin,
     MaxMarginEnsemble,
+    Outputs,
     Polytope,
     SoftmaxAverage,
     WeightedEnsemble,
     box_vertices,
     clip_to_box,
     on_simplex,
+    scores_of,
 )
 from rs.errors import InputError
 from rs.noise import Stream
@@ -294,6 +296,108 @@ def test_a_smoothed_classifier_must_be_told_of_the_undecided_class():
     ensemble = Ensemble([Constant(0), Constant(1)], Polytope([[1, 0], [0, 1]]))
     with pytest.raises(InputError, match=r"logits of shape \(10, 2\), got \(10, 3\)"):
         SmoothedClassifier(ensemble, 2, 0.5).certify(torch.zeros(1, 2, 2), 10, 100, 0.01)
+
+
+# --- Outputs: what rules share
+
+SHARED = ("logits", "probabilities", "classes", "votes", "gaps", "nan")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("chosen", [(0, 1, 2), (4, 0, 3), (2, 2, 1)], ids=str)
+def test_a_view_of_some_members_is_bit_for_bit_what_they_give_alone(chosen, dtype):
+    whole = Outputs(logits(members=5, dtype=dtype))
+    for compute_whole_first in (False, True):
+        if compute_whole_first:
+            assert len({getattr(whole, name).shape[:2] for name in SHARED}) == 1
+        view, alone = whole.of(chosen), Outputs([whole.members[number] for number in chosen])
+        for name in SHARED:
+            assert torch.equal(getattr(view, name), getattr(alone, name)), name
+            assert getattr(view, name).dtype == getattr(alone, name).dtype, name
+        for rule in SLOW:
+            assert torch.equal(scores_of(rule, view), rule(alone.logits)), rule
+
+
+def test_what_members_give_is_what_it_says():
+    outputs = Outputs(logits(draws=20))
+    expected = [[softmax(values) for values in member] for member in logits(draws=20).tolist()]
+    np.testing.assert_allclose(outputs.probabilities, expected, rtol=1e-13)
+    assert outputs.gaps.tolist() == [
+        [p[-1] - p[-2] for p in map(sorted, member)] for member in outputs.probabilities.tolist()
+    ]
+    assert outputs.classes.tolist() == [[argmax(values) for values in member] for member in logits(draws=20).tolist()]
+    assert torch.equal(outputs.votes.argmax(dim=-1), outputs.classes)
+    assert (outputs.votes.sum(dim=-1) == 1).all()
+
+
+def test_the_softmax_is_computed_once_for_all_rules_and_views(monkeypatch):
+    computed, real = [], torch.softmax
+    monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: computed.append(1) or real(*args, **kwargs))
+    outputs = Outputs(logits(members=5))
+    for members in ((0, 1, 2), (2, 3, 4), (0, 1, 2)):
+        for rule in SLOW:
+            scores_of(rule, outputs.of(members))
+    assert len(computed) == 1
+    Outputs(logits()).of((0,)).logits  # noqa: B018
+    assert len(computed) == 1  # nothing asked for it
+
+
+def test_a_member_that_is_not_a_number_breaks_only_the_views_it_is_in():
+    values = logits(members=4)
+    values[3, 7] = math.nan
+    outputs = Outputs(values)
+    assert outputs.nan.nonzero().tolist() == [[3, 7]]
+    assert not outputs.of((0, 2, 1)).nan.any()
+    for rule in SLOW:
+        assert torch.equal(scores_of(rule, outputs.of((0, 2, 1))), rule(values[[0, 2, 1]]))
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 5, 9, 17])
+def test_a_draw_has_the_same_scores_wherever_it_stands_in_a_batch(members):
+    """A sum over members may not be taken in another order at the end of a batch: it would be another classifier."""
+    one = logits(members, draws=1, classes=7)
+    w = np.random.default_rng(0).dirichlet(np.ones(members), 3)
+    rules = [SoftmaxAverage(w[0]), SoftmaxAverage(), LogitAverage(w[0]), HardVote(), MaxMargin(), Polytope(w)]
+    for rule in [*rules, KConsensus(members)]:
+        alone = rule(one)
+        for draws in (2, 3, 37, 100, 501):
+            assert torch.equal(rule(one.expand(-1, draws, -1)), alone.expand(draws, -1)), (rule, draws)
+
+
+def test_a_users_own_function_is_a_rule_and_sees_the_logits_of_its_members_alone():
+    seen = []
+
+    def smallest_first(values):
+        seen.append(values)
+        return -values.sum(dim=0)
+
+    members, x = [smallnet(0).eval(), smallnet(1).double().eval(), smallnet(2).eval()], torch.rand(5, 1, 4, 4)
+    outputs = [members[0](x), members[1](x.double()), members[2](x)]
+    scores = scores_of(smallest_first, Outputs(outputs).of((2, 0)))
+    assert torch.equal(seen[-1], torch.stack([outputs[2], outputs[0]]))
+    assert scores.dtype == seen[-1].dtype == torch.float32  # whatever the members that it does not use are
+    assert torch.equal(Ensemble([members[2], members[0]], smallest_first)(x), scores)
+
+
+def test_the_logits_of_one_member_are_their_own_average():
+    one = logits(members=1)
+    assert LogitAverage()(one).data_ptr() == one.data_ptr()  # nothing is computed
+    with pytest.raises(ValueError, match="one weight for each member, got 1 for 2"):
+        LogitAverage([1.0])(logits(members=2))
+
+
+def test_an_ensemble_has_gradients_after_it_was_used_without():
+    rule, x = SoftmaxAverage([0.123, 0.877]), torch.rand(3, 1, 4, 4)  # weights of no other test: they are kept
+    with torch.inference_mode():
+        rule(logits(members=2))
+    ensemble = Ensemble([smallnet(0), smallnet(1)], rule).eval()
+    with torch.inference_mode():
+        first = ensemble(x)
+    x.requires_grad_()
+    second = ensemble(x)
+    second[:, 0].sum().backward()
+    assert torch.equal(first, second)
+    assert x.grad.abs().sum() > 0
 
 
 # --- Weights that depend on the image: what a certificate with frozen weights does not say. d = 1, sigma = 1.

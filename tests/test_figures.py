@@ -71,3 +71,52 @@ def test_pictures_are_of_their_kind_and_say_no_date(curves):
     assert figures.png(figure).startswith(b"\x89PNG")
     assert b"<svg" in figures.svg(figure)
     assert b"dc:date" not in figures.svg(figure)
+
+
+@pytest.fixture
+def by_members():
+    points = [
+        (0.5, "advmacer", 1, 0.70, 0.01),
+        (0.5, "advmacer", 2, 0.72, 0.01),
+        (0.5, "advmacer + smoothadv", 3, 0.71, 0.01),
+        (0.5, "advmacer + smoothadv", 3, 0.75, 0.02),
+        (1.0, "advmacer", 1, 0.80, 0.01),
+    ]
+    return pd.DataFrame(points, columns=["sigma", "kind", "members", "acr", "error"])
+
+
+def lines_of(axis):
+    return {line.get_label(): line for line in axis.get_lines() if not line.get_label().startswith("_")}
+
+
+def test_acr_by_members_has_a_panel_for_each_noise_level_and_whole_numbers_of_members(by_members):
+    axes = figures.acr_by_members(by_members).axes
+    assert [axis.get_title() for axis in axes] == ["σ = 0.5", "σ = 1.0"]
+    assert [axis.get_xticks().tolist() for axis in axes] == [[1, 2, 3], [1]]
+
+
+def test_a_line_runs_through_the_mean_of_compositions_of_one_size(by_members):
+    """(0.71 + 0.75) / 2 = 0.73; both compositions keep their own marks."""
+    axis = figures.acr_by_members(by_members).axes[0]
+    lines = lines_of(axis)
+    assert lines["advmacer"].get_ydata().tolist() == [0.70, 0.72]
+    assert lines["advmacer + smoothadv"].get_ydata().tolist() == pytest.approx([0.73])
+    marks = [line.get_ydata().tolist() for line in axis.get_lines() if line.get_marker() == "D"]
+    assert marks == [[0.71, 0.75]]
+
+
+def test_error_bars_are_one_error_long_on_either_side(by_members):
+    axis = figures.acr_by_members(by_members).axes[0]
+    bars = [segment[:, 1].tolist() for bar in axis.collections for segment in bar.get_segments()]
+    assert np.allclose(bars, [[0.69, 0.71], [0.71, 0.73], [0.70, 0.72], [0.73, 0.77]], rtol=0, atol=1e-12)
+
+
+def test_one_method_is_solid_in_its_colour_and_a_mixture_dashed(by_members):
+    lines = lines_of(figures.acr_by_members(by_members).axes[0])
+    assert (lines["advmacer"].get_linestyle(), lines["advmacer"].get_color()) == ("-", figures.COLOURS["advmacer"])
+    assert lines["advmacer + smoothadv"].get_linestyle() != "-"
+
+
+def test_the_legend_of_acr_by_members_names_each_kind_once(by_members):
+    (legend,) = figures.acr_by_members(by_members).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["advmacer", "advmacer + smoothadv"]

@@ -7,7 +7,14 @@ from torch import nn
 
 from rs.models import LeNet
 from rs.noise import BLOCK, Stream, block
-from rs.perturb import batch_margins, margins_of, noisy_copies, perturbed_margins, perturbed_parameters
+from rs.perturb import (
+    margins,
+    margins_of,
+    noisy_copies,
+    perturbed_margins,
+    perturbed_parameters,
+    perturbed_probabilities,
+)
 
 SIGMA = 0.5
 SETTINGS = {"sigma": SIGMA, "noises": 3, "copies": 4, "share": 0.3, "scale": 0.2, "seed": 5}
@@ -93,6 +100,18 @@ def slow_margins(members, x, y, index):
     return np.array(rows).reshape(len(members), -1, 2)
 
 
+def many(members, xs, ys, **arguments):
+    return margins(perturbed_probabilities(members, xs, **arguments), ys)
+
+
+def test_a_perturbation_goes_with_the_name_of_its_member_not_with_its_position():
+    one, two = smallnet(0), smallnet(1)
+    both = perturbed_probabilities([one, two], images(0), indices=[0], names=[7, 9], **SETTINGS)
+    turned = perturbed_probabilities([two, one], images(0), indices=[0], names=[9, 7], **SETTINGS)
+    assert (both[:, ::-1] == turned).all()
+    assert (both != perturbed_probabilities([one, two], images(0), indices=[0], **SETTINGS)).any()
+
+
 def test_margins_are_those_of_a_slow_loop_copy_by_copy():
     members = [smallnet(0), smallnet(1)]
     made = perturbed_margins(members, image(7), 1, index=7, **SETTINGS)
@@ -104,14 +123,14 @@ def test_margins_are_those_of_a_slow_loop_copy_by_copy():
 
 def test_many_images_are_each_of_them_alone():
     members = [smallnet(0), smallnet(1)]
-    made = batch_margins(members, images(3, 8, 5), [1, 0, 1], indices=[3, 8, 5], **SETTINGS)
+    made = many(members, images(3, 8, 5), [1, 0, 1], indices=[3, 8, 5], **SETTINGS)
     alone = [
         perturbed_margins(members, image(i), y, index=i, **SETTINGS) for i, y in zip([3, 8, 5], [1, 0, 1], strict=True)
     ]
     assert made.shape == (3, 2, 12, 2)
     np.testing.assert_allclose(made, alone, atol=1e-6)  # float32 logits, other batches
     np.testing.assert_allclose(
-        made, batch_margins(members, images(3, 8, 5), torch.tensor([1, 0, 1]), indices=[3, 8, 5], batch=2, **SETTINGS),
+        made, many(members, images(3, 8, 5), torch.tensor([1, 0, 1]), indices=[3, 8, 5], batch=2, **SETTINGS),
         atol=1e-6,
     )  # fmt: skip
 
@@ -156,9 +175,9 @@ def test_fewer_noisy_copies_are_a_prefix_of_more():
         ({"scale": -1.0}, "scale must be finite, at least 0"),
         ({"sigma": float("inf")}, "sigma must be finite"),
         ({"members": []}, "at least one member"),
-        ({"indices": [0]}, "must come with B classes and B indices"),
-        ({"ys": [0]}, "must come with B classes and B indices"),
-        ({"xs": torch.zeros(1, 4, 4)}, "must come with B classes and B indices"),
+        ({"indices": [0]}, "must come with B indices"),
+        ({"ys": [0]}, "one class for each of 2 images"),
+        ({"xs": torch.zeros(1, 4, 4)}, "must come with B indices"),
         ({"ys": [0, 2]}, r"ys must be classes in \[0, 2\), got \[0, 2\]"),
         ({"ys": [-1, 0]}, r"ys must be classes in \[0, 2\)"),
     ],
@@ -166,7 +185,7 @@ def test_fewer_noisy_copies_are_a_prefix_of_more():
 def test_arguments_out_of_range_are_refused(changed, message):
     arguments = {"members": [smallnet()], "xs": images(0, 1), "ys": [0, 1], "indices": [0, 1], **SETTINGS, **changed}
     with pytest.raises(ValueError, match=message):
-        batch_margins(arguments.pop("members"), arguments.pop("xs"), arguments.pop("ys"), **arguments)
+        many(arguments.pop("members"), arguments.pop("xs"), arguments.pop("ys"), **arguments)
 
 
 def test_outputs_that_are_not_numbers_are_refused():
@@ -186,6 +205,6 @@ def test_no_two_random_streams_are_one(monkeypatch):
         return np.random.SeedSequence(len(keys))
 
     monkeypatch.setattr("rs.noise._sequence", recorded)
-    batch_margins([smallnet(0), smallnet(1)], images(0, 1, 2), [0, 1, 0], indices=[0, 1, 2], **SETTINGS)
+    many([smallnet(0), smallnet(1)], images(0, 1, 2), [0, 1, 0], indices=[0, 1, 2], **SETTINGS)
     assert len(set(keys)) == len(keys) == 3 + 2 * SETTINGS["copies"]
     assert {key[1] for key in keys} == {Stream.WEIGHTS}

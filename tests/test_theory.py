@@ -4,7 +4,7 @@ from helpers import python
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.theory import average_variance_bound, chebyshev_bounds, mean_covariances, spread
+from rs.theory import average_variance_bound, chebyshev_bounds, mean_covariances, spread, trained_covariances
 from rs.weights import moments, variance
 
 
@@ -17,12 +17,16 @@ def margins(members=3, draws=40, classes=4, seed=0, mean=0.5, y=0):
     return z
 
 
+def covariances(z):
+    return moments(z).covariances
+
+
 cases = st.tuples(st.integers(2, 5), st.integers(2, 20), st.integers(0, 2**32 - 1), st.floats(-0.2, 1.5))
 
 
 def test_spread_is_the_largest_variance_and_the_largest_covariance_of_two():
     z = margins()
-    found = spread(z)
+    found = spread(covariances(z))
     for i in range(4):
         s = np.cov(z[:, :, i], bias=True)
         assert found.alpha[i] == pytest.approx(max(s[m, m] for m in range(3)), abs=1e-15)
@@ -31,14 +35,14 @@ def test_spread_is_the_largest_variance_and_the_largest_covariance_of_two():
 
 def test_the_largest_covariance_may_be_negative():
     z = np.array([[[1.0], [-1.0]], [[-2.0], [2.0]]])
-    assert (spread(z).alpha, spread(z).beta) == (4.0, -2.0)
+    assert tuple(spread(covariances(z))) == (4.0, -2.0)
 
 
 @given(cases)
 def test_the_variance_of_an_equal_average_keeps_the_paper_s_bound(case):
     members, draws, seed, mean = case
     z = margins(members, draws, seed=seed, mean=mean)
-    bound = average_variance_bound(*spread(z), members)
+    bound = average_variance_bound(*spread(covariances(z)), members)
     assert (z.mean(axis=0).var(axis=0) <= bound + 1e-14).all()
 
 
@@ -52,14 +56,35 @@ def test_the_bound_on_the_average_is_reached_by_members_of_one_law():
 def test_mean_covariances_are_those_of_pairs_told_apart_by_method():
     z, methods = margins(4, y=2), ["a", "b", "a", "b"]
     s = np.mean([np.cov(z[:, :, i], bias=True) for i in (0, 1, 3)], axis=0)
-    found = mean_covariances(z, 2, methods)
+    found = mean_covariances(covariances(z), 2, methods)
     assert found.variance == pytest.approx(np.diag(s).mean(), rel=1e-12)
     assert found.within == pytest.approx((s[0, 2] + s[1, 3]) / 2, rel=1e-12)
     assert found.across == pytest.approx((s[0, 1] + s[0, 3] + s[2, 1] + s[2, 3]) / 4, rel=1e-12)
 
 
+def test_training_adds_the_variance_over_seeds_to_the_variance_of_a_member_and_to_nothing_else():
+    z, methods = margins(4, mean=0.5), ["a", "b", "a", "a"]
+    plain, made = covariances(z), trained_covariances(z, methods)
+    means = z.mean(axis=1)  # (L, K)
+    for i in (1, 2, 3):
+        added = made[i] - plain[i]
+        assert added == pytest.approx(np.diag(np.array([1, 0, 1, 1]) * np.var(means[[0, 2, 3], i], ddof=1)), abs=1e-15)
+        assert added[0, 0] > 0
+
+
+def test_covariances_over_training_and_noise_are_those_of_many_trainings():
+    """Law: z = u_noise + v_seed with Var u = 1 for a shared noise and Var v = 4, by sampling many seeds and draws."""
+    rng = np.random.default_rng(0)
+    shared, own = rng.normal(size=(1, 500, 1)), 2 * rng.normal(size=(400, 1, 1))
+    found = mean_covariances(trained_covariances(shared + own, ["a"] * 400)[[0, 0]], 0, ["a"] * 400)
+    assert found.within == pytest.approx(shared.var(), rel=1e-9)
+    assert found.variance == pytest.approx(shared.var() + own.var(ddof=1), rel=1e-9)
+
+
 def test_means_over_no_pairs_are_nan():
-    one_method, one_each = (mean_covariances(margins(2), 0, methods) for methods in (["a", "a"], ["a", "b"]))
+    one_method, one_each = (
+        mean_covariances(covariances(margins(2)), 0, methods) for methods in (["a", "a"], ["a", "b"])
+    )
     assert np.isnan([one_method.across, one_each.within]).all()
     assert np.isfinite([one_method.within, one_each.across]).all()
 
@@ -110,18 +135,19 @@ def test_many_images_are_each_of_them():
     zs, ys, ws = np.stack([margins(seed=s, y=s) for s in range(3)]), [0, 1, 2], np.eye(3)
     for function, rest in ((chebyshev_bounds, (ws,)), (mean_covariances, ())):
         extra = (["a", "a", "b"],) if function is mean_covariances else ()
-        together = function(zs, ys, *rest, *extra)
+        seen = covariances(zs) if function is mean_covariances else zs
+        together = function(seen, ys, *rest, *extra)
         for b in range(3):
-            alone = function(zs[b], ys[b], *(r[b] for r in rest), *extra)
+            alone = function(seen[b], ys[b], *(r[b] for r in rest), *extra)
             np.testing.assert_allclose([values[b] for values in together], alone, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: spread(margins(1)),
-        lambda: mean_covariances(margins(), 0, ["a"]),
-        lambda: mean_covariances(margins(), 4, ["a"] * 3),
+        lambda: spread(covariances(margins(1))),
+        lambda: mean_covariances(covariances(margins()), 0, ["a"]),
+        lambda: mean_covariances(covariances(margins()), 4, ["a"] * 3),
         lambda: chebyshev_bounds(margins(), -1, [1, 0, 0]),
     ],
 )

@@ -255,7 +255,7 @@ def test_algorithm_2_answers_a_margin_that_is_not_positive_with_equal_weights(me
 def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
     good = [margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], noise, 1) for noise in ([0.1, 0.2], [0.3, 0.1])]
     bad = margins_with([[0, 0.5, 0.3], [0, -0.4, 0.6]], [0.01, 0.9])
-    found = global_weights(np.stack([good[0], bad, good[1]]), [0, 0, 0])
+    found = global_weights(moments(np.stack([good[0], bad, good[1]])), [0, 0, 0])
     assert found.share == pytest.approx(2 / 3)
 
     def total(w):
@@ -271,13 +271,13 @@ def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
 
 def test_global_weights_of_one_image_are_those_of_algorithm_2():
     z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6], [0, 0.2, 0.2]], [0.1, 0.2, 0.15])
-    found = global_weights(z[None], [0])
+    found = global_weights(moments(z[None]), [0])
     np.testing.assert_allclose(found.weights, algorithm2(z, 0), atol=1e-12)
     assert found.share == 1
 
 
 def test_global_weights_are_equal_where_no_image_has_a_bound():
-    found = global_weights(margins_with([[0, 0.5], [0, -0.4], [0, 0.1]], [0.1, 0.2, 0.1])[None], [0])
+    found = global_weights(moments(margins_with([[0, 0.5], [0, -0.4], [0, 0.1]], [0.1, 0.2, 0.1])[None]), [0])
     assert (found.weights.tolist(), found.share) == ([1 / 3] * 3, 0.0)
 
 
@@ -397,7 +397,7 @@ def test_projection_takes_many_weights_at_once_and_leaves_those_inside():
         lambda: inverse_square_margins(np.ones((2, 3)), 3),
         lambda: inverse_square_margins(np.ones((2, 3)), -1),
         lambda: algorithm2(np.ones((2, 4, 3)), 3),
-        lambda: global_weights(np.ones((2, 4, 3)), [0, 0]),
+        lambda: global_weights(moments(np.ones((2, 4, 3))), [0, 0]),
         lambda: clip_to_box([np.nan, 0.5], 0, 1),
     ],
 )

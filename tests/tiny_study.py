@@ -16,7 +16,15 @@ methods: [gaussian, advmacer]
 seeds: [0]
 members: [advmacer]
 member_seeds: [1]
-tables: {radii: [0.0, 0.25, 0.5], reference: gaussian}
+tables: {radii: [0.0, 0.25, 0.5], reference: gaussian, combination: average}
+combinations:
+  average: {rule: softmax, weights: equal, scope: global}
+  per-image: {rule: softmax, weights: optimal, scope: per-image, target: label}
+ensembles:
+  - members: {advmacer: [0, 1]}
+    combinations: [average, per-image]
+  - members: {gaussian: [0], advmacer: [0]}
+    combinations: [average]
 datasets: {tiny: {source: none}, cifar10-fast: {dataset: cifar10}}
 recipes:
   tiny:
@@ -25,7 +33,21 @@ recipes:
     advmacer: {draws: 2, epsilon: {0.25: 0.1, 0.5: 0.2}, training: {epochs: 2}}
 """
 CELLS = [("gaussian", 0), ("advmacer", 0), ("advmacer", 1)]
+ENSEMBLES = ["advmacer-x2.average", "advmacer-x2.per-image", "gaussian-x1+advmacer-x1.average"]
 SIGMAS = (0.25, 0.5)
+SPREADS = """\
+ensemble,source,images,alpha,beta,variance,within,across
+advmacer x2,perturbed,12,0.4,0.2,0.3,0.2,
+advmacer x2,trained,12,0.5,0.2,0.4,0.2,
+gaussian x1 + advmacer x1,perturbed,12,0.4,0.1,0.3,,0.1
+gaussian x1 + advmacer x1,trained,12,0.5,0.1,0.4,,0.1
+"""
+BOUNDS = """\
+ensemble,combination,images,bound,bound_minimum,measured,other_class
+advmacer x2,average,12,0.5,0.4,0.9,0.0
+advmacer x2,per-image,12,0.6,0.5,0.9,0.0
+gaussian x1 + advmacer x1,average,12,0.55,0.5,0.95,0.0
+"""
 
 
 def make_rows(sigma: float, seed: int, **changes) -> pd.DataFrame:
@@ -65,15 +87,35 @@ def cell_rows(method: str, sigma: float, seed: int) -> pd.DataFrame:
     return labelled(make_rows(sigma, key), np.arange(IMAGES) % 2)
 
 
+def write_rows(frame: pd.DataFrame, out: Path) -> None:
+    """Write rows and their sidecar."""
+    rows.write(frame, out)
+    side = {"subset": "first-12", "n0": N0, "n": N, "alpha": ALPHA, "sigma": frame["sigma"][0], "classes": CLASSES}
+    files.write_json(out.with_suffix(".json"), side)
+
+
+def ensemble_rows(slug: str, sigma: float) -> pd.DataFrame:
+    """The rows of an ensemble, of the images of the cells."""
+    scope = "per-image" if slug.endswith("per-image") else "global"
+    made = make_rows(sigma, 100 + ENSEMBLES.index(slug), scope=scope)
+    return labelled(made, np.arange(IMAGES) % 2)
+
+
 def make_study(root: Path) -> Path:
-    """Write parameters, rows, sidecars and logs of the study; return ``root``."""
+    """Write parameters, rows, sidecars, logs and the theory of the study; return ``root``."""
     files.write_text(root / "params.yaml", PARAMS)
     for sigma in SIGMAS:
+        results, weights = root / "results" / str(sigma), root / "weights"
+        for slug in ENSEMBLES:
+            write_rows(ensemble_rows(slug, sigma), results / "pool" / f"{slug}.tsv")
+        alone = [f"{name},{1 + k}.5\n" for k, name in enumerate(["advmacer-0", "advmacer-1", "gaussian-0", *ENSEMBLES])]
+        files.write_text(results / "times" / "alone.csv", "classifier,seconds\n" + "".join(alone))
+        files.write_text(weights / str(sigma) / "spreads.csv", SPREADS)
+        files.write_text(weights / str(sigma) / "bounds.csv", BOUNDS)
+        files.write_text(weights / f"{sigma}.seconds.csv", "seconds\n0.25\n")
         for k, (method, seed) in enumerate(CELLS):
-            out = root / "results" / str(sigma) / f"{method}-{seed}.tsv"
-            rows.write(cell_rows(method, sigma, seed), out)
-            side = {"subset": "first-12", "n0": N0, "n": N, "alpha": ALPHA, "sigma": sigma, "classes": CLASSES}
-            files.write_json(out.with_suffix(".json"), side)
+            folder = results / "pool" if seed else results
+            write_rows(cell_rows(method, sigma, seed), folder / f"{method}-{seed}.tsv")
             log = root / "logs" / str(sigma) / method / str(seed)
             files.write_text(log / "history.csv", "epoch,loss,acr\n1,0.5,\n2,0.4,0.2\n3,0.3,\n4,0.2,0.1\n")
             lines = [f"{epoch},{(k + 1) * epoch * 1.5}\n" for epoch in (1, 2, 3, 4)]

@@ -1,0 +1,133 @@
+"""Logits of a pool's members on disk, so that new rules and weightings are certified without a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rs import artefacts, files
+from rs.errors import InputError
+from rs.noise import Stream
+from rs.pool import Entry, SideBySide, Visitor, Votes, check_entries, count_votes, needed_members, two_passes
+from rs.smoothing import Certificate, Precision, SmoothedClassifier
+
+READ = 4096
+"""Draws that are read from a cache at once."""
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """What the logits in a cache are of; written beside them as ``cache.json``."""
+
+    members: list[str]  # fingerprints, ``rs.artefacts.fingerprint``
+    images: str  # fingerprint of the data set
+    indices: list[int]  # of its images
+    num_classes: int
+    sigma: float
+    n0: int
+    n: int
+    seed: int
+    precision: Precision
+    device: str  # its kind, which draws its own noise
+
+
+class OutputCache:
+    """Logits of members on the draws of CERTIFY, on disk: a new rule or weighting needs no forward pass.
+
+    One float16 file a member, images x (n0 + n) x K, memory-mapped. The certificates are those of members whose logits
+    are rounded to float16: a fixed function of the noisy image like any other, and as sound, but its votes differ from
+    those of the members themselves where two classes are that close.
+
+    Args:
+        folder: Where the files are, or are to be made, all of their size at once (:meth:`size`).
+        key: What is in them; a folder that holds anything else is refused.
+    """
+
+    def __init__(self, folder: Path, key: CacheKey) -> None:
+        self.folder, self.key = folder, key
+        if not (folder / "cache.json").is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            shape = (len(key.indices), key.n0 + key.n, key.num_classes)
+            for number in range(len(key.members)):
+                np.lib.format.open_memmap(folder / f"{number}.npy", "w+", np.float16, shape).flush()
+            np.lib.format.open_memmap(folder / "done.npy", "w+", np.bool_, shape[:1]).flush()
+            files.write_json(folder / "cache.json", asdict(key))
+        if files.read_json(folder / "cache.json") != asdict(key):
+            raise InputError(f"{folder} must hold outputs of the same members and draws; give another folder")
+
+    @staticmethod
+    def size(members: int, images: int, draws: int, num_classes: int) -> int:
+        """Bytes of the logits of a cache, ``draws`` being n0 + n.
+
+        >>> OutputCache.size(members=9, images=500, draws=100_100, num_classes=10)
+        9009000000
+        """
+        return members * images * draws * num_classes * 2
+
+    def fill(self, members: Sequence[nn.Module], x: Tensor, index: int, batch: int | None = None) -> None:
+        """Evaluate the members on the draws of image ``index``, (C, H, W), unless that is done already."""
+        key, place, done = self.key, self._place(index), self._open("done", "r+")
+        if done[place]:
+            return
+        if [artefacts.fingerprint(member) for member in members] != key.members or x.device.type != key.device:
+            raise InputError(f"members and device must be those that {self.folder} is of; give another folder")
+        stores, start = [self._open(str(number), "r+") for number in range(len(members))], 0
+
+        def keep(outputs: Sequence[Tensor], draws: int) -> None:
+            nonlocal start
+            for store, logits in zip(stores, outputs, strict=True):
+                store[place, start : start + draws] = _half(logits, (draws, key.num_classes))
+            start += draws
+
+        base = SideBySide(members)
+        classifier = SmoothedClassifier(base, key.num_classes, key.sigma, precision=key.precision, batch=batch)
+        for draws, phase in ((key.n0, Stream.SELECT), (key.n, Stream.ESTIMATE)):
+            classifier.visit(keep, x, draws, key.seed, phase, index)
+        for store in stores:
+            store.flush()
+        done[place] = True
+        done.flush()
+
+    def certify(
+        self, rules: Mapping[str, Entry], index: int, alpha: float, *, label: int | None = None
+    ) -> dict[str, Certificate]:
+        """:func:`rs.pool.certify_pool` on image ``index`` from its cached logits."""
+        key, place = self.key, self._place(index)
+        check_entries(rules, len(key.members))
+        if not self._open("done", "r")[place]:
+            raise InputError(f"image {index} must be in {self.folder} before it is certified from there; fill it first")
+
+        def passed(entries: Mapping[str, Entry], draws: int, phase: Stream) -> Votes:
+            first = 0 if phase == Stream.SELECT else key.n0
+            stores = [self._open(str(n), "r")[place, first : first + draws] for n in needed_members(entries)]
+
+            def each(visitor: Visitor) -> None:
+                for start in range(0, draws, READ):
+                    logits = [torch.from_numpy(np.array(store[start : start + READ])) for store in stores]
+                    visitor(logits, len(logits[0]))
+
+            return count_votes(each, entries, key.num_classes, torch.device("cpu"))
+
+        return two_passes(passed, rules, key.n0, key.n, alpha, key.sigma, label)
+
+    def _place(self, index: int) -> int:
+        if index not in self.key.indices:
+            raise InputError(f"image {index} must be one of those that {self.folder} is of; give another folder")
+        return self.key.indices.index(index)
+
+    def _open(self, name: str, mode: Literal["r", "r+"]) -> NDArray:
+        return np.load(self.folder / f"{name}.npy", mmap_mode=mode)
+
+
+def _half(logits: Tensor, shape: tuple[int, int]) -> NDArray[np.float16]:
+    half = logits.half()
+    if half.shape != shape or not half.isfinite().all():
+        raise InputError(f"logits must have shape {shape} and fit into float16, got {tuple(half.shape)} or overflow")
+    return half.cpu().numpy()

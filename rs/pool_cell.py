@@ -1,0 +1,181 @@
+"""One cell of the pipeline: every member and every ensemble of a pool, certified from one noise pass.
+
+OUT/METHOD-SEED.tsv and .json     rows of a member, and what made them
+OUT/SLUG.tsv and .json            rows of an ensemble
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rs import artefacts, certify, data, files, work
+from rs.candidates import Candidate, combined, single_models
+from rs.certify_cell import circumstances
+from rs.data import Images
+from rs.device import suit_threads
+from rs.ensemble import Ensemble
+from rs.ensemble_card import load_members
+from rs.ensemble_cell import POOL, read_pool
+from rs.noise import BLOCK, Stream
+from rs.params import NonNegativeCount, validated
+from rs.pool import Entry, certify_pool
+from rs.pool_cache import CacheKey, OutputCache
+from rs.smoothing import Certificate, SmoothedClassifier
+from rs.subset import select
+
+
+@validated
+class Settings:
+    """How a pool is certified; section ``recipes.DATASET.pool`` of params.yaml."""
+
+    cache: bool  # keep the members' logits in the work folder, as float16; then votes are those of the rounded logits
+    timed: NonNegativeCount  # draws on which each classifier alone is timed; 0 for none
+
+
+def pool_cell(
+    ensembles: Path,
+    weights: Path,
+    folder: Path,
+    settings: Settings,
+    certification: certify.Settings,
+    *,
+    device: torch.device,
+    batch: int | None,
+    out: Path,
+    times: Path,
+) -> None:
+    """Certify the pool in the folder ``ensembles`` on the test split of the data set in ``folder``.
+
+    Args:
+        ensembles: What ``rs.ensemble_cell`` wrote.
+        weights: What ``rs.weights_cell`` wrote.
+        out: Folder for the rows and sidecars.
+        times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
+            certificate of each classifier alone.
+    """
+    pool, cards = read_pool(ensembles)
+    images = data.load(folder, "test")
+    suit_threads(images.meta.shape)
+    models, _ = load_members(pool.members, pool.dataset, pool.sigma, ensembles / POOL, images.meta)
+    candidates = single_models(pool.members, models)
+    candidates |= combined(pool.members, models, cards, ensembles, weights)
+    out.mkdir(parents=True, exist_ok=True)
+    times.mkdir(parents=True, exist_ok=True)
+    if not candidates:
+        return
+    indices = select(len(images), certification.subset)
+    shared = circumstances(images, certification, pool.sigma, device, "stages/certify_ensembles.py")
+    shared |= {"outputs": "float16"} if settings.cache else {}
+    outs = {out / f"{name}.tsv": one.who | shared for name, one in candidates.items()}
+    on_device = [model.to(device) for model in models]
+    engine = _Engine(on_device, images, pool.sigma, certification, device, batch)
+    certified = engine.from_cache(indices) if settings.cache else engine.directly
+
+    def made(left: NDArray[np.int64]) -> Iterator[Mapping[Path, dict[str, Any]]]:
+        for index in map(int, left):
+            found = certified({name: one.at(index) for name, one in candidates.items()}, index)
+            label = int(images.labels[index])
+            yield {
+                out / f"{name}.tsv": found[name].row(index, label, one.who["scope"]) for name, one in candidates.items()
+            }
+
+    certify.rows_to(outs, times / "images.csv", indices, certification, made)
+    _write_times(times / "alone.csv", engine, candidates, indices, settings.timed)
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """Certifies all classifiers of a pool on one image."""
+
+    models: list[nn.Module]  # on the device
+    images: Images
+    sigma: float
+    how: certify.Settings
+    device: torch.device
+    batch: int | None
+
+    def directly(self, entries: Mapping[str, Entry], index: int) -> dict[str, Certificate]:
+        """From one evaluation of every member on every draw."""
+        return certify_pool(
+            self.models,
+            entries,
+            len(self.images.meta.classes),
+            self.sigma,
+            self._pixels(index),
+            self.how.n0,
+            self.how.n,
+            self.how.alpha,
+            seed=self.how.seed,
+            index=index,
+            label=self._label(index),
+            precision=self.how.precision,
+            batch=self.batch,
+        )
+
+    def from_cache(self, indices: NDArray[np.int64]) -> Callable[[Mapping[str, Entry], int], dict[str, Certificate]]:
+        """From logits on disk, which are made where they are not there yet; says their size beforehand."""
+        key = CacheKey(
+            [artefacts.fingerprint(model) for model in self.models],
+            self.images.fingerprint,
+            indices.tolist(),
+            len(self.images.meta.classes),
+            self.sigma,
+            self.how.n0,
+            self.how.n,
+            self.how.seed,
+            self.how.precision,
+            self.device.type,
+        )
+        folder = work.root() / "outputs" / work.key(asdict(key))
+        size = OutputCache.size(len(self.models), len(indices), key.n0 + key.n, key.num_classes)
+        print(f"outputs of {len(self.models)} members: {size / 1e9:.3g} GB in {folder}", file=sys.stderr)
+        cache = OutputCache(folder, key)
+
+        def certified(entries: Mapping[str, Entry], index: int) -> dict[str, Certificate]:
+            cache.fill(self.models, self._pixels(index), index, self.batch)
+            return cache.certify(entries, index, self.how.alpha, label=self._label(index))
+
+        return certified
+
+    def seconds_alone(self, entry: Entry, index: int, draws: int) -> float:
+        """Seconds of a certificate of one classifier alone, from those of ``draws`` draws, as a share of n0 + n."""
+        base = Ensemble([self.models[number] for number in entry.members], entry.rule)
+        classifier = SmoothedClassifier(
+            base,
+            len(self.images.meta.classes),
+            self.sigma,
+            precision=self.how.precision,
+            batch=self.batch,
+            undecided=base.undecided,
+        )
+        x, key = self._pixels(index), (self.how.seed, Stream.ESTIMATE, index)
+        classifier.votes(x, min(draws, BLOCK), *key)
+        start = time.perf_counter()
+        classifier.votes(x, draws, *key)
+        return (time.perf_counter() - start) / draws * (self.how.n0 + self.how.n)
+
+    def _pixels(self, index: int) -> Tensor:
+        return self.images.pixels(index).to(self.device)
+
+    def _label(self, index: int) -> int | None:
+        return int(self.images.labels[index]) if self.how.shortcut else None
+
+
+def _write_times(
+    path: Path, engine: _Engine, candidates: Mapping[str, Candidate], indices: NDArray[np.int64], draws: int
+) -> None:
+    first = int(indices[0])
+    rows = [(name, engine.seconds_alone(one.at(first), first, draws)) for name, one in candidates.items() if draws]
+    frame = pd.DataFrame(rows, columns=["classifier", "seconds"])
+    files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))

@@ -1,0 +1,123 @@
+"""What the members of a pool say of noisy images: the outputs that weights are solved from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from rs import certify
+from rs.data import Images, Meta
+from rs.ensemble_card import EnsembleCard, load_members
+from rs.ensemble_cell import PoolCard
+from rs.noise import Stream
+from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.perturb import perturbed_probabilities
+from rs.pool import Entry, SideBySide, count_votes, needed_members
+from rs.smoothing import SmoothedClassifier, winner
+
+NUMBERS = 2**23
+"""Probabilities and pixels that are held at once, roughly."""
+
+
+@validated
+class Settings:
+    """How weights are solved for; section ``recipes.DATASET.weights`` of params.yaml."""
+
+    noises: Count  # the paper's n: noisy copies of an image
+    copies: Count  # the paper's m: perturbed copies of a member
+    share: Annotated[float, Field(ge=0, le=1)]  # the paper's t: of the parameters, that are perturbed
+    scale: NonNegative  # the paper's sigma_tilde: std of the perturbation, in units of the parameters
+    images: Count  # of the train split, that global weights are fitted on
+    seed: NonNegativeCount
+
+
+class Chunk(NamedTuple):
+    """What the members of a pool say of some images."""
+
+    indices: list[int]  # (B,)
+    labels: NDArray[np.int64]  # (B,)
+    perturbed: NDArray[np.float64]  # probabilities of perturbed copies, (B, L, m n, K)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The loaded members of a pool, and how their outputs are taken."""
+
+    models: list[nn.Module]
+    members: list[tuple[str, int]]  # method and seed
+    names: list[int]  # of their perturbations, which so do not depend on the other members
+    sigma: float
+    settings: Settings
+    device: torch.device
+    batch: int | None
+
+    @classmethod
+    def load(
+        cls, pool: PoolCard, source: Path, meta: Meta, settings: Settings, device: torch.device, batch: int | None
+    ) -> Seen:
+        """Load the members, and check that they are those the pool was made of, and of the data set's images."""
+        models, _ = load_members(pool.members, pool.dataset, pool.sigma, source, meta)
+        names = [int(member.classifier[:8], 16) for member in pool.members]
+        pairs = [(member.method, member.seed) for member in pool.members]
+        return cls([model.to(device) for model in models], pairs, names, pool.sigma, settings, device, batch)
+
+    def numbers(self, card: EnsembleCard) -> list[int]:
+        """Positions of an ensemble's members."""
+        return [self.members.index((member.method, member.seed)) for member in card.members]
+
+    def chunks(self, images: Images, indices: Sequence[int] | NDArray[np.int64]) -> Iterator[Chunk]:
+        """Outputs of perturbed copies, for as many images at once as memory should hold."""
+        draws = self.settings.noises * self.settings.copies
+        size = len(self.models) * draws * len(images.meta.classes) + self.settings.noises * np.prod(images.meta.shape)
+        at_once = max(1, int(NUMBERS // size))
+        for start in range(0, len(indices), at_once):
+            part = [int(i) for i in indices[start : start + at_once]]
+            yield Chunk(part, images.labels[part], self.probabilities(images, part))
+
+    def probabilities(self, images: Images, indices: list[int], perturbed: bool = True) -> NDArray[np.float64]:
+        """Outputs on noisy images, of perturbed copies (B, L, m n, K) or of the members as they are (B, L, n, K)."""
+        of = self.settings
+        return perturbed_probabilities(
+            self.models,
+            self.pixels(images, indices),
+            sigma=self.sigma,
+            noises=of.noises,
+            copies=of.copies if perturbed else 1,
+            share=of.share if perturbed else 0.0,
+            scale=of.scale,
+            seed=of.seed,
+            indices=indices,
+            names=self.names,
+            batch=self.batch,
+        )
+
+    def selected(
+        self, images: Images, indices: list[int], entries: Mapping[str, Entry], how: certify.Settings
+    ) -> dict[str, NDArray[np.int64]]:
+        """The class that the n0 draws of a certificate select, by entry; (B,)."""
+        base, classes = SideBySide(self.models), len(images.meta.classes)
+        base.needed = needed_members(entries)
+        classifier = SmoothedClassifier(base, classes, self.sigma, precision=how.precision, batch=self.batch)
+        found: dict[str, list[int]] = {name: [] for name in entries}
+        for index, x in zip(indices, self.pixels(images, indices), strict=True):
+            votes = count_votes(
+                lambda see, x=x, index=index: classifier.visit(see, x, how.n0, how.seed, Stream.SELECT, index),
+                entries,
+                classes,
+                x.device,
+            )
+            for name, counts in votes.items():
+                found[name].append(winner(counts))
+        return {name: np.array(chosen) for name, chosen in found.items()}
+
+    def pixels(self, images: Images, indices: list[int]) -> Tensor:
+        """Images (B, C, H, W), on the device."""
+        return torch.stack([images.pixels(index) for index in indices]).to(self.device)

@@ -1,0 +1,191 @@
+"""One cell of the pipeline: the weights of all ensembles at one noise level, and the theory of them in numbers.
+
+OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with the solution
+OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
+OUT/spreads.csv     variances and covariances of margins (``rs.ensemble_tables``)
+OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
+
+Global weights see training images alone. What test images choose (weights of scope per-image, and the theory) never
+meets the draws that certify.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from rs import certify, data, files, theory
+from rs.data import Images
+from rs.device import suit_threads
+from rs.ensemble import SoftmaxAverage
+from rs.ensemble_card import EnsembleCard, Solution
+from rs.ensemble_cell import POOL, read_pool
+from rs.noise import Stream, stream
+from rs.perturb import CHOICE, margins
+from rs.pool import Entry
+from rs.seen import Chunk, Seen, Settings
+from rs.subset import select
+from rs.weights import Moments, algorithm2, global_weights, moments
+
+SPREADS = ("ensemble", "source", "images", "alpha", "beta", "variance", "within", "across")
+BOUNDS = ("ensemble", "combination", "images", "bound", "bound_minimum", "measured", "other_class")
+"""``other_class``: share of the images whose weights come from the margins of another class than the label."""
+
+
+def weights_cell(
+    ensembles: Path,
+    folder: Path,
+    settings: Settings,
+    certification: certify.Settings,
+    *,
+    device: torch.device,
+    batch: int | None,
+    out: Path,
+    seconds: Path,
+) -> None:
+    """Solve the weights of all ensembles in the folder ``ensembles``; write them into the folder ``out``, all or none.
+
+    Args:
+        ensembles: What ``rs.ensemble_cell`` wrote.
+        folder: The prepared data set.
+        settings: How weights are solved for.
+        certification: Its test images, and the n0 draws whose class weights of scope per-image are solved for.
+        out: The folder to make.
+        seconds: File for the seconds that the margins of one image take, of one member.
+    """
+    pool, cards = read_pool(ensembles)
+    train, test = data.load(folder, "train"), data.load(folder, "test")
+    suit_threads(test.meta.shape)
+    seen = Seen.load(pool, ensembles / POOL, test.meta, settings, device, batch)
+    solved = _solve(seen, cards, train, settings) if cards else {}
+    study = _Study(seen, cards | solved, certification)
+    start = time.perf_counter()
+    indices = select(len(test), certification.subset)
+    for chunk in seen.chunks(test, indices) if cards else ():
+        study.add(test, chunk)
+    taken = (time.perf_counter() - start) / max(1, len(indices) * len(pool.members))
+    with files.replacing(out) as temporary:
+        temporary.mkdir()
+        for slug, card in solved.items():
+            card.write(temporary / f"{slug}.json")
+        for slug, lines in study.per_image.items():
+            files.write_text(temporary / f"{slug}.tsv", "\n".join(lines) + "\n")
+        _write_csv(temporary / "spreads.csv", SPREADS, study.spread_rows())
+        _write_csv(temporary / "bounds.csv", BOUNDS, study.bound_rows())
+    files.write_text(seconds, f"seconds\n{taken:.6f}\n")
+
+
+def _solve(seen: Seen, cards: Mapping[str, EnsembleCard], train: Images, settings: Settings) -> dict[str, EnsembleCard]:
+    """The ensembles whose weights are solved for all images, with the solution."""
+    wanted = {slug: card for slug, card in cards.items() if card.how.solved and card.how.scope == "global"}
+    if not wanted:
+        return {}
+    rng = stream(settings.seed, Stream.WEIGHTS, CHOICE)
+    chosen = torch.randperm(len(train), generator=rng)[: settings.images].sort().values.numpy()
+    found = [moments(margins(chunk.perturbed, chunk.labels)) for chunk in seen.chunks(train, chosen)]
+    stats = Moments(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    solved = {}
+    for slug, card in wanted.items():
+        own = seen.numbers(card)
+        some = Moments(stats.means[:, own], stats.covariances[:, :, own][..., own])
+        weights, share = global_weights(some, train.labels[chosen], card.how.weights)
+        solution = Solution(weights=weights.tolist(), images=len(chosen), share=share)
+        solved[slug] = replace(card, solution=solution)
+    return solved
+
+
+class _Study:
+    """Per-image weights, and the theory in numbers, collected over chunks of test images."""
+
+    def __init__(self, seen: Seen, cards: Mapping[str, EnsembleCard], certification: certify.Settings) -> None:
+        self.seen, self.certification = seen, certification
+        self.groups = {card.name: (seen.numbers(card), card) for card in cards.values()}
+        # the theory is about weighted averages of softmax outputs
+        self.cards = {s: c for s, c in cards.items() if c.how.rule == "softmax" and c.how.scope != "set"}
+        self.per_image: dict[str, list[str]] = {
+            slug: ["\t".join(["idx", "class", *(f"w{i}" for i in range(len(card.members)))])]
+            for slug, card in self.cards.items()
+            if card.how.scope == "per-image"
+        }
+        self.spreads: dict[tuple[str, str], list[NDArray]] = {}
+        self.bounds: dict[tuple[str, str], list[NDArray]] = {}
+
+    def add(self, images: Images, chunk: Chunk) -> None:
+        """Take in what the members say of some images."""
+        plain = margins(self.seen.probabilities(images, chunk.indices, perturbed=False), chunk.labels)
+        perturbed = margins(chunk.perturbed, chunk.labels)
+        for name, (own, card) in self.groups.items():
+            methods = [member.method for member in card.members]
+            for source, s in (
+                ("perturbed", moments(perturbed[:, own]).covariances),
+                ("trained", theory.trained_covariances(plain[:, own], methods)),
+            ):
+                self.spreads.setdefault((name, source), []).append(_spread(s, chunk.labels, methods))
+        predicted = self._predicted(images, chunk)
+        for slug, card in self.cards.items():
+            classes = predicted[card.name] if card.how.target == "predicted" else chunk.labels
+            weights = self._weights(card, chunk, classes)
+            if slug in self.per_image:
+                self.per_image[slug] += _lines(chunk.indices, classes, weights)
+            found = theory.chebyshev_bounds(perturbed[:, self.seen.numbers(card)], chunk.labels, weights)
+            line = np.stack([found.weighted, found.minimum, found.measured, classes != chunk.labels], axis=-1)
+            self.bounds.setdefault((card.name, card.combination), []).append(line)
+
+    def _weights(self, card: EnsembleCard, chunk: Chunk, classes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Weights of an ensemble for each image, (B, L)."""
+        count = len(card.members)
+        if card.how.scope == "per-image":
+            z = margins(chunk.perturbed[:, self.seen.numbers(card)], classes)
+            return algorithm2(z, classes, card.how.weights)
+        fixed = card.solution.weights if card.solution else card.how.weights
+        fixed = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
+        return np.broadcast_to(fixed, (len(classes), count))
+
+    def _predicted(self, images: Images, chunk: Chunk) -> dict[str, NDArray[np.int64]]:
+        """The class that n0 draws of the plain average select, by ensemble, (B,); where weights need it."""
+        names = {card.name for card in self.cards.values() if card.how.target == "predicted"}
+        entries = {name: Entry(tuple(self.groups[name][0]), SoftmaxAverage()) for name in sorted(names)}
+        if not entries:
+            return {}
+        return self.seen.selected(images, chunk.indices, entries, self.certification)
+
+    def spread_rows(self) -> list[dict[str, Any]]:
+        """Means over images, for ``spreads.csv``."""
+        return [_means(SPREADS, key, parts) for key, parts in self.spreads.items()]
+
+    def bound_rows(self) -> list[dict[str, Any]]:
+        """Means over images, for ``bounds.csv``."""
+        return [_means(BOUNDS, key, parts) for key, parts in self.bounds.items()]
+
+
+def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods: list[str]) -> NDArray[np.float64]:
+    """Alpha, beta, variance, within, across of each image, (B, 5); alpha and beta as means over wrong classes."""
+    wrong = np.arange(covariances.shape[1]) != labels[:, None]  # (B, K)
+    found = theory.spread(covariances) if len(methods) > 1 else (np.full(wrong.shape, np.nan),) * 2
+    means = [np.where(wrong, values, 0.0).sum(axis=-1) / wrong.sum(axis=-1) for values in found]
+    return np.stack([*means, *theory.mean_covariances(covariances, labels, methods)], axis=-1)
+
+
+def _means(columns: Sequence[str], key: tuple[str, str], parts: Sequence[NDArray]) -> dict[str, Any]:
+    values = np.concatenate(parts)
+    numbers = [len(values), *values.mean(axis=0).tolist()]
+    return dict(zip(columns, [*key, *numbers], strict=True))
+
+
+def _lines(indices: Sequence[int], classes: NDArray[np.int64], weights: NDArray[np.float64]) -> list[str]:
+    return [
+        "\t".join([str(index), str(y), *map(repr, w)])
+        for index, y, w in zip(indices, classes.tolist(), weights.tolist(), strict=True)
+    ]
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
+    files.write_text(path, pd.DataFrame(rows, columns=list(columns)).to_csv(index=False, lineterminator="\n"))

@@ -1,0 +1,36 @@
+"""Certify all members and all ensembles of one noise level, from one noise pass."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stages.shell import DataFolder, Device, ParamsFile, run
+
+
+def main(
+    dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
+    ensembles: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles, made by stages.ensemble.")],
+    weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of their weights, made by stages.weights.")],
+    data: DataFolder,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows, a file for each classifier.")],
+    times: Annotated[Path, typer.Option(file_okay=False, help="Folder for the seconds that certificates take.")],
+    params: ParamsFile = Path("params.yaml"),
+    device: Device = "auto",
+    batch: Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")] = None,
+) -> None:
+    """Certify the pool on the test split; an interrupted certification continues where it stopped."""
+    from rs.certify_cell import certification_settings
+    from rs.device import device_named
+    from rs.params import check, read, section
+    from rs.pool_cell import Settings, pool_cell
+
+    values = read(params)
+    settings = check(Settings, section(values, "recipes", dataset, "pool"), f"recipes.{dataset}.pool")
+    certification = certification_settings(values, dataset)
+    where = {"device": device_named(device), "batch": batch}
+    pool_cell(ensembles, weights, data, settings, certification, **where, out=out, times=times)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,38 @@
+"""Solve the optimal weights of ensembles, and measure what the theory says of them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stages.shell import DataFolder, Device, ParamsFile, run
+
+
+def main(
+    dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
+    ensembles: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles, made by stages.ensemble.")],
+    data: DataFolder,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to make: weights, spreads.csv and bounds.csv.")],
+    seconds: Annotated[
+        Path, typer.Option(dir_okay=False, help="File for the seconds that weights take, per image and member.")
+    ],
+    params: ParamsFile = Path("params.yaml"),
+    device: Device = "auto",
+    batch: Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")] = None,
+) -> None:
+    """Solve the weights that the ensembles leave to be solved: on training images, or image by image as printed."""
+    from rs.certify_cell import certification_settings
+    from rs.device import device_named
+    from rs.params import check, read, section
+    from rs.seen import Settings
+    from rs.weights_cell import weights_cell
+
+    values = read(params)
+    settings = check(Settings, section(values, "recipes", dataset, "weights"), f"recipes.{dataset}.weights")
+    certification = certification_settings(values, dataset)
+    where = {"device": device_named(device), "batch": batch}
+    weights_cell(ensembles, data, settings, certification, **where, out=out, seconds=seconds)
+
+
+if __name__ == "__main__":
+    run(main)

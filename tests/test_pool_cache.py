@@ -1,0 +1,154 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import Constant, tiny_images
+from test_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, as_bytes, image, members, pool
+from torch import nn
+
+from rs.artefacts import fingerprint
+from rs.errors import InputError
+from rs.pool import Entry
+from rs.pool_cache import CacheKey, OutputCache
+from rs.smoothing import SmoothedClassifier
+
+
+class Rounded(nn.Module):
+    """A member whose logits are rounded to float16: representable exactly."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def forward(self, x):
+        return self.base(x).half().float()
+
+
+def key_of(models, indices=(0, 7), **changes):
+    key = CacheKey(
+        members=[fingerprint(model) for model in models],
+        images=tiny_images().fingerprint,
+        indices=list(indices),
+        num_classes=2,
+        sigma=SIGMA,
+        n0=N0,
+        n=N,
+        seed=1,
+        precision="float32",
+        device="cpu",
+    )
+    return replace(key, **changes)
+
+
+def filled(folder, models, indices=(0, 7)):
+    cache = OutputCache(folder, key_of(models, indices))
+    for index in indices:
+        cache.fill(models, image(index), index)
+    return cache
+
+
+def test_certificates_from_a_cache_are_those_of_the_pool_where_float16_is_exact(tmp_path, monkeypatch):
+    models = [Rounded(model) for model in members()]
+    cache = filled(tmp_path, models)
+    for read in (7, 4096):
+        monkeypatch.setattr("rs.pool_cache.READ", read)
+        for index in (7, 0):
+            made, expected = cache.certify(ENTRIES, index, ALPHA), pool(models, index=index)
+            assert {n: as_bytes(c) for n, c in made.items()} == {n: as_bytes(c) for n, c in expected.items()}
+
+
+def test_cached_logits_are_within_half_a_unit_of_float16_and_agree_where_classes_are_further_apart(tmp_path):
+    models = members()
+    cache = filled(tmp_path, models)
+    logits = []
+    exact = SmoothedClassifier(models[0], 2, SIGMA)
+    exact.visit(lambda out, draws: logits.append(out), image(7), N0, 1, 4, 7)
+    direct, stored = torch.cat(logits).numpy(), np.load(tmp_path / "0.npy")[1, :N0]
+    assert (np.abs(stored - direct) <= np.spacing(np.abs(direct).astype(np.float16)) / 2 * (1 + 1e-6)).all()
+    apart = np.abs(direct[:, 0] - direct[:, 1]) > np.spacing(np.abs(direct).max(axis=1).astype(np.float16)) * 2
+    assert (stored.argmax(axis=1) == direct.argmax(axis=1))[apart].all()
+    assert apart.mean() > 0.9
+    one = cache.certify({"one": Entry((0,))}, 7, ALPHA)["one"]
+    assert abs(int(one.counts0[0]) - int((direct.argmax(axis=1) == 0).sum())) <= (~apart).sum()
+
+
+def test_a_cache_takes_the_shortcut_as_a_pool_does(tmp_path):
+    models = [Rounded(model) for model in members()] + [Constant(0), Constant(1)]
+    entries = {**ENTRIES, "zero": Entry((3,)), "one": Entry((4,))}
+    made = filled(tmp_path, models).certify(entries, 0, ALPHA, label=1)
+    expected = pool(models, entries, label=1)
+    assert {n: as_bytes(c) for n, c in made.items()} == {n: as_bytes(c) for n, c in expected.items()}
+    assert {c.mode for c in made.values()} == {"certify", "shortcut"}
+
+
+def test_the_size_of_a_cache_is_known_beforehand(tmp_path):
+    filled(tmp_path, members())
+    stored = sum(np.load(tmp_path / f"{number}.npy", mmap_mode="r").nbytes for number in range(3))
+    assert stored == OutputCache.size(3, 2, N0 + N, 2) == 3 * 2 * (N0 + N) * 2 * 2
+
+
+def test_a_cache_is_found_again_and_what_is_in_it_is_not_computed_again(tmp_path):
+    first = [Counting(Rounded(model)) for model in members()]
+    expected = filled(tmp_path, first).certify(ENTRIES, 0, ALPHA)
+    evaluated = [model.images for model in first]
+    again = filled(tmp_path, first)
+    assert [model.images for model in first] == evaluated == [2 * (N0 + N)] * 3
+    assert as_bytes(again.certify(ENTRIES, 0, ALPHA)["mme"]) == as_bytes(expected["mme"])
+
+
+def test_an_image_that_is_not_in_a_cache_is_refused(tmp_path):
+    models = members()
+    cache = OutputCache(tmp_path, key_of(models))
+    cache.fill(models, image(0), 0)
+    with pytest.raises(InputError, match=r"image 7 must be in .* before it is certified"):
+        cache.certify(ENTRIES, 7, ALPHA)
+    for use in (lambda: cache.certify(ENTRIES, 3, ALPHA), lambda: cache.fill(models, image(3), 3)):
+        with pytest.raises(InputError, match="image 3 must be one of those"):
+            use()
+
+
+def test_an_image_whose_filling_failed_is_not_in_the_cache(tmp_path):
+    class FailsLater(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls > 1:
+                raise RuntimeError("broken")
+            return torch.zeros(len(x), 2)
+
+    models = [FailsLater()]
+    cache = OutputCache(tmp_path, key_of(models))
+    with pytest.raises(RuntimeError, match="broken"):
+        cache.fill(models, image(0), 0)
+    with pytest.raises(InputError, match="before it is certified"):
+        cache.certify({"one": Entry((0,))}, 0, ALPHA)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sigma": 0.25}, {"seed": 2}, {"n": N + 1}, {"indices": [0]}, {"images": "x"}, {"members": ["x"]}],
+    ids=str,
+)
+def test_a_cache_of_anything_else_is_refused(tmp_path, changes):
+    models = members()
+    OutputCache(tmp_path, key_of(models))
+    with pytest.raises(InputError, match="must hold outputs of the same members and draws"):
+        OutputCache(tmp_path, key_of(models, **changes))
+
+
+def test_a_cache_refuses_other_members_and_logits_that_float16_does_not_hold(tmp_path):
+    models = members()
+    for number, key in enumerate((key_of(models[::-1]), key_of(models, device="cuda"))):
+        with pytest.raises(InputError, match="members and device must be those"):
+            OutputCache(tmp_path / str(number), key).fill(models, image(0), 0)
+    large = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    nn.init.constant_(large[1].weight, 1e6)
+    with pytest.raises(InputError, match="fit into float16"):
+        OutputCache(tmp_path / "b", key_of([large])).fill([large], image(0), 0)
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    with pytest.raises(InputError, match=r"must have shape \(30, 2\) .* got \(30, 3\)"):
+        OutputCache(tmp_path / "c", key_of([wide])).fill([wide], image(0), 0)
