@@ -4,14 +4,20 @@ Layers; each may import what is below it:
 
     code                                fingerprints of the code itself, for the pipeline
     train_cell, certify_cell,           one cell, one answer or the whole study, from files to files
-    predict_cell, report, study
+    ensemble_cell, weights_cell,
+    pool_cell, predict_cell, report
+    study, study_pool, outside          what a study has on the disk
     certify, train, recipe              the loops, and how params.yaml sets them up
+    candidates, seen, classifier        what is certified, by its name in parameters and files
     methods                             one training method a file, over one contract
-    pool, ensemble_card, ensemble,      ensembles before smoothing: rules, one noise pass for all, margins under
-    perturb, theory, weights              perturbation, their bounds, optimal weights
+    pool, pool_cache, ensemble_card,    ensembles before smoothing: how they are declared and stored, rules, one noise
+    combination, ensemble, outputs,       pass for all, margins under perturbation, their bounds, optimal weights
+    perturb, theory, weights
     smoothing, artefacts, data          the smoothed classifier; models and images on disk
     models, attack, soft, noise         torch maths
-    tables, figures, rows, metrics      from certificate rows to numbers, tables and pictures
+    tables, ensemble_tables,            from certificate rows to numbers, tables and pictures
+    theory_tables, figures, rows,
+    results, metrics
     radius                              the statistics: bounds and radii
     params, files, work, errors         the edge
 """

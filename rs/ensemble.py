@@ -9,139 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from rs.outputs import Outputs as Outputs
+from rs.outputs import on_simplex as on_simplex
+from rs.outputs import one_hot
+from rs.outputs import weighted as weighted
 from rs.weights import box_vertices as box_vertices
 from rs.weights import clip_to_box as clip_to_box
 
 Rule = Callable[[Tensor], Tensor]
 """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
-
-ROUNDING = 1e-6
-"""How far each weight may be off: what writing it with six digits does to it."""
-
-
-def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
-    """Return weights (L,) that are at least 0 and sum to 1, free of errors up to :data:`ROUNDING` in each.
-
-    Raises:
-        ValueError: If they are further off.
-    """
-    w = np.asarray(weights, dtype=np.float64)
-    if w.ndim != 1 or not w.size or not (w.min() >= -ROUNDING and abs(w.sum() - 1) <= ROUNDING * w.size):
-        raise ValueError(f"weights must be at least 0 and sum to 1, one for each member, got {w.tolist()}")
-    w = w.clip(min=0.0)
-    return tuple((w / w.sum()).tolist())
-
-
-def weighted(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
-    """Return sum_l w_l v_l in float64: weights (L,) or (V, L), values (L, N, K) -> (N, K) or (V, N, K).
-
-    It is a matrix product because ``Tensor.sum`` adds in an order that depends on where in a batch an image stands.
-    """
-    w = _tensor(weights, values.device)
-    if w.shape[-1] != len(values):
-        raise ValueError(f"there must be one weight for each member, got {w.shape[-1]} for {len(values)}")
-    return (w @ values.double().flatten(1)).view(*w.shape[:-1], *values.shape[1:])
-
-
-@lru_cache(maxsize=1024)
-def _tensor(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
-    """Weights where they are used; kept there, because to copy them to a GPU would wait for all its work."""
-    with torch.inference_mode(False):
-        return torch.tensor(weights, dtype=torch.float64, device=device)
-
-
-def _one_hot(classes: Tensor, width: int) -> Tensor:
-    """Shape (...) -> (..., width), float64."""
-    zeros = torch.zeros((*classes.shape, width), dtype=torch.float64, device=classes.device)
-    return zeros.scatter_(-1, classes[..., None], 1.0)
-
-
-class Outputs:
-    """What L members say of N images, and what rules make of each member's logits, computed at most once.
-
-    Args:
-        members: Logits of the members, (N, K) each, or all of them, (L, N, K).
-    Raises:
-        ValueError: If they are of different shapes.
-
-    >>> outputs = Outputs(torch.zeros(3, 1, 2))
-    >>> outputs.of([2, 0]).probabilities
-    tensor([[[0.5000, 0.5000]],
-            [[0.5000, 0.5000]]], dtype=torch.float64)
-    """
-
-    def __init__(self, members: Sequence[Tensor] | Tensor) -> None:
-        self.members = tuple(members)
-        self._views = {tuple(range(len(self.members))): self}
-        if len({logits.shape for logits in self.members}) != 1:
-            shapes = [tuple(logits.shape) for logits in self.members]
-            raise ValueError(f"all members must give logits of one shape, got {shapes}; use members of one data set")
-
-    def of(self, members: Sequence[int]) -> Outputs:
-        """Outputs of some of the members, by number: the same object for the same members."""
-        numbers = tuple(members)
-        if numbers not in self._views:
-            self._views[numbers] = _View(self, numbers)
-        return self._views[numbers]
-
-    @cached_property
-    def logits(self) -> Tensor:
-        """Shape (L, N, K)."""
-        return torch.stack(self.members)
-
-    @cached_property
-    def probabilities(self) -> Tensor:
-        """The softmax of the logits, (L, N, K), float64."""
-        return torch.softmax(self.logits.double(), dim=-1)
-
-    @cached_property
-    def classes(self) -> Tensor:
-        """The class of the largest logit, the lowest of equals, (L, N)."""
-        return self.logits.max(dim=-1).indices
-
-    @cached_property
-    def votes(self) -> Tensor:
-        """1 for that class and 0 for the others, (L, N, K), float64."""
-        return _one_hot(self.classes, self.members[0].shape[-1])
-
-    @cached_property
-    def gaps(self) -> Tensor:
-        """The largest probability minus the second, (L, N), float64."""
-        first, at = self.probabilities.max(dim=-1, keepdim=True)
-        return (first - self.probabilities.scatter(-1, at, -1.0).amax(dim=-1, keepdim=True)).squeeze(-1)
-
-    @cached_property
-    def nan(self) -> Tensor:
-        """Whether a logit of a member is not a number, (L, N)."""
-        return self.logits.isnan().any(dim=-1)
-
-
-def _taken(name: str) -> cached_property[Tensor]:
-    """What the whole has computed, of the members of a view."""
-
-    def taken(view: _View) -> Tensor:
-        members = getattr(view.whole, name).unbind()
-        return torch.stack([members[number] for number in view.numbers])
-
-    return cached_property(taken)
-
-
-class _View(Outputs):
-    """Some members of ``whole``. Their logits are stacked anew: in the dtype that they have without the others."""
-
-    def __init__(self, whole: Outputs, numbers: Sequence[int]) -> None:
-        super().__init__([whole.members[number] for number in numbers])
-        self.whole, self.numbers = whole, numbers
-
-    probabilities, classes = _taken("probabilities"), _taken("classes")
-    votes, gaps = _taken("votes"), _taken("gaps")
 
 
 class SharingRule:
@@ -233,7 +114,7 @@ class KConsensus(SharingRule):
         first = outputs.classes[: self.k]
         agreed = (first == first[0]).all(dim=0)
         return torch.where(
-            agreed[:, None], _one_hot(first[0], outputs.logits.shape[-1]), weighted((1.0,) * members, outputs.logits)
+            agreed[:, None], one_hot(first[0], outputs.logits.shape[-1]), weighted((1.0,) * members, outputs.logits)
         )
 
 
@@ -259,7 +140,7 @@ class Polytope(SharingRule):
         classes = outputs.probabilities.shape[-1]
         winners = weighted(self.vertices, outputs.probabilities).max(dim=-1).indices  # (V, N)
         agreed = (winners == winners[0]).all(dim=0)
-        return _one_hot(torch.where(agreed, winners[0], classes), classes + 1)
+        return one_hot(torch.where(agreed, winners[0], classes), classes + 1)
 
 
 RULES: dict[str, Callable[..., Rule]] = {

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rs import ensemble_tables, figures, files, metrics, study, study_pool, tables
+from rs import ensemble_tables, figures, files, metrics, study, study_pool, tables, theory_tables
 from rs.combination import Declared, declared
 from rs.errors import InputError
 from rs.outside import read_outside
@@ -120,9 +120,9 @@ class _Pools:
         spreads, bounds = (
             study_pool.read_theory(self.weights, self.dataset, self.sigmas, name) for name in ("spreads", "bounds")
         )
-        made = written("mixed", ensemble_tables.mixed(results, self.default, spreads, bounds))
-        made |= written("theory", ensemble_tables.theory(spreads, results))
-        made |= written("bounds", ensemble_tables.bounds_table(bounds, results))
+        made = written("mixed", theory_tables.mixed(results, self.default, spreads, bounds))
+        made |= written("theory", theory_tables.theory(spreads, results))
+        made |= written("bounds", theory_tables.bounds_table(bounds, results))
         for sigma in map(float, self.sigmas):
             made |= written(f"ensembles-{sigma}", ensemble_tables.ensembles(results, sigma, self.default))
         points = ensemble_tables.sizes(results, self.default)

@@ -44,13 +44,14 @@ MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label."""
 
 SCOPES = ("model", "global", "noisy-input", "set", "per-image")
-"""What the certified classifier is: one model, or an ensemble whose weights depend
+"""What is certified: one model, or an ensemble, whose weights depend on nothing (``global``) or on the noisy image
 
-on nothing (``global``) or the noisy image (``noisy-input``), or may be any of a fixed set (``set``); these certificates
-hold for the classifier as it is deployed. Weights that the clean image chose (``per-image``) were frozen to be
-certified, and the certificate does not hold for whoever chooses them again at another image.
+(``noisy-input``), or may be any of a fixed set (``set``). These certificates hold for the classifier as it is deployed.
+Weights that the clean image chose (``per-image``) were frozen to be certified.
 """
+
 UNSOUND = "per-image"
+"""The scope whose certificates do not hold for a classifier that chooses its weights anew at every image."""
 
 
 def format_counts(counts: Sequence[int]) -> str:

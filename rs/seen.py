@@ -17,11 +17,9 @@ from rs import certify
 from rs.data import Images, Meta
 from rs.ensemble_card import EnsembleCard, load_members
 from rs.ensemble_cell import PoolCard
-from rs.noise import Stream
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.perturb import perturbed_probabilities
-from rs.pool import Entry, SideBySide, count_votes, needed_members
-from rs.smoothing import SmoothedClassifier, winner
+from rs.pool import Entry, selected
 
 NUMBERS = 2**23
 """Probabilities and pixels that are held at once, roughly."""
@@ -103,20 +101,22 @@ class Seen:
         self, images: Images, indices: list[int], entries: Mapping[str, Entry], how: certify.Settings
     ) -> dict[str, NDArray[np.int64]]:
         """The class that the n0 draws of a certificate select, by entry; (B,)."""
-        base, classes = SideBySide(self.models), len(images.meta.classes)
-        base.needed = needed_members(entries)
-        classifier = SmoothedClassifier(base, classes, self.sigma, precision=how.precision, batch=self.batch)
-        found: dict[str, list[int]] = {name: [] for name in entries}
-        for index, x in zip(indices, self.pixels(images, indices), strict=True):
-            votes = count_votes(
-                lambda see, x=x, index=index: classifier.visit(see, x, how.n0, how.seed, Stream.SELECT, index),
+        found = [
+            selected(
+                self.models,
                 entries,
-                classes,
-                x.device,
+                len(images.meta.classes),
+                self.sigma,
+                x,
+                how.n0,
+                seed=how.seed,
+                index=index,
+                precision=how.precision,
+                batch=self.batch,
             )
-            for name, counts in votes.items():
-                found[name].append(winner(counts))
-        return {name: np.array(chosen) for name, chosen in found.items()}
+            for index, x in zip(indices, self.pixels(images, indices), strict=True)
+        ]
+        return {name: np.array([classes[name] for classes in found]) for name in entries}
 
     def pixels(self, images: Images, indices: list[int]) -> Tensor:
         """Images (B, C, H, W), on the device."""

@@ -2,7 +2,7 @@
 
 RESULTS/SIGMA/pool/ENSEMBLE.tsv and .json   certificate rows, and what made them
 RESULTS/SIGMA/times/alone.csv               seconds of a certificate of each classifier of the pool alone
-WEIGHTS/SIGMA/spreads.csv, bounds.csv       the theory of ensembles in numbers (``rs.ensemble_tables``)
+WEIGHTS/SIGMA/spreads.csv, bounds.csv       the theory of ensembles in numbers (``rs.theory_tables``)
 WEIGHTS/SIGMA.seconds.csv                   seconds that weights take, of one image and one member
 """
 

@@ -2,7 +2,7 @@
 
 OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with the solution
 OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
-OUT/spreads.csv     variances and covariances of margins (``rs.ensemble_tables``)
+OUT/spreads.csv     variances and covariances of margins (``rs.theory_tables``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
 
 Global weights see training images alone. What test images choose (weights of scope per-image, and the theory) never

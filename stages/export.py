@@ -1,5 +1,6 @@
 """Write certificate rows as a log in the field's six columns, which existing analysis scripts read."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,15 @@ def main(
     import pandas as pd
 
     from rs.errors import InputError
-    from rs.rows import read, write_field_log
+    from rs.rows import UNSOUND, read, write_field_log
 
     table = read(rows)
+    if (table["scope"] == UNSOUND).any():
+        print(
+            f"warning: the certificates in {rows} are of frozen weights, chosen image by image; the six columns cannot "
+            "say that they do not hold for a classifier that chooses its weights anew",
+            file=sys.stderr,
+        )
     seconds = rows.with_suffix(".seconds.csv")
     if seconds.exists():
         times = pd.read_csv(seconds)

@@ -1,34 +1,26 @@
-"""Ensembles on disk: ``rs.ensemble_card`` and the command ``ensemble``."""
+"""The file of an ensemble: ``rs.ensemble_card``."""
 
 import json
+import math
+import re
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import CLASSES, ROOT, SHAPE, python, smallnet, tiny_params, write_params, write_tiny
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers import CLASSES, ROOT, SHAPE, smallnet, tiny_params, write_tiny
 
-from rs import artefacts, code, rows
+from rs import artefacts, code, data, rows
 from rs.certify_cell import certification_settings, certify_cell
-from rs.ensemble import RULES, Ensemble, HardVote, KConsensus, LogitAverage, MaxMargin, SoftmaxAverage
-from rs.ensemble_card import SCOPES, EnsembleCard, Member, canonical_name, load, members_named, read
+from rs.combination import Combination
+from rs.ensemble import Ensemble, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble_card import EnsembleCard, Member, Solution, check_members, load, load_members, read
 from rs.errors import InputError
-from rs.methods import METHODS
-from stages.certify import main as certify
-from stages.ensemble import main
-from stages.shell import run
 
-CPU = torch.device("cpu")
-GRID = {
-    "sigmas": [0.25, 0.5],
-    "methods": ["gaussian", "macer"],
-    "seeds": [4, 0],
-    "members": ["macer"],
-    "member_seeds": [1, 2],
-}
-PLACES = [(method, seed) for method in ("gaussian", "macer") for seed in (0, 1, 2, 4)]
+PLACES = [(method, seed) for method in ("gaussian", "macer") for seed in (0, 1, 2)]
+GLOBAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
+PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
 
 
 def save_model(folder, method="macer", seed=0, **changes):
@@ -53,35 +45,33 @@ def save_model(folder, method="macer", seed=0, **changes):
     artefacts.save(folder, card.build(PLACES.index((method, seed))), card)
 
 
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch, work):
-    """Models of two methods, parameters and data in the current folder."""
-    monkeypatch.chdir(tmp_path)
+def save_models(folder):
+    """Untrained models of two methods and three seeds, in the folders METHOD/SEED."""
     for method, seed in PLACES:
-        if (method, seed) != ("gaussian", 1):
-            save_model(Path("models", method, str(seed)), method, seed)
-    values = json.loads(write_params(Path("params.yaml")).read_text())
-    Path("params.yaml").write_text(json.dumps(values | GRID))
-    write_tiny(Path("data"))
+        save_model(folder / method / str(seed), method, seed)
 
 
 def member(method="macer", seed=0):
+    """The model in models/METHOD/SEED as a member."""
     path = f"models/{method}/{seed}"
-    return Member(path=path, method=method, seed=seed, classifier=artefacts.fingerprint(artefacts.load(Path(path))[0]))
+    return Member(path=path, method=method, seed=seed, classifier=artefacts.fingerprint(network(path)))
 
 
-def card(rule="softmax", members=None, **changes):
-    values = {
-        "name": "macer x3",
-        "dataset": "tiny",
-        "sigma": 0.25,
-        "members": members or [member(seed=seed) for seed in (0, 1, 2)],
-        "rule": rule,
-        "weights": None,
-        "consensus": None,
-        "scope": SCOPES.get(rule, "global"),
-    }
-    return EnsembleCard(**{**values, **changes})
+def network(path):
+    return artefacts.load(Path(path))[0]
+
+
+def card(members=None, solution=None, **how):
+    """An ensemble of the three seeds of macer, equally weighted if nothing else is said."""
+    return EnsembleCard(
+        name="macer x3",
+        combination="some",
+        dataset="tiny",
+        sigma=0.25,
+        members=members or [member(seed=seed) for seed in (0, 1, 2)],
+        how=Combination(**how or {"rule": "softmax", "weights": "equal", "scope": "global"}),
+        solution=solution,
+    )
 
 
 def written(made, path="ensemble.json"):
@@ -89,44 +79,64 @@ def written(made, path="ensemble.json"):
     return Path(path)
 
 
-def certified(model, out):
-    certify_cell(
-        str(model),
-        Path("data"),
-        certification_settings(tiny_params(), "tiny"),
-        sigma=None,
-        device=CPU,
-        batch=None,
-        out=Path(out),
-    )
-    return Path(out)
+def solved(*weights):
+    return Solution(weights=list(weights), images=20, share=0.75)
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    save_models(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch, saved):
+    """The models in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(saved, "models")
+
+
+MADE = {
+    "equal": ({"rule": "softmax", "weights": "equal", "scope": "global"}, None, SoftmaxAverage()),
+    "listed": (
+        {"rule": "softmax", "weights": [0.2, 0.3, 0.5], "scope": "global"},
+        None,
+        SoftmaxAverage([0.2, 0.3, 0.5]),
+    ),
+    "solved": (GLOBAL, solved(0.0, 0.25, 0.75), SoftmaxAverage([0.0, 0.25, 0.75])),
+    "logits": ({"rule": "logits", "weights": [0.7, 0.0, 0.3], "scope": "global"}, None, LogitAverage([0.7, 0, 0.3])),
+    "vote": ({"rule": "vote", "scope": "global"}, None, HardVote()),
+    "mme": ({"rule": "mme", "scope": "noisy-input"}, None, MaxMargin()),
+    "consensus": ({"rule": "consensus", "agree": 2, "scope": "noisy-input"}, None, KConsensus(2)),
+    "set": (
+        {"rule": "softmax", "low": 0.2, "high": 0.6, "scope": "set"},
+        None,
+        Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),
+    ),
+}
+
+
+def made(named, **changes):
+    how, solution, _ = MADE[named]
+    return card(solution=solution, **how | changes)
 
 
 # ------------------------------------------------------------------------------------------------- the file
 
-MADE = {
-    "softmax": ({}, SoftmaxAverage()),
-    "softmax, weights": ({"weights": [0.2, 0.3, 0.5]}, SoftmaxAverage([0.2, 0.3, 0.5])),
-    "logits, weights": ({"weights": [0.7, 0.0, 0.3]}, LogitAverage([0.7, 0.0, 0.3])),
-    "vote": ({}, HardVote()),
-    "mme": ({}, MaxMargin()),
-    "consensus": ({"consensus": 2}, KConsensus(2)),
-}
-
 
 @pytest.mark.parametrize("named", MADE)
 def test_an_ensemble_comes_back_as_it_was_written(named):
-    made = card(named.partition(",")[0], **MADE[named][0])
-    path = written(made)
-    assert read(path) == made
+    one = made(named)
+    path = written(one)
+    assert read(path) == one
     assert written(read(path), "again.json").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("named", MADE)
 def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
-    changes, rule = MADE[named]
-    path = written(card(named.partition(",")[0], **changes))
-    by_hand = Ensemble([artefacts.load(Path("models/macer", seed))[0] for seed in "012"], rule).eval()
+    path = written(made(named))
+    by_hand = Ensemble([network(f"models/macer/{seed}") for seed in "012"], MADE[named][-1]).eval()
     loaded, own, classes, shape = load(path)
     x = torch.randn(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -136,79 +146,101 @@ def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
     assert (own, classes, shape) == (read(path), list(CLASSES), list(SHAPE))
 
 
-def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
-    some = [card(**changes) for _, (changes, _) in list(MADE.items())[:2]]
-    some += [card("vote"), card("mme"), card("consensus", consensus=1), card("consensus", consensus=2)]
+def test_rule_weights_solution_and_order_of_members_are_part_of_what_a_classifier_is():
+    some = [made(named) for named in MADE]
+    some += [made("consensus", agree=1), made("set", low=0.1), card(solution=solved(0.75, 0.25, 0.0), **GLOBAL)]
     some += [card(members=[member(seed=seed) for seed in (2, 1, 0)])]
-    prints = {artefacts.fingerprint(load(written(made))[0]) for made in some}
+    prints = {artefacts.fingerprint(load(written(one))[0]) for one in some}
     assert len(prints) == len(some)
 
 
-@pytest.mark.parametrize("rule", ["softmax", "logits", "vote", "mme", "consensus"])
-def test_an_ensemble_of_one_has_the_rows_of_its_member(rule):
-    one = card(rule, members=[member()], consensus=1 if rule == "consensus" else None)
-    ensemble = certified(written(one), "ensemble.tsv")
+def certified(model, out):
+    settings = certification_settings(tiny_params(), "tiny")
+    certify_cell(str(model), Path("data"), settings, sigma=None, device=torch.device("cpu"), batch=None, out=Path(out))
+    return rows.read(Path(out))
+
+
+@pytest.mark.parametrize("named", ["equal", "logits", "vote", "mme", "consensus"])
+def test_an_ensemble_of_one_has_the_rows_of_its_member_in_its_own_scope(named, work):
+    write_tiny(Path("data"))
+    part = {"logits": {"weights": [1.0]}, "consensus": {"agree": 1}}.get(named, {})
+    how = MADE[named][0] | part
+    ensemble = certified(written(card(members=[member()], **how)), "ensemble.tsv")
     alone = certified("models/macer/0", "alone.tsv")
-    assert ensemble.read_bytes() == alone.read_bytes()
-    assert set(rows.read(ensemble)["sigma"]) == {0.25}
+    assert ensemble.drop(columns="scope").equals(alone.drop(columns="scope"))
+    assert (set(ensemble["scope"]), set(alone["scope"])) == ({how["scope"]}, {"model"})
+    assert set(ensemble["sigma"]) == {0.25}
 
 
-def test_every_rule_has_a_scope_and_it_is_a_sound_one():
-    assert set(SCOPES) == set(RULES)
-    assert {rule for rule, scope in SCOPES.items() if scope != "global"} == {"mme", "consensus"}
-    assert set(SCOPES.values()) == {"global", "noisy-input"}
+def test_an_ensemble_is_named_as_what_it_is():
+    with pytest.raises(InputError, match=r"must be named \*\.json, got ensemble\.txt"):
+        card().write(Path("ensemble.txt"))
+    assert not Path("ensemble.txt").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rule": "magic"}, "rule must be one of softmax, logits, vote, mme, consensus; got 'magic'"),
-        ({"members": []}, "at least one member"),
-        ({"sigma": 0.0}, "sigma must be positive"),
-        ({"sigma": float("nan")}, "sigma must be positive and finite, got nan"),
-        ({"scope": "per-image"}, "scope of the rule softmax must be global, got 'per-image'"),
-        ({"scope": "set"}, "scope of the rule softmax must be global, got 'set'"),
-        ({"scope": "noisy-input"}, "must be global, got 'noisy-input'"),
-        ({"rule": "mme"}, "scope of the rule mme must be noisy-input, got 'global'"),
-        ({"weights": [0.5, 0.5]}, "one weight for each member, got 2 for 3"),
-        ({"weights": [0.5, 0.5, 0.5]}, "sum to 1"),
-        ({"weights": [1.5, -0.5, 0.0]}, "at least 0"),
-        ({"weights": [float("nan")] * 3}, "sum to 1"),
-        ({"weights": []}, "sum to 1"),
-        ({"rule": "vote", "weights": [0.2, 0.3, 0.5]}, "rules softmax, logits, got vote"),
-        ({"consensus": 2}, "rule consensus, and no other, .* got consensus 2 for softmax"),
-        ({"rule": "consensus", "scope": "noisy-input"}, "got consensus None for consensus"),
-        ({"rule": "consensus", "scope": "noisy-input", "consensus": 4}, "at most the number of members, 3, got 4"),
-        ({"rule": "consensus", "scope": "noisy-input", "consensus": 0}, "k must be at least 1, got 0"),
-    ],
-)
+# ------------------------------------------------------------------------------------------------- parts that fit
+
+THREE = {"weights": [0.2, 0.3, 0.5], "images": 20, "share": 0.75}
+WEIGHED = {"rule": "softmax", "scope": "global"}
+BAD = [
+    ({"members": []}, "an ensemble must have at least one member, got none"),
+    ({"sigma": 0.0}, "sigma must be positive and finite, got 0.0"),
+    ({"sigma": -0.25}, "sigma must be positive and finite, got -0.25"),
+    ({"solution": THREE}, "a solution must come with weights optimal or printed, of scope global"),
+    ({"solution": THREE, "how": PER_IMAGE}, "a solution must come with weights optimal or printed, of scope global"),
+    ({"solution": THREE | {"weights": [0.5, 0.5]}, "how": GLOBAL}, "there must be one weight for each of 3 members"),
+    ({"solution": THREE | {"weights": [0.5, 0.5, 0.5]}, "how": GLOBAL}, "weights must be at least 0 and sum to 1"),
+    ({"how": GLOBAL | {"weights": "printed"}}, "the printed weights must be of 2 members, got 3; use optimal"),
+    ({"how": WEIGHED | {"weights": [0.5, 0.5]}}, "there must be one weight for each of 3 members, got 2"),
+    ({"how": WEIGHED | {"weights": []}}, "there must be one weight for each of 3 members, got 0"),
+    ({"how": WEIGHED | {"weights": [0.5, 0.5, 0.5]}}, "weights must be at least 0 and sum to 1"),
+    ({"how": WEIGHED | {"weights": [1.5, -0.5, 0.0]}}, "weights must be at least 0 and sum to 1"),
+    ({"how": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}}, "at most the number of members, 3, got 4"),
+    ({"how": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}}, "leave room for 3 weights"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
 def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, message):
-    good = card()
+    kinds = {"how": Combination, "solution": Solution}
     with pytest.raises(InputError, match=message):
-        replace(good, **changes)
-    Path("bad.json").write_text(json.dumps({**asdict(good), **changes}))
+        replace(card(), **{key: kinds[key](**value) if key in kinds else value for key, value in changes.items()})
+    Path("bad.json").write_text(json.dumps({**asdict(card()), **changes}))
     with pytest.raises(InputError, match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with python -m"):
         read(Path("bad.json"))
+
+
+@pytest.mark.parametrize("sigma", [math.nan, math.inf])
+def test_a_noise_level_that_is_no_number_is_refused(sigma):
+    with pytest.raises(InputError, match="sigma must be positive and finite"):
+        replace(card(), sigma=sigma)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda values: values.pop("rule"), "rule is missing"),
-        (lambda values: values["members"][1].pop("seed"), r"members\.1\.seed is missing"),
+        (lambda values: values.pop("how"), "how is missing"),
+        (lambda values: values.pop("solution"), "solution is missing"),
+        (lambda values: values["members"][1].pop("seed"), "members.1.seed is missing"),
         (lambda values: values.update(colour="red"), "colour is not a known key"),
-        (lambda values: values["members"][0].update(sha=1), r"members\.0\.sha is not a known key"),
+        (lambda values: values["members"][0].update(sha=1), "members.0.sha is not a known key"),
+        (lambda values: values["how"].update(colour="red"), "how.colour is not a known key"),
         (lambda values: values.update(sigma="0.25"), "sigma: Input should be a valid number"),
-        (lambda values: values.update(weights=["a", 1, 2]), r"weights\.0: Input should be a valid number"),
+        (lambda values: values["how"].update(rule="magic"), "how.rule: Input should be 'softmax', 'logits'"),
+        (
+            lambda values: values["how"].update(scope="set"),
+            "weights must be left out for the rule softmax of scope set",
+        ),
         (lambda values: values.update(members={}), "members: Input should be a valid "),
-        (lambda values: values["members"][0].update(seed="0"), r"members\.0\.seed: Input should be a valid integer"),
+        (lambda values: values["members"][0].update(seed="0"), "members.0.seed: Input should be a valid integer"),
+        (lambda values: values.update(solution={"weights": [1.0]}), "solution.images is missing"),
     ],
 )
 def test_keys_that_are_missing_unknown_or_of_another_kind_are_named(change, message):
     values = asdict(card())
     change(values)
     Path("bad.json").write_text(json.dumps(values))
-    with pytest.raises(InputError, match=rf"bad\.json must be an ensemble, but: {message}"):
+    with pytest.raises(InputError, match=rf"bad\.json must be an ensemble, but: .*{re.escape(message)}"):
         load(Path("bad.json"))
 
 
@@ -228,14 +260,34 @@ def test_a_file_that_is_not_there_is_named():
 
 
 def test_the_card_of_a_model_is_not_an_ensemble():
-    with pytest.raises(InputError, match=r"must be an ensemble, but: .*rule is missing"):
+    with pytest.raises(InputError, match=r"must be an ensemble, but: .*how is missing"):
         load(Path("models/macer/0/model.json"))
 
 
-def test_an_ensemble_is_named_as_what_it_is():
-    with pytest.raises(InputError, match=r"must be named \*\.json, got ensemble\.txt"):
-        card().write(Path("ensemble.txt"))
-    assert not Path("ensemble.txt").exists()
+# ------------------------------------------------------------------------------------------------- one classifier
+
+
+def test_weights_that_are_not_solved_yet_are_no_classifier_and_the_stage_that_solves_them_is_named():
+    with pytest.raises(
+        InputError, match=r"macer x3, some: its weights must be solved first; .*python -m stages\.weights"
+    ):
+        load(written(card(**GLOBAL)))
+
+
+def test_weights_chosen_image_by_image_are_no_classifier_and_the_stage_that_certifies_them_is_named():
+    with pytest.raises(
+        InputError, match=r"macer x3, some: weights chosen image by image .*python -m stages\.certify_ensembles"
+    ):
+        load(written(card(**PER_IMAGE)))
+
+
+def test_a_solution_off_the_simplex_by_rounding_is_put_on_it():
+    """Thirds with six digits sum to 0.999999."""
+    loaded = load(written(card(solution=solved(0.333333, 0.333333, 0.333333), **GLOBAL)))[0]
+    assert loaded.rule.weights == pytest.approx([1 / 3] * 3, rel=1e-15)
+
+
+# ------------------------------------------------------------------------------------------------- its members
 
 
 def test_a_member_that_changed_is_refused():
@@ -273,171 +325,26 @@ def test_members_that_disagree_are_refused(change, message):
         load(written(card()))
 
 
-# ------------------------------------------------------------------------------------------------- names
+def test_members_that_agree_are_no_ensemble_of_another_data_set_or_noise_level():
+    members = [member(seed=seed) for seed in (0, 1)]
+    cards = [artefacts.read_card(Path(one.path)) for one in members]
+    check_members(members, cards, "tiny", 0.25)
+    with pytest.raises(InputError, match="models/macer/0 must have the dataset huge in this ensemble, but has tiny"):
+        check_members(members, cards, "huge", 0.25)
+    with pytest.raises(InputError, match=r"models/macer/0 must have the sigma 0\.5 in this ensemble, but has 0\.25"):
+        check_members(members, cards, "tiny", 0.5)
 
 
-@given(st.dictionaries(st.sampled_from(list(METHODS)), st.integers(1, 99), min_size=1))
-def test_a_name_says_its_members_in_their_order(counts):
-    assert list(members_named(canonical_name(counts)).items()) == list(counts.items())
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "advmacer",
-        "advmacer x0",
-        "advmacer x01",
-        "advmacer x-1",
-        "advmacer x1.5",
-        "advmacer x٣",
-        "advmacer 3",
-        "x3",
-        "3x advmacer",
-        "advmacer x3 +",
-        "+ advmacer x3",
-        "advmacer x1 + advmacer x2",
-        "advmacer x1, macer x2",
-        "advmacer x1 macer x2",
-    ],
-)
-def test_other_names_are_refused(text):
-    with pytest.raises(InputError, match=r"must be named like 'advmacer x1 \+ smoothadv x2', each method once"):
-        members_named(text)
-
-
-def test_a_name_of_an_unknown_method_is_refused():
-    with pytest.raises(InputError, match=r"must be among gaussian, .*advmacer; got 'magic'"):
-        members_named("macer x1 + magic x2")
-
-
-# ------------------------------------------------------------------------------------------------- the command
-
-
-def words(name="macer x2", **options):
-    chosen = {"dataset": "tiny", "sigma": 0.25, "models": "models", "out": "ensembles/made.json", **options}
-    return [name, *(str(word) for key, value in chosen.items() for word in (f"--{key}", value))]
-
-
-def command(*arguments, of=main):
-    with pytest.raises(SystemExit) as caught:
-        run(of, arguments=arguments)
-    return caught.value.code
-
-
-def test_the_members_are_the_first_seeds_in_the_order_of_the_parameters():
-    assert command(*words("macer x3 +  gaussian x1", weights="0.1,0.2,0.3,0.4")) == 0
-    made = read(Path("ensembles/made.json"))
-    assert [(one.method, one.seed) for one in made.members] == [
-        ("macer", 4),
-        ("macer", 0),
-        ("macer", 1),
-        ("gaussian", 4),
-    ]
-    assert [one.path for one in made.members][2:] == ["models/macer/1", "models/gaussian/4"]
-    assert made.members[1] == member("macer", 0)
-    expected = ("macer x3 + gaussian x1", "tiny", 0.25, "softmax", [0.1, 0.2, 0.3, 0.4], None, "global")
-    assert (made.name, made.dataset, made.sigma, made.rule, made.weights, made.consensus, made.scope) == expected
-
-
-def test_an_ensemble_made_by_the_command_certifies_like_any_model():
-    assert command(*words(rule="consensus", consensus=2)) == 0
-    arguments = ["ensembles/made.json", "--dataset", "tiny", "--data", "data", "--out", "rows.tsv", "--device", "cpu"]
-    assert command(*arguments, of=certify) == 0
-    sidecar = json.loads(Path("rows.json").read_text())
-    assert sidecar["model"] == "ensembles/made.json"
-    assert sidecar["classifier"] == artefacts.fingerprint(load(Path("ensembles/made.json"))[0])
-    assert len(rows.read(Path("rows.tsv"))) == 10
-
-
-def test_made_twice_an_ensemble_has_the_same_bytes():
-    for name in ("one", "two"):
-        assert command(*words(rule="mme", out=f"{name}.json")) == 0
-    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
-    assert read(Path("one.json")).scope == "noisy-input"
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("macer", {}, "must be named like"),
-        ("magic x1", {}, "must be among"),
-        ("gaussian x3", {}, "must declare seeds of gaussian for 3 member(s), but declare 2"),
-        ("advmacer x1", {}, "must declare seeds of advmacer for 1 member(s), but declare 0"),
-        ("macer x5", {}, "must declare seeds of macer for 5 member(s), but declare 4"),
-        ("macer x2", {"sigma": 0.75}, "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.75"),
-        ("macer x2", {"sigma": 0.5}, "models/macer/4 must have the sigma 0.5"),
-        ("macer x2", {"dataset": "huge"}, "recipes.huge"),
-        ("macer x2", {"params": "nowhere.yaml"}, "nowhere.yaml"),
-        ("macer x2", {"out": "made.txt"}, "must be named *.json"),
-        ("macer x2", {"rule": "magic"}, "rule must be one of"),
-        ("macer x2", {"weights": "0.5;0.5"}, "--weights must be numbers with commas between them, got '0.5;0.5'"),
-        ("macer x2", {"weights": ""}, "--weights must be numbers"),
-        ("macer x2", {"weights": "0.5,0.6"}, "sum to 1"),
-        ("macer x2", {"weights": "1"}, "one weight for each member, got 1 for 2"),
-        ("macer x2", {"weights": "nan,nan"}, "sum to 1"),
-        ("macer x2", {"weights": "0.5,0.5", "rule": "mme"}, "weights must come with"),
-        ("macer x2", {"consensus": 2}, "got consensus 2 for softmax"),
-        ("macer x2", {"rule": "consensus", "consensus": 3}, "at most the number of members, 2, got 3"),
-        (
-            "macer x3 + gaussian x2",
-            {"models": "other"},
-            "other lacks 5; dvc repro train@tiny-macer-0.25-4 train@tiny-macer-0.25-0 train_members@tiny-macer-0.25-1 "
-            "train@tiny-gaussian-0.25-4 train@tiny-gaussian-0.25-0",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, capfd, name, options, message):
-    before = sorted(tmp_path.rglob("*"))
-    assert command(*words(name, **options)) == 2
-    out, err = capfd.readouterr()
-    (line,) = err.splitlines()
-    assert out == ""
-    assert line.startswith("error: ")
-    assert message in line
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("change", [{"dataset": "other"}, {"classes": ["right", "left"]}, {"seed": 5}])
-def test_models_that_disagree_make_no_ensemble(capfd, change):
-    model, own = artefacts.load(Path("models/macer/0"))
-    artefacts.save(Path("models/macer/0"), model, replace(own, **change))
-    assert command(*words()) == 2
-    (key,) = change
-    assert f"models/macer/0 must have the {key}" in capfd.readouterr().err
-    assert not Path("ensembles").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"sigmas": None}, "sigmas"),
-        ({"seeds": ["4", 0]}, "seeds.0: "),
-        ({"methods": "macer"}, "methods: "),
-        (
-            {"members": None, "member_seeds": None, "seeds": [0]},
-            "must declare seeds of macer for 2 member(s), but declare 1",
-        ),
-    ],
-)
-def test_a_grid_that_is_none_is_refused(capfd, change, message):
-    values = json.loads(Path("params.yaml").read_text())
-    Path("params.yaml").write_text(json.dumps(values | change))
-    assert command(*words()) == 2
-    assert message in capfd.readouterr().err
-
-
-def test_help_comes_without_importing_torch():
-    script = (
-        "import runpy, sys; sys.argv = ['stages.ensemble', '--help']\n"
-        "try: runpy.run_module('stages.ensemble', run_name='__main__')\n"
-        "except SystemExit as end: code = end.code\n"
-        "print(code, sorted({'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy'} & set(sys.modules)))"
-    )
-    made = python("-c", script)
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.splitlines()[-1] == "0 []"
-    assert "--consensus" in made.stdout
+def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
+    members, meta = [member(seed=2), member(seed=0)], data.load(write_tiny(Path("data")), "test").meta
+    models, cards = load_members(members, "tiny", 0.25, Path("pool.json"), meta)
+    assert [artefacts.fingerprint(model) for model in models] == [one.classifier for one in members]
+    assert [own.seed for own in cards] == [2, 0]
+    for change, came in (({"classes": ("right", "left")}, "2 classes"), ({"shape": (1, 4, 3)}, r"shape \[1, 4, 4\]")):
+        with pytest.raises(
+            InputError, match=rf"pool\.json must be of classifiers of tiny .*but they are of tiny .*{came}"
+        ):
+            load_members(members, "tiny", 0.25, Path("pool.json"), replace(meta, **change))
 
 
 def test_the_methods_are_no_part_of_what_certificates_are_made_by():

@@ -4,10 +4,11 @@ import pytest
 from tiny_study import result
 
 from rs import ensemble_tables as tables
-from rs import headlines, metrics, typeset
+from rs import headlines, metrics, theory_tables, typeset
 from rs import theory as theory_numbers
 from rs.errors import InputError
 from rs.published import published
+from rs.weights import moments
 
 NOTHING = published("no such data set")
 EMPTY = pd.DataFrame()
@@ -165,7 +166,7 @@ class TestMixed:
     ):
         """MIX less AVERAGE is 0.1, 0.1, 0.1, 0: 0.075, three times its error."""
         bounds = pd.DataFrame([bound(NAMES[MIXED], of_mixed), bound("advmacer x2", of_single)])
-        (row,) = tables.mixed(ALL, "average", EMPTY, bounds).data.to_dict("records")
+        (row,) = theory_tables.mixed(ALL, "average", EMPTY, bounds).data.to_dict("records")
         assert row["acr_difference"] == pytest.approx(0.075)
         assert (row["verdict"], row["expected"], row["expectation"]) == ("helped", expected, expectation)
 
@@ -176,14 +177,14 @@ class TestMixed:
     def test_a_tie_says_nothing_and_harm_contradicts_expected_help(self, radii, verdict, expectation):
         bounds = pd.DataFrame([bound(NAMES[MIXED], 0.9), bound("advmacer x2", 0.8)])
         results = [*SINGLES, AVERAGE, ensemble(MIXED, "average", radii)]
-        table = tables.mixed(results, "average", EMPTY, bounds)
+        table = theory_tables.mixed(results, "average", EMPTY, bounds)
         assert (table.data["verdict"][0], table.data["expectation"][0]) == (verdict, expectation)
         assert table.body[0][3].text.endswith("tie") == (verdict == "tie")
 
     def test_only_bounds_of_the_same_combination_count(self):
         bounds = pd.DataFrame([bound(NAMES[MIXED], 0.9, "optimal"), bound("advmacer x2", 0.8, "optimal")])
         for given in (bounds, EMPTY):
-            table = tables.mixed(ALL, "average", EMPTY, given)
+            table = theory_tables.mixed(ALL, "average", EMPTY, given)
             assert texts(table)[0][4:] == ["helped", "–", "–", "–", "–"]
 
     def test_covariances_are_means_over_pairs_of_perturbed_members(self):
@@ -195,7 +196,7 @@ class TestMixed:
         ]
         spreads = [spread("mix", within=0.04, across=0.01), spread("advmacer x3", within=0.03)]
         spreads += [spread("mix", "trained", within=9.0, across=9.0)]
-        table = tables.mixed(results, "average", pd.DataFrame(spreads[::-1]), EMPTY)
+        table = theory_tables.mixed(results, "average", pd.DataFrame(spreads[::-1]), EMPTY)
         assert table.body[0][-1].text == "0.0200, 0.0300 (-0.0100)"
 
     def test_only_ensembles_of_the_same_size_noise_and_methods_are_rivals(self):
@@ -206,11 +207,11 @@ class TestMixed:
             result("advmacer x3", [1.0] * 4, seed=None, ensemble="advmacer x3", combination="average", members=triple),
             ensemble(PAIR, "average", [1.0] * 4, sigma=1.0),
         ]
-        data = tables.mixed([*ALL, *others], "average", EMPTY, EMPTY).data
+        data = theory_tables.mixed([*ALL, *others], "average", EMPTY, EMPTY).data
         assert data[["sigma", "mixed", "single"]].to_numpy().tolist() == [[0.5, NAMES[MIXED], "advmacer x2"]]
 
     def test_without_mixed_ensembles_the_table_is_empty_and_can_be_written(self):
-        table = tables.mixed([*SINGLES, AVERAGE], "average", EMPTY, EMPTY)
+        table = theory_tables.mixed([*SINGLES, AVERAGE], "average", EMPTY, EMPTY)
         assert table.body == []
         assert typeset.written("mixed", table)
 
@@ -218,7 +219,7 @@ class TestMixed:
 class TestTheory:
     def test_the_bound_of_the_paper_and_the_variance_of_the_average_follow_from_the_means(self):
         """L = 2: bound 0.04 + (0.08 - 0.04) / 2 = 0.06; average (2 * 0.06 + 2 * 0.02) / 4 = 0.04."""
-        table = tables.theory(pd.DataFrame([spread("advmacer x2")]), ALL)
+        table = theory_tables.theory(pd.DataFrame([spread("advmacer x2")]), ALL)
         assert dict(zip(table.header, texts(table)[0], strict=True)) == {
             "Ensemble": "advmacer x2",
             "σ": "0.5",
@@ -239,24 +240,25 @@ class TestTheory:
         margins = rng.normal(size=(3, 40, 4)) + rng.normal(size=(40, 4))
         margins[..., 0] = 0
         members = (*MIXED, ("smoothadv", 1))
-        means = theory_numbers.mean_covariances(margins, 0, [method for method, _ in members])
-        constants = theory_numbers.spread(margins)
+        covariances = moments(margins).covariances
+        means = theory_numbers.mean_covariances(covariances, 0, [method for method, _ in members])
+        constants = theory_numbers.spread(covariances)
         row = {"sigma": 0.5, "ensemble": "mix", "source": "trained", "images": 1, **means._asdict()}
         row |= {"alpha": constants.alpha[1:].mean(), "beta": constants.beta[1:].mean()}
         mix = result("mix", [1.0] * 4, seed=None, ensemble="mix", combination="average", members=members)
-        data = tables.theory(pd.DataFrame([row]), [mix]).data
+        data = theory_tables.theory(pd.DataFrame([row]), [mix]).data
         expected = margins.mean(axis=0).var(axis=0)[1:].mean()
         assert data["average"][0] == pytest.approx(expected, rel=1e-12)
         assert data["average"][0] <= data["average_bound"][0]
 
     def test_no_numbers_give_empty_tables_that_can_be_written(self):
-        for table in (tables.theory(EMPTY, ALL), tables.bounds_table(EMPTY, ALL)):
+        for table in (theory_tables.theory(EMPTY, ALL), theory_tables.bounds_table(EMPTY, ALL)):
             assert table.body == []
             assert typeset.written("empty", table)
 
     def test_spreads_of_an_unknown_ensemble_are_refused(self):
         with pytest.raises(InputError, match=r"spreads of macer x9 at sigma 0\.5"):
-            tables.theory(pd.DataFrame([spread("macer x9")]), ALL)
+            theory_tables.theory(pd.DataFrame([spread("macer x9")]), ALL)
 
 
 class TestBounds:
@@ -266,13 +268,13 @@ class TestBounds:
         voted = AVERAGE.rows.assign(counts=counts, mode=["certify"] * 3 + ["shortcut"], n=[200, 200, 200, 0])
         one = result("advmacer x2", [1.0], ensemble="advmacer x2", combination="average", members=PAIR)
         one = type(one)(**vars(one) | {"rows": voted})
-        table = tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4)]), [*SINGLES, one])
+        table = theory_tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4)]), [*SINGLES, one])
         assert texts(table)[0][4:] == ["0.400", "0.100", "0.950", "0.583"]
         assert table.data["votes"][0] == pytest.approx((0.75 + 0 + 1) / 3)
-        assert table.notes == [tables.SHORTCUT.format(1, 4)]
+        assert table.notes == [theory_tables.SHORTCUT.format(1, 4)]
 
     def test_votes_that_nobody_certified_are_not_known(self):
-        table = tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4, "mme")]), ALL)
+        table = theory_tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4, "mme")]), ALL)
         assert texts(table)[0][-1] == "–"
         assert table.notes == []
 
@@ -313,9 +315,9 @@ def test_every_table_can_be_written_in_plain_latex():
     made = [
         tables.ensembles(ALL, 0.5),
         tables.weighting(ALL, 0.5, {}, NOTHING),
-        tables.mixed(ALL, "average", spreads, bounds),
-        tables.theory(spreads, ALL),
-        tables.bounds_table(bounds, ALL),
+        theory_tables.mixed(ALL, "average", spreads, bounds),
+        theory_tables.theory(spreads, ALL),
+        theory_tables.bounds_table(bounds, ALL),
     ]
     for table in made:
         assert typeset.latex(table).isascii(), table.label
@@ -324,5 +326,5 @@ def test_every_table_can_be_written_in_plain_latex():
 
 def test_captions_of_acrs_say_images_subset_and_budget():
     made = [tables.ensembles(ALL, 0.5), tables.weighting(ALL, 0.5, {}, NOTHING)]
-    for table in (*made, tables.mixed(ALL, "average", EMPTY, EMPTY)):
+    for table in (*made, theory_tables.mixed(ALL, "average", EMPTY, EMPTY)):
         assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01." in table.caption

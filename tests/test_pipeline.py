@@ -37,7 +37,10 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
 def test_every_path_of_a_command_is_a_dependency_or_an_output(name: str) -> None:
     stage = STAGES[name]
     outs = [out if isinstance(out, str) else next(iter(out)) for out in stage["outs"]]
-    named = re.findall(r"(?:--(?:data|out|log|logs|results|times)|stages\.certify) (\S+)", stage["cmd"])
+    named = re.findall(
+        r"(?:--(?:data|out|log|logs|results|times|models|ensembles|weights|seconds)|stages\.certify) (\S+)",
+        stage["cmd"],
+    )
     assert named
     assert set(named) <= {*stage["deps"], *outs}
 
@@ -83,23 +86,29 @@ def test_the_pure_modules_do_not_import_torch(module: str) -> None:
 
 # ---------------------------------------------------------------------------------------------- dvc repro, small
 
+POOL = [f"{stage}@digits-0.5" for stage in ("ensemble", "weights", "certify_ensembles")]
+"""The cells of all ensembles at a noise level, in their order."""
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project whose study is two methods, one epoch and ten images; run once."""
     root = tmp_path_factory.mktemp("project") / "copy"
-    ignore = shutil.ignore_patterns("__pycache__", ".venv", ".git", ".dvc", "data", "models", "logs", "results", "code")
+    ignore = shutil.ignore_patterns("__pycache__")
     root.mkdir()
     for folder in ("rs", "stages"):
         shutil.copytree(ROOT / folder, root / folder, ignore=ignore)
     shutil.copy(ROOT / "dvc.yaml", root)
     shutil.copy(ROOT / ".dvcignore", root)
     (root / ".gitignore").write_text(
-        "".join(f"/{d}/\n" for d in ("code", "data", "models", "logs", "results", ".work"))
+        "".join(f"/{d}/\n" for d in ("code", "data", "models", "logs", "ensembles", "weights", "results", ".work"))
     )
     values = params.read(ROOT / "params.yaml")
     values |= {"sigmas": [0.5], "methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
+    values["ensembles"] = [{"members": {"macer": [0, 1]}, "combinations": ["average", "optimal", "per-image"]}]
     digits = values["recipes"]["digits"]
+    digits["weights"] |= {"noises": 2, "copies": 2, "images": 20}
+    digits["pool"]["timed"] = 20
     digits["training"] |= {"epochs": 1, "milestones": [], "eval_images": 5, "eval_n0": 10, "eval_n": 20}
     digits["certify"] |= {"n": 20, "subset": {"first": 10}}
     write_params(root, values)
@@ -137,7 +146,7 @@ def test_a_second_run_does_nothing(small: Path) -> None:
 @pytest.mark.slow
 def test_the_study_has_a_row_for_every_method(small: Path) -> None:
     metrics = json.loads((small / "tables" / "digits" / "metrics.json").read_text())
-    assert set(metrics) >= {"gaussian", "macer"}
+    assert set(metrics) == {"gaussian", "macer", "macer x2"}
 
 
 @pytest.mark.slow
@@ -148,10 +157,44 @@ def test_a_hyperparameter_of_one_method_reaches_that_method_alone(small: Path) -
     write_params(small, after)
     ran = repro(small)
     cells = {f"{stage}@digits-macer-0.5-0" for stage in ("train", "certify")}
-    further = {f"{stage}_members@digits-macer-0.5-1" for stage in ("train", "certify")}
-    assert ran == cells | further | {"tables@digits"}
+    assert ran == cells | {"train_members@digits-macer-0.5-1", *POOL, "tables@digits"}
     write_params(small, before)
     assert repro(small) <= {"tables@digits"}  # the rest is in the run cache
+
+
+@pytest.mark.slow
+def test_a_method_in_no_ensemble_certifies_no_ensemble_again(small: Path) -> None:
+    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    after["recipes"]["digits"]["gaussian"] = {"training": {"learning_rate": 0.1}}
+    write_params(small, after)
+    cells = {f"{stage}@digits-gaussian-0.5-0" for stage in ("train", "certify")}
+    assert repro(small) == cells | {POOL[0], "tables@digits"}
+    write_params(small, before)
+    repro(small)
+
+
+@pytest.mark.slow
+def test_adding_an_ensemble_trains_nothing(small: Path) -> None:
+    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    after["ensembles"].append({"members": {"gaussian": [0], "macer": [1]}, "combinations": ["average"]})
+    write_params(small, after)
+    assert repro(small) == {*POOL, "tables@digits"}
+    metrics = json.loads((small / "tables" / "digits" / "metrics.json").read_text())
+    assert "gaussian x1 + macer x1" in metrics
+    write_params(small, before)
+    repro(small)
+
+
+@pytest.mark.slow
+def test_a_study_without_ensembles_has_its_tables(small: Path) -> None:
+    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    after |= {"ensembles": [], "members": []}
+    write_params(small, after)
+    assert repro(small) == {*POOL, "tables@digits"}
+    metrics = json.loads((small / "tables" / "digits" / "metrics.json").read_text())
+    assert set(metrics) == {"gaussian", "macer"}
+    write_params(small, before)
+    repro(small)
 
 
 @pytest.mark.slow

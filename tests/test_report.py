@@ -19,7 +19,7 @@ from stages.tables import main
 
 def test_every_latex_table_of_a_study_is_balanced_ascii(made):
     texts = [content.decode() for name, content in (made[0] | made[1]).items() if name.endswith(".tex")]
-    assert len(texts) == 5
+    assert len(texts) == 12
     for text in texts:
         assert text.isascii()
         assert text.count(r"\begin{") == text.count(r"\end{") == 4
@@ -38,11 +38,11 @@ def made(tmp_path_factory):
 
 
 def tiny_report(root, outside=()):
-    return report.report(read(root / "params.yaml"), "tiny", root / "results", root / "logs", outside)
+    return report.report(read(root / "params.yaml"), "tiny", root / "results", root / "logs", root / "weights", outside)
 
 
 def command(root, *more):
-    paths = [f"--{name}={root / name}" for name in ("results", "logs", "out", "times")]
+    paths = [f"--{name}={root / name}" for name in ("results", "logs", "weights", "out", "times")]
     run(main, arguments=["tiny", *paths, f"--params={root / 'params.yaml'}", *more])
 
 
@@ -50,19 +50,20 @@ def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     with pytest.raises(SystemExit, match="0"):
         command(tiny)
     names = {path.name for path in (tiny / "out").iterdir()}
-    stems = ("main", "differences", "certified-0.25", "certified-0.5")
-    assert names == {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")} | {
-        "metrics.json", "curves.csv", "curves.png", "curves.svg",
-    }  # fmt: skip
+    by_sigma = [f"{stem}-{sigma}" for stem in ("certified", "ensembles") for sigma in SIGMAS]
+    stems = ("main", "differences", "mixed", "theory", "bounds", *by_sigma)
+    pictures = {f"{stem}.{form}" for stem in ("curves", "acr-vs-members") for form in ("csv", "png", "svg")}
+    assert names == {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")} | pictures | {"metrics.json"}
     times = {path.name for path in (tiny / "times").iterdir()}
-    assert times == {f"cost.{form}" for form in ("md", "tex", "csv")} | {
+    timed = ("cost", "weighting-0.25", "weighting-0.5")
+    assert times == {f"{stem}.{form}" for stem in timed for form in ("md", "tex", "csv")} | {
         f"acr-vs-time.{form}" for form in ("csv", "png", "svg")
     }
 
 
 def test_the_stages_numbers_are_those_of_the_rows(made):
     numbers = json.loads(made[0]["metrics.json"])
-    assert list(numbers) == ["gaussian", "advmacer"]
+    assert list(numbers) == ["gaussian", "advmacer", "advmacer x2", "gaussian x1 + advmacer x1"]
     for sigma in SIGMAS:
         seeds = [cell_rows("advmacer", sigma, seed) for seed in (0, 1)]
         scores = np.array([rows["radius"] * rows["correct"] for rows in seeds])
@@ -109,19 +110,22 @@ def edit(path, old, new):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda r: (r / "results/0.5/advmacer-1.tsv").unlink(), "dvc repro certify_members@tiny-advmacer-0.5-1"),
-        (lambda r: (r / "results/0.5/advmacer-1.json").unlink(), "dvc repro certify_members@tiny-advmacer-0.5-1"),
+        (lambda r: (r / "results/0.5/pool/advmacer-1.tsv").unlink(), "dvc repro certify_ensembles@tiny-0.5"),
+        (lambda r: (r / "results/0.5/pool/advmacer-1.json").unlink(), "dvc repro certify_ensembles@tiny-0.5"),
         (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
         (lambda r: (r / "logs/0.25/gaussian/0/history.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
         (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text(""), "must be a table"),
         (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text("a\n1\n"), "must have rows with epoch"),
-        (lambda r: edit(r / "results/0.5/advmacer-1.json", '"n": 200', '"n": 300'), "n 200 but its sidecar 300"),
-        (lambda r: edit(r / "results/0.5/advmacer-1.json", "first-12", "all"), "the same subset"),
+        (lambda r: edit(r / "results/0.5/pool/advmacer-1.json", '"n": 200', '"n": 300'), "n 200 but its sidecar 300"),
+        (lambda r: edit(r / "results/0.5/pool/advmacer-1.json", "first-12", "all"), "the same subset"),
         (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: [0, 7]"), "certify@tiny-gaussian-0.25-7"),
         (lambda r: edit(r / "params.yaml", "[0.25, 0.5]", "[]"), "there is nothing to do"),
         (lambda r: edit(r / "params.yaml", "[0.25, 0.5]", "0.25"), "sigmas: Input should be a valid list, got 0.25"),
         (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: 0"), "seeds: Input should be a valid list, got 0"),
-        (lambda r: edit(r / "results/0.5/advmacer-1.json", "{", '{"rows": 99,'), "rows, not those its sidecar says"),
+        (
+            lambda r: edit(r / "results/0.5/pool/advmacer-1.json", "{", '{"rows": 99,'),
+            "rows, not those its sidecar says",
+        ),
         (lambda r: edit(r / "params.yaml", "tables:", "table:"), "the key tables"),
         (lambda r: edit(r / "params.yaml", "reference:", "refer:"), "tables.refer"),
     ],
@@ -137,7 +141,7 @@ def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys,
 
 
 def test_rows_of_another_sigma_are_refused(tiny):
-    side = tiny / "results/0.5/advmacer-1"
+    side = tiny / "results/0.5/pool/advmacer-1"
     rows.write(cell_rows("advmacer", 0.25, 1), side.with_suffix(".tsv"))
     edit(side.with_suffix(".json"), '"sigma": 0.5', '"sigma": 0.25')
     with pytest.raises(InputError, match=r"must be of sigma 0\.5"):
@@ -208,6 +212,6 @@ def test_the_plot_template_is_json_with_the_columns_of_the_curves():
 
 def test_an_outside_log_may_not_take_the_name_of_a_method_of_the_study(tiny, capsys):
     with pytest.raises(SystemExit, match="2"):
-        command(tiny, "--outside", f"gaussian={tiny / 'results/0.5/advmacer-1.tsv'}")
+        command(tiny, "--outside", f"gaussian={tiny / 'results/0.5/pool/advmacer-1.tsv'}")
     assert "--outside must give a name that is no method of the study, got 'gaussian'" in capsys.readouterr().err
     assert not (tiny / "out").exists()

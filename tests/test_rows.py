@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from rs import rows, tsv
 from rs.errors import InputError
 from rs.radius import lower_bound, radius
+from stages.export import main as export
+from stages.shell import run
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
 
@@ -187,6 +189,14 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     back = rows.read_any(tmp_path / "log.tsv", sigma=SIGMA, n0=100, n=N, alpha=ALPHA)
     assert back["seconds"].tolist() == [61.25, 2.0]
     assert back["radius"].tolist() == third["radius"].tolist()
+
+
+def test_to_export_certificates_of_frozen_weights_is_warned_of(tmp_path, capsys):
+    for scope, lines in (("set", 0), ("per-image", 1)):
+        rows.write([row(scope=scope)], tmp_path / "rows.tsv")
+        with pytest.raises(SystemExit, match="0"):
+            run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")])
+        assert capsys.readouterr().err.count("warning: the certificates in") == lines
 
 
 def test_export_without_times_says_zero(tmp_path):

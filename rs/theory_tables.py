@@ -1,0 +1,196 @@
+"""The theory of ensembles in tables: single against mixed, variances, and bounds beside what was measured.
+
+``spreads`` and ``bounds`` hold the numbers of ``rs.theory`` as means over images, and may be empty:
+
+- ``spreads``: ``sigma ensemble source images alpha beta variance within across``, means over the wrong classes too.
+  ``source`` says whose margins these are: ``perturbed`` copies of the members, or members ``trained`` independently;
+  ``within`` and ``across`` are NaN where there is no such pair.
+- ``bounds``: ``sigma ensemble combination images bound bound_minimum measured``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import comb
+
+import pandas as pd
+
+from rs import headlines
+from rs.columns import Row, difference, marked, plain, table
+from rs.ensemble_tables import TIE, methods_of, names_of, paired, unsound_note
+from rs.errors import InputError
+from rs.results import Group, Result
+from rs.rows import parse_counts
+from rs.theory import average_variance_bound
+from rs.typeset import EMPTY, Cell, Table
+
+EXPECTED = (
+    "Help is expected where the mixed ensemble has the larger lower bound. Bounds may order two ensembles otherwise "
+    "than the probabilities below which they lie. A tie leaves the expectation open."
+)
+SHORTCUT = "Votes of {} of {:,} images are not known, since their n draws were skipped; the share is of the others."
+
+
+def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Table:
+    """Return mixed ensembles against those of as many members of one of their methods, and what theory expected."""
+    found = [result for result in results if result.ensemble is not None and result.combination == combination]
+    pairs = [(a, b) for a in found for b in found if _rivals(a, b)]
+    data = [_rivalry(a, b, spreads, bounds) for a, b in pairs]
+    columns = {
+        "Mixed ensemble": marked("mixed"),
+        "Ensemble of one method": marked("single"),
+        "σ": plain("sigma"),
+        "Difference of ACR": difference("acr"),
+        "Verdict": plain("verdict"),
+        "Lower bounds": _both("bound", ".3f"),
+        "Help expected": plain("expected"),
+        "Expectation": plain("expectation"),
+        "Covariances": _both("covariance", ".4f"),
+    }
+    caption = (
+        f"Mixed ensembles against as many members of one method, combined by {combination}; mixed first. Lower bounds: "
+        "Chebyshev's, on the probability that a noisy image gets its label. Covariances: of the margins of two members "
+        "(perturbed copies), mean over pairs, with the difference in brackets."
+    )
+    caption += f" {headlines.about({a.sigma: {combination: Group((a,))} for a, _ in pairs})}" if pairs else ""
+    notes = [TIE, EXPECTED, *unsound_note([result for pair in pairs for result in pair])]
+    return table("tab:mixed", caption, columns, data, notes)
+
+
+def theory(spreads: pd.DataFrame, results: Sequence[Result]) -> Table:
+    """Return how the members of each ensemble vary, alone and together, and the paper's bound for their average.
+
+    Raises:
+        InputError: If no result says the members of an ensemble.
+    """
+    data = [row | _average(row, results) for row in spreads.to_dict("records")]
+    columns = {
+        "Ensemble": plain("ensemble"),
+        "σ": plain("sigma"),
+        "Source": plain("source"),
+        "Images": plain("images"),
+        **{name.capitalize(): plain(name, ".4f") for name in ("alpha", "beta", "variance", "within", "across")},
+        "Average": plain("average", ".4f"),
+        "Bound": plain("average_bound", ".4f"),
+    }
+    caption = (
+        "How the margins of members (probability of the label less that of a wrong class) vary with the noise; means "
+        "over images and wrong classes. Source: perturbed copies of the members, or members trained independently. "
+        "Alpha: largest variance of a member. Beta: largest covariance of two. Variance: mean over members. Within, "
+        "Across: mean covariance of two members of one method, and of two methods. Average: variance of the mean "
+        "margin of all L members. Bound: the paper's on it, beta + (alpha - beta) / L."
+    )
+    return table("tab:theory", caption, columns, data, [])
+
+
+def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
+    """Return Chebyshev's lower bounds on the probability of the label beside measured shares of draws and of votes."""
+    by_names = {tuple(names_of(result).values()): result.rows for result in results}
+    data = [
+        row | _votes(by_names.get((row["sigma"], row["ensemble"], row["combination"])))
+        for row in bounds.to_dict("records")
+    ]
+    columns = {
+        "Ensemble": plain("ensemble"),
+        "Combination": plain("combination"),
+        "σ": plain("sigma"),
+        "Images": plain("images"),
+        "Lower bound": plain("bound", ".3f"),
+        "Lower bound, paper's form": plain("bound_minimum", ".3f"),
+        "Share of draws": plain("measured", ".3f"),
+        "Share of votes": plain("votes", ".3f"),
+    }
+    caption = (
+        "Probability that the ensemble gives a noisy image its label; means over images. Lower bound: Chebyshev's, "
+        "with the mean margin of the ensemble; in the paper's form, with the smallest mean margin of a member. Share "
+        "of draws: how often the label wins in the very draws of the bound, so never below it. Share of votes: the "
+        "label's votes in certification, in all its images and other draws."
+    )
+    unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in data if row["votes_unknown"])
+    return table("tab:bounds", caption, columns, data, [SHORTCUT.format(*counts) for counts in unknown])
+
+
+def _rivals(a: Result, b: Result) -> bool:
+    """Whether ``a`` is mixed and ``b`` of as many members of one of its methods."""
+    alike = a.sigma == b.sigma and len(a.members) == len(b.members)
+    return alike and len(methods_of(b)) == 1 and set(methods_of(b)) < set(methods_of(a))
+
+
+def _rivalry(a: Result, b: Result, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Row:
+    """Return the numbers of one row of :func:`mixed`."""
+    row = {"sigma": a.sigma, "mixed": a.ensemble, "single": b.ensemble, "sound": a.sound and b.sound}
+    row |= paired("acr", a.rows, b.rows)
+    for side, result in (("mixed", a), ("single", b)):
+        row[f"bound_{side}"] = _find(bounds, names_of(result)).get("bound")
+        names = {"sigma": result.sigma, "ensemble": result.ensemble, "source": "perturbed"}
+        row[f"covariance_{side}"] = _pair_covariance(_find(spreads, names), result)
+    row["verdict"] = "tie" if row["acr_tie"] else "helped" if row["acr_difference"] > 0 else "hurt"
+    return row | _expectation(row["bound_mixed"], row["bound_single"], row["verdict"])
+
+
+def _expectation(mixed: float | None, single: float | None, verdict: str) -> Row:
+    """Return whether help was expected and came; ``None`` without bounds.
+
+    >>> _expectation(0.9, 0.8, "hurt")
+    {'expected': 'yes', 'expectation': 'not met'}
+    """
+    if mixed is None or single is None:
+        return {"expected": None, "expectation": None}
+    expected = "yes" if mixed > single else "no" if mixed < single else "neither"
+    came = {"helped": "yes", "hurt": "no"}.get(verdict)
+    open_ = came is None or expected == "neither"
+    return {"expected": expected, "expectation": "open" if open_ else "met" if came == expected else "not met"}
+
+
+def _find(frame: pd.DataFrame, names: Row) -> Row:
+    """Return the row with these values, or an empty one."""
+    rows = frame.to_dict("records")
+    return next((row for row in rows if all(row[name] == value for name, value in names.items())), {})
+
+
+def _pair_covariance(spread: Row, result: Result) -> float | None:
+    """Return the mean covariance of two members, over all pairs."""
+    pairs = comb(len(result.members), 2)
+    within = sum(comb(count, 2) for count in Counter(method for method, _ in result.members).values())
+    if not spread or not pairs:
+        return None
+    parts = {"within": within, "across": pairs - within}
+    return sum(spread[name] * count for name, count in parts.items() if count) / pairs
+
+
+def _average(spread: Row, results: Sequence[Result]) -> Row:
+    """Return the variance of the members' average, and the paper's bound on it."""
+    same = [r for r in results if (r.sigma, r.ensemble) == (spread["sigma"], spread["ensemble"])]
+    if not same:
+        raise InputError(
+            f"spreads of {spread['ensemble']} at sigma {spread['sigma']} need a result that says its members, got none"
+        )
+    members = len(same[0].members)
+    covariance = _pair_covariance(spread, same[0])
+    average = None if covariance is None else (spread["variance"] + (members - 1) * covariance) / members
+    bound = float(average_variance_bound(spread["alpha"], spread["beta"], members))
+    return {"members": members, "average": average, "average_bound": bound}
+
+
+def _votes(rows: pd.DataFrame | None) -> Row:
+    """Return the label's mean share of the n votes, of how many certified images, and of how many it is not known."""
+    if rows is None:
+        return {"votes": None, "certified": 0, "votes_unknown": 0}
+    known = rows[rows["mode"] != "shortcut"]
+    counts = zip(known["counts"], known["label"], known["n"], strict=True)
+    shares = [parse_counts(text).get(label, 0) / n for text, label, n in counts]
+    mean = sum(shares) / len(shares) if shares else None
+    return {"votes": mean, "certified": len(rows), "votes_unknown": len(rows) - len(known)}
+
+
+def _both(name: str, form: str) -> Callable[[Row], Cell]:
+    """Return the number of the mixed ensemble and of the one of one method, and their difference."""
+
+    def cell(row: Row) -> Cell:
+        mixed, single = row[f"{name}_mixed"], row[f"{name}_single"]
+        if mixed is None or single is None:
+            return EMPTY
+        return Cell(f"{mixed:{form}}, {single:{form}} ({mixed - single:+{form}})")
+
+    return cell

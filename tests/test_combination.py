@@ -1,0 +1,337 @@
+"""Declared ensembles: how the parts of a combination fit, and which ensembles a parameter file names."""
+
+import math
+import re
+from dataclasses import asdict
+
+import pytest
+import torch
+from helpers import ROOT, python
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rs import rows
+from rs.combination import SCOPES, SOLVED, WEIGHTED, Combination, declared
+from rs.ensemble import RULES, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.errors import InputError
+from rs.params import check, read
+from rs.study_pool import pool_cells
+from rs.weights import box_vertices
+
+EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
+OPTIMAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
+GOOD = {
+    "equal": EQUAL,
+    "listed": EQUAL | {"weights": [0.2, 0.3, 0.5]},
+    "optimal": OPTIMAL,
+    "printed": OPTIMAL | {"weights": "printed"},
+    "logits": EQUAL | {"rule": "logits"},
+    "vote": {"rule": "vote", "scope": "global"},
+    "mme": {"rule": "mme", "scope": "noisy-input"},
+    "consensus": {"rule": "consensus", "scope": "noisy-input", "agree": 2},
+    "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
+    "per-image": OPTIMAL | {"scope": "per-image", "target": "predicted"},
+    "per-image, printed": {"rule": "softmax", "scope": "per-image", "weights": "printed", "target": "label"},
+}
+PARTS = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
+REAL = read(ROOT / "params.yaml")
+
+
+def combination(**parts):
+    return check(Combination, parts, "combinations.x")
+
+
+# ------------------------------------------------------------------------------------------ parts that fit
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_parts_that_fit_each_other_are_taken_as_they_are(name):
+    made = combination(**GOOD[name])
+    assert {key: value for key, value in asdict(made).items() if value is not None} == GOOD[name]
+
+
+def test_every_rule_has_scopes_that_rows_know_and_only_the_softmax_an_unsound_one():
+    assert set(SCOPES) == set(RULES)
+    assert {scope for scopes in SCOPES.values() for scope in scopes} == set(rows.SCOPES) - {"model"}
+    assert [rule for rule, scopes in SCOPES.items() if rows.UNSOUND in scopes] == ["softmax"]
+
+
+@pytest.mark.parametrize("rule", SCOPES)
+def test_a_rule_of_a_scope_that_it_cannot_have_is_refused(rule):
+    for scope in set(rows.SCOPES) - {"model", *SCOPES[rule]}:
+        allowed = " or ".join(SCOPES[rule])
+        with pytest.raises(InputError, match=rf"combinations\.x: the scope of the rule {rule} must be {allowed}, got"):
+            combination(rule=rule, scope=scope)
+
+
+@pytest.mark.parametrize(("name", "part"), [(name, part) for name in GOOD for part in PARTS])
+def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
+    good = GOOD[name]
+    given = {key: value for key, value in good.items() if key != part} if part in good else good | {part: PARTS[part]}
+    must = "be given" if part in good else "be left out"
+    what = rf"{part} must {must} for the rule {good['rule']} of scope {good['scope']}"
+    with pytest.raises(InputError, match=what):
+        combination(**given)
+
+
+@pytest.mark.parametrize("weights", ["equal", [0.5, 0.5]])
+def test_weights_of_an_image_that_are_not_solved_for_are_refused(weights):
+    with pytest.raises(InputError, match="weights of scope per-image must be optimal or printed"):
+        combination(**GOOD["per-image"] | {"weights": weights})
+
+
+@pytest.mark.parametrize("weights", SOLVED)
+def test_weights_of_logits_that_are_solved_for_are_refused(weights):
+    with pytest.raises(InputError, match="weights that are solved for need the rule softmax"):
+        combination(**GOOD["logits"] | {"weights": weights})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("vote", {"rule": "magic"}, "x.rule: Input should be 'softmax', 'logits', 'vote', 'mme' or 'consensus'"),
+        ("vote", {"scope": "model"}, "x.scope: Input should be 'global', 'noisy-input', 'set' or 'per-image'"),
+        ("vote", {"colour": "red"}, "x.colour is not a known key"),
+        ("equal", {"weights": "best"}, "Input should be 'equal', 'optimal' or 'printed', got 'best'"),
+        ("equal", {"weights": ["a"]}, "x.weights.list[float].0: Input should be a valid number, got 'a'"),
+        ("per-image", {"target": "all"}, "x.target: Input should be 'predicted' or 'label', got 'all'"),
+        ("consensus", {"agree": 0}, "x.agree: Input should be greater than or equal to 1, got 0"),
+        ("consensus", {"agree": 2.0}, "x.agree: Input should be a valid integer, got 2.0"),
+        ("set", {"low": -0.1}, "x.low: Input should be greater than or equal to 0, got -0.1"),
+        ("set", {"low": math.nan}, "x.low: Input should be "),
+        ("set", {"high": 1.1}, "x.high: Input should be less than or equal to 1, got 1.1"),
+    ],
+)
+def test_a_value_out_of_range_is_named(name, change, message):
+    with pytest.raises(InputError, match=rf"^params\.yaml: combinations\..*{re.escape(message)}"):
+        combination(**GOOD[name] | change)
+
+
+@pytest.mark.parametrize("part", ["rule", "scope"])
+def test_rule_and_scope_must_be_given(part):
+    with pytest.raises(InputError, match=rf"combinations\.x\.{part} is missing"):
+        combination(**{key: value for key, value in EQUAL.items() if key != part})
+
+
+def test_the_weights_that_are_solved_for_are_the_optimal_and_the_printed_ones():
+    solved = {"optimal", "printed", "per-image", "per-image, printed"}
+    assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
+
+
+# ------------------------------------------------------------------------------------------ how many members
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+@pytest.mark.parametrize("name", ["printed", "per-image, printed"])
+def test_printed_weights_are_of_two_members_alone(name, count):
+    how = combination(**GOOD[name])
+    how.check_members(2)
+    with pytest.raises(ValueError, match=f"printed weights must be of 2 members, got {count}; use optimal"):
+        how.check_members(count)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_there_is_one_listed_weight_for_each_member(count):
+    how = combination(**GOOD["listed"])
+    how.check_members(3)
+    with pytest.raises(ValueError, match=f"one weight for each of {count} members, got 3"):
+        how.check_members(count)
+
+
+def test_no_more_members_can_agree_than_there_are():
+    how = combination(**GOOD["consensus"])
+    how.check_members(2)
+    with pytest.raises(ValueError, match="agree must be at most the number of members, 1, got 2"):
+        how.check_members(1)
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(1, 6))
+def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(low, high, count):
+    """Bounds in twentieths: exact in integers, so that no rounding decides."""
+    how = combination(rule="softmax", scope="set", low=low / 20, high=high / 20)
+    if low <= high and count * low <= 20 <= count * high:
+        how.check_members(count)
+        assert len(box_vertices(low / 20, high / 20, count)) >= 1
+    else:
+        with pytest.raises(ValueError, match=rf"leave room for {count} weights that sum to 1, got {low / 20} and"):
+            how.check_members(count)
+
+
+@pytest.mark.parametrize("name", ["equal", "optimal", "logits", "vote", "mme", "per-image"])
+def test_other_combinations_are_of_any_number_of_members(name):
+    for count in (1, 2, 3, 9):
+        combination(**GOOD[name]).check_members(count)
+
+
+# ------------------------------------------------------------------------------------------ the rule it makes
+
+BUILT = {
+    "equal": SoftmaxAverage(),
+    "listed": SoftmaxAverage([0.2, 0.3, 0.5]),
+    "logits": LogitAverage(),
+    "vote": HardVote(),
+    "mme": MaxMargin(),
+    "consensus": KConsensus(2),
+    "set": Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),  # two at the lower bound, one takes the rest
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_combination_makes_the_rule_that_it_names(name):
+    logits = 3 * torch.randn(3, 40, 4, generator=torch.Generator().manual_seed(0))
+    made = combination(**GOOD[name]).build(3)
+    assert type(made) is type(BUILT[name])
+    assert torch.equal(made(logits), BUILT[name](logits))
+
+
+def test_weights_that_are_solved_for_are_those_of_the_rule():
+    assert combination(**GOOD["printed"]).build(2, [0.25, 0.75]) == SoftmaxAverage([0.25, 0.75])
+    assert combination(**GOOD["optimal"]).build(3, [1.0, 0.0, 0.0]) == SoftmaxAverage([1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(("name", "count"), [("printed", 3), ("listed", 2), ("consensus", 1), ("set", 6)])
+def test_a_rule_for_a_number_of_members_it_cannot_have_is_not_made(name, count):
+    with pytest.raises(ValueError, match=r"members|weights"):
+        combination(**GOOD[name]).build(count)
+
+
+# ------------------------------------------------------------------------------------------ what is declared
+
+KNOWN = {"average": EQUAL, "mme": GOOD["mme"], "printed": GOOD["printed"], "set": GOOD["set"]}
+
+
+def entry(**changes):
+    return {"members": {"macer": [0]}, "combinations": ["average"], **changes}
+
+
+def of(*entries, **combinations):
+    return declared({"combinations": combinations or KNOWN, "ensembles": list(entries)})
+
+
+def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_order():
+    one, two, three = of(
+        entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"]), entry(name="Alone")
+    )
+    assert [one.combination, two.combination, three.combination] == ["mme", "average", "average"]
+    assert one.members == two.members == (("macer", 2), ("macer", 0), ("gaussian", 1))
+    assert (one.name, three.name) == ("macer x2 + gaussian x1", "Alone")
+    assert [one.slug, two.slug, three.slug] == [
+        "macer-x2+gaussian-x1.mme",
+        "macer-x2+gaussian-x1.average",
+        "Alone.average",
+    ]
+    assert one.how == combination(**KNOWN["mme"])
+
+
+def test_the_combination_that_goes_without_saying_is_not_in_the_label():
+    one, two = of(entry(combinations=["mme", "average"]))
+    assert [one.label("average"), two.label("average")] == ["macer x1 (mme)", "macer x1"]
+
+
+@pytest.mark.parametrize("values", [{}, {"ensembles": None}, {"ensembles": []}, {"combinations": KNOWN}])
+def test_nothing_is_declared_without_ensembles(values):
+    assert declared(values) == []
+
+
+def test_other_seeds_of_the_same_methods_need_a_name():
+    first, other = entry(members={"macer": [0, 1]}), entry(members={"macer": [0, 2]})
+    with pytest.raises(InputError, match=r"ensembles\.1 is macer-x2\.average again; give one of the two a name"):
+        of(first, other)
+    assert [one.slug for one in of(first, other | {"name": "macer 0 2"})] == ["macer-x2.average", "macer-0-2.average"]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [entry(), entry()],
+        [entry(combinations=["average", "mme", "average"])],
+        [entry(), entry(name="macer-x1", members={"gaussian": [0]})],  # two names, one name of a file
+    ],
+)
+def test_two_ensembles_of_one_file_are_refused(entries):
+    with pytest.raises(InputError, match=r"is macer-x1\.average again"):
+        of(*entries)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"combinations": ["magic"]}, "ensembles.1.combinations must be among average, mme, printed, set; got 'magic'"),
+        ({"members": {"macer": [1, 1]}}, "ensembles.1.members must name each seed once, got {'macer': [1, 1]}"),
+        ({"members": {"macer": []}}, "ensembles.1.members.macer: List should have at least 1 item"),
+        ({"members": {}}, "ensembles.1.members: Dictionary should have at least 1 item"),
+        ({"members": {"macer": [-1]}}, "ensembles.1.members.macer.0: Input should be greater than or equal to 0"),
+        ({"members": {"macer": ["1"]}}, "ensembles.1.members.macer.0: Input should be a valid integer, got '1'"),
+        ({"members": ["macer"]}, "ensembles.1.members: Input should be a valid dictionary"),
+        ({"combinations": "average"}, "ensembles.1.combinations: Input should be a valid list"),
+        ({"name": "a/b"}, "ensembles.1.name: String should match"),
+        ({"name": ""}, "ensembles.1.name: String should match"),
+        ({"weights": [1.0]}, "ensembles.1.weights is not a known key"),
+        (
+            {"combinations": ["average", "printed"]},
+            "ensembles.1, combination printed: the printed weights must be of 2",
+        ),
+        ({"combinations": ["set"]}, "ensembles.1, combination set: low and high must leave room for 1 weights"),
+    ],
+)
+def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
+    with pytest.raises(InputError, match=rf"^params\.yaml: {re.escape(message)}"):
+        of(entry(members={"gaussian": [0]}), entry(**changes))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"ensembles": {"a": entry()}}, "params.yaml: ensembles: Input should be a valid list"),
+        ({"ensembles": [entry(), 3]}, "params.yaml: ensembles.1: Input should be a valid dictionary, got 3"),
+        ({"ensembles": [entry()]}, "params.yaml must have the key combinations"),
+        ({"ensembles": [entry()], "combinations": {"average": 3}}, "combinations.average must be a mapping"),
+        (
+            {"ensembles": [entry()], "combinations": KNOWN | {"bad": EQUAL | {"agree": 1}}},
+            "combinations.bad: agree must",
+        ),
+    ],
+)
+def test_sections_that_are_none_are_named(values, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        declared(values)
+
+
+def test_who_only_reads_what_is_declared_does_not_import_torch():
+    made = python("-c", "import sys, rs.combination; sys.exit('torch' in sys.modules)")
+    assert made.returncode == 0, made.stderr
+
+
+# ------------------------------------------------------------------------------------------ params.yaml itself
+
+
+def test_every_combination_of_every_declared_ensemble_is_a_classifier():
+    found = declared(REAL)
+    assert len(found) == sum(len(one["combinations"]) for one in REAL["ensembles"])
+    for one in found:
+        count = len(one.members)
+        rule = one.how.build(count, [1 / count] * count if one.how.solved else None)
+        assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.how.scope == "set" else 10), one.slug
+
+
+def test_no_name_of_a_declared_ensemble_has_two_memberships():
+    found = declared(REAL)
+    assert len({one.name for one in found}) == len({one.members for one in found}) == len(REAL["ensembles"])
+
+
+@pytest.mark.parametrize("dataset", REAL["recipes"])
+def test_the_grid_trains_every_member_of_every_declared_ensemble(dataset):
+    needed = {pair for one in declared(REAL) for pair in one.members}
+    for sigma in REAL["sigmas"]:
+        trained = {(cell.method, cell.seed) for cell in pool_cells(REAL, dataset, sigma)}
+        assert needed <= trained
+
+
+def test_a_member_that_the_grid_does_not_train_is_named():
+    values = REAL | {"ensembles": [entry(members={"macer": [0, 9]})]}
+    with pytest.raises(InputError, match="ensembles need macer with seed 9, but the grid does not train it"):
+        pool_cells(values, REAL["dataset"], REAL["sigmas"][0])
+
+
+def test_weights_are_taken_by_the_averages_alone():
+    assert set(WEIGHTED) == {rule for rule in RULES if "weights" in getattr(RULES[rule], "__dataclass_fields__", {})}
