@@ -14,6 +14,7 @@ from rs import artefacts, files, tsv
 from rs.ensemble import Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble_card import EnsembleCard, Member, read
 from rs.errors import InputError
+from rs.outputs import ROUNDING
 from rs.pool import Entry
 
 
@@ -88,5 +89,8 @@ def read_weights(path: Path, members: int) -> dict[int, list[float]]:
     """
     names = [f"w{number}" for number in range(members)]
     table = tsv.read(path, {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(names, tsv.finite))
+    weights = table[names].to_numpy()
     tsv.refuse(path, table["idx"].duplicated(), "idx must be unique")
-    return dict(zip(table["idx"].tolist(), table[names].to_numpy().tolist(), strict=True))
+    off = (weights.min(axis=1) < -ROUNDING) | (abs(weights.sum(axis=1) - 1) > members * ROUNDING)
+    tsv.refuse(path, off, "weights must be at least 0 and sum to 1")
+    return dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))

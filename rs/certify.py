@@ -100,7 +100,7 @@ def rows_to(
     indices: NDArray[np.int64],
     settings: Settings,
     made: Callable[[NDArray[np.int64]], Iterator[Mapping[Path, dict[str, Any]]]],
-) -> None:
+) -> bool:
     """Write files of rows of the same images that are made together, their sidecars, and the seconds of each image.
 
     Rows are appended to files in the work folder as they are made. A run that is killed continues there, and the
@@ -112,6 +112,8 @@ def rows_to(
         seconds: Where the seconds of each image go.
         indices: The images.
         made: From the indices that are left to their rows, one for each of ``outs``.
+    Returns:
+        Whether there was anything to do.
     Raises:
         InputError: If a file is not a ``*.tsv``, holds the rows of something else, or another process is making it.
     """
@@ -121,7 +123,7 @@ def rows_to(
     complete = [is_complete(out, identity, len(indices)) for out, identity in outs.items()]
     if all(complete):
         print(f"{_names(outs)} complete already; nothing to do", file=sys.stderr)
-        return
+        return False
     warn_if_hopeless(settings.n, settings.alpha)
     with work.folder({"rows": list(outs.values())}) as folder:
         parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
@@ -134,6 +136,7 @@ def rows_to(
         for out, identity in outs.items():
             files.write_json(sidecar_of(out), identity)
             files.write_text(out, parts[out].read_text(encoding="utf-8"))  # last: rows without a sidecar are refused
+    return True
 
 
 def _names(outs: Iterable[Path]) -> str:

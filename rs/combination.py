@@ -96,6 +96,8 @@ class Combination:
         from rs.ensemble import RULES, Polytope, box_vertices
 
         self.check_members(members)
+        if self.solved and weights is None:
+            raise ValueError("weights that are solved for must be given, got none; solve them first")
         if self.scope == "set":
             return Polytope(box_vertices(self.low, self.high, members).tolist())
         if self.rule == "consensus":
@@ -130,10 +132,13 @@ class Declared:
         return f"{self.name.replace(' + ', '+').replace(' ', '-')}.{self.combination}"
 
 
+_Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]  # it is part of names of files
+
+
 @validated
 class _Entry:
     members: Annotated[dict[str, Annotated[list[NonNegativeCount], Field(min_length=1)]], Field(min_length=1)]
-    combinations: list[str]
+    combinations: Annotated[list[str], Field(min_length=1)]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")] | None = None  # instead of that of its members
 
 
@@ -141,7 +146,8 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
     """Return ``ensembles`` with each of their ``combinations``; none if there is no such key.
 
     Raises:
-        InputError: If an entry is not one, names a combination that there is none of, or comes twice.
+        InputError: If an entry is not one, names a combination that there is none of, comes twice, or shares its name
+            with one of other members.
 
     >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}},
     ...           "ensembles": [{"members": {"macer": [0, 2]}, "combinations": ["mme"]}]}
@@ -149,11 +155,17 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
     [('macer x2', (('macer', 0), ('macer', 2)))]
     """
     entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
-    known = section(dict(values), "combinations") if entries else {}
+    known = check(dict[_Key, Any], section(dict(values), "combinations"), "combinations") if entries else {}
     combinations = {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
     found: dict[str, Declared] = {}
+    named: dict[str, tuple[tuple[str, int], ...]] = {}
     for number, given in enumerate(entries):
         for one in _expanded(check(_Entry, given, f"ensembles.{number}"), combinations, f"ensembles.{number}"):
+            if named.setdefault(one.name, one.members) != one.members:
+                raise InputError(
+                    f"params.yaml: ensembles.{number} is {one.name}, as one of other members is; give one of the two "
+                    "a name"
+                )
             if one.slug in found:
                 raise InputError(f"params.yaml: ensembles.{number} is {one.slug} again; give one of the two a name")
             found[one.slug] = one

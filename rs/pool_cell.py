@@ -6,6 +6,7 @@ OUT/SLUG.tsv and .json            rows of an ensemble
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -80,9 +81,12 @@ def pool_cell(
     outs = {out / f"{name}.tsv": one.who | shared for name, one in candidates.items()}
     on_device = [model.to(device) for model in models]
     engine = _Engine(on_device, images, pool.sigma, certification, device, batch)
-    certified = engine.from_cache(indices) if settings.cache else engine.directly
+    alone = times / "alone.csv"
+    for one, index in itertools.product(candidates.values(), map(int, indices)):
+        one.at(index)  # an image without weights is refused before the work begins
 
     def made(left: NDArray[np.int64]) -> Iterator[Mapping[Path, dict[str, Any]]]:
+        certified = engine.from_cache(indices) if settings.cache else engine.directly
         for index in map(int, left):
             found = certified({name: one.at(index) for name, one in candidates.items()}, index)
             label = int(images.labels[index])
@@ -90,8 +94,8 @@ def pool_cell(
                 out / f"{name}.tsv": found[name].row(index, label, one.who["scope"]) for name, one in candidates.items()
             }
 
-    certify.rows_to(outs, times / "images.csv", indices, certification, made)
-    _write_times(times / "alone.csv", engine, candidates, indices, settings.timed)
+    if certify.rows_to(outs, times / "images.csv", indices, certification, made) or not alone.exists():
+        _write_times(alone, engine, candidates, indices, settings.timed)
 
 
 @dataclass(frozen=True)

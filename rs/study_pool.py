@@ -76,7 +76,7 @@ def read_ensemble(one: Declared, dataset: str, sigma: Any, results: Path, defaul
 
 
 def read_theory(weights: Path, dataset: str, sigmas: Sequence[Any], name: str) -> pd.DataFrame:
-    """Read ``spreads`` or ``bounds`` of all noise levels; with a column ``sigma``, and empty without noise levels."""
+    """Read ``spreads`` or ``bounds`` of all noise levels, of which there is at least one; with a column ``sigma``."""
     frames = [
         read_table(weights / str(sigma) / f"{name}.csv", ["ensemble", "images"], f"dvc repro weights@{dataset}-{sigma}")
         for sigma in sigmas

@@ -12,7 +12,7 @@ meets the draws that certify.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from rs.device import suit_threads
 from rs.ensemble import SoftmaxAverage
 from rs.ensemble_card import EnsembleCard, Solution
 from rs.ensemble_cell import POOL, read_pool
+from rs.errors import InputError
 from rs.noise import Stream, stream
 from rs.perturb import CHOICE, margins
 from rs.pool import Entry
@@ -60,18 +61,21 @@ def weights_cell(
         certification: Its test images, and the n0 draws whose class weights of scope per-image are solved for.
         out: The folder to make.
         seconds: File for the seconds that the margins of one image take, of one member.
+    Raises:
+        InputError: If ``out`` is something else, or members are not those of the files or of other images.
     """
+    if out.exists() and not (out / "spreads.csv").is_file() and any(out.iterdir()):
+        raise InputError(f"{out} must be a folder of weights or new, but holds something else; name another --out")
     pool, cards = read_pool(ensembles)
     train, test = data.load(folder, "train"), data.load(folder, "test")
     suit_threads(test.meta.shape)
     seen = Seen.load(pool, ensembles / POOL, test.meta, settings, device, batch)
     solved = _solve(seen, cards, train, settings) if cards else {}
     study = _Study(seen, cards | solved, certification)
-    start = time.perf_counter()
-    indices = select(len(test), certification.subset)
-    for chunk in seen.chunks(test, indices) if cards else ():
+    indices, taken = select(len(test), certification.subset), 0.0
+    for chunk, spent in _timed(seen.chunks(test, indices) if cards else iter(())):
+        taken += spent / (len(indices) * len(pool.members))
         study.add(test, chunk)
-    taken = (time.perf_counter() - start) / max(1, len(indices) * len(pool.members))
     with files.replacing(out) as temporary:
         temporary.mkdir()
         for slug, card in solved.items():
@@ -81,6 +85,14 @@ def weights_cell(
         _write_csv(temporary / "spreads.csv", SPREADS, study.spread_rows())
         _write_csv(temporary / "bounds.csv", BOUNDS, study.bound_rows())
     files.write_text(seconds, f"seconds\n{taken:.6f}\n")
+
+
+def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:
+    """Chunks, and the seconds that the outputs of the perturbed copies took: nearly all of the cost of weights."""
+    start = time.perf_counter()
+    for chunk in chunks:
+        yield chunk, time.perf_counter() - start
+        start = time.perf_counter()
 
 
 def _solve(seen: Seen, cards: Mapping[str, EnsembleCard], train: Images, settings: Settings) -> dict[str, EnsembleCard]:

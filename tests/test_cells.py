@@ -8,13 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import CERTIFY, ROOT, TRAINING, python, smallnet, tiny_params, write_tiny
-from torch import nn
 
-from rs import artefacts, classifier, data, params, rows
+from rs import artefacts, data, params, rows
 from rs.certify_cell import certification_settings, certify_cell
-from rs.combination import Combination
-from rs.ensemble import Ensemble
-from rs.ensemble_card import EnsembleCard, Member
 from rs.errors import InputError
 from rs.recipe import training_recipe
 from rs.train import HISTORY, TIMING, initial_seed
@@ -238,14 +234,6 @@ def make():
     nn.init.zeros_(model[1].bias)
     return model
 
-def number():
-    return 3
-
-OTHER = 3
-
-def broken():
-    return None.weights
-
 def three_classes():
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
 """
@@ -280,29 +268,6 @@ def test_a_model_of_the_users_own_needs_a_noise_level(tmp_path, tiny, own):
         certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("{}:number", "must return an nn.Module .* got int"),
-        ("{}:none", "importable module:function, got '.*:none'"),
-        ("{}:", "importable module:function, got"),
-        (":make", "write it as package.module:function"),
-        (".{}:make", "write it as package.module:function"),
-        ("{}:OTHER", "has no function OTHER"),
-        ("no_such_module:make", "importable module:function, got 'no_such_module:make'"),
-        ("no/such/folder", r"no/such/folder/model\.json must be a file, but there is none"),
-    ],
-)
-def test_a_model_that_is_none_is_refused(tiny, own, spec, message):
-    with pytest.raises(InputError, match=message):
-        classifier.load(spec.format(own), data.load(tiny, "test").meta)
-
-
-def test_a_mistake_inside_the_users_function_keeps_its_traceback(tiny, own):
-    with pytest.raises(AttributeError, match="weights"):
-        classifier.load(f"{own}:broken", data.load(tiny, "test").meta)
-
-
 def test_a_training_needs_no_git(tmp_path, tiny, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     train_tiny(tiny, tmp_path / "a")
@@ -312,14 +277,6 @@ def test_a_training_needs_no_git(tmp_path, tiny, monkeypatch):
 def test_a_model_of_another_number_of_classes_is_refused(tmp_path, tiny, own):
     with pytest.raises(InputError, match=r"logits of shape \(10, 2\), got \(10, 3\)"):
         certify_tiny(f"{own}:three_classes", tiny, tmp_path / "rows.tsv", sigma=0.5)
-
-
-def test_a_folder_with_a_colon_in_its_name_is_a_folder(tmp_path, tiny, model):
-    named = tmp_path / "macer:sigma"
-    model.rename(named)
-    loaded = classifier.load(str(named), data.load(tiny, "test").meta)
-    assert isinstance(loaded.module, nn.Module)
-    assert loaded.sigma == 0.25
 
 
 def test_chosen_settings_take_the_place_of_the_recipes_unless_they_are_none():
@@ -350,18 +307,3 @@ def test_the_fingerprint_of_a_loaded_classifier_is_that_of_the_same_network_buil
     twin.load_state_dict(loaded.state_dict())
     twin.normalize.mean.copy_(loaded.normalize.mean)
     assert artefacts.fingerprint(twin) == artefacts.fingerprint(loaded)
-
-
-def test_the_file_of_an_ensemble_is_a_classifier_of_the_images_of_its_members(tmp_path, tiny, model):
-    trained, card = artefacts.load(model)
-    one = Member(path=str(model), method=card.method, seed=card.seed, classifier=artefacts.fingerprint(trained))
-    values = {"name": "advmacer x1", "combination": "mme", "dataset": "tiny", "sigma": 0.25, "members": [one]}
-    how = Combination(rule="mme", scope="noisy-input")
-    EnsembleCard(**values, how=how, solution=None).write(tmp_path / "ensemble.json")
-    meta = data.load(tiny, "test").meta
-    loaded = classifier.load(str(tmp_path / "ensemble.json"), meta)
-    assert (loaded.sigma, loaded.scope) == (0.25, "noisy-input")
-    assert isinstance(loaded.module, Ensemble)
-    artefacts.save(model, trained, replace(card, classes=["right", "left"]))
-    with pytest.raises(InputError, match=r"ensemble\.json must be a classifier of tiny \(2 classes, .* one of tiny"):
-        classifier.load(str(tmp_path / "ensemble.json"), meta)

@@ -233,11 +233,19 @@ def test_nothing_is_declared_without_ensembles(values):
     assert declared(values) == []
 
 
-def test_other_seeds_of_the_same_methods_need_a_name():
-    first, other = entry(members={"macer": [0, 1]}), entry(members={"macer": [0, 2]})
-    with pytest.raises(InputError, match=r"ensembles\.1 is macer-x2\.average again; give one of the two a name"):
+@pytest.mark.parametrize("key", ["average", "mme"])
+def test_other_seeds_of_the_same_methods_need_a_name(key):
+    """Of whichever combination: tables and weights tell ensembles apart by their names."""
+    first, other = entry(members={"macer": [0, 1]}), entry(members={"macer": [0, 2]}, combinations=[key])
+    with pytest.raises(
+        InputError, match=r"ensembles\.1 is macer x2, as one of other members is; give one of the two a name"
+    ):
         of(first, other)
-    assert [one.slug for one in of(first, other | {"name": "macer 0 2"})] == ["macer-x2.average", "macer-0-2.average"]
+    assert [one.slug for one in of(first, other | {"name": "macer 0 2"})] == ["macer-x2.average", f"macer-0-2.{key}"]
+
+
+def test_an_ensemble_may_be_declared_in_several_entries():
+    assert of(entry(combinations=["average", "mme"])) == of(entry(), entry(combinations=["mme"]))
 
 
 @pytest.mark.parametrize(
@@ -264,6 +272,7 @@ def test_two_ensembles_of_one_file_are_refused(entries):
         ({"members": {"macer": ["1"]}}, "ensembles.1.members.macer.0: Input should be a valid integer, got '1'"),
         ({"members": ["macer"]}, "ensembles.1.members: Input should be a valid dictionary"),
         ({"combinations": "average"}, "ensembles.1.combinations: Input should be a valid list"),
+        ({"combinations": []}, "ensembles.1.combinations: List should have at least 1 item"),
         ({"name": "a/b"}, "ensembles.1.name: String should match"),
         ({"name": ""}, "ensembles.1.name: String should match"),
         ({"weights": [1.0]}, "ensembles.1.weights is not a known key"),
@@ -285,6 +294,16 @@ def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
         ({"ensembles": {"a": entry()}}, "params.yaml: ensembles: Input should be a valid list"),
         ({"ensembles": [entry(), 3]}, "params.yaml: ensembles.1: Input should be a valid dictionary, got 3"),
         ({"ensembles": [entry()]}, "params.yaml must have the key combinations"),
+        (
+            {"ensembles": [entry()], "combinations": None},
+            "params.yaml: combinations: Input should be a valid dictionary",
+        ),
+        ({"ensembles": [entry()], "combinations": [EQUAL]}, "params.yaml: combinations: Input should be a valid dict"),
+        (
+            {"ensembles": [entry()], "combinations": KNOWN | {1: EQUAL}},
+            "combinations.1.[key]: Input should be a valid st",
+        ),
+        ({"ensembles": [entry()], "combinations": KNOWN | {"../a": EQUAL}}, "combinations.../a.[key]: String should"),
         ({"ensembles": [entry()], "combinations": {"average": 3}}, "combinations.average must be a mapping"),
         (
             {"ensembles": [entry()], "combinations": KNOWN | {"bad": EQUAL | {"agree": 1}}},

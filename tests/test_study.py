@@ -1,13 +1,9 @@
-import numpy as np
 import pytest
 import tiny_study
-from tiny_study import CELLS, SIGMAS, make_study, result
+from tiny_study import CELLS, SIGMAS, make_study
 
-from rs import metrics, rows, study
-from rs.errors import InputError
-from rs.outside import read_outside
+from rs import study
 from rs.params import parse, read
-from rs.radius import lower_bound, radius
 
 
 @pytest.fixture
@@ -36,18 +32,6 @@ def test_hyper_parameters_are_those_of_the_noise_level_with_the_methods_own_trai
 def read_text(text):
 
     return parse(text, "test")
-
-
-def test_budget_and_sigma_of_an_outside_log_are_told_from_its_ladder(tmp_path):
-
-    radii = radius(lower_bound(np.arange(9_990, 10_001), 10_000, 0.001), 0.5)
-    ours = [result("a", radii, sigma=s, n=10_000, alpha=0.001, n0=100) for s in (0.25, 0.5)]
-    log = ours[1].rows.assign(predict=0)
-    rows.write_field_log(log, tmp_path / "log.tsv")
-    found = read_outside("b", tmp_path / "log.tsv", ours, sigma=None, n0=100, n=None, alpha=None)
-    assert (found.sigma, metrics.budget(found.rows, "n"), metrics.budget(found.rows, "alpha")) == (0.5, 10_000, 0.001)
-    with pytest.raises(InputError, match="made with n = 10000"):
-        read_outside("b", tmp_path / "log.tsv", ours, sigma=None, n0=100, n=7, alpha=None)
 
 
 def test_the_tiny_study_has_every_cell_once():

@@ -1,0 +1,241 @@
+"""The classifiers that a pool is certified as: ``rs.candidates``."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import SHAPE, tiny_params
+from test_ensemble_card import save_models
+
+from rs import artefacts, files
+from rs.candidates import combined, read_weights, single_models
+from rs.ensemble import (
+    Ensemble,
+    HardVote,
+    KConsensus,
+    LogitAverage,
+    MaxMargin,
+    Outputs,
+    Polytope,
+    SoftmaxAverage,
+    scores_of,
+)
+from rs.ensemble_card import Solution, load, load_members, read
+from rs.ensemble_cell import POOL, ensemble_cell, read_pool
+from rs.errors import InputError
+
+GLOBAL = {"rule": "softmax", "scope": "global"}
+PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image"}
+HOW = {
+    "average": GLOBAL | {"weights": "equal"},
+    "listed": GLOBAL | {"weights": [0.75, 0.25]},
+    "optimal": GLOBAL | {"weights": "optimal"},
+    "printed": GLOBAL | {"weights": "printed"},
+    "logits": {"rule": "logits", "weights": "equal", "scope": "global"},
+    "vote": {"rule": "vote", "scope": "global"},
+    "mme": {"rule": "mme", "scope": "noisy-input"},
+    "consensus": {"rule": "consensus", "agree": 2, "scope": "noisy-input"},
+    "set": {"rule": "softmax", "low": 0.25, "high": 0.75, "scope": "set"},
+    "per-image": PER_IMAGE | {"target": "predicted"},
+    "per-image-label": PER_IMAGE | {"target": "label"},
+}
+SOLUTIONS = {"optimal": (0.125, 0.875), "printed": (0.625, 0.375)}
+RULES = {
+    "average": SoftmaxAverage(),
+    "listed": SoftmaxAverage([0.75, 0.25]),
+    "optimal": SoftmaxAverage(SOLUTIONS["optimal"]),
+    "printed": SoftmaxAverage(SOLUTIONS["printed"]),
+    "logits": LogitAverage(),
+    "vote": HardVote(),
+    "mme": MaxMargin(),
+    "consensus": KConsensus(2),
+    "set": Polytope([[0.25, 0.75], [0.75, 0.25]]),
+}
+FROZEN = {3: [0.1, 0.9], 7: [0.7, 0.3]}  # weights of the images 3 and 7
+TSV = "idx\tclass\tw0\tw1\n3\t1\t0.1\t0.9\n7\t0\t0.7\t0.3\n"
+PAIR = ("macer-1", "gaussian-0")  # the members of the ensemble, which stand in another order in the pool
+ENSEMBLES, WEIGHTS = Path("ensembles/0.25"), Path("weights/0.25")
+
+
+def slug(key):
+    return f"pair.{key}"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Models, the ensembles of a pair of them, and weights of it, as the stages leave them."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("made")
+        patch.chdir(folder)
+        save_models(Path("models"))
+        pair = {"name": "pair", "members": {"macer": [1], "gaussian": [0]}, "combinations": list(HOW)}
+        grid = {"sigmas": [0.25], "methods": ["gaussian"], "seeds": [0], "members": ["macer"], "member_seeds": [0, 1]}
+        values = {"recipes": tiny_params()["recipes"], **grid, "combinations": HOW, "ensembles": [pair]}
+        ensemble_cell(values, "tiny", 0.25, Path("models"), ENSEMBLES)
+        for key, weights in SOLUTIONS.items():
+            solution = Solution(weights=list(weights), images=20, share=1.0)
+            replace(read(ENSEMBLES / f"{slug(key)}.json"), solution=solution).write(WEIGHTS / f"{slug(key)}.json")
+        for key in ("per-image", "per-image-label"):
+            files.write_text(WEIGHTS / f"{slug(key)}.tsv", TSV)
+    return folder
+
+
+@pytest.fixture
+def pool(tmp_path, monkeypatch, made):
+    """Models by name in a fresh copy of that folder, and what they are certified as."""
+    shutil.copytree(made, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return candidates()
+
+
+def candidates():
+    found, cards = read_pool(ENSEMBLES)
+    models, _ = load_members(found.members, found.dataset, found.sigma, ENSEMBLES / POOL)
+    singles = single_models(found.members, models)
+    return dict(zip(singles, models, strict=True)), singles | combined(found.members, models, cards, ENSEMBLES, WEIGHTS)
+
+
+def images(count=40):
+    return torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(0))
+
+
+def scores(models, entry):
+    """What the engine makes of an entry: its rule on its members' outputs."""
+    with torch.no_grad():
+        outputs = Outputs([list(models.values())[number](images()) for number in entry.members])
+        return scores_of(entry.rule, outputs)
+
+
+def by_hand(models, rule):
+    with torch.no_grad():
+        return Ensemble([models[name] for name in PAIR], rule)(images())
+
+
+def test_members_come_first_then_ensembles_each_by_the_name_of_its_rows(pool):
+    _, found = pool
+    assert list(found) == ["gaussian-0", "macer-0", "macer-1", *map(slug, HOW)]
+
+
+def test_a_member_is_certified_as_itself(pool):
+    models, found = pool
+    for name, model in models.items():
+        with torch.no_grad():
+            assert torch.equal(scores(models, found[name].at(3)), model(images()).double())
+        expected = {"classifier": artefacts.fingerprint(model), "scope": "model"}
+        assert found[name].who == {"model": f"models/{name.replace('-', '/')}", **expected}
+
+
+@pytest.mark.parametrize("key", RULES)
+def test_an_ensemble_is_certified_as_the_one_built_by_hand(pool, key):
+    models, found = pool
+    one = found[slug(key)]
+    assert torch.equal(scores(models, one.at(3)), by_hand(models, RULES[key]))
+    assert one.at(3) == one.at(7) == one.at(10**6)
+    alone = Ensemble([models[name] for name in PAIR], RULES[key])
+    assert one.who["classifier"] == artefacts.fingerprint(alone)
+
+
+@pytest.mark.parametrize("key", RULES)
+def test_an_ensemble_says_the_file_that_would_be_certified_alone(pool, key):
+    who = pool[1][slug(key)].who
+    folder = WEIGHTS if key in SOLUTIONS else ENSEMBLES
+    assert who["model"] == str(folder / f"{slug(key)}.json")
+    assert who["classifier"] == artefacts.fingerprint(load(Path(who["model"]))[0])
+    assert who["scope"] == HOW[key]["scope"]
+    assert set(who) == {"model", "classifier", "scope"}
+
+
+@pytest.mark.parametrize("key", ["per-image", "per-image-label"])
+def test_weights_of_an_image_are_those_of_its_line(pool, key):
+    models, found = pool
+    for index, weights in FROZEN.items():
+        entry = found[slug(key)].at(index)
+        assert torch.equal(scores(models, entry), by_hand(models, SoftmaxAverage(weights)))
+    assert not torch.equal(*(scores(models, found[slug(key)].at(index)) for index in FROZEN))
+
+
+def test_weights_of_images_are_part_of_what_their_rows_are_of(pool):
+    who = pool[1][slug("per-image")].who
+    assert (who["model"], who["scope"]) == (str(ENSEMBLES / "pair.per-image.json"), "per-image")
+    assert who["weights"] == files.sha256(WEIGHTS / "pair.per-image.tsv")
+    path = WEIGHTS / "pair.per-image.tsv"
+    path.write_text(TSV.replace("0.7\t0.3", "0.6\t0.4"))
+    assert candidates()[1][slug("per-image")].who != who
+
+
+def test_no_two_candidates_are_said_to_be_the_same(pool):
+    who = [json.dumps(one.who, sort_keys=True) for one in pool[1].values()]
+    assert len(set(who)) == len(who)
+    of_all_images = [one.who["classifier"] for one in pool[1].values() if one.who["scope"] != "per-image"]
+    assert len(set(of_all_images)) == len(of_all_images)
+
+
+# ------------------------------------------------------------------------------------------ what does not fit
+
+
+def test_an_image_without_weights_is_named(pool):
+    with pytest.raises(
+        InputError, match=r"pair\.per-image\.tsv must have weights for image 4; .*python -m stages\.weights"
+    ):
+        pool[1][slug("per-image")].at(4)
+
+
+@pytest.mark.parametrize("name", ["pair.optimal.json", "pair.per-image.tsv"])
+def test_weights_that_are_not_solved_are_named(pool, name):
+    (WEIGHTS / name).unlink()
+    with pytest.raises(InputError, match=rf"{re.escape(name)} must be a file, but there is none; run the stage"):
+        candidates()
+
+
+def test_an_ensemble_before_its_weights_are_solved_is_not_taken_for_one_after(pool):
+    (WEIGHTS / "pair.optimal.json").write_bytes((ENSEMBLES / "pair.optimal.json").read_bytes())
+    with pytest.raises(InputError, match="pair, optimal: its weights must be solved first"):
+        candidates()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda card: replace(card, members=card.members[::-1]),
+        lambda card: replace(card, members=[replace(card.members[0], classifier="0" * 64), card.members[1]]),
+        lambda card: replace(card, how=replace(card.how, weights="printed")),
+        lambda card: replace(card, name="another"),
+    ],
+)
+def test_weights_of_another_ensemble_are_refused(pool, change):
+    path = WEIGHTS / "pair.optimal.json"
+    change(read(path)).write(path)
+    with pytest.raises(InputError, match=r"pair\.optimal\.json must be the ensemble pair as it is now; make it again"):
+        candidates()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must start with a header line"),
+        ("idx\tclass\tw0\n3\t1\t1.0\n", "line 1: the columns must be idx class w0 w1, got"),
+        ("idx\tclass\tw0\tw1\tw2\n3\t1\t0.1\t0.9\t0.0\n", "line 1: the columns must be idx class w0 w1, got"),
+        ("idx\tclass\tw0\tw1\n", "must hold at least one row"),
+        (TSV + "3\t1\t0.1\t0.9\n", "line 4: idx must be unique"),
+        (TSV.replace("0.7", "nan"), "line 3: w0 cannot be 'nan'"),
+        (TSV.replace("0.7", "?"), "line 3: w0 cannot be '?'"),
+        (TSV.replace("0.7", "0.8"), "line 3: weights must be at least 0 and sum to 1"),
+        (TSV.replace("0.1\t0.9", "-0.5\t1.5"), "line 2: weights must be at least 0 and sum to 1"),
+        (TSV[:-1], "line 3: must end with a newline"),
+    ],
+)
+def test_weights_of_images_that_are_damaged_are_refused(pool, text, message):
+    (WEIGHTS / "pair.per-image.tsv").write_text(text)
+    with pytest.raises(InputError, match=rf"pair\.per-image\.tsv.*{re.escape(message)}"):
+        candidates()
+
+
+def test_weights_come_back_with_every_digit(tmp_path):
+    weights = {0: [0.1 + 0.2, 0.7, 1e-17], 12: [1.0, 0.0, 0.0]}
+    lines = ["\t".join([str(index), "1", *map(repr, w)]) for index, w in weights.items()]
+    (tmp_path / "w.tsv").write_text("\n".join(["idx\tclass\tw0\tw1\tw2", *lines, ""]))
+    assert read_weights(tmp_path / "w.tsv", 3) == weights

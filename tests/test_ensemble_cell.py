@@ -1,0 +1,301 @@
+"""The ensembles of a noise level on the disk: ``rs.ensemble_cell`` and the command ``ensemble``."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers import python, tiny_params, write_tiny
+from test_ensemble_card import member, save_models
+
+from rs import artefacts, rows
+from rs.combination import Combination
+from rs.ensemble_card import EnsembleCard, load, read
+from rs.ensemble_cell import POOL, ensemble_cell, read_pool
+from rs.errors import InputError
+from stages.certify import main as certify
+from stages.ensemble import main
+from stages.shell import run
+
+GRID = {
+    "sigmas": [0.25, 0.5],
+    "methods": ["gaussian", "macer"],
+    "seeds": [0],
+    "members": ["macer"],
+    "member_seeds": [2, 1],
+}
+HOW = {
+    "average": {"rule": "softmax", "weights": "equal", "scope": "global"},
+    "mme": {"rule": "mme", "scope": "noisy-input"},
+    "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
+    "printed": {"rule": "softmax", "weights": "printed", "scope": "per-image", "target": "label"},
+    "broken": {"rule": "softmax", "weights": [0.5, 0.6], "scope": "global"},
+}
+MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
+THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"], "name": "All"}
+SLUGS = ["macer-x1+gaussian-x1.mme", "macer-x1+gaussian-x1.printed", "All.average", "All.optimal"]
+OUT = Path("ensembles/0.25")
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    save_models(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch, saved):
+    """Models of two methods, and parameters, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(saved, "models")
+    Path("params.yaml").write_text(json.dumps(values()))
+
+
+def values(*entries, **changes):
+    ensembles = list(entries) or [MIXED, THREE]
+    return {"recipes": tiny_params()["recipes"], **GRID, "combinations": HOW, "ensembles": ensembles, **changes}
+
+
+def make(*entries, out=OUT, dataset="tiny", **changes):
+    ensemble_cell(values(*entries, **changes), dataset, 0.25, Path("models"), out)
+    return out
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# ------------------------------------------------------------------------------------------ what is made
+
+
+def test_there_is_a_file_for_each_declared_ensemble_and_one_for_the_pool():
+    assert set(contents(make())) == {POOL, *(f"{slug}.json" for slug in SLUGS)}
+
+
+def test_an_ensemble_is_of_its_members_as_they_are_in_the_order_of_the_parameters():
+    assert read(make() / f"{SLUGS[0]}.json") == EnsembleCard(
+        name="macer x1 + gaussian x1",
+        combination="mme",
+        dataset="tiny",
+        sigma=0.25,
+        members=[member("macer", 1), member("gaussian", 0)],
+        how=Combination(rule="mme", scope="noisy-input"),
+        solution=None,
+    )
+
+
+def test_the_pool_is_further_seeds_and_members_of_ensembles_each_once():
+    pool, _ = read_pool(make())
+    assert pool.members == [member("gaussian", 0), member("macer", 0), member("macer", 2), member("macer", 1)]
+    assert (pool.dataset, pool.sigma, pool.ensembles) == ("tiny", 0.25, SLUGS)
+
+
+def test_models_that_no_ensemble_needs_need_not_be_trained():
+    shutil.rmtree("models/gaussian")
+    shutil.rmtree("models/macer/0")
+    assert read_pool(make(ensembles=[]))[0].members == [member("macer", 2), member("macer", 1)]
+
+
+def test_a_pool_comes_back_with_the_ensembles_as_their_files_are():
+    pool, cards = read_pool(make())
+    assert list(cards) == pool.ensembles == SLUGS
+    assert cards == {slug: read(OUT / f"{slug}.json") for slug in SLUGS}
+
+
+def test_without_members_there_is_a_pool_of_none():
+    pool, cards = read_pool(make(ensembles=[], member_seeds=[]))
+    assert (pool.dataset, pool.members, pool.ensembles, cards) == (None, [], [], {})
+
+
+def test_the_data_set_is_that_of_the_models_whatever_the_recipe_is_called():
+    recipes = {"tiny-fast": tiny_params()["recipes"]["tiny"]}
+    pool, cards = read_pool(make(dataset="tiny-fast", recipes=recipes))
+    assert {pool.dataset, *(card.dataset for card in cards.values())} == {"tiny"}
+
+
+def test_made_twice_all_files_have_the_same_bytes():
+    assert contents(make()) == contents(make(out=Path("again")))
+
+
+def test_each_combination_of_the_same_members_is_another_classifier():
+    make(THREE | {"combinations": ["average", "mme"]})
+    average, mme = (load(OUT / f"All.{key}.json")[0] for key in ("average", "mme"))
+    assert artefacts.fingerprint(average) != artefacts.fingerprint(mme)
+
+
+# ------------------------------------------------------------------------------------------ all or nothing
+
+
+def test_what_an_earlier_run_made_is_replaced_and_no_file_of_it_is_left():
+    make()
+    make(MIXED | {"combinations": ["average"]})
+    assert set(contents(OUT)) == {POOL, "macer-x1+gaussian-x1.average.json"}
+    assert [path.name for path in OUT.parent.iterdir()] == [OUT.name]
+
+
+@pytest.mark.parametrize("there", ["model.json", "deeper/pool.json"])
+def test_a_folder_of_something_else_is_refused_and_left_alone(there):
+    path = OUT / there
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(InputError, match=r"ensembles/0\.25 must be a folder of ensembles or new, but holds something"):
+        make()
+    assert contents(OUT) == {there: b"mine"}
+
+
+def test_an_empty_folder_is_as_good_as_none():
+    OUT.mkdir(parents=True)
+    assert POOL in contents(make())
+
+
+def test_a_run_that_dies_while_it_writes_leaves_what_was_there(monkeypatch):
+    before, write = contents(make(MIXED)), EnsembleCard.write
+
+    def full(self, path):
+        if self.combination == "optimal":
+            raise OSError("no space left on device")
+        write(self, path)
+
+    monkeypatch.setattr(EnsembleCard, "write", full)
+    with pytest.raises(OSError, match="no space"):
+        make()
+    assert contents(OUT) == before
+    with pytest.raises(OSError, match="no space"):
+        make(out=Path("new/0.25"))
+    assert [path.name for folder in ("new", OUT.parent) for path in Path(folder).iterdir()] == [OUT.name]
+
+
+@pytest.mark.parametrize("change", [{"dataset": "other"}, {"classes": ["right", "left"]}, {"seed": 5}, {"sigma": 0.5}])
+def test_models_that_disagree_make_no_ensemble(change):
+    model, own = artefacts.load(Path("models/macer/1"))
+    artefacts.save(Path("models/macer/1"), model, replace(own, **change))
+    with pytest.raises(InputError, match=f"models/macer/1 must have the {next(iter(change))} "):
+        make()
+    assert not OUT.parent.exists()
+
+
+# ------------------------------------------------------------------------------------------ reading it back
+
+
+def test_a_pool_that_is_not_there_is_named():
+    with pytest.raises(InputError, match=r"nowhere/pool\.json must be a file, but there is none"):
+        read_pool(Path("nowhere"))
+
+
+def test_an_ensemble_that_is_gone_is_named():
+    (make() / "All.optimal.json").unlink()
+    with pytest.raises(InputError, match=r"All\.optimal\.json must be a file"):
+        read_pool(OUT)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda pool: pool.pop("members"), "members is missing"),
+        (lambda pool: pool.update(colour=1), "colour is not a known key"),
+        (lambda pool: pool.update(ensembles={}), "ensembles: Input should be a valid "),
+    ],
+)
+def test_a_pool_that_is_none_is_refused(change, message):
+    pool = json.loads((make() / POOL).read_text())
+    change(pool)
+    (OUT / POOL).write_text(json.dumps(pool))
+    with pytest.raises(InputError, match=rf"pool\.json must be a pool, but: {message}"):
+        read_pool(OUT)
+
+
+def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
+    """The same folder, but trained again after the pool was made."""
+    card = read(make() / "All.average.json")
+    strange = [replace(card.members[0], classifier="0" * 64), *card.members[1:]]
+    replace(card, members=strange).write(OUT / "All.average.json")
+    with pytest.raises(InputError, match=r"All\.average\.json must have members of ensembles/0\.25/pool\.json"):
+        read_pool(OUT)
+
+
+# ------------------------------------------------------------------------------------------ the command
+
+
+def command(*arguments, of=main):
+    with pytest.raises(SystemExit) as caught:
+        run(of, arguments=arguments)
+    return caught.value.code
+
+
+def words(dataset="tiny", **options):
+    chosen = {"sigma": 0.25, "models": "models", "out": OUT, **options}
+    return [dataset, *(str(word) for key, value in chosen.items() for word in (f"--{key}", value))]
+
+
+def test_the_command_makes_the_cell():
+    assert command(*words()) == 0
+    assert contents(OUT) == contents(make(out=Path("by-function")))
+
+
+def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
+    write_tiny(Path("data"))
+    assert command(*words()) == 0
+    one = OUT / f"{SLUGS[0]}.json"
+    arguments = [str(one), "--dataset", "tiny", "--data", "data", "--out", "rows.tsv", "--device", "cpu"]
+    assert command(*arguments, of=certify) == 0
+    sidecar = json.loads(Path("rows.json").read_text())
+    assert (sidecar["model"], sidecar["scope"]) == (str(one), "noisy-input")
+    assert sidecar["classifier"] == artefacts.fingerprint(load(one)[0])
+    assert len(rows.read(Path("rows.tsv"))) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "message"),
+    [
+        ({"sigma": 0.75}, {}, "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.75"),
+        ({"sigma": 0.5}, {}, "must have the sigma 0.5 in this ensemble, but has 0.25"),
+        ({"dataset": "huge"}, {}, "recipes.huge"),
+        ({"params": "nowhere.yaml"}, {}, "nowhere.yaml"),
+        (
+            {"models": "other"},
+            {},
+            "other lacks 4; dvc repro train@tiny-gaussian-0.25-0 train@tiny-macer-0.25-0 "
+            "train_members@tiny-macer-0.25-2 train_members@tiny-macer-0.25-1",
+        ),
+        ({}, {"sigmas": None}, "sigmas"),
+        ({}, {"methods": "macer"}, "methods: "),
+        ({}, {"combinations": {}}, "ensembles.0.combinations must be among"),
+        ({}, {"ensembles": [MIXED | {"combinations": ["magic"]}]}, "got 'magic'"),
+        ({}, {"ensembles": [THREE | {"combinations": ["printed"]}]}, "must be of 2 members, got 3; use optimal"),
+        ({}, {"ensembles": [MIXED | {"combinations": ["broken"]}]}, "weights must be at least 0 and sum to 1"),
+        ({}, {"ensembles": [MIXED, MIXED]}, "is macer-x1+gaussian-x1.mme again"),
+        ({}, {"ensembles": [MIXED | {"members": {"gaussian": [0, 1]}}]}, "ensembles need gaussian with seed 1, but"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, capfd, options, changes, message):
+    Path("params.yaml").write_text(json.dumps(values(**changes)))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert command(*words(**options)) == 2
+    out, err = capfd.readouterr()
+    (line,) = err.splitlines()
+    assert out == ""
+    assert line.startswith("error: ")
+    assert message in line
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_file_is_not_a_folder_to_make(capfd):
+    before = Path("params.yaml").read_bytes()
+    assert command(*words(out="params.yaml")) == 2
+    assert "params.yaml" in capfd.readouterr().err
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_help_comes_without_importing_torch():
+    script = (
+        "import runpy, sys; sys.argv = ['stages.ensemble', '--help']\n"
+        "try: runpy.run_module('stages.ensemble', run_name='__main__')\n"
+        "except SystemExit as end: code = end.code\n"
+        "print(code, sorted({'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy'} & set(sys.modules)))"
+    )
+    made = python("-c", script)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-1] == "0 []"
+    assert "--models" in made.stdout

@@ -1,0 +1,514 @@
+"""Certifying a pool from one noise pass: ``rs.pool_cell`` and the command ``certify_ensembles``."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from functools import cache
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import python, write_tiny
+from test_pool_cache import Rounded
+from test_seen import (
+    ALL,
+    CERTIFICATION,
+    CPU,
+    ENSEMBLES,
+    PAIR,
+    POOL,
+    SETTINGS,
+    SIGMA,
+    TURNED,
+    make_ensembles,
+    make_pool,
+    pool_members,
+    save_member,
+    write_three,
+)
+from test_weights_cell import solve
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from rs import certify, code, data, files, params, rows
+from rs.candidates import read_weights
+from rs.certify_cell import certify_cell
+from rs.ensemble import Ensemble, LogitAverage, Polytope, SoftmaxAverage, box_vertices
+from rs.ensemble_cell import read_pool
+from rs.errors import InputError
+from rs.pool import SideBySide
+from rs.pool_cell import Settings, pool_cell
+from rs.smoothing import SmoothedClassifier
+from stages.certify_ensembles import main
+from stages.shell import run
+
+IMAGES = 10
+MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
+GIVEN = [f"{PAIR}.listed", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
+SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{TURNED}.optimal"]
+FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {slug: f"weights/{slug}.json" for slug in SOLVED}
+PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{ALL}.per-image": [0, 1, 2]}
+SCOPES = dict.fromkeys(MEMBERS, "model") | dict.fromkeys(FILES, "global") | dict.fromkeys(PER_IMAGE, "per-image")
+SCOPES |= {f"{ALL}.mme": "noisy-input", f"{ALL}.set": "set"}
+
+
+def pool(out="rows", cache=False, timed=0, ensembles="ensembles", weights="weights", folder="data", **changes):
+    pool_cell(
+        Path(ensembles), Path(weights), Path(folder), Settings(cache=cache, timed=timed),
+        replace(CERTIFICATION, **changes), device=CPU, batch=None, out=Path(out), times=Path(f"{out}-times"),
+    )  # fmt: skip
+    return Path(out)
+
+
+def table(folder):
+    """Bytes of every row file."""
+    return {path.stem: path.read_bytes() for path in Path(folder).glob("*.tsv")}
+
+
+def stamps(*folders):
+    found = [path for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in found}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_reading_of_the_code():
+    """Sidecars hash the code, which takes a while and does not change here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rs.code.version", cache(code.version))
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, one_reading_of_the_code):
+    """The pool with its weights, certified without an interruption."""
+    root = make_pool(tmp_path_factory.mktemp("pool"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.setenv("RS_WORK", str(root / "work"))
+        solve(batch=None)
+        pool("unbroken")
+        assert os.listdir("work") == []
+    return root
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, made, monkeypatch, work):
+    """A copy of it, in which the test runs."""
+    shutil.copytree(made, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+
+
+# ------------------------------------------------------------------------------------------------- the rows
+
+
+def test_there_are_rows_and_a_sidecar_for_every_classifier_and_nothing_else():
+    names = sorted(path.name for path in Path("unbroken").iterdir())
+    assert names == sorted(f"{name}{end}" for name in SCOPES for end in (".json", ".tsv"))
+    assert all(len(rows.read(path)) == IMAGES for path in Path("unbroken").glob("*.tsv"))
+    assert len(set(table("unbroken").values())) > len(SCOPES) / 2  # the classifiers differ
+
+
+@pytest.mark.parametrize("shortcut", [False, True])
+def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcut):
+    settings = replace(CERTIFICATION, shortcut=shortcut)
+    together = table(pool(shortcut=shortcut) if shortcut else "unbroken")
+    for name, model in (MEMBERS | FILES).items():
+        out = Path("alone", f"{name}.tsv")
+        certify_cell(model, Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
+        assert together[name] == out.read_bytes(), name
+    modes = {
+        mode for name in SCOPES for mode in rows.read(Path("rows" if shortcut else "unbroken", f"{name}.tsv"))["mode"]
+    }
+    assert modes == ({"certify", "shortcut"} if shortcut else {"certify"})
+
+
+def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_the_code():
+    for name, model in (MEMBERS | FILES).items():
+        out = Path("alone", f"{name}.tsv")
+        certify_cell(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=out)
+        alone, together = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "unbroken"))
+        assert alone.pop("code") != together.pop("code")
+        assert together == alone
+
+
+def slow_rows(base_of, scope):
+    """Rows by a loop over images; ``base_of(i)`` is the classifier of image i."""
+    images, lines = data.load(Path("data"), "test"), [rows.HEADER]
+    for i in range(IMAGES):
+        base = base_of(i)
+        classifier = SmoothedClassifier(base, 3, SIGMA, undecided=getattr(base, "undecided", False))
+        found = classifier.certify(images.pixels(i), 10, 60, 0.01, seed=4, index=i)
+        lines.append(rows.format_row(found.row(i, i % 3, scope)))
+    return ("\n".join(lines) + "\n").encode()
+
+
+@pytest.mark.parametrize("slug", PER_IMAGE)
+def test_rows_of_weights_chosen_by_the_image_are_those_of_a_slow_loop_over_their_averages(slug):
+    members = [pool_members()[number] for number in PER_IMAGE[slug]]
+    weights = read_weights(Path("weights", f"{slug}.tsv"), len(members))
+    assert table("unbroken")[slug] == slow_rows(lambda i: Ensemble(members, SoftmaxAverage(weights[i])), "per-image")
+
+
+def test_every_row_and_sidecar_says_what_the_weights_depend_on():
+    for name, scope in SCOPES.items():
+        assert set(rows.read(Path("unbroken", f"{name}.tsv"))["scope"]) == {scope}
+        assert files.read_json(Path("unbroken", f"{name}.json"))["scope"] == scope
+
+
+def test_the_sidecar_of_weights_chosen_by_the_image_holds_their_hash():
+    for slug in PER_IMAGE:
+        sidecar = files.read_json(Path("unbroken", f"{slug}.json"))
+        assert sidecar["weights"] == files.sha256(Path("weights", f"{slug}.tsv"))
+        assert sidecar["model"] == f"ensembles/{slug}.json"
+
+
+def test_a_subset_has_the_rows_of_the_whole():
+    whole, some = table("unbroken"), table(pool(subset={"stride": 3}))
+    for name in SCOPES:
+        head, *lines = whole[name].splitlines()
+        assert some[name].splitlines() == [head, *lines[::3]]
+
+
+# ------------------------------------------------------------------------------------------------- interruptions
+
+
+def fail():
+    raise RuntimeError("died")
+
+
+def mortal(images, die=fail):
+    """Until image number ``images`` is half certified (two calls an image); then ``die`` happens."""
+    calls, forward = count(1), SideBySide.forward
+
+    def dying(self, x):
+        return die() if next(calls) > 2 * images + 1 else forward(self, x)
+
+    SideBySide.forward = dying
+
+
+@pytest.fixture
+def immortal(monkeypatch):
+    """Puts back what :func:`mortal` changes."""
+    monkeypatch.setattr(SideBySide, "forward", SideBySide.forward)
+
+
+@pytest.mark.parametrize(("images", "cache"), [(0, False), (6, False), (4, True)])
+def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(immortal, images, cache, capsys):
+    forward = SideBySide.forward
+    expected = table(pool("whole", cache=True)) if cache else table("unbroken")
+    if cache:
+        shutil.rmtree(os.environ["RS_WORK"])  # its logits with it
+    mortal(images)
+    with pytest.raises(RuntimeError, match="died"):
+        pool(cache=cache)
+    assert list(Path("rows").iterdir()) == list(Path("rows-times").iterdir()) == []
+    SideBySide.forward = forward
+    mortal(IMAGES - images)  # has no more calls than the rest needs, and half an image's
+    capsys.readouterr()
+    pool(cache=cache)
+    assert table("rows") == expected
+    lines = Path("rows-times", "images.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["idx", *map(str, range(IMAGES))]
+    assert (f"continuing after {images} of 10 images" in capsys.readouterr().err) == (images > 0)
+
+
+def test_a_killed_process_is_continued_even_from_a_line_cut_short(immortal, work):
+    script = (
+        f"import os; os.chdir({os.getcwd()!r}); import test_pool_cell as t; t.mortal(3, lambda: os._exit(9)); t.pool()"
+    )
+    assert python("-c", script).returncode == 9
+    assert list(Path("rows").iterdir()) == []
+    (folder,) = work.iterdir()
+    assert len(list(folder.glob("*.tsv"))) == len(SCOPES)
+    lines = (folder / "4.tsv").read_bytes().splitlines(True)
+    assert len(lines) == 4  # the header and three images
+    (folder / "4.tsv").write_bytes(b"".join(lines)[:-5])  # as if its third line had not reached the disk whole
+    mortal(IMAGES - 2)
+    pool()
+    assert table("rows") == table("unbroken")
+
+
+@pytest.mark.parametrize("place", [0, len(SCOPES) - 1])
+def test_a_failure_while_publishing_repeats_no_draws_and_leaves_no_row_without_its_sidecar(
+    immortal, monkeypatch, place
+):
+    write, name = files.write_text, list(read_names())[place]
+
+    def full_disk(path, text):
+        if path == Path("rows", f"{name}.tsv"):
+            raise OSError("no space left")
+        write(path, text)
+
+    monkeypatch.setattr(certify.files, "write_text", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        pool()
+    assert sorted(table("rows")) == sorted(list(read_names())[:place])
+    assert all(Path("rows", f"{done}.json").exists() for done in table("rows"))
+    monkeypatch.setattr(certify.files, "write_text", write)
+    SideBySide.forward = lambda *arguments: fail()
+    pool()
+    assert table("rows") == table("unbroken")
+
+
+def read_names():
+    """Classifiers in the order in which they are published."""
+    return [*MEMBERS, *read_pool(Path("ensembles"))[1]]
+
+
+def evaluations(action):
+    """Modules that are evaluated on more than one image while ``action`` runs: to build one tries it on one."""
+    found = []
+
+    def note(module, inputs):
+        if len(inputs[0]) > 1:
+            found.append(type(module).__name__)
+
+    hook = register_module_forward_pre_hook(note)
+    try:
+        action()
+    finally:
+        hook.remove()
+    return found
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_second_certification_does_nothing(cache, capsys):
+    pool(cache=cache)
+    before = {path: stamp for path, stamp in stamps("rows", "rows-times").items() if path.name != "alone.csv"}
+    capsys.readouterr()
+    assert evaluations(lambda: pool(cache=cache)) == []
+    assert before.items() <= stamps("rows", "rows-times").items()
+    assert "are complete already; nothing to do" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------- the cache
+
+HALVES = {
+    "macer-0": lambda members: Ensemble([members[1]], LogitAverage()),
+    f"{PAIR}.listed": lambda members: Ensemble(members[1:], SoftmaxAverage([0.2, 0.8])),
+    f"{ALL}.set": lambda members: Ensemble(members, Polytope(box_vertices(0.2, 0.6, 3).tolist())),
+}
+
+
+def test_rows_from_a_cache_are_those_of_members_whose_logits_are_rounded_to_float16():
+    found = table(pool(cache=True))
+    members = [Rounded(member) for member in pool_members()]
+    for name, build in HALVES.items():
+        base = build(members)
+        assert found[name] == slow_rows(lambda i, base=base: base, SCOPES[name])
+    assert {files.read_json(path).get("outputs") for path in Path("rows").glob("*.json")} == {"float16"}
+    assert {files.read_json(path).get("outputs") for path in Path("unbroken").glob("*.json")} == {None}
+
+
+def test_one_more_ensemble_needs_no_evaluation_and_changes_no_rows_of_the_others(work):
+    pool("before", cache=True)
+    make_ensembles("more", [{"members": {"gaussian": [0], "macer": [1]}, "combinations": ["mme"]}, *ENSEMBLES])
+    assert evaluations(lambda: pool(cache=True, ensembles="more")) == []
+    before, after = table("before"), table("rows")
+    assert sorted(after.keys() - before.keys()) == ["gaussian-x1+macer-x1.mme"]
+    assert {name: after[name] for name in before} == before
+    assert [path.name for path in work.iterdir()] == ["outputs"]
+
+
+def test_the_shortcut_is_taken_from_a_cache_too():
+    """One draw selects: so it errs now and then."""
+    pool("whole", cache=True, n0=1)
+    pool("short", cache=True, n0=1, shortcut=True)
+    whole, short = (rows.read(Path(out, "gaussian-0.tsv")) for out in ("whole", "short"))
+    skipped = short["mode"] == "shortcut"
+    assert 0 < skipped.sum() < IMAGES
+    assert skipped.tolist() == [
+        counts != f"{label}:1" for counts, label in zip(whole["counts0"], whole["label"], strict=True)
+    ]
+    assert short[~skipped].equals(whole[~skipped])
+
+
+def test_the_size_of_a_cache_is_said_beforehand(capsys, work):
+    """3 members x 10 images x (10 + 60) draws x 3 classes x 2 bytes = 12,600 bytes."""
+    pool(cache=True)
+    message = capsys.readouterr().err.splitlines()[0]
+    assert message.startswith(f"outputs of 3 members: 1.26e-05 GB in {work / 'outputs'}")
+    stored = [np.load(path) for path in (work / "outputs").rglob("[0-9].npy")]
+    assert sum(array.nbytes for array in stored) == 12_600
+
+
+def test_other_draws_have_a_cache_of_their_own(work):
+    pool("a", cache=True)
+    pool("b", cache=True, seed=5)
+    assert len(list((work / "outputs").iterdir())) == 2
+    assert table("a") != table("b")
+
+
+# ------------------------------------------------------------------------------------------------- wall times
+
+
+def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_number(monkeypatch):
+    """Each clock reading is 2 s after the last: 50 draws take 2 s, n0 + n = 70 of them 2.8 s."""
+    clock = count(0, 2)
+    monkeypatch.setattr("rs.pool_cell.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    pool(timed=50)
+    alone = pd.read_csv("rows-times/alone.csv")
+    assert tuple(alone) == ("classifier", "seconds")
+    assert sorted(alone["classifier"]) == sorted(SCOPES)
+    assert alone["seconds"].tolist() == [pytest.approx(2 / 50 * 70, rel=1e-15)] * len(SCOPES)
+
+
+def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change():
+    """Once for warmth and once for the clock: 2 calls of each member, 50 draws being one batch."""
+    pool()
+    Path("rows-times", "alone.csv").unlink()  # all else is there, so nothing but the timing is left to do
+    names = evaluations(lambda: pool(timed=50))
+    members = sum(len(read_pool(Path("ensembles"))[1][slug].members) for slug in [*FILES, *PER_IMAGE]) + len(MEMBERS)
+    assert names.count("SmallNet") == 2 * members
+    assert names.count("Ensemble") == 2 * len(SCOPES)
+    assert table("rows") == table("unbroken")
+
+
+def test_a_second_call_times_nothing_again():
+    pool(timed=50)
+    before = Path("rows-times/alone.csv").read_text()
+    assert evaluations(lambda: pool(timed=50)) == []
+    assert Path("rows-times/alone.csv").read_text() == before
+
+
+def test_no_draws_give_a_head_without_times():
+    assert Path("unbroken-times", "alone.csv").read_text() == "classifier,seconds\n"
+    assert [line.split(",")[0] for line in Path("unbroken-times", "images.csv").read_text().splitlines()][1:] == [
+        str(i) for i in range(IMAGES)
+    ]
+
+
+@pytest.mark.parametrize("change", [{"timed": -1}, {"timed": 1.5}, {"cache": 1}, {"cached": True}])
+def test_settings_out_of_range_are_refused_by_their_name(change):
+    with pytest.raises(InputError, match=rf"pool\.{next(iter(change))}"):
+        params.check(Settings, {"cache": False, "timed": 0} | change, "pool")
+
+
+# ------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_without_members_the_folders_are_empty(capsys):
+    make_ensembles("none", [], members=[], member_seeds=[])
+    pool(ensembles="none", weights="nowhere", timed=50)
+    assert list(Path("rows").iterdir()) == list(Path("rows-times").iterdir()) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_without_ensembles_the_further_members_are_certified():
+    """The first seed of a method is certified by the stage certify."""
+    make_ensembles("none", [])
+    found = table(pool(ensembles="none", weights="nowhere"))
+    assert found == {"macer-1": table("unbroken")["macer-1"]}
+
+
+def damaged(slug, count):
+    path = Path("weights", f"{slug}.tsv")
+    path.write_text("".join(path.read_text().splitlines(True)[:count]))
+
+
+def spoil_solution():
+    """The weights of an ensemble with the same file name, but other members."""
+    other = files.read_json(Path("weights", f"{TURNED}.optimal.json"))
+    files.write_json(Path("weights", f"{PAIR}.optimal.json"), other)
+
+
+SPOILT = [
+    (lambda: save_member("macer", 1, steps=14), {}, "models/macer/1 must be the model ensembles/pool.json was made of"),
+    (lambda: write_tiny(Path("two")), {"folder": "two"}, "must be of classifiers of tiny (2 classes"),
+    (lambda: None, {"weights": "nowhere"}, "nowhere/"),
+    (lambda: None, {"ensembles": "nowhere"}, "nowhere/pool.json"),
+    (lambda: None, {"folder": "nowhere"}, "nowhere"),
+    (spoil_solution, {}, "must be the ensemble macer x2 as it is now"),
+    (lambda: damaged(f"{PAIR}.label", 1), {}, f"{PAIR}.label.tsv"),
+    (lambda: Path("weights", f"{PAIR}.label.tsv").write_text("idx\tclass\tw0\n0\t0\t1.0\n"), {}, f"{PAIR}.label.tsv"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "changes", "message"), SPOILT)
+def test_what_does_not_belong_together_is_refused(spoil, changes, message):
+    spoil()
+    with pytest.raises(InputError) as caught:
+        pool(**changes)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert table("rows") == {}
+
+
+def test_images_without_weights_are_named():
+    damaged(f"{PAIR}.label", 8)
+    with pytest.raises(InputError, match=r"label\.tsv must have weights for image 7; make it again"):
+        pool()
+    assert table("rows") == {}
+
+
+def test_rows_of_other_draws_or_other_images_are_refused_and_left_alone():
+    write_three(Path("other"), seed=7)
+    solve("again", settings=replace(SETTINGS, seed=6), batch=None)
+    before = stamps("unbroken", "unbroken-times")
+    for changes, message in (
+        ({"seed": 5}, "its seed is 4 and here it is 5"),
+        ({"folder": "other"}, "its images is"),
+        ({"cache": True}, "its outputs is None"),
+        ({"weights": "again"}, "its classifier is"),
+    ):
+        with pytest.raises(InputError, match=message):
+            pool("unbroken", **changes)
+        assert stamps("unbroken", "unbroken-times") == before
+
+
+# ------------------------------------------------------------------------------------------------- the command
+
+WORDS = {
+    "ensembles": "ensembles", "weights": "weights", "data": "data", "out": "new", "times": "new-times",
+    "params": "ensembles.yaml", "device": "cpu",
+}  # fmt: skip
+
+
+def command(dataset="tiny", **options):
+    """Run the command; its exit code."""
+    words = [dataset, *(str(word) for name, value in (WORDS | options).items() for word in (f"--{name}", value))]
+    with pytest.raises(SystemExit) as caught:
+        run(main, arguments=words)
+    return caught.value.code
+
+
+def test_the_command_takes_its_settings_from_the_parameters():
+    assert command(batch=100) == 0  # how many images are evaluated at once is not the parameters' business
+    assert table("new") == table("unbroken")
+    assert Path("new-times", "images.csv").is_file()
+
+
+def changed(key, value):
+    values = json.loads(Path("ensembles.yaml").read_text())
+    values["recipes"]["tiny"]["pool"][key] = value
+    Path("ensembles.yaml").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("options", "spoil", "word"),
+    [
+        ({"dataset": "huge"}, None, "recipes.huge"),
+        ({"params": "nowhere.yaml"}, None, "nowhere.yaml"),
+        ({"device": "abacus"}, None, "abacus"),
+        ({"batch": 0}, None, "batch must be at least 1"),
+        ({}, lambda: changed("timed", -1), "pool.timed"),
+        ({}, lambda: changed("size", 1), "pool.size is not a known key"),
+        ({}, SPOILT[0][0], "models/macer/1 must be the model"),
+        ({"weights": "nowhere"}, None, "nowhere/"),
+        ({"out": "unbroken", "weights": "again"}, lambda: shutil.copytree("weights", "again"), "its model is"),
+    ],
+)
+def test_a_mistake_is_one_line(capfd, options, spoil, word):
+    if spoil:
+        spoil()
+    assert command(**options) == 2
+    out, err = capfd.readouterr()
+    line = err.splitlines()[-1]
+    assert out == ""
+    assert line.startswith("error: ")
+    assert word in line
+    assert "Traceback" not in err
+    assert table("new") == {}

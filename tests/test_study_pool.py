@@ -1,0 +1,209 @@
+"""The ensembles of a study on the disk: ``rs.study_pool``."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny_study import ALPHA, CLASSES, ENSEMBLES, IMAGES, N0, SIGMAS, N, ensemble_rows, make_study, write_rows
+
+from rs import params, rows
+from rs.combination import declared
+from rs.errors import InputError
+from rs.study_pool import pool_cells, read_ensemble, read_theory, seconds_alone
+
+COMMANDS = {
+    "rows": "dvc repro certify_ensembles@tiny-0.5",
+    "weights": "dvc repro weights@tiny-0.5",
+}
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return make_study(tmp_path)
+
+
+@pytest.fixture
+def values(tiny):
+    return params.read(tiny / "params.yaml")
+
+
+def ensemble(values, slug):
+    return {one.slug: one for one in declared(values)}[slug]
+
+
+def read_one(tiny, values, slug=ENSEMBLES[1]):
+    return read_ensemble(ensemble(values, slug), "tiny", 0.5, tiny / "results", "average")
+
+
+def theory(tiny, name, sigmas=SIGMAS):
+    return read_theory(tiny / "weights", "tiny", sigmas, name)
+
+
+def seconds(tiny, values, default="average"):
+    return seconds_alone(declared(values), "tiny", 0.5, tiny / "results", tiny / "weights", default)
+
+
+def refused(read, *arguments):
+    """The one line that says why."""
+    with pytest.raises(InputError) as caught:
+        read(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------- cells
+
+
+def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_cell():
+    """Seed 3 is further but in no ensemble; gaussian 0 is in one; macer 0 is neither."""
+    grid = {"sigmas": [0.25, 0.5], "methods": ["macer", "gaussian"], "seeds": [0], "members": ["gaussian"]}
+    values = grid | {"member_seeds": [1, 3], "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}}
+    values |= {"ensembles": [{"members": {"gaussian": [1, 0]}, "combinations": ["mme"]}], "recipes": {"tiny": {}}}
+    found = pool_cells(values, "tiny", 0.5)
+    assert [(cell.method, cell.seed, cell.sigma) for cell in found] == [
+        ("gaussian", 0, 0.5), ("gaussian", 1, 0.5), ("gaussian", 3, 0.5),
+    ]  # fmt: skip
+    assert [cell.seed for cell in pool_cells(values | {"ensembles": []}, "tiny", 0.5)] == [1, 3]
+
+
+def test_a_noise_level_or_a_data_set_that_is_not_in_the_parameters_is_refused(values):
+    message = refused(pool_cells, values, "tiny", 0.3)
+    assert message == "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.3"
+    assert "recipes.huge" in refused(pool_cells, values, "huge", 0.5)
+
+
+def test_a_member_that_is_not_trained_is_named_with_what_to_do(values):
+    message = refused(pool_cells, values | {"member_seeds": [2]}, "tiny", 0.5)
+    assert "ensembles need advmacer with seed 1" in message
+    assert "add it to members and member_seeds" in message
+
+
+# ------------------------------------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("slug", ENSEMBLES)
+def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
+    found, one = read_one(tiny, values, slug), ensemble(values, slug)
+    pd.testing.assert_frame_equal(found.rows, rows.read(tiny / "results" / "0.5" / "pool" / f"{slug}.tsv"))
+    assert (found.sigma, found.seed, found.subset, found.training_seconds) == (0.5, None, "first-12", None)
+    assert (found.ensemble, found.combination, found.members) == (one.name, one.combination, one.members)
+    assert (found.scope, found.classes) == (one.how.scope, CLASSES)
+    assert found.sound == (one.how.scope != "per-image")
+
+
+def test_the_default_combination_goes_without_saying(tiny, values):
+    labels = [read_one(tiny, values, slug).method for slug in ENSEMBLES]
+    assert labels == ["advmacer x2", "advmacer x2 (per-image)", "gaussian x1 + advmacer x1"]
+    one = ensemble(values, ENSEMBLES[0])
+    assert read_ensemble(one, "tiny", 0.5, tiny / "results", "mme").method == "advmacer x2 (average)"
+
+
+def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):
+    """Two-sided radii would need it; its counts have one more."""
+    values["combinations"]["average"] = {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.8}
+    write_rows(ensemble_rows(ENSEMBLES[0], 0.5).assign(scope="set"), tiny / "results/0.5/pool" / f"{ENSEMBLES[0]}.tsv")
+    found = read_one(tiny, values, ENSEMBLES[0])
+    assert (found.scope, found.classes, found.sound) == ("set", None, True)
+
+
+@pytest.mark.parametrize("end", ["tsv", "json"])
+def test_rows_that_are_missing_name_the_command_that_makes_them(tiny, values, end):
+    path = tiny / "results" / "0.5" / "pool" / f"{ENSEMBLES[1]}.{end}"
+    path.unlink()
+    message = refused(read_one, tiny, values)
+    assert str(path) in message
+    assert message.endswith(COMMANDS["rows"])
+
+
+def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values):
+    values["combinations"]["per-image"] = {"rule": "softmax", "weights": "optimal", "scope": "global"}
+    message = refused(read_one, tiny, values)
+    assert "must be of scope global, as the parameters say, got per-image" in message
+    assert message.endswith(COMMANDS["rows"])
+
+
+@pytest.mark.parametrize(
+    ("change", "word"), [({"sigma": 0.25}, "has sigma"), ({"n": N + 1}, "has n "), ({"rows": IMAGES + 1}, "rows")]
+)
+def test_a_sidecar_of_other_rows_is_refused(tiny, values, change, word):
+    path = tiny / "results" / "0.5" / "pool" / f"{ENSEMBLES[1]}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert word in refused(read_one, tiny, values)
+
+
+def test_rows_of_another_noise_level_are_refused(tiny, values):
+    for end in ("tsv", "json"):
+        name = f"{ENSEMBLES[1]}.{end}"
+        (tiny / "results" / "0.25" / "pool" / name).replace(tiny / "results" / "0.5" / "pool" / name)
+    assert "must be of sigma 0.5, but is not" in refused(read_one, tiny, values)
+
+
+def test_the_tiny_study_has_the_budget_these_tests_speak_of(tiny, values):
+    found = read_one(tiny, values).rows
+    assert [set(found[name]) for name in ("n0", "n", "alpha")] == [{N0}, {N}, {ALPHA}]
+
+
+# ------------------------------------------------------------------------------------------------- theory
+
+
+@pytest.mark.parametrize("name", ["spreads", "bounds"])
+def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, name):
+    found = theory(tiny, name)
+    alone = pd.read_csv(tiny / "weights" / "0.25" / f"{name}.csv")
+    assert found["sigma"].tolist() == list(np.repeat(SIGMAS, len(alone)))
+    pd.testing.assert_frame_equal(found[found["sigma"] == 0.25].drop(columns="sigma"), alone)
+
+
+@pytest.mark.parametrize("name", ["spreads", "bounds"])
+@pytest.mark.parametrize("text", [None, "", "ensemble,images\n", "ensemble\nx\n", '"'])
+def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny, name, text):
+    path = tiny / "weights" / "0.5" / f"{name}.csv"
+    path.unlink() if text is None else path.write_text(text)
+    message = refused(theory, tiny, name)
+    assert str(path) in message
+    assert message.endswith(COMMANDS["weights"])
+
+
+# ------------------------------------------------------------------------------------------------- seconds
+
+
+def test_seconds_are_by_label_and_those_of_weights_chosen_by_the_image_come_on_top(tiny, values):
+    """The study's times are 1.5, 2.5, ... in the order of its classifiers; 2 members x 0.25 s for the weights."""
+    assert seconds(tiny, values) == {
+        "advmacer-0": 1.5,
+        "advmacer-1": 2.5,
+        "gaussian-0": 3.5,
+        "advmacer x2": 4.5,
+        "advmacer x2 (per-image)": 5.5 + 2 * 0.25,
+        "gaussian x1 + advmacer x1": 6.5,
+    }
+
+
+def test_seconds_of_weights_solved_once_do_not_come_on_top(tiny, values):
+    values["combinations"]["per-image"] = {"rule": "softmax", "weights": "optimal", "scope": "global"}
+    assert seconds(tiny, values)["advmacer x2 (per-image)"] == 5.5
+
+
+def test_an_ensemble_that_was_not_timed_has_no_seconds(tiny, values):
+    (tiny / "results/0.5/times/alone.csv").write_text("classifier,seconds\n")
+    assert seconds(tiny, values) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), [("results/0.5/times/alone.csv", "rows"), ("weights/0.5.seconds.csv", "weights")]
+)
+@pytest.mark.parametrize("text", [None, "time\n1.0\n"])
+def test_seconds_that_are_missing_name_the_command_that_makes_them(tiny, values, path, command, text):
+    (tiny / path).unlink() if text is None else (tiny / path).write_text(text)
+    message = refused(seconds, tiny, values)
+    assert str(tiny / path) in message
+    assert re.search(rf"{COMMANDS[command]}$", message)
+
+
+def test_ensembles_of_a_study_lie_where_the_cells_write_them(tiny, values):
+    assert sorted(path.stem for path in Path(tiny, "results/0.5/pool").glob("*x*.tsv")) == sorted(
+        one.slug for one in declared(values)
+    )

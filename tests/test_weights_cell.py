@@ -1,0 +1,488 @@
+"""Weights and theory of a pool's ensembles: ``rs.weights_cell`` and the command ``weights``.
+
+Noisy images are evaluated one by one here (``BATCH``), as the slow loops do, so that bytes can be compared.
+"""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers import python, write_tiny
+from test_seen import (
+    ALL,
+    CERTIFICATION,
+    CLASSES,
+    CPU,
+    ENSEMBLES,
+    GRID,
+    PAIR,
+    SETTINGS,
+    SIGMA,
+    TURNED,
+    make_ensembles,
+    make_pool,
+    pool_members,
+    save_member,
+    slow_probabilities,
+    write_three,
+)
+
+from rs import data
+from rs.candidates import read_weights
+from rs.ensemble import Ensemble, SoftmaxAverage
+from rs.ensemble_card import read
+from rs.ensemble_cell import read_pool
+from rs.errors import InputError
+from rs.noise import Stream, stream
+from rs.perturb import CHOICE, margins
+from rs.smoothing import SmoothedClassifier
+from rs.weights import algorithm2, global_weights, moments
+from rs.weights_cell import BOUNDS, SPREADS, weights_cell
+from stages.shell import run
+from stages.weights import main
+
+BATCH = 1
+FEW = replace(CERTIFICATION, n0=3)  # so few draws that some select another class than the label
+SOLVED = {f"{PAIR}.optimal": [1, 2], f"{PAIR}.turned": [1, 2], f"{ALL}.optimal": [0, 1, 2], f"{TURNED}.optimal": [2, 0]}
+"""Ensembles whose weights are solved for all images, and their members' places in the pool."""
+
+PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{ALL}.per-image": [0, 1, 2]}
+FILES = sorted([*(f"{slug}.json" for slug in SOLVED), *(f"{slug}.tsv" for slug in PER_IMAGE)])
+
+SUMS = 1e-12
+"""Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
+
+
+def solve(out="weights", ensembles="ensembles", folder="data", settings=SETTINGS, certification=FEW, batch=BATCH):
+    weights_cell(
+        Path(ensembles), Path(folder), settings, certification,
+        device=CPU, batch=batch, out=Path(out), seconds=Path(f"{out}.seconds.csv"),
+    )  # fmt: skip
+    return Path(out)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The pool with its weights."""
+    root = make_pool(tmp_path_factory.mktemp("pool"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        solve()
+    return root
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, made, monkeypatch, work):
+    """A copy of it, in which the test runs."""
+    shutil.copytree(made, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+
+
+@pytest.fixture(scope="module")
+def slow(made):
+    """Outputs of perturbed copies, (B, 3, m n, K), and labels, of the fitted train images and of the test images."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        train, test, members = data.load(Path("data"), "train"), data.load(Path("data"), "test"), pool_members()
+        rng = stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)
+        chosen = sorted(torch.randperm(24, generator=rng).tolist()[:20])
+        found = {}
+        for name, images, indices in (("train", train, chosen), ("test", test, range(10))):
+            outputs = [[slow_probabilities(member, images, i) for member in members] for i in indices]
+            found[name] = np.array(outputs), np.array([i % 3 for i in indices])
+        plain = [[slow_probabilities(member, test, i, perturbed=False) for member in members] for i in range(10)]
+    return found | {"plain": (np.array(plain), found["test"][1])}
+
+
+# ------------------------------------------------------------------------------------------------- weights
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    with pytest.raises(InputError, match="must be a folder of weights or new"):
+        weights_cell(
+            tmp_path,
+            tmp_path,
+            None,
+            None,
+            device=torch.device("cpu"),
+            batch=None,
+            out=tmp_path / "mine",
+            seconds=tmp_path,
+        )
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
+
+
+def test_the_files_are_those_of_the_ensembles_whose_weights_are_solved():
+    assert sorted(contents("weights")) == sorted([*FILES, "bounds.csv", "spreads.csv"])
+
+
+@pytest.mark.parametrize("slug", SOLVED)
+def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_training_images(slow, slug):
+    probabilities, labels = slow["train"]
+    stats = moments(margins(probabilities[:, SOLVED[slug]], labels))
+    expected, share = global_weights(stats, labels, "printed" if slug.endswith("turned") else "optimal")
+    solution = read(Path("weights", f"{slug}.json")).solution
+    assert (solution.weights, solution.share, solution.images) == (expected.tolist(), share, 20)
+    assert 0 < share < 1  # some images count, and not all
+    assert len(set(solution.weights)) == len(solution.weights)  # not the equal weights of a failure
+
+
+@pytest.mark.parametrize("slug", SOLVED)
+def test_a_solved_ensemble_is_the_declared_one_with_its_solution(slug):
+    assert replace(read(Path("weights", f"{slug}.json")), solution=None) == read(Path("ensembles", f"{slug}.json"))
+
+
+def test_weights_of_all_images_do_not_see_the_test_images():
+    """The other data set has the same training images, and other test images, more of them."""
+    write_three(Path("other"), test=13, seed=7)
+    solve("again", folder="other")
+    before, after = contents("weights"), contents("again")
+    assert all(after[f"{slug}.json"] == before[f"{slug}.json"] for slug in SOLVED)
+    assert all(after[f"{slug}.tsv"] != before[f"{slug}.tsv"] for slug in PER_IMAGE)
+
+
+def test_weights_do_not_depend_on_the_other_members_and_ensembles_of_the_pool():
+    """The larger pool has a member more, and an ensemble of it, before the others."""
+    more = [{"members": {"macer": [2]}, "combinations": ["average"]}, *ENSEMBLES]
+    make_ensembles("more", more, member_seeds=[2, 1])
+    _, cards = read_pool(Path("more"))
+    assert len(cards) == 1 + len(read_pool(Path("ensembles"))[1])
+    solve("again", "more")
+    before, after = contents("weights"), contents("again")
+    assert {name: after[name] for name in FILES} == {name: before[name] for name in FILES}
+
+
+def test_a_single_ensemble_has_the_weights_that_it_has_among_others():
+    make_ensembles("one", [ENSEMBLES[2]], member_seeds=[1])
+    solve("again", "one")
+    name = f"{TURNED}.optimal.json"
+    assert contents("again")[name] == contents("weights")[name]
+
+
+def selected(members, n0):
+    """The class that the n0 draws of the plain average choose, image by image."""
+    classifier = SmoothedClassifier(Ensemble(members, SoftmaxAverage()), 3, SIGMA)
+    images = data.load(Path("data"), "test")
+    votes = [classifier.votes(images.pixels(i), n0, FEW.seed, Stream.SELECT, i) for i in range(10)]
+    return np.array([counts.argmax() for counts in votes])
+
+
+@pytest.mark.parametrize("slug", PER_IMAGE)
+def test_weights_of_an_image_are_algorithm_2_on_its_label_or_on_the_class_that_n0_draws_select(slow, slug):
+    (probabilities, labels), own = slow["test"], PER_IMAGE[slug]
+    classes = selected([pool_members()[number] for number in own], 3) if slug.endswith("per-image") else labels
+    form = "printed" if slug.endswith("printed") else "optimal"
+    found = read_weights(Path("weights", f"{slug}.tsv"), len(own))
+    for i, y in enumerate(classes):
+        z = margins(probabilities[[i]][:, own], [y])[0]
+        assert found[i] == algorithm2(z, y, form).tolist()
+    lines = Path("weights", f"{slug}.tsv").read_text().splitlines()
+    assert lines[0].split("\t") == ["idx", "class", *(f"w{number}" for number in range(len(own)))]
+    assert [line.split("\t")[:2] for line in lines[1:]] == [[str(i), str(y)] for i, y in enumerate(classes)]
+
+
+def test_only_weights_whose_target_is_the_label_see_the_labels_of_test_images():
+    """The same images, whose test labels are all wrong."""
+    train, test = (data.load(Path("data"), split) for split in ("train", "test"))
+    splits = {"train": (train.images, train.labels), "test": (test.images, (test.labels + 1) % 3)}
+    data.write(Path("wrong"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    solve("again", folder="wrong")
+    before, after = contents("weights"), contents("again")
+    unlike = {name for name in FILES if after[name] != before[name]}
+    assert unlike == {f"{slug}.tsv" for slug in PER_IMAGE if not slug.endswith("per-image")}
+
+
+def test_the_tests_of_weights_tell_the_kinds_apart():
+    """Selected classes are not all labels, and neither the classes nor the forms make the same weights."""
+    assert 0 < (selected(pool_members(), 3) != np.arange(10) % 3).sum() < 10
+    tables = [read_weights(Path("weights", f"{PAIR}.{form}.tsv"), 2) for form in ("label", "printed")]
+    assert tables[0] != tables[1]
+    assert len({tuple(weights) for weights in tables[0].values()}) > 5
+
+
+# ------------------------------------------------------------------------------------------------- the theory
+
+GROUPS = {
+    "macer x2": ([1, 2], ["macer", "macer"]),
+    "gaussian x1 + macer x2": ([0, 1, 2], ["gaussian", "macer", "macer"]),
+    "macer x1 + gaussian x1": ([2, 0], ["macer", "gaussian"]),
+}
+
+
+def spread_by_hand(z, y, methods, training):
+    """Alpha, beta, variance, within, across of one image: margins (L, N, K), loops over classes and members."""
+    count, wrong, found = len(z), [i for i in range(3) if i != y], []
+    for i in wrong:
+        s = np.cov(z[:, :, i], bias=True)
+        for a in range(count) if training else ():
+            seeds = [z[b, :, i].mean() for b in range(count) if methods[b] == methods[a]]
+            s[a, a] += np.var(seeds, ddof=1) if len(seeds) > 1 else 0.0
+        pairs = [(a, b) for a in range(count) for b in range(a)]
+        within = [s[a, b] for a, b in pairs if methods[a] == methods[b]]
+        across = [s[a, b] for a, b in pairs if methods[a] != methods[b]]
+        means = [np.mean(values) if len(values) else np.nan for values in (np.diag(s), within, across)]
+        found.append([np.diag(s).max(), max(s[a, b] for a, b in pairs), *means])
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize("source", ["perturbed", "trained"])
+def test_spreads_are_means_of_covariances_made_by_hand(slow, source):
+    table = pd.read_csv("weights/spreads.csv")
+    probabilities, labels = slow["plain" if source == "trained" else "test"]
+    for name, (own, methods) in GROUPS.items():
+        line = table[(table["ensemble"] == name) & (table["source"] == source)]
+        each = [
+            spread_by_hand(margins(probabilities[[i]][:, own], [y])[0], y, methods, source == "trained")
+            for i, y in enumerate(labels)
+        ]
+        np.testing.assert_allclose(line[list(SPREADS[3:])].to_numpy()[0], np.mean(each, axis=0), rtol=0, atol=SUMS)
+        assert line["images"].tolist() == [10]
+
+
+def test_every_ensemble_has_both_spreads_once():
+    table = pd.read_csv("weights/spreads.csv")
+    assert tuple(table) == SPREADS
+    assert list(zip(table["ensemble"], table["source"], strict=True)) == [
+        (name, source) for name in GROUPS for source in ("perturbed", "trained")
+    ]
+
+
+def weights_of(slug, count):
+    """Weights of each test image, (10, L)."""
+    if slug in PER_IMAGE:
+        return np.array(list(read_weights(Path("weights", f"{slug}.tsv"), count).values()))
+    fixed = {f"{PAIR}.listed": [0.2, 0.8], f"{ALL}.average": [1 / 3, 1 / 3, 1 / 3]}.get(slug)
+    return np.tile(fixed or read(Path("weights", f"{slug}.json")).solution.weights, (10, 1))
+
+
+def bound_by_hand(z, y, w):
+    """Chebyshev's bound with the ensemble's margins and with the smallest, and the measured share; z (L, N, K)."""
+    ensemble, weighted, least = sum(weight * one for weight, one in zip(w, z, strict=True)), 1.0, 1.0
+    wrong = [i for i in range(3) if i != y]
+    for i in wrong:
+        e, smallest = ensemble[:, i].mean(), min(one[:, i].mean() for one in z)
+        weighted -= ensemble[:, i].var() / e**2 if e > 0 else np.inf
+        least -= ensemble[:, i].var() / smallest**2 if smallest > 0 else np.inf
+    return [max(0.0, weighted), max(0.0, least), np.mean([(draw[wrong] > 0).all() for draw in ensemble])]
+
+
+def test_bounds_are_means_of_bounds_made_by_hand(slow):
+    """A bound above 0 has e^2 above the variance; here that is 1e-4 at least, and the error SUMS / e^2 below 1e-8."""
+    table, (probabilities, labels) = (
+        pd.read_csv("weights/bounds.csv").set_index(["ensemble", "combination"]),
+        slow["test"],
+    )
+    shown = [("macer x2", PAIR, c) for c in ("listed", "optimal", "turned", "label", "printed")]
+    shown += [("gaussian x1 + macer x2", ALL, c) for c in ("average", "optimal", "per-image")]
+    shown += [("macer x1 + gaussian x1", TURNED, "optimal")]
+    assert list(table.index) == [(name, combination) for name, _, combination in shown]
+    for name, slug, combination in shown:
+        own = GROUPS[name][0]
+        weights = weights_of(f"{slug}.{combination}", len(own))
+        each = [
+            bound_by_hand(margins(probabilities[[i]][:, own], [y])[0], y, w)
+            for i, (y, w) in enumerate(zip(labels, weights, strict=True))
+        ]
+        line = table.loc[(name, combination)]
+        found = line[["bound", "bound_minimum", "measured"]].to_numpy(float)
+        np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0, atol=1e-8)
+        assert line["images"] == 10
+
+
+def test_bounds_stand_in_their_order_below_the_measured_share():
+    table = pd.read_csv("weights/bounds.csv")
+    assert tuple(table) == BOUNDS
+    assert (table["bound_minimum"] <= table["bound"] + SUMS).all()
+    assert (table["bound"] <= table["measured"] + SUMS).all()
+    assert (table["bound_minimum"] > 0).all()
+
+
+def test_the_share_of_other_classes_is_that_of_images_whose_selected_class_is_not_the_label():
+    table = pd.read_csv("weights/bounds.csv").set_index(["ensemble", "combination"])["other_class"]
+    wrong = (selected(pool_members(), 3) != np.arange(10) % 3).mean()
+    assert table.pop(("gaussian x1 + macer x2", "per-image")) == pytest.approx(wrong, abs=SUMS)
+    assert set(table) == {0.0}
+
+
+def test_one_member_has_variances_but_no_covariances():
+    make_ensembles("one", [{"members": {"macer": [1]}, "combinations": ["average"]}])
+    solve("again", "one")
+    table = pd.read_csv("again/spreads.csv")
+    assert (table["variance"] > 0).all()
+    assert table[["alpha", "beta", "within", "across"]].isna().all(axis=None)
+    assert pd.read_csv("again/bounds.csv")["measured"].between(0, 1).all()
+
+
+# ------------------------------------------------------------------------------------------------- the cell
+
+
+def test_weights_twice_are_the_same_bytes():
+    assert contents(solve("again")) == contents("weights")
+
+
+def values_of(folder):
+    """All numbers of a folder, file by file."""
+    found = {path.name: read(path).solution.weights for path in Path(folder).glob("*.json")}
+    for path in Path(folder).glob("*.tsv"):
+        found[path.name] = list(read_weights(path, 3 if path.stem.startswith(ALL) else 2).values())
+    for path in Path(folder).glob("*.csv"):
+        found[path.name] = pd.read_csv(path).select_dtypes("number").to_numpy()
+    return found
+
+
+def test_the_size_of_a_chunk_changes_nothing(monkeypatch):
+    monkeypatch.setattr("rs.seen.NUMBERS", 1)
+    found, before = values_of(solve("again")), values_of("weights")
+    assert found.keys() == before.keys()
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
+
+
+@pytest.mark.parametrize("numbers", [1, 2**23])
+def test_evaluating_many_images_at_once_changes_results_by_rounding_alone(monkeypatch, numbers):
+    """Float32 outputs of at most 1 are off by some 1e-7."""
+    monkeypatch.setattr("rs.seen.NUMBERS", numbers)
+    found, before = values_of(solve("again", batch=None)), values_of("weights")
+    for name, values in found.items():
+        np.testing.assert_allclose(values, before[name], rtol=0, atol=1e-6, err_msg=name)
+
+
+def test_the_seconds_are_one_number_above_0():
+    head, value = Path("weights.seconds.csv").read_text().splitlines()
+    assert head == "seconds"
+    assert float(value) > 0
+
+
+def fail(*arguments, **options):
+    raise OSError("no space left")
+
+
+@pytest.mark.parametrize("place", ["rs.ensemble_card.EnsembleCard.write", "rs.weights_cell._write_csv"])
+def test_a_failure_leaves_the_folder_that_was_there_and_nothing_of_its_own(monkeypatch, place):
+    before = {path: path.read_bytes() for path in Path(".").rglob("*") if path.is_file()}
+    monkeypatch.setattr(place, fail)
+    for out in ("weights", "new"):
+        with pytest.raises(OSError, match="no space left"):
+            solve(out, settings=replace(SETTINGS, seed=6))
+    assert {path: path.read_bytes() for path in Path(".").rglob("*") if path.is_file()} == before
+
+
+def test_weights_of_an_earlier_run_are_replaced():
+    Path("weights", "old.tsv").write_text("idx\n")
+    before = contents("weights")
+    solve(settings=replace(SETTINGS, seed=6))
+    after = contents("weights")
+    assert sorted(after) == sorted(before.keys() - {"old.tsv"})
+    assert all(after[name] != before[name] for name in FILES)
+
+
+@pytest.mark.parametrize("grid", [{}, {"methods": [], "members": ["macer"], "member_seeds": [1]}])
+def test_without_ensembles_the_tables_are_empty_and_no_member_is_evaluated(monkeypatch, grid):
+    make_ensembles("none", [], **grid)
+    monkeypatch.setattr("rs.seen.perturbed_probabilities", fail)
+    solve("again", "none")
+    heads = {"spreads.csv": ",".join(SPREADS) + "\n", "bounds.csv": ",".join(BOUNDS) + "\n"}
+    assert {name: text.decode() for name, text in contents("again").items()} == heads
+    assert Path("again.seconds.csv").read_text().startswith("seconds\n0.0000")
+
+
+def test_without_members_there_are_no_weights_either():
+    make_ensembles("none", [], members=[], member_seeds=[])
+    assert read_pool(Path("none"))[0].members == []
+    assert sorted(contents(solve("again", "none"))) == ["bounds.csv", "spreads.csv"]
+
+
+def test_a_subset_of_the_test_images_has_the_weights_of_the_whole():
+    solve("again", certification=replace(FEW, subset={"stride": 4}))
+    for slug in PER_IMAGE:
+        head, *lines = Path("weights", f"{slug}.tsv").read_text().splitlines()
+        assert Path("again", f"{slug}.tsv").read_text().splitlines() == [head, *lines[::4]]
+    assert set(pd.read_csv("again/bounds.csv")["images"]) == {3}
+
+
+# ------------------------------------------------------------------------------------------------- the command
+
+WORDS = {"ensembles": "ensembles", "data": "data", "out": "new", "seconds": "new.csv", "params": "ensembles.yaml"}
+
+
+def command(dataset="tiny", **options):
+    """Run the command; its exit code."""
+    chosen = WORDS | {"device": "cpu"} | options
+    words = [dataset, *(str(word) for name, value in chosen.items() for word in (f"--{name}", value))]
+    with pytest.raises(SystemExit) as caught:
+        run(main, arguments=words)
+    return caught.value.code
+
+
+def test_the_command_takes_its_settings_from_the_parameters():
+    """Those of the recipe: 10 draws select the class."""
+    assert command(batch=1) == 0
+    assert contents("new") == contents(solve("again", certification=CERTIFICATION))
+    assert Path("new.csv").is_file()
+
+
+def changed(key, value):
+    values = json.loads(Path("ensembles.yaml").read_text())
+    values["recipes"]["tiny"]["weights"][key] = value
+    Path("ensembles.yaml").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("options", "spoil", "word"),
+    [
+        ({"dataset": "huge"}, None, "recipes.huge"),
+        ({"data": "nowhere"}, None, "nowhere"),
+        ({"ensembles": "nowhere"}, None, "nowhere/pool.json"),
+        ({"params": "nowhere.yaml"}, None, "nowhere.yaml"),
+        ({"device": "abacus"}, None, "abacus"),
+        ({}, lambda: changed("noises", 0), "weights.noises"),
+        ({}, lambda: changed("draws", 3), "weights.draws is not a known key"),
+        ({}, lambda: save_member("macer", 1, steps=14), "models/macer/1 must be the model"),
+        ({}, lambda: (shutil.rmtree("data"), write_tiny(Path("data"))), "must be of classifiers of tiny"),
+        ({}, lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(capfd, options, spoil, word):
+    if spoil:
+        spoil()
+    before = sorted(Path(".").rglob("*"))
+    assert command(**options) == 2
+    out, err = capfd.readouterr()
+    (line,) = err.splitlines()
+    assert out == ""
+    assert line.startswith("error: ")
+    assert word in line
+    assert sorted(Path(".").rglob("*")) == before
+
+
+@pytest.mark.parametrize("stage", ["weights", "certify_ensembles"])
+def test_help_comes_without_importing_torch(stage):
+    script = (
+        f"import runpy, sys; sys.argv = ['stages.{stage}', '--help']\n"
+        f"try: runpy.run_module('stages.{stage}', run_name='__main__')\n"
+        "except SystemExit as end: code = end.code\n"
+        "heavy = {'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy'} & set(sys.modules)\n"
+        "print(code, sorted(heavy))"
+    )
+    made = python("-c", script)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-1] == "0 []"
+    assert "--ensembles" in made.stdout
+
+
+def test_the_grid_of_these_tests_is_the_pool_they_speak_of():
+    pool, cards = read_pool(Path("ensembles"))
+    assert [(member.method, member.seed) for member in pool.members] == [("gaussian", 0), ("macer", 0), ("macer", 1)]
+    assert len(cards) == 12
+    assert GRID["sigmas"] == [pool.sigma]
