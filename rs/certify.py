@@ -18,6 +18,7 @@ from pydantic import Field
 
 from rs import files, rows, work
 from rs.data import Images
+from rs.engine import Engine
 from rs.errors import InputError
 from rs.params import Count, NonNegativeCount, validated
 from rs.progress import progress
@@ -36,6 +37,7 @@ class Settings:
     seed: NonNegativeCount  # of the noise, the same for every model
     subset: Subset  # of the test split
     precision: Precision
+    engine: Engine  # plain: the network as it was trained; folded or compiled: arranged to be fast (``rs.engine``)
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
 
 

@@ -12,6 +12,7 @@ from rs import artefacts, certify, classifier, code, data, params
 from rs.certify import Settings
 from rs.data import Images
 from rs.device import suit_threads
+from rs.engine import Engine
 from rs.subset import select, subset_name
 
 
@@ -42,21 +43,30 @@ def certify_cell(
     images = data.load(folder, "test")
     suit_threads(images.meta.shape)
     loaded = classifier.load(model, images.meta)
-    smoothed = loaded.smoothed(sigma, device=device, precision=settings.precision, batch=batch)
+    how = {"precision": settings.precision, "engine": settings.engine}
+    smoothed = loaded.smoothed(sigma, device=device, batch=batch, **how)
     sources = {"sources": loaded.sources} if loaded.sources else {}
     who = {"model": model, "classifier": artefacts.fingerprint(loaded.module), **sources, "scope": loaded.scope}
-    identity = who | circumstances(images, settings, smoothed.sigma, device, "stages/certify.py")
+    identity = who | circumstances(images, settings, smoothed.sigma, device, smoothed.engine, "stages/certify.py")
     certify.certify_to(out, smoothed, images, select(len(images), settings.subset), settings, device, identity)
 
 
-def circumstances(images: Images, settings: Settings, sigma: float, device: torch.device, entry: str) -> dict[str, Any]:
-    """What rows depend on beside the classifier; part of their sidecar. ``entry`` is the module that makes them."""
+def circumstances(
+    images: Images, settings: Settings, sigma: float, device: torch.device, engine: Engine, entry: str
+) -> dict[str, Any]:
+    """What rows depend on beside the classifier; part of their sidecar.
+
+    Args:
+        engine: The one that runs, which may not be the one that ``settings`` asks for.
+        entry: The module that makes them.
+    """
     return {
         "dataset": images.meta.name,
         "classes": len(images.meta.classes),
         "images": images.fingerprint,
         "sigma": sigma,
         **asdict(settings),
+        "engine": engine,
         "subset": subset_name(settings.subset),
         "device": device.type,
         "rows": len(select(len(images), settings.subset)),

@@ -14,6 +14,7 @@ from torch import nn
 
 from rs import artefacts, ensemble_card
 from rs.dataset import Meta
+from rs.engine import Engine, arrange
 from rs.errors import InputError
 from rs.smoothing import Precision, SmoothedClassifier
 
@@ -36,6 +37,7 @@ class Classifier:
         *,
         device: torch.device,
         precision: Precision,
+        engine: Engine = "plain",
         batch: int | None = None,
     ) -> SmoothedClassifier:
         """Smooth it with noise of ``sigma``, or of its training if ``None``; it moves to ``device``.
@@ -48,9 +50,16 @@ class Classifier:
             raise InputError(
                 f"the noise of the certificate must be known, but {self.name} does not say it; give --sigma"
             )
-        undecided = getattr(self.module, "undecided", False)  # of an ensemble whose rule has votes for no class
-        base = self.module.to(device)
-        return SmoothedClassifier(base, len(self.classes), noise, precision=precision, batch=batch, undecided=undecided)
+        made = arrange(self.module, engine, precision, self.shape, device, batch)
+        return SmoothedClassifier(
+            made.module,
+            len(self.classes),
+            noise,
+            precision=made.precision,
+            batch=made.batch,
+            undecided=getattr(self.module, "undecided", False),  # of an ensemble whose rule has votes for no class
+            engine=made.engine,
+        )
 
     @property
     def sources(self) -> str | None:

@@ -25,14 +25,15 @@ from rs.candidates import Candidate, combined, single_models
 from rs.certify_cell import circumstances
 from rs.data import Images
 from rs.device import suit_threads
-from rs.ensemble import Ensemble
+from rs.engine import Engine, arrange
+from rs.ensemble import Ensemble, LogitAverage
 from rs.ensemble_card import load_members
 from rs.ensemble_cell import POOL, read_pool
 from rs.noise import BLOCK, Stream
 from rs.params import NonNegativeCount, validated
 from rs.pool import Entry, certify_pool
 from rs.pool_cache import CacheKey, OutputCache
-from rs.smoothing import Certificate, SmoothedClassifier
+from rs.smoothing import Certificate, Precision, SmoothedClassifier
 from rs.subset import select
 
 
@@ -76,11 +77,10 @@ def pool_cell(
     if not candidates:
         return
     indices = select(len(images), certification.subset)
-    shared = circumstances(images, certification, pool.sigma, device, "stages/certify_ensembles.py")
+    engine, runs_as = _engine(models, images, pool.sigma, certification, device, batch)
+    shared = circumstances(images, certification, pool.sigma, device, runs_as, "stages/certify_ensembles.py")
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {out / f"{name}.tsv": one.who | shared for name, one in candidates.items()}
-    on_device = [model.to(device) for model in models]
-    engine = _Engine(on_device, images, pool.sigma, certification, device, batch)
     alone = times / "alone.csv"
     for one, index in itertools.product(candidates.values(), map(int, indices)):
         one.at(index)  # an image without weights is refused before the work begins
@@ -98,15 +98,30 @@ def pool_cell(
         _write_times(alone, engine, candidates, indices, settings.timed)
 
 
+def _engine(
+    models: list[nn.Module],
+    images: Images,
+    sigma: float,
+    how: certify.Settings,
+    device: torch.device,
+    batch: int | None,
+) -> tuple[_Engine, Engine]:
+    """The members arranged to run, and how they run in the end."""
+    both = Ensemble(models, LogitAverage())
+    made = arrange(both, how.engine, how.precision, images.meta.shape, device, batch)
+    return _Engine([*made.module.members], images, sigma, how, device, made.precision, made.batch), made.engine
+
+
 @dataclass(frozen=True)
 class _Engine:
     """Certifies all classifiers of a pool on one image."""
 
-    models: list[nn.Module]  # on the device
+    models: list[nn.Module]  # as they run, on the device
     images: Images
     sigma: float
     how: certify.Settings
     device: torch.device
+    precision: Precision  # of autocast
     batch: int | None
 
     def directly(self, entries: Mapping[str, Entry], index: int) -> dict[str, Certificate]:
@@ -123,7 +138,7 @@ class _Engine:
             seed=self.how.seed,
             index=index,
             label=self._label(index),
-            precision=self.how.precision,
+            precision=self.precision,
             batch=self.batch,
         )
 
@@ -138,7 +153,7 @@ class _Engine:
             self.how.n0,
             self.how.n,
             self.how.seed,
-            self.how.precision,
+            self.precision,
             self.device.type,
         )
         folder = work.root() / "outputs" / work.key(asdict(key))
@@ -159,7 +174,7 @@ class _Engine:
             base,
             len(self.images.meta.classes),
             self.sigma,
-            precision=self.how.precision,
+            precision=self.precision,
             batch=self.batch,
             undecided=base.undecided,
         )

@@ -15,6 +15,7 @@ from torch import Tensor
 from rs import classifier, data
 from rs.certify import warn_if_hopeless
 from rs.device import suit_threads
+from rs.engine import Engine
 from rs.errors import InputError
 from rs.readers import decode, one_line
 from rs.rows import ABSTAIN
@@ -98,6 +99,7 @@ def answers(
     sigma: float | None,
     device: torch.device,
     precision: Precision,
+    engine: Engine,
 ) -> Iterator[Answer]:
     """Classify and certify images, one after the other, once all of them are read and found good.
 
@@ -108,13 +110,13 @@ def answers(
             and compared with what any other model says.
         n0, n, alpha: See :meth:`rs.smoothing.SmoothedClassifier.certify`.
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes the model's own.
-        device, precision: Where the base classifier runs, and how.
+        device, precision, engine: Where the base classifier runs, and how.
     Raises:
         InputError: If the model, an image or a number is not what it must be.
     """
     loaded = classifier.load(model, data.load(folder, "test").meta if folder is not None else None)
     suit_threads(loaded.shape)
-    smoothed = loaded.smoothed(sigma, device=device, precision=precision)
+    smoothed = loaded.smoothed(sigma, device=device, precision=precision, engine=engine)
     images = [read_image(file, loaded.shape) for file in files]
     check_draws(torch.zeros(loaded.shape), alpha, n0=n0, n=n)
     if seed < 0:

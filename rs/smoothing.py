@@ -56,6 +56,7 @@ class SmoothedClassifier:
             image and the kind of device if ``None``. It does not change the noise.
         undecided: ``base`` gives K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
             counts against every class: where it is what ``n0`` draws choose, the answer is to abstain.
+        engine: How ``base`` has been arranged to run (``rs.engine``); kept for the record.
 
     >>> from torch import nn
     >>> class Constant(nn.Module):
@@ -75,6 +76,7 @@ class SmoothedClassifier:
         precision: Precision = "float32",
         batch: int | None = None,
         undecided: bool = False,
+        engine: str = "plain",
     ) -> None:
         if not (sigma > 0 and np.isfinite(sigma)):
             raise InputError(
@@ -87,7 +89,7 @@ class SmoothedClassifier:
         if batch is not None and batch < 1:
             raise InputError(f"batch must be at least 1, got {batch}")
         self.base, self.num_classes, self.sigma = base, num_classes, sigma
-        self.precision, self.batch, self.undecided = precision, batch, undecided
+        self.precision, self.batch, self.undecided, self.engine = precision, batch, undecided, engine
 
     def certify(
         self,

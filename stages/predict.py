@@ -27,6 +27,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Names the noise, with the position of the image.")] = 0,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    engine: Annotated[str, typer.Option(help="plain, folded or compiled: how the network runs.")] = "plain",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with votes and all digits.")] = False,
 ) -> None:
     """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence."""
@@ -34,7 +35,8 @@ def main(
     from rs.predict_cell import answers
 
     numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": seed, "sigma": sigma}
-    for answer in answers(images, model, data, **numbers, device=device_named(device), precision=precision):
+    how = {"device": device_named(device), "precision": precision, "engine": engine}
+    for answer in answers(images, model, data, **numbers, **how):
         print(answer.json() if as_json else answer.text(), flush=True)
 
 

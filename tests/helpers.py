@@ -76,6 +76,7 @@ CERTIFY = {
     "seed": 0,
     "subset": "all",
     "precision": "float32",
+    "engine": "plain",
     "shortcut": False,
 }
 

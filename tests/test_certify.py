@@ -15,7 +15,7 @@ from rs.errors import InputError
 from rs.radius import votes_needed
 from rs.smoothing import SmoothedClassifier
 
-SETTINGS = Settings(n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", shortcut=False)
+SETTINGS = Settings(n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="plain", shortcut=False)
 IDENTITY = {
     "classifier": "smallnet",
     "scope": "model",

@@ -1,0 +1,148 @@
+"""The network as certification runs it: the same function of the image, arranged to be fast.
+
+The certificate is about the network as it runs, so the engine is part of what rows say of themselves: folding changes
+the last bits of the logits, bfloat16 the third digit, and with them, on images between two classes, votes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sys
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rs.ensemble import Ensemble
+from rs.noise import BLOCK
+from rs.smoothing import Precision, default_batch
+
+Engine = Literal["plain", "folded", "compiled"]
+
+
+class Arrangement(NamedTuple):
+    """A classifier as it will run."""
+
+    module: nn.Module
+    precision: Precision  # of autocast; float32, which is none, where the weights are in bfloat16 themselves
+    batch: int | None  # noisy images at once
+    engine: Engine  # what it is in the end: "folded" where there was no compiler for "compiled"
+
+
+def arrange(
+    module: nn.Module,
+    engine: Engine,
+    precision: Precision,
+    shape: Sequence[int],
+    device: torch.device,
+    batch: int | None = None,
+) -> Arrangement:
+    """Arrange a classifier for many forward passes; of an ensemble, each member.
+
+    Args:
+        module: Images (N, C, H, W) -> logits (N, K); left as it is, but moved to ``device``.
+        engine: ``plain`` leaves it as it is. ``folded`` folds each batch norm into the convolution before it (exact
+            but for rounding), and holds the weights in ``precision``. ``compiled`` compiles that as well, for batches
+            of one size: smaller ones are filled up to it, and cost as much.
+        precision: ``float32`` or ``bfloat16``.
+        shape: (C, H, W) of an image.
+        batch: Noisy images at once; chosen if ``None``.
+    Returns:
+        The arrangement. Where there is no compiler it is a folded one, with a warning on stderr.
+    """
+    module = module.to(device)
+    if engine == "plain":
+        return Arrangement(module, precision, batch, engine)
+    if engine == "compiled":
+        batch = batch or (BLOCK if device.type == "cpu" else default_batch(torch.empty(*shape, device=device)))
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    if isinstance(module, Ensemble):
+        made = [_arranged(member, engine, dtype, shape, device, batch) for member in module.members]
+        arranged: nn.Module = Ensemble([one for one, _ in made], module.rule).eval()
+        engines = {found for _, found in made}
+    else:
+        arranged, found = _arranged(module, engine, dtype, shape, device, batch)
+        engines = {found}
+    return Arrangement(arranged, "float32", batch, engine if engines == {engine} else "folded")
+
+
+def _arranged(
+    module: nn.Module,
+    engine: Engine,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    device: torch.device,
+    batch: int | None,
+) -> tuple[nn.Module, Engine]:
+    folded = fold(module, dtype)
+    if engine == "folded":
+        return folded, engine
+    try:
+        return _compiled(folded, torch.zeros(batch, *shape, device=device)), engine
+    except Exception as error:  # a compiler fails in as many ways as there are compilers
+        reason = " ".join(str(error).split())[:200]
+        print(f"warning: this network is not compiled ({type(error).__name__}: {reason})", file=sys.stderr)
+        return folded, "folded"
+
+
+def fold(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """Fold every batch norm into the convolution before it, for evaluation alone.
+
+    A network that ``torch.fx`` cannot trace, because it branches on its input, keeps its batch norms.
+
+    Args:
+        module: Left as it is. Where it is a ``normalize`` and a ``network`` (``rs.models.build``), the normalisation
+            stays in float32.
+        dtype: Of weights and activations; the logits come back in float32.
+    """
+    from torch.fx.experimental.optimization import fuse
+    from torch.fx.proxy import TraceError
+
+    normalize, network = nn.Identity(), module
+    if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
+        normalize, network = module
+    network = copy.deepcopy(network).eval()
+    with contextlib.suppress(TraceError):
+        network = fuse(network)
+    return Arranged(copy.deepcopy(normalize), network.to(dtype, memory_format=torch.channels_last), dtype).eval()
+
+
+class Arranged(nn.Module):
+    """Normalisation in float32, then a network in ``dtype``; logits in float32."""
+
+    def __init__(self, normalize: nn.Module, network: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.normalize, self.network, self.dtype = normalize, network, dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W) -> logits (N, K)."""
+        return self.network(self.normalize(x).to(self.dtype, memory_format=torch.channels_last)).float()
+
+
+class FixedBatch(nn.Module):
+    """A compiled classifier, which is given batches of one size: smaller ones are filled up, larger ones are cut."""
+
+    def __init__(self, compiled: Callable[[Tensor], Tensor], size: int) -> None:
+        super().__init__()
+        self.compiled, self.size = compiled, size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W) -> logits (N, K)."""
+        return torch.cat([self._part(part) for part in x.split(self.size)])
+
+    def _part(self, x: Tensor) -> Tensor:
+        missing = self.size - len(x)
+        if not missing:
+            return self.compiled(x).clone()  # a graph writes its next output to the same place
+        return self.compiled(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))[: len(x)].clone()
+
+
+def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
+    """Compile for batches like ``sample``, and try it, because compilers fail when they are first needed."""
+    options = {"freezing": True} if sample.device.type == "cpu" else {"triton.cudagraphs": True}
+    made = FixedBatch(torch.compile(module, dynamic=False, options=options), len(sample))
+    with torch.inference_mode():
+        made(sample)
+    return made
