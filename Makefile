@@ -6,7 +6,7 @@ JOBS ?= 2  # cells of the pipeline that `make repro` runs at once
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro test check format setup
+.PHONY: repro test check format setup bench
 
 # `dvc repro` alone does the same, one cell after the other. With -s a cell does not look at what it depends on, so
 # several can run at once, group by group; the last line is the plain command, which finds everything done.
@@ -34,3 +34,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+# Measurements, side by side in one run; never part of the tests. LOGS is a folder of published certification logs.
+bench: setup
+	$(BIN)/python -m benchmarks.pool
+	$(if $(LOGS),$(BIN)/python -m benchmarks.sequential --logs $(LOGS),@echo "with LOGS=FOLDER also replays published logs")

@@ -8,17 +8,18 @@ Layers; each may import what is below it:
     pool_cell, predict_cell, report
     study, study_pool, outside          what a study has on the disk
     certify, train, recipe              the loops, and how params.yaml sets them up
-    candidates, seen, classifier        what is certified, by its name in parameters and files
+    candidates, seen, classifier,       what is certified, by its name in parameters and files, and how it runs
+    engine
     methods                             one training method a file, over one contract
     pool, pool_cache, ensemble_card,    ensembles before smoothing: how they are declared and stored, rules, one noise
     combination, ensemble, outputs,       pass for all, margins under perturbation, their bounds, optimal weights
     perturb, theory, weights
-    smoothing, artefacts, data          the smoothed classifier; models and images on disk
+    smoothing, stop, artefacts, data    the smoothed classifier, when it has drawn enough; models and images on disk
     models, attack, soft, noise         torch maths
     tables, ensemble_tables,            from certificate rows to numbers, tables and pictures
     theory_tables, figures, rows,
     results, metrics
-    radius                              the statistics: bounds and radii
+    radius, sequential                  the statistics: bounds and radii, for one look at the votes and for many
     params, files, work, errors         the edge
 """
 

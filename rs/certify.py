@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor
 
 from rs import files, rows, work
 from rs.data import Images
@@ -23,8 +24,13 @@ from rs.errors import InputError
 from rs.params import Count, NonNegativeCount, validated
 from rs.progress import progress
 from rs.radius import votes_needed
+from rs.rows import draws_at_most
 from rs.smoothing import Certificate, Precision, SmoothedClassifier
+from rs.stop import Stop
 from rs.subset import Subset
+
+if TYPE_CHECKING:  # half a second to import
+    import pandas as pd
 
 
 @validated
@@ -39,6 +45,11 @@ class Settings:
     precision: Precision
     engine: Engine  # plain: the network as it was trained; folded or compiled: arranged to be fast (``rs.engine``)
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
+    stop: Stop | None = None  # stop at an answer; n is then the most draws
+
+    def __post_init__(self) -> None:
+        if self.stop is not None and self.shortcut:
+            raise ValueError("stop and shortcut must not come together: rows of the two are not alike")
 
 
 def warn_if_hopeless(n: int, alpha: float) -> None:
@@ -61,14 +72,14 @@ def certificates(
 ) -> Iterator[tuple[int, Certificate]]:
     """Certify the images named by ``indices``, one after the other."""
     for index in map(int, indices):
-        x = images.pixels(index).to(device)
-        label = int(images.labels[index]) if settings.shortcut else None
-        yield (
-            index,
-            classifier.certify(
-                x, settings.n0, settings.n, settings.alpha, seed=settings.seed, index=index, label=label
-            ),
-        )
+        yield index, _certify(classifier, images.pixels(index).to(device), index, int(images.labels[index]), settings)
+
+
+def _certify(classifier: SmoothedClassifier, x: Tensor, index: int, label: int, of: Settings) -> Certificate:
+    where = {"seed": of.seed, "index": index}
+    if of.stop is not None:
+        return classifier.certify_until(x, of.n0, of.stop, of.n, of.alpha, **where)
+    return classifier.certify(x, of.n0, of.n, of.alpha, label=label if of.shortcut else None, **where)
 
 
 def certify_to(
@@ -144,6 +155,18 @@ def rows_to(
 def _names(outs: Iterable[Path]) -> str:
     first, *more = outs
     return f"{first} and {len(more)} more are" if more else f"{first} is"
+
+
+def summary(table: pd.DataFrame) -> str:
+    """Say in one line what rows that stopped when they were sure came to."""
+    right, draws = float(table["correct"].mean()), float((table["n0"] + table["n"]).mean())
+    most = int(table["n0"].iloc[0]) + (draws_at_most(table["mode"].iloc[0]) or 0)
+    what = (
+        f"radius {table['mode'].iloc[0].split(':')[1]}"
+        if table["mode"].iloc[0].startswith("at-radius")
+        else "some radius"
+    )
+    return f"certified at {what}: {right:.1%} of {len(table):,} images; {draws:,.0f} of {most:,} draws an image"
 
 
 def sidecar_of(out: Path) -> Path:

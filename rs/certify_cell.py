@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from rs import artefacts, certify, classifier, code, data, params
+from rs import artefacts, certify, classifier, code, data, params, rows
 from rs.certify import Settings
 from rs.data import Images
 from rs.device import suit_threads
 from rs.engine import Engine
+from rs.stop import Stop
 from rs.subset import select, subset_name
 
 
@@ -21,7 +22,10 @@ def certification_settings(values: dict[str, Any], dataset: str, chosen: dict[st
     where = f"recipes.{dataset}.certify"
     recipe = params.check(dict[str, Any], params.section(values, "recipes", dataset, "certify"), where)
     overrides = {key: value for key, value in (chosen or {}).items() if value is not None}
-    return params.check(Settings, {**recipe, **overrides}, where)
+    merged = {**recipe, **overrides}
+    if merged.get("stop") is not None:
+        merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop")
+    return params.check(Settings, merged, where)
 
 
 def certify_cell(
@@ -49,6 +53,8 @@ def certify_cell(
     who = {"model": model, "classifier": artefacts.fingerprint(loaded.module), **sources, "scope": loaded.scope}
     identity = who | circumstances(images, settings, smoothed.sigma, device, smoothed.engine, "stages/certify.py")
     certify.certify_to(out, smoothed, images, select(len(images), settings.subset), settings, device, identity)
+    if settings.stop is not None:
+        print(certify.summary(rows.read(out)))
 
 
 def circumstances(

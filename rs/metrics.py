@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
+from rs.rows import draws_at_most
 
 Rows = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
 BUDGET = ("n0", "n", "alpha", "sigma")
@@ -124,8 +125,13 @@ def check_comparable(rows: Sequence[Rows]) -> None:
     frames = [_frame(one) for one in rows]
     if not frames:
         raise InputError("a comparison needs rows, got none")
-    first = _images(frames[0])
+    first, kind = _images(frames[0]), mode_of(frames[0])
     for frame in frames[1:]:
+        if mode_of(frame) != kind:
+            raise InputError(
+                f"rows to compare must be certified alike, got {kind} and {mode_of(frame)}; their radii do not mean "
+                "the same: certify both alike"
+            )
         for name in BUDGET:
             here, there = budget(frames[0], name), budget(frame, name)
             if not (here == there or (np.isnan(here) and np.isnan(there))):
@@ -143,10 +149,24 @@ def check_comparable(rows: Sequence[Rows]) -> None:
             raise InputError("rows to compare must have the same labels; these are of different data sets")
 
 
+def mode_of(rows: Rows) -> str:
+    """Return how rows were certified: ``certify``, or the mode of rows that stopped when they were sure.
+
+    Raises:
+        InputError: If there are several modes, a shortcut being a way to certify.
+    """
+    frame = _frame(rows)
+    modes = sorted(set(frame["mode"].replace("shortcut", "certify"))) if "mode" in frame else ["certify"]
+    if len(modes) > 1:
+        raise InputError(f"rows must all be certified alike, got {' and '.join(modes)}")
+    return modes[0]
+
+
 def budget(rows: Rows, name: str) -> float:
     """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if they do not say.
 
-    Shortcut rows, whose n draws were skipped, do not count for n.
+    Shortcut rows, whose n draws were skipped, do not count for n; of rows that stopped when they were sure it is the
+    most draws.
 
     Raises:
         InputError: If there are several values.
@@ -154,7 +174,8 @@ def budget(rows: Rows, name: str) -> float:
     frame = _frame(rows)
     if name not in frame:
         return float("nan")
-    values = _column(frame, name)
+    most = [draws_at_most(mode) for mode in frame["mode"].unique()] if name == "n" and "mode" in frame else []
+    values = np.array(most, dtype=np.float64) if None not in most and most else _column(frame, name)
     known = np.unique(values[~np.isnan(values) & ((values > 0) | (name != "n"))])
     if known.size > 1:
         raise InputError(f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in known)}")

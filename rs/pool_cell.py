@@ -29,6 +29,7 @@ from rs.engine import Engine, arrange
 from rs.ensemble import Ensemble, LogitAverage
 from rs.ensemble_card import load_members
 from rs.ensemble_cell import POOL, read_pool
+from rs.errors import InputError
 from rs.noise import BLOCK, Stream
 from rs.params import NonNegativeCount, validated
 from rs.pool import Entry, certify_pool
@@ -66,6 +67,8 @@ def pool_cell(
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
             certificate of each classifier alone.
     """
+    if certification.stop is not None:
+        raise InputError("a pool must be certified with all n draws, got certify.stop; leave it null")
     pool, cards = read_pool(ensembles)
     images = data.load(folder, "test")
     suit_threads(images.meta.shape)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rs.errors import InputError
-from rs.metrics import budget
+from rs.metrics import budget, mode_of
 from rs.radius import two_sided_radius
 from rs.rows import ABSTAIN, parse_counts
 
@@ -23,6 +23,10 @@ def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFr
     Raises:
         InputError: If the rows do not hold all their votes.
     """
+    if mode_of(rows) != "certify":
+        raise InputError(
+            f"a two-sided radius needs rows of a fixed number of draws, got {mode_of(rows)}; certify again"
+        )
     chosen = np.array([_winner(text) for text in rows["counts0"]])
     votes = np.array([_dense(text, classes) for text in rows["counts"]]).reshape(-1, classes)
     drawn = rows["n"].to_numpy() > 0

@@ -101,6 +101,7 @@ def grouped(results: Sequence[Result]) -> Groups:
     first: dict[float, Result] = {}
     found: dict[float, dict[str, list[Result]]] = {}
     for result in results:
+        _check_radii(result)
         _check_alike(results[0], result)
         _check_same_images(first.setdefault(result.sigma, result), result)
         seeds = found.setdefault(result.sigma, {}).setdefault(result.method, [])
@@ -117,11 +118,25 @@ def _name(result: Result) -> str:
     return f"{result.method} at sigma {result.sigma}{seed}"
 
 
+def _check_radii(result: Result) -> None:
+    mode = metrics.mode_of(result.rows)
+    if mode.startswith("at-radius"):
+        raise InputError(
+            f"{_name(result)} must have radii, but its rows say only whether one radius is certified ({mode}); certify "
+            "without --at-radius"
+        )
+
+
 def _check_alike(a: Result, b: Result) -> None:
     if a.subset != b.subset:
         raise InputError(
             f"{_name(a)} and {_name(b)} must be certified on the same subset, got {a.subset} and {b.subset}; "
             "certify both alike"
+        )
+    modes = [metrics.mode_of(result.rows) for result in (a, b)]
+    if modes[0] != modes[1]:
+        raise InputError(
+            f"{_name(a)} and {_name(b)} must be certified alike, got {modes[0]} and {modes[1]}; certify both alike"
         )
     for name in ("n0", "n", "alpha"):
         here, there = metrics.budget(a.rows, name), metrics.budget(b.rows, name)

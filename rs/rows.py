@@ -7,6 +7,7 @@ Rows keep every vote and every digit; rounding belongs to tables. All readers re
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -26,6 +27,7 @@ __all__ = [
     "HEADER",
     "MODES",
     "SCOPES",
+    "draws_at_most",
     "format_counts",
     "format_row",
     "identify_budget",
@@ -41,7 +43,13 @@ ABSTAIN = -1
 """The prediction of a smoothed classifier that is not sure."""
 
 MODES = ("certify", "shortcut")
-"""``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label."""
+"""``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
+
+There are two more, with their numbers: ``at-radius:R:N`` and ``within:TOLERANCE:N``, where draws came until the answer
+was sure, N at most.
+"""
+
+_SEQUENTIAL = re.compile(r"(at-radius|within):([0-9.e+-]+):([1-9][0-9]*)")
 
 SCOPES = ("model", "global", "noisy-input", "set", "per-image")
 """What is certified: one model, or an ensemble, whose weights depend on nothing (``global``) or on the noisy image
@@ -77,6 +85,20 @@ def parse_counts(text: str) -> dict[int, int]:
     if len(counts) < len(pairs) or any(k < 0 or votes < 1 for k, votes in counts.items()):
         raise ValueError(f"counts must name each class once with at least one vote, got {text!r}")
     return counts
+
+
+def draws_at_most(mode: str) -> int | None:
+    """Return the most draws of a mode that stops when it is sure; ``None`` for the others.
+
+    >>> draws_at_most("within:0.05:100000"), draws_at_most("certify")
+    (100000, None)
+    """
+    found = _SEQUENTIAL.fullmatch(mode)
+    return int(found[3]) if found else None
+
+
+def _is_mode(text: str) -> bool:
+    return text in MODES or _SEQUENTIAL.fullmatch(text) is not None
 
 
 def _votes(text: str) -> str:
@@ -148,13 +170,14 @@ def read(path: Path) -> pd.DataFrame:
     _check(path, rows)
     votes = {name: [sum(parse_counts(text).values()) for text in rows[name]] for name in ("counts0", "counts")}
     for bad, rule in (
-        (~rows["mode"].isin(MODES), f"mode must be one of {', '.join(MODES)}"),
+        (~rows["mode"].map(_is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R:N, within:TOLERANCE:N"),
         (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != next(iter(rows["scope"]), ""), "scope must be the same in all rows"),
         ((rows["alpha"] <= 0) | (rows["alpha"] >= 1), "alpha must lie strictly between 0 and 1"),
         (rows["sigma"] <= 0, "sigma must be positive"),
         ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
-        ((rows["n"] == 0) != (rows["mode"] == "shortcut"), "n must be 0 for a shortcut and only there"),
+        ((rows["n"] == 0) & (rows["mode"] == "certify"), "n must be 0 for a shortcut and only there"),
+        ((rows["n"] > 0) & (rows["mode"] == "shortcut"), "n must be 0 for a shortcut and only there"),
         ((rows["mode"] == "shortcut") & (rows["correct"] == 1), "a shortcut is for a wrong class"),
         (votes["counts0"] > rows["n0"], "counts0 must not exceed n0 votes"),
         (votes["counts"] > rows["n"], "counts must not exceed n votes"),

@@ -157,10 +157,14 @@ class Decider(_Run):
     stays ``None`` where the budget decides nothing, which certifies nothing either.
     """
 
-    def __init__(self, rule: Cumulative | Betting, p0: float) -> None:
+    def __init__(self, rule: Cumulative | Betting, p0: float, radius: float) -> None:
         super().__init__(rule.times)
-        self.rule, self.p0 = rule, p0
+        self.rule, self.p0, self.radius = rule, p0, radius
         self.answer: Answer | None = None
+
+    def certified(self) -> tuple[float, float | None]:
+        """Return a lower bound of p, and the radius that is certified or ``None``."""
+        return (self.p0, self.radius) if self.answer == "yes" else (0.0, None)
 
     def update(self, successes: int, draws: int) -> Answer | None:
         """Count as :meth:`RadiusSequence.update` does, and return the answer, if there is one."""
@@ -198,7 +202,7 @@ def at_radius(
     _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
     _require(0 <= radius < np.inf, "radius", "a number of at least 0", radius)
     times = check_times(budget, RULES[rule].growth, step)
-    decider = Decider(RULES[rule](times, alpha, beta), float(ndtr(radius / sigma)))
+    decider = Decider(RULES[rule](times, alpha, beta), float(ndtr(radius / sigma)), radius)
     reach = f"within reach of {budget} draws at alpha = {alpha}; take more draws or a smaller radius"
     _require(decider.rule.above(budget, len(times) - 1, decider.p0), "radius", reach, radius)
     return decider
@@ -233,6 +237,10 @@ class RadiusSequence(_Run):
         super().__init__(self.rule.times)
         self.sigma, self.tolerance = sigma, tolerance
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
+
+    def certified(self) -> tuple[float, float | None]:
+        """Return the lower bound of p, and the radius that is certified or ``None``."""
+        return self.p_lower, self.radius if self.p_lower >= 0.5 else None
 
     def update(self, successes: int, draws: int) -> None:
         """Count ``successes`` among ``draws`` new draws; ``ValueError`` if they are not ``next_draws()``."""

@@ -17,6 +17,7 @@ from rs.errors import InputError
 from rs.noise import BLOCK, Stream, block
 from rs.radius import lower_bound, radius
 from rs.rows import ABSTAIN
+from rs.stop import Stop
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -34,7 +35,7 @@ class Certificate:
     sigma: float  # noise standard deviation, in pixels of [0, 1]
     counts0: NDArray[np.int64]  # votes of the n0 draws, shape (K,)
     counts: NDArray[np.int64]  # votes of the n draws, shape (K,)
-    mode: str = "certify"  # "shortcut" where the n draws were skipped
+    mode: str = "certify"  # "shortcut" where the n draws were skipped; ``Stop.mode`` where they came until it was sure
 
     def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
         """Return the row of image ``index``: a dict with the columns of :data:`rs.rows.COLUMNS`."""
@@ -123,6 +124,35 @@ class SmoothedClassifier:
         counts = self.votes(x, n, seed, Stream.ESTIMATE, index)
         return certificate(counts0, counts, alpha, self.sigma, undecided=self.undecided)
 
+    def certify_until(
+        self, x: Tensor, n0: int, stop: Stop, budget: int, alpha: float, *, seed: int = 0, index: int = 0
+    ) -> Certificate:
+        """CERTIFY with as many draws as the question needs, at most ``budget``; as valid as with all of them.
+
+        The class is selected as by :meth:`certify`. Then draws come until ``stop`` is sure (``rs.sequential``):
+        that the radius it asks for holds, or does not, or how large the radius is, up to its tolerance.
+
+        Args:
+            x, n0, alpha, seed, index: As for :meth:`certify`.
+            stop: What to ask, and when it is answered.
+            budget: Draws at most; where they do not decide it abstains.
+        Returns:
+            A certificate of ``n`` draws, the number taken. At a fixed radius its radius is that one.
+        """
+        check_draws(x, alpha, n0=n0, budget=budget)
+        counts0 = self.votes(x, n0, seed, Stream.SELECT, index)
+        selected, run = winner(counts0, self.undecided), stop.run(self.sigma, alpha, budget)
+        counts = np.zeros(self.num_classes + self.undecided, dtype=np.int64)
+        while selected != ABSTAIN and (draws := run.next_draws()):
+            more = self.votes(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
+            counts += more
+            run.update(int(more[selected]), draws)
+        p_lower, certified = run.certified()
+        predict = selected if certified is not None and selected != ABSTAIN else ABSTAIN
+        r = 0.0 if predict == ABSTAIN else certified
+        n = int(counts.sum())
+        return Certificate(predict, r, p_lower, n0, n, alpha, self.sigma, counts0, counts, mode=stop.mode(budget))
+
     def predict(self, x: Tensor, n: int, alpha: float, *, seed: int = 0, index: int = 0) -> int:
         """PREDICT: the class of g(x), or ABSTAIN; wrong with probability at most alpha.
 
@@ -139,29 +169,34 @@ class SmoothedClassifier:
         sure = 2 * first > both and binomtest(first, both, 0.5).pvalue <= alpha
         return int(classes.argmax()) if sure else ABSTAIN
 
-    def votes(self, x: Tensor, draws: int, seed: int, *key: int) -> NDArray[np.int64]:
+    def votes(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> NDArray[np.int64]:
         """Votes of ``base`` on ``draws`` noisy copies of ``x`` (C, H, W), per class, shape (K,), or (K + 1,).
 
-        The noise comes in keyed blocks; the votes are counted on the device and fetched once.
+        The noise comes in keyed blocks, from draw ``start`` on, a multiple of ``rs.noise.BLOCK``; the votes are counted
+        on the device and fetched once.
         """
         tally = Tally(self.num_classes + self.undecided, x.device)
-        self.visit(tally.add, x, draws, seed, *key)
+        self.visit(tally.add, x, draws, seed, *key, start=start)
         return tally.fetch()
 
-    def visit(self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int) -> None:
+    def visit(
+        self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int, start: int = 0
+    ) -> None:
         """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies, as :meth:`votes` does."""
         with torch.inference_mode(), evaluating(self.base), self._autocast(x.device):
-            for noise in self._batches(x, draws, seed, *key):
+            for noise in self._batches(x, draws, seed, *key, start=start):
                 visitor(self.base(x + noise), len(noise))
 
-    def _batches(self, x: Tensor, draws: int, seed: int, *key: int) -> Iterator[Tensor]:
+    def _batches(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Iterator[Tensor]:
         """Noise of ``draws`` draws in unions of blocks, each (<= batch, C, H, W)."""
+        if start % BLOCK:
+            raise ValueError(f"start must be a multiple of {BLOCK}, got {start}; blocks of noise are not split")
         at_once = max(1, (self.batch or default_batch(x)) // BLOCK)
-        total = -(-draws // BLOCK)
-        for first in range(0, total, at_once):
-            indices = range(first, min(first + at_once, total))
+        begin, end = start // BLOCK, -(-(start + draws) // BLOCK)
+        for first in range(begin, end, at_once):
+            indices = range(first, min(first + at_once, end))
             noise = [block(i, x.shape, self.sigma, seed, *key, device=x.device) for i in indices]
-            yield torch.cat(noise)[: draws - first * BLOCK]
+            yield torch.cat(noise)[: start + draws - first * BLOCK]
 
     def _autocast(self, device: torch.device) -> AbstractContextManager[None]:
         return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16")

@@ -98,7 +98,7 @@ def read_result(cell: Cell, results: Path, logs: Path) -> Result:
         rows,
         subset_of(sidecar),
         seconds,
-        sidecar.get("classes"),
+        sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
         rows["scope"].iloc[0],
     )
 

@@ -22,6 +22,13 @@ def main(
     n: Annotated[int | None, typer.Option(help="Draws that bound its probability, instead of the recipe's.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Failure probability, instead of the recipe's.")] = None,
     subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None,
+    at_radius: Annotated[
+        float | None, typer.Option(help="Ask only whether this radius is certified: many times fewer draws, n at most.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Stop at the radius but for so much, in pixels of [0, 1]; n draws at most.")
+    ] = None,
+    rule: Annotated[str, typer.Option(help="Of --at-radius: cumulative or betting.")] = "cumulative",
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")] = None,
@@ -31,7 +38,9 @@ def main(
     from rs.device import device_named
     from rs.params import parse, read
 
-    chosen = {"n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
+    asked = {"at_radius": at_radius, "tolerance": tolerance}
+    stop = {**asked, "rule": rule, "beta": 0.001, "step": 100} if any(v is not None for v in asked.values()) else None
+    chosen = {"stop": stop, "n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
     settings = certification_settings(read(params), dataset, chosen)
     certify_cell(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)
 

@@ -1,0 +1,136 @@
+"""The network arranged to be fast: ``rs.engine``."""
+
+import pytest
+import torch
+from helpers import SHAPE, smallnet
+from torch import nn
+
+from rs import models
+from rs.engine import FixedBatch, arrange, fold
+from rs.ensemble import Ensemble, SoftmaxAverage
+from rs.noise import BLOCK
+from rs.smoothing import SmoothedClassifier
+
+CPU = torch.device("cpu")
+
+
+def lived_in(model, shape):
+    """A model whose batch norms have seen images, and which has scales and shifts of its own."""
+    rng = torch.Generator().manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.weight.data = 0.5 + torch.rand(module.weight.shape, generator=rng)
+            module.bias.data = torch.randn(module.bias.shape, generator=rng) / 10
+            module.running_mean = torch.randn(module.running_mean.shape, generator=rng) / 10
+            module.running_var = 0.5 + torch.rand(module.running_var.shape, generator=rng)
+    return model
+
+
+def images(count, shape, seed=1):
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shape"), [("smallnet", SHAPE), ("resnet20", (3, 32, 32)), ("lenet", (1, 28, 28))]
+)
+def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
+    channels = shape[0]
+    model = (
+        lived_in(models.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape).double().eval()
+    )
+    x = images(4, shape).double()
+    folded = fold(model, torch.float64)
+    assert not [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
+    expected = model(x)
+    assert folded.network(folded.normalize(x)).sub(expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+def test_folding_leaves_the_model_as_it_was():
+    model = lived_in(smallnet(), SHAPE).train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    fold(model, torch.bfloat16)
+    assert model.training
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_logits_come_back_in_float32_and_noise_is_normalised_before_it_is_rounded():
+    model = lived_in(smallnet(), SHAPE).eval()
+    x = images(3, SHAPE)
+    made = arrange(model, "folded", "bfloat16", SHAPE, CPU).module
+    assert made(x).dtype == torch.float32
+    rounded = model.normalize(x).bfloat16().float() * model.normalize.std + model.normalize.mean
+    near = (made(x) - model(x)).abs().max()
+    assert 0 < near < 0.1 * model(x).abs().max()  # bfloat16 has 8 bits
+    assert torch.allclose(made(rounded), made(x), atol=1e-6)
+
+
+class Branches(nn.Module):
+    """What torch.fx cannot trace."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x)).mean(dim=(2, 3))
+        return x if x.sum() > 0 else x * 2
+
+
+def test_a_network_that_cannot_be_traced_keeps_its_batch_norms_and_its_function():
+    model = lived_in(Branches(), SHAPE).eval()
+    folded = fold(model)
+    assert [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
+    torch.testing.assert_close(folded(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 11])
+def test_batches_of_every_size_are_filled_up_or_cut(count):
+    seen = []
+
+    def compiled(x):
+        seen.append(len(x))
+        return x.flatten(1)[:, :2]
+
+    x = images(count, SHAPE)
+    assert torch.equal(FixedBatch(compiled, 4)(x), x.flatten(1)[:, :2])
+    assert set(seen) == {4}
+
+
+def test_members_of_an_ensemble_are_arranged_each_and_its_rule_stays():
+    ensemble = Ensemble([lived_in(smallnet(seed), SHAPE) for seed in (0, 1)], SoftmaxAverage([0.3, 0.7])).eval()
+    made = arrange(ensemble, "folded", "float32", SHAPE, CPU)
+    x = images(5, SHAPE)
+    assert (made.engine, made.precision, made.module.rule) == ("folded", "float32", ensemble.rule)
+    assert not [module for module in made.module.modules() if isinstance(module, nn.BatchNorm2d)]
+    torch.testing.assert_close(made.module(x), ensemble(x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_plain_engine_changes_nothing():
+    model = smallnet()
+    made = arrange(model, "plain", "bfloat16", SHAPE, CPU, 300)
+    assert made == (model, "bfloat16", 300, "plain")
+
+
+def test_without_a_compiler_the_network_is_folded_and_a_warning_says_so(monkeypatch, capsys):
+    def broken(*_, **__):
+        raise RuntimeError("no C++ compiler\nfound")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    model = lived_in(smallnet(), SHAPE).eval()
+    made = arrange(model, "compiled", "float32", SHAPE, CPU)
+    assert (made.engine, made.batch) == ("folded", BLOCK)
+    assert capsys.readouterr().err == "warning: this network is not compiled (RuntimeError: no C++ compiler found)\n"
+    torch.testing.assert_close(made.module(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_compiled_network_votes_as_the_plain_one_does():
+    """All 600 votes on three images, in float32: rounding alone could part them, on draws between two classes."""
+    model = lived_in(smallnet(), SHAPE).eval()
+    made = arrange(model, "compiled", "float32", SHAPE, CPU)
+    assert (made.engine, made.batch) == ("compiled", BLOCK)
+    fast = SmoothedClassifier(made.module, 2, 0.5, batch=made.batch, engine=made.engine)
+    plain = SmoothedClassifier(model, 2, 0.5)
+    for index, x in enumerate(images(3, SHAPE)):
+        counts = [one.certify(x, 50, 150, 0.01, index=index).counts for one in (fast, plain)]
+        assert abs(counts[0] - counts[1]).sum() <= 2

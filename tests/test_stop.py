@@ -1,0 +1,177 @@
+"""Certificates that stop when they are sure: ``rs.stop``, and what takes their rows."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import CERTIFY, Linear, tiny_images, tiny_params
+from scipy.special import ndtr
+
+from rs import metrics, rows
+from rs.certify import Settings, certify_to, summary
+from rs.certify_cell import certification_settings
+from rs.errors import InputError
+from rs.noise import Stream
+from rs.recertify import two_sided
+from rs.results import Result, grouped
+from rs.rows import ABSTAIN
+from rs.sequential import RadiusSequence, at_radius
+from rs.smoothing import SmoothedClassifier
+from rs.stop import Stop
+
+SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
+STOP = {"at_radius": 0.2, "tolerance": None, "rule": "cumulative", "beta": 0.001, "step": 100}
+CLASSIFIER = SmoothedClassifier(Linear(), 2, SIGMA)
+
+
+def image(first):
+    """The first pixel decides: class 1, with probability Phi((first - 0.5) / sigma)."""
+    x = torch.full((1, 4, 4), 0.5)
+    x[0, 0, 0] = first
+    return x
+
+
+def until(first, stop, index=0, budget=BUDGET):
+    return CLASSIFIER.certify_until(image(first), 100, stop, budget, ALPHA, seed=3, index=index)
+
+
+@pytest.mark.parametrize("rule", ["cumulative", "betting"])
+@pytest.mark.parametrize("first", [1.0, 0.72, 0.55, 0.0])
+def test_votes_reach_the_rule_in_the_order_of_the_draws(rule, first):
+    """A slow loop over single blocks, which are the draws of every certificate."""
+    made = until(first, Stop(**STOP | {"rule": rule}))
+    counts0 = CLASSIFIER.votes(image(first), 100, 3, Stream.SELECT, 0)
+    run, taken, chosen = at_radius(0.2, SIGMA, ALPHA, BUDGET, rule=rule), 0, int(counts0.argmax())
+    all_votes = [CLASSIFIER.votes(image(first), n, 3, Stream.ESTIMATE, 0)[chosen] for n in range(100, BUDGET + 1, 100)]
+    cumulative = [0, *map(int, all_votes)]
+    while draws := run.next_draws():
+        run.update(cumulative[(taken + draws) // 100] - cumulative[taken // 100], draws)
+        taken += draws
+    assert (made.n, made.counts[chosen]) == (taken, cumulative[taken // 100])
+    assert made.predict == (chosen if run.answer == "yes" else ABSTAIN)
+    assert made.radius == (0.2 if run.answer == "yes" else 0.0)
+    assert made.mode == "at-radius:0.2:5000"
+
+
+def test_a_radius_that_holds_is_certified_and_one_beyond_the_truth_is_not():
+    """The true radius is the distance to the boundary, 0.3."""
+    assert until(0.8, Stop(**STOP)).predict == 1
+    beyond = until(0.8, Stop(**STOP | {"at_radius": 0.45}))
+    assert (beyond.predict, beyond.radius, beyond.p_lower) == (ABSTAIN, 0.0, 0.0)
+    assert beyond.n < BUDGET  # it gave up, long before the draws ran out
+
+
+def test_a_tolerance_gives_the_radius_but_for_so_much_and_never_more_than_the_truth():
+    stop = Stop(**STOP | {"at_radius": None, "tolerance": 0.1})
+    made = [until(0.8, stop, index) for index in range(20)]
+    assert all(0.2 <= one.radius <= 0.3 and one.predict == 1 for one in made)
+    assert all(100 <= one.n <= BUDGET for one in made)
+    for index, one in enumerate(made):
+        run = RadiusSequence(SIGMA, 0.1, ALPHA, BUDGET)
+        while draws := run.next_draws():
+            votes = CLASSIFIER.votes(image(0.8), draws, 3, Stream.ESTIMATE, index, start=run.draws)
+            run.update(int(votes[1]), draws)
+        assert (run.draws, run.radius, run.p_lower) == (one.n, one.radius, one.p_lower)
+
+
+def test_where_the_draws_chose_no_class_none_are_taken():
+    class Undecided(Linear):
+        def forward(self, x):
+            return torch.tensor([0.0, 0.0, 1.0]).expand(len(x), 3)
+
+    classifier = SmoothedClassifier(Undecided(), 2, SIGMA, undecided=True)
+    made = classifier.certify_until(image(1.0), 100, Stop(**STOP), BUDGET, ALPHA)
+    assert (made.predict, made.n, made.radius) == (ABSTAIN, 0, 0.0)
+
+
+def test_draws_go_on_where_they_stopped():
+    x = image(0.6)
+    parts = [CLASSIFIER.votes(x, n, 0, Stream.ESTIMATE, 5, start=s) for s, n in ((0, 200), (200, 150), (400, 100))]
+    whole = CLASSIFIER.votes(x, 350, 0, Stream.ESTIMATE, 5)
+    assert (parts[0] + parts[1] == whole).all()
+    assert parts[2].sum() == 100
+    with pytest.raises(ValueError, match="start must be a multiple of 100"):
+        CLASSIFIER.votes(x, 100, 0, Stream.ESTIMATE, 5, start=50)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tolerance": 0.1}, "one of at_radius and tolerance must be given"),
+        ({"at_radius": None}, "one of at_radius and tolerance must be given"),
+        ({"at_radius": -0.1}, r"stop\.at_radius"),
+        ({"step": 150}, r"stop\.step"),
+        ({"rule": "guess"}, r"stop\.rule"),
+        ({"beta": 0.0}, r"stop\.beta"),
+        ({"beat": 0.1}, r"stop\.beat"),
+    ],
+)
+def test_settings_that_are_none_are_refused_by_their_name(change, message):
+    recipe = tiny_params(certify=CERTIFY | {"stop": STOP | change})
+    with pytest.raises(InputError, match=message):
+        certification_settings(recipe, "tiny")
+
+
+def test_stop_and_shortcut_do_not_come_together():
+    with pytest.raises(InputError, match="stop and shortcut must not come together"):
+        certification_settings(tiny_params(certify=CERTIFY | {"stop": STOP, "shortcut": True}), "tiny")
+
+
+def rows_of(tmp_path, name, **stop):
+    """Rows of ten images of the tiny data set, read back."""
+    settings = Settings(
+        n0=100, n=BUDGET, alpha=ALPHA, seed=0, subset="all", precision="float32", engine="plain", shortcut=False,
+        stop=Stop(**STOP | stop) if stop else None,
+    )  # fmt: skip
+    identity = {"name": name, "scope": "model"}
+    certify_to(
+        tmp_path / f"{name}.tsv", CLASSIFIER, tiny_images(10, 1), np.arange(10), settings, torch.device("cpu"), identity
+    )
+    return rows.read(tmp_path / f"{name}.tsv")
+
+
+@pytest.fixture
+def three(tmp_path, work):
+    asked = {"plain": {}, "at": {"at_radius": 0.1}, "within": {"at_radius": None, "tolerance": 0.05}}
+    return {name: rows_of(tmp_path, name, **stop) for name, stop in asked.items()}
+
+
+def test_rows_say_how_they_were_certified_and_the_most_draws(three):
+    modes = {"plain": "certify", "at": "at-radius:0.1:5000", "within": "within:0.05:5000"}
+    for name, table in three.items():
+        assert metrics.mode_of(table) == modes[name]
+        assert metrics.budget(table, "n") == BUDGET
+    assert three["at"]["n"].nunique() > 1
+    sure = three["at"]["predict"] != ABSTAIN
+    assert (three["at"]["radius"] == np.where(sure, 0.1, 0)).all()
+    assert three["at"]["p_lower"][sure].unique().tolist() == [float(ndtr(0.1 / SIGMA))]
+
+
+def test_radii_of_unlike_modes_are_not_compared(three):
+    with pytest.raises(InputError, match=r"certified alike, got certify and within:0\.05:5000"):
+        metrics.paired_difference(three["plain"], three["within"])
+    results = [Result(name, SIGMA, 0, table, "all") for name, table in three.items() if name != "at"]
+    with pytest.raises(InputError, match="certified alike"):
+        grouped(results)
+
+
+def test_rows_of_one_radius_make_no_table_of_radii(three):
+    with pytest.raises(InputError, match=r"only whether one radius is certified \(at-radius:0.1:5000\)"):
+        grouped([Result("a", SIGMA, 0, three["at"], "all")])
+
+
+def test_votes_that_stopped_by_what_they_said_bound_nothing_else(three):
+    with pytest.raises(InputError, match="rows of a fixed number of draws"):
+        two_sided(three["within"], 2)
+
+
+def test_the_summary_is_of_the_rows(three):
+    table = three["at"]
+    expected = f"certified at radius 0.1: {table['correct'].mean():.1%} of 10 images; "
+    assert summary(table) == expected + f"{(100 + table['n']).mean():,.0f} of 5,100 draws an image"
+
+
+@pytest.mark.parametrize("mode", ["at-radius", "at-radius:x:5", "at-radius:0.1:0", "within:0.1", "within:0.1:5:6"])
+def test_a_mode_that_is_none_is_refused(tmp_path, three, mode):
+    rows.write(three["at"].assign(mode=mode), tmp_path / "bad.tsv")
+    with pytest.raises(InputError, match="mode must be one of"):
+        rows.read(tmp_path / "bad.tsv")
