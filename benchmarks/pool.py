@@ -71,7 +71,7 @@ def main(
     medians = {name: median(values) for name, values in seconds.items()}
     print("\n".join(_report(medians, alone)))
     print(f"\n{architecture.value}, {images} images, {N0} + {n} draws, {members} members, float32")
-    print(f"{_processor()}, {os.cpu_count()} cores; {threads} threads; torch {torch.__version__}")
+    print(f"{processor()}, {os.cpu_count()} cores; {threads} threads; torch {torch.__version__}")
 
 
 def _ways(
@@ -165,7 +165,7 @@ def _report(seconds: Mapping[str, float], alone: int) -> Iterator[str]:
     yield f"b / a = {b / a:.2f}, c / a = {c / a:.2f}, c / b = {c / b:.2f}, (a + d) / c = {(a + d) / c:.1f}"
 
 
-def _processor() -> str:
+def processor() -> str:
     """Name of the CPU."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []

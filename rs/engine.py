@@ -10,12 +10,13 @@ import contextlib
 import copy
 import sys
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from rs.ensemble import Ensemble
+from rs.errors import InputError
 from rs.noise import BLOCK
 from rs.smoothing import Precision, default_batch
 
@@ -51,7 +52,12 @@ def arrange(
         batch: Noisy images at once; chosen if ``None``.
     Returns:
         The arrangement. Where there is no compiler it is a folded one, with a warning on stderr.
+    Raises:
+        InputError: If there is no such engine or precision.
     """
+    for name, given, known in (("engine", engine, Engine), ("precision", precision, Precision)):
+        if given not in get_args(known):
+            raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
     module = module.to(device)
     if engine == "plain":
         return Arrangement(module, precision, batch, engine)

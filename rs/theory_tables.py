@@ -5,7 +5,7 @@
 - ``spreads``: ``sigma ensemble source images alpha beta variance within across``, means over the wrong classes too.
   ``source`` says whose margins these are: ``perturbed`` copies of the members, or members ``trained`` independently;
   ``within`` and ``across`` are NaN where there is no such pair.
-- ``bounds``: ``sigma ensemble combination images bound bound_minimum measured``.
+- ``bounds``: ``sigma ensemble combination images bound bound_minimum measured other_class``.
 """
 
 from __future__ import annotations
@@ -100,12 +100,14 @@ def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
         "Lower bound, paper's form": plain("bound_minimum", ".3f"),
         "Share of draws": plain("measured", ".3f"),
         "Share of votes": plain("votes", ".3f"),
+        "Other class": plain("other_class", ".1%"),
     }
     caption = (
         "Probability that the ensemble gives a noisy image its label; means over images. Lower bound: Chebyshev's, "
         "with the mean margin of the ensemble; in the paper's form, with the smallest mean margin of a member. Share "
         "of draws: how often the label wins in the very draws of the bound, so never below it. Share of votes: the "
-        "label's votes in certification, in all its images and other draws."
+        "label's votes in certification, in all its images and other draws. Other class: share of the images whose "
+        "weights come from the margins of another class than the label."
     )
     unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in data if row["votes_unknown"])
     return table("tab:bounds", caption, columns, data, [SHORTCUT.format(*counts) for counts in unknown])

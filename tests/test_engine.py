@@ -8,6 +8,7 @@ from torch import nn
 from rs import models
 from rs.engine import FixedBatch, arrange, fold
 from rs.ensemble import Ensemble, SoftmaxAverage
+from rs.errors import InputError
 from rs.noise import BLOCK
 from rs.smoothing import SmoothedClassifier
 
@@ -109,6 +110,12 @@ def test_a_plain_engine_changes_nothing():
     model = smallnet()
     made = arrange(model, "plain", "bfloat16", SHAPE, CPU, 300)
     assert made == (model, "bfloat16", 300, "plain")
+
+
+@pytest.mark.parametrize(("engine", "precision"), [("turbo", "float32"), ("folded", "float8")])
+def test_an_unknown_engine_or_precision_is_refused_by_its_name(engine, precision):
+    with pytest.raises(InputError, match=r"(engine|precision) must be one of .*; got '(turbo|float8)'"):
+        arrange(smallnet(), engine, precision, SHAPE, CPU)
 
 
 def test_without_a_compiler_the_network_is_folded_and_a_warning_says_so(monkeypatch, capsys):

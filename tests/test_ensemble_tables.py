@@ -59,7 +59,7 @@ def spread(name, source="perturbed", within=0.02, across=float("nan"), **changes
 
 def bound(name, value, combination="average", minimum=0.1, measured=0.95):
     row = {"sigma": 0.5, "ensemble": name, "combination": combination, "images": 4, "bound": value}
-    return row | {"bound_minimum": minimum, "measured": measured}
+    return row | {"bound_minimum": minimum, "measured": measured, "other_class": 0.25}
 
 
 class TestEnsembles:
@@ -269,13 +269,13 @@ class TestBounds:
         one = result("advmacer x2", [1.0], ensemble="advmacer x2", combination="average", members=PAIR)
         one = type(one)(**vars(one) | {"rows": voted})
         table = theory_tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4)]), [*SINGLES, one])
-        assert texts(table)[0][4:] == ["0.400", "0.100", "0.950", "0.583"]
+        assert texts(table)[0][4:] == ["0.400", "0.100", "0.950", "0.583", "25.0%"]
         assert table.data["votes"][0] == pytest.approx((0.75 + 0 + 1) / 3)
         assert table.notes == [theory_tables.SHORTCUT.format(1, 4)]
 
     def test_votes_that_nobody_certified_are_not_known(self):
         table = theory_tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4, "mme")]), ALL)
-        assert texts(table)[0][-1] == "–"
+        assert texts(table)[0][-2:] == ["–", "25.0%"]
         assert table.notes == []
 
 
