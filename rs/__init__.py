@@ -7,7 +7,7 @@ Layers; each may import what is below it:
     ensemble_cell, weights_cell,
     pool_cell, predict_cell, report
     study, study_pool, outside          what a study has on the disk
-    certify, train, recipe              the loops, and how params.yaml sets them up
+    certify, publishing, train, recipe  the loops, and how params.yaml sets them up
     candidates, seen, classifier,       what is certified, by its name in parameters and files, and how it runs
     engine
     methods                             one training method a file, over one contract
@@ -20,7 +20,7 @@ Layers; each may import what is below it:
     theory_tables, figures, rows,
     results, metrics
     radius, sequential                  the statistics: bounds and radii, for one look at the votes and for many
-    params, files, work, errors         the edge
+    params, files, work, ranks, errors  the edge
 """
 
 from __future__ import annotations

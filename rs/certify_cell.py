@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rs import artefacts, certify, classifier, code, data, params, rows
+from rs import artefacts, certify, classifier, code, data, params, ranks, rows
 from rs.certify import Settings
 from rs.data import Images
 from rs.device import suit_threads
@@ -53,7 +53,7 @@ def certify_cell(
     who = {"model": model, "classifier": artefacts.fingerprint(loaded.module), **sources, "scope": loaded.scope}
     identity = who | circumstances(images, settings, smoothed.sigma, device, smoothed.engine, "stages/certify.py")
     certify.certify_to(out, smoothed, images, select(len(images), settings.subset), settings, device, identity)
-    if settings.stop is not None:
+    if settings.stop is not None and ranks.place()[0] == 0:
         print(certify.summary(rows.read(out)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 
 import torch
@@ -16,11 +17,14 @@ SMALL_IMAGE = 1024
 def device_named(name: str) -> torch.device:
     """Return the device of that name; ``auto`` is CUDA where there is one, else the CPU.
 
+    Under torchrun ``auto`` is the GPU with the number of the process on its machine.
+
     Raises:
         InputError: If the device is unknown or not here.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        return torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)

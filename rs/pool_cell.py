@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs import artefacts, certify, data, files, work
+from rs import artefacts, certify, data, files, publishing, ranks, work
 from rs.candidates import Candidate, combined, single_models
 from rs.certify_cell import circumstances
 from rs.data import Images
@@ -97,7 +97,8 @@ def pool_cell(
                 out / f"{name}.tsv": found[name].row(index, label, one.who["scope"]) for name, one in candidates.items()
             }
 
-    if certify.rows_to(outs, times / "images.csv", indices, certification, made) or not alone.exists():
+    certify.warn_if_hopeless(certification.n, certification.alpha)
+    if (publishing.rows_to(outs, times / "images.csv", indices, made) or not alone.exists()) and ranks.place()[0] == 0:
         _write_times(alone, engine, candidates, indices, settings.timed)
 
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rs import certify, rows, work
-from rs.certify import Settings, certificates, certify_to, seconds_of, sidecar_of, warn_if_hopeless
+from rs import publishing, rows, work
+from rs.certify import Settings, certificates, certify_to, warn_if_hopeless
 from rs.errors import InputError
+from rs.publishing import seconds_of, sidecar_of
 from rs.radius import votes_needed
 from rs.smoothing import SmoothedClassifier
 
@@ -143,33 +144,33 @@ def test_a_run_continues_from_any_prefix_of_its_two_files(tmp_path_factory, data
         text = header + "".join(lines)
         path.write_text(text[: data.draw(st.integers(len(header), len(text)))])
         kept.append(path.read_text().count("\n") - 1)
-    count = certify._continue([part], seconds)
+    count = publishing._continue([part], seconds)
     assert count == min(kept)
     assert part.read_text() == rows.HEADER + "\n" + "".join(done[0][:count])
     assert seconds.read_text() == "idx,seconds\n" + "".join(done[1][:count])
 
 
 def test_a_failure_while_publishing_leaves_no_rows_and_repeats_no_draws(tmp_path, unbroken, monkeypatch):
-    out, write = tmp_path / "rows.tsv", certify.files.write_text
+    out, write = tmp_path / "rows.tsv", publishing.files.write_text
 
     def full_disk(path, text):
         if path == out:
             raise OSError("no space left")
         write(path, text)
 
-    monkeypatch.setattr(certify.files, "write_text", full_disk)
+    monkeypatch.setattr(publishing.files, "write_text", full_disk)
     with pytest.raises(OSError, match="no space left"):
         certify_tiny(out)
     assert not out.exists()
-    monkeypatch.setattr(certify.files, "write_text", write)
+    monkeypatch.setattr(publishing.files, "write_text", write)
     certify_tiny(out, Dies(0, fail))
     assert out.read_bytes() == unbroken
 
 
 def test_the_rows_are_published_after_everything_that_explains_them(tmp_path, monkeypatch):
     """A process may die between any two files, and rows without a sidecar are refused for good."""
-    out, write, published = tmp_path / "rows.tsv", certify.files.write_text, []
-    monkeypatch.setattr(certify.files, "write_text", lambda path, text: (published.append(path), write(path, text)))
+    out, write, published = tmp_path / "rows.tsv", publishing.files.write_text, []
+    monkeypatch.setattr(publishing.files, "write_text", lambda path, text: (published.append(path), write(path, text)))
     certify_tiny(out)
     assert [path for path in published if path.parent == tmp_path] == [seconds_of(out), sidecar_of(out), out]
 

@@ -33,7 +33,7 @@ from test_seen import (
 from test_weights_cell import solve
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from rs import certify, code, data, files, params, rows
+from rs import code, data, files, params, publishing, rows
 from rs.candidates import read_weights
 from rs.certify_cell import certify_cell
 from rs.ensemble import Ensemble, LogitAverage, Polytope, SoftmaxAverage, box_vertices
@@ -242,12 +242,12 @@ def test_a_failure_while_publishing_repeats_no_draws_and_leaves_no_row_without_i
             raise OSError("no space left")
         write(path, text)
 
-    monkeypatch.setattr(certify.files, "write_text", full_disk)
+    monkeypatch.setattr(publishing.files, "write_text", full_disk)
     with pytest.raises(OSError, match="no space left"):
         pool()
     assert sorted(table("rows")) == sorted(list(read_names())[:place])
     assert all(Path("rows", f"{done}.json").exists() for done in table("rows"))
-    monkeypatch.setattr(certify.files, "write_text", write)
+    monkeypatch.setattr(publishing.files, "write_text", write)
     SideBySide.forward = lambda *arguments: fail()
     pool()
     assert table("rows") == table("unbroken")

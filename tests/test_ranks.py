@@ -1,0 +1,96 @@
+"""Several processes at one certification: ``rs.ranks``, as torchrun starts them."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from helpers import python, tiny_params, write_params, write_tiny
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cells import train_tiny
+
+from rs import publishing, ranks, rows
+from rs.certify_cell import certification_settings, certify_cell
+
+pytestmark = pytest.mark.usefixtures("work")
+
+
+def test_without_torchrun_a_process_is_alone():
+    assert ranks.place() == (0, 1)
+    with ranks.meeting() as meet:
+        assert meet() is None
+
+
+@given(st.integers(1, 7), st.integers(0, 30))
+def test_parts_are_put_together_in_the_order_of_the_images(tmp_path_factory, world, images):
+    folder = tmp_path_factory.mktemp("parts")
+    parts = [folder / f"{rank}.tsv" for rank in range(world)]
+    for rank, part in enumerate(parts):
+        part.write_text("head\n" + "".join(f"{i}\n" for i in np.arange(images)[rank::world]))
+    assert publishing._merged(parts, images) == "head\n" + "".join(f"{i}\n" for i in range(images))
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory):
+    """A trained model, its data, parameters, and the rows of one process."""
+    root = tmp_path_factory.mktemp("cell")
+    data = write_tiny(root / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RS_WORK", str(root / "work"))
+        train_tiny(data, root)
+        settings = certification_settings(tiny_params(), "tiny")
+        where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
+        certify_cell(str(root / "model"), data, settings, **where, out=root / "one.tsv")
+    write_params(root / "params.yaml")
+    return root
+
+
+def torchrun(cell, out, world, script=("-m", "stages.certify"), **environment):
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world, *script, cell / "model"]
+    words += ["--dataset", "tiny", "--data", cell / "data", "--out", out, "--params", cell / "params.yaml"]
+    return python(*words, "--device", "cpu", **environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work, world):
+    done = torchrun(cell, tmp_path / "rows.tsv", world, RS_WORK=str(work))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "rows.tsv").read_bytes() == (cell / "one.tsv").read_bytes()
+    assert (tmp_path / "rows.json").read_bytes() == (cell / "one.json").read_bytes()
+    seconds = (tmp_path / "rows.seconds.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in seconds[1:]] == [str(i) for i in rows.read(cell / "one.tsv")["idx"]]
+    assert list(work.iterdir()) == []
+
+
+DIES = """
+import os, rs.smoothing as s
+votes = s.SmoothedClassifier.votes
+count = 0
+def dying(self, *words, **more):
+    global count
+    count += 1
+    if os.environ["RANK"] == "1" and count > 5:
+        os._exit(9)
+    return votes(self, *words, **more)
+s.SmoothedClassifier.votes = dying
+from stages.certify import main
+from stages.shell import run
+run(main)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_the_others_and_the_rerun_continues(cell, tmp_path, work):
+    (tmp_path / "dies.py").write_text(DIES)
+    first = torchrun(cell, tmp_path / "rows.tsv", 2, [tmp_path / "dies.py"], RS_WORK=str(work))
+    assert first.returncode != 0
+    assert "exitcode  : 9" in first.stderr  # torchrun's own report, with the rank
+    assert not (tmp_path / "rows.tsv").exists()
+    assert len(list(work.iterdir())) == 2
+    second = torchrun(cell, tmp_path / "rows.tsv", 2, RS_WORK=str(work))
+    assert second.returncode == 0, second.stderr
+    assert "continuing after 2 of 5 images" in second.stderr
+    assert (tmp_path / "rows.tsv").read_bytes() == (cell / "one.tsv").read_bytes()
+    shutil.rmtree(work)
