@@ -147,7 +147,7 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
 
     Raises:
         InputError: If an entry is not one, names a combination that there is none of, comes twice, or shares its name
-            with one of other members.
+            with a method or with one of other members.
 
     >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}},
     ...           "ensembles": [{"members": {"macer": [0, 2]}, "combinations": ["mme"]}]}
@@ -157,10 +157,13 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
     entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
     known = check(dict[_Key, Any], section(dict(values), "combinations"), "combinations") if entries else {}
     combinations = {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
+    single = {*(values.get("methods") or []), *(values.get("members") or [])}
     found: dict[str, Declared] = {}
     named: dict[str, tuple[tuple[str, int], ...]] = {}
     for number, given in enumerate(entries):
         for one in _expanded(check(_Entry, given, f"ensembles.{number}"), combinations, f"ensembles.{number}"):
+            if one.name in single:
+                raise InputError(f"params.yaml: ensembles.{number} must not have the name of a method, got {one.name}")
             if named.setdefault(one.name, one.members) != one.members:
                 raise InputError(
                     f"params.yaml: ensembles.{number} is {one.name}, as one of other members is; give one of the two "

@@ -6,7 +6,6 @@ the last bits of the logits, bfloat16 the third digit, and with them, on images 
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import sys
 from collections.abc import Callable, Sequence
@@ -82,37 +81,64 @@ def _arranged(
     device: torch.device,
     batch: int | None,
 ) -> tuple[nn.Module, Engine]:
-    folded = fold(module, dtype)
+    folded = fold(module, dtype, shape)
     if engine == "folded":
         return folded, engine
     try:
         return _compiled(folded, torch.zeros(batch, *shape, device=device)), engine
     except Exception as error:  # a compiler fails in as many ways as there are compilers
-        reason = " ".join(str(error).split())[:200]
-        print(f"warning: this network is not compiled ({type(error).__name__}: {reason})", file=sys.stderr)
+        _warn("is not compiled", error)
         return folded, "folded"
 
 
-def fold(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
+def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Module:
     """Fold every batch norm into the convolution before it, for evaluation alone.
 
-    A network that ``torch.fx`` cannot trace, because it branches on its input, keeps its batch norms.
+    The folded network is compared with the original in float64. One that ``torch.fx`` cannot trace, or traces wrongly
+    (hooks, a convolution that is used twice), keeps its batch norms, with a warning on stderr.
 
     Args:
         module: Left as it is. Where it is a ``normalize`` and a ``network`` (``rs.models.build``), the normalisation
             stays in float32.
         dtype: Of weights and activations; the logits come back in float32.
+        shape: (C, H, W) of an image.
     """
     from torch.fx.experimental.optimization import fuse
-    from torch.fx.proxy import TraceError
 
+    exact, device = copy.deepcopy(module).eval().double(), next(module.parameters(), torch.empty(0)).device
+    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
+    try:
+        with torch.inference_mode():
+            expected = exact(x)
+            folded = _split(exact, fuse)
+            found = folded.network(folded.normalize(x))
+            worst = float((found - expected).abs().max() / expected.abs().max())
+        if not worst <= EXACT:
+            raise ValueError(f"folded, it is another function, by {worst:.2g} of its largest logit")
+        return _split(copy.deepcopy(module).eval(), fuse, dtype)
+    except Exception as error:  # of networks of every kind, which tracing may break in every way
+        _warn("keeps its batch norms", error)
+        return Arranged(nn.Identity(), copy.deepcopy(module).eval().to(dtype, memory_format=torch.channels_last), dtype)
+
+
+EXACT = 1e-9
+"""Largest difference of logits, to the largest logit, that is rounding in float64, in networks of a hundred layers."""
+
+
+def _split(module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None) -> Arranged:
+    """Fuse a classifier's network, in ``dtype`` if it is given, and leave its normalisation as it is."""
     normalize, network = nn.Identity(), module
     if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
         normalize, network = module
-    network = copy.deepcopy(network).eval()
-    with contextlib.suppress(TraceError):
-        network = fuse(network)
-    return Arranged(copy.deepcopy(normalize), network.to(dtype, memory_format=torch.channels_last), dtype).eval()
+    network = fuse(network)
+    if dtype is not None:
+        network = network.to(dtype, memory_format=torch.channels_last)
+    return Arranged(normalize, network, dtype or torch.float64).eval()
+
+
+def _warn(what: str, error: Exception) -> None:
+    reason = " ".join(str(error).split())[:200]
+    print(f"warning: this network {what} ({type(error).__name__}: {reason})", file=sys.stderr)
 
 
 class Arranged(nn.Module):
@@ -145,10 +171,16 @@ class FixedBatch(nn.Module):
         return self.compiled(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))[: len(x)].clone()
 
 
+VERSIONS = 1000
+"""Networks that one process may compile."""
+
+
 def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
     """Compile for batches like ``sample``, and try it, because compilers fail when they are first needed."""
     options = {"freezing": True} if sample.device.type == "cpu" else {"triton.cudagraphs": True}
     made = FixedBatch(torch.compile(module, dynamic=False, options=options), len(sample))
-    with torch.inference_mode():
+    # All networks share one forward, of which eight versions are compiled by default, and the ninth is not, in silence.
+    limits = torch._dynamo.config.patch(recompile_limit=VERSIONS, fail_on_recompile_limit_hit=True)
+    with torch.inference_mode(), limits:
         made(sample)
     return made

@@ -32,7 +32,8 @@ def read_outside(name: str, path: Path, beside: Sequence[Result], **known: float
     like = next((result for result in beside if result.sigma == sigma), None)
     if like is None:
         raise InputError(f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out")
-    return Result(name, sigma, None, _same_images(path, rows, like), like.subset)
+    scope = rows["scope"].iloc[0]
+    return Result(name, sigma, None, _same_images(path, rows, like), like.subset, scope=scope)
 
 
 def _identified(

@@ -67,8 +67,6 @@ def pool_cell(
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
             certificate of each classifier alone.
     """
-    if certification.stop is not None:
-        raise InputError("a pool must be certified with all n draws, got certify.stop; leave it null")
     pool, cards = read_pool(ensembles)
     images = data.load(folder, "test")
     suit_threads(images.meta.shape)
@@ -79,6 +77,11 @@ def pool_cell(
     times.mkdir(parents=True, exist_ok=True)
     if not candidates:
         return
+    if certification.stop is not None:
+        raise InputError(
+            "a pool must be certified with all n draws, got certify.stop; leave it null, or set members and ensembles "
+            "to []"
+        )
     indices = select(len(images), certification.subset)
     engine, runs_as = _engine(models, images, pool.sigma, certification, device, batch)
     shared = circumstances(images, certification, pool.sigma, device, runs_as, "stages/certify_ensembles.py")

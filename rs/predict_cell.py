@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -33,6 +33,7 @@ class Answer:
     classes: tuple[str, ...]
     seed: int
     certificate: Certificate
+    how: Mapping[str, str]  # scope of the classifier's weights, device, precision and engine that it ran with
 
     @property
     def name(self) -> str | None:
@@ -53,7 +54,7 @@ class Answer:
         values = {name: getattr(made, name) for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma")}
         votes = {name: getattr(made, name).tolist() for name in ("counts0", "counts")}
         who = {"file": self.file, "predict": made.predict, "class": self.name}
-        return json.dumps({**who, **values, "seed": self.seed, **votes}, allow_nan=False)
+        return json.dumps({**who, **values, "seed": self.seed, **votes, **self.how}, allow_nan=False)
 
 
 def round_down(value: float) -> Decimal:
@@ -122,6 +123,7 @@ def answers(
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
     warn_if_hopeless(n, alpha)
+    how = {"scope": loaded.scope, "device": device.type, "precision": precision, "engine": smoothed.engine}
     for index, (file, x) in enumerate(zip(files, images, strict=True)):
         certificate = smoothed.certify(x.to(device), n0, n, alpha, seed=seed, index=index)
-        yield Answer(file, loaded.classes, seed, certificate)
+        yield Answer(file, loaded.classes, seed, certificate, how)

@@ -19,6 +19,7 @@ from rs.outside import read_outside
 from rs.params import NonNegative, check, section, validated
 from rs.published import published
 from rs.results import Groups, Result, grouped
+from rs.rows import UNSOUND
 from rs.typeset import written
 
 STEPS = 200
@@ -58,13 +59,19 @@ def report(
     """
     settings = check(Settings, section(values, "tables"), "tables")
     cells, printed = study.cells(values, dataset), published(study.base_dataset(values, dataset))
+    ensembles = declared(values)
+    if any(one.combination == settings.combination and one.how.scope == UNSOUND for one in ensembles):
+        raise InputError(
+            "params.yaml: tables.combination must be one whose certificates are sound, got "
+            f"{settings.combination}; its weights depend on the image"
+        )
     found = [study.read_result(cell, results, logs) for cell in cells]
     for log in outside:
-        if log["name"] in {cell.method for cell in cells}:
+        if log["name"] in {cell.method for cell in cells} | {one.label(settings.combination) for one in ensembles}:
             raise InputError(f"--outside must give a name that is no method of the study, got {log['name']!r}")
     found += [read_outside(beside=found, **log) for log in outside]
     pairs = [(result.method, result.sigma) for result in found]
-    pools = _Pools(declared(values), dataset, section(values, "sigmas"), results, weights, settings.combination)
+    pools = _Pools(ensembles, dataset, section(values, "sigmas"), results, weights, settings.combination)
     together = [*found, *pools.results()]
     shown = [r for r in together if r.ensemble is None or r.combination == settings.combination]
     groups, everything = grouped(shown), grouped(together)

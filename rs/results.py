@@ -105,6 +105,8 @@ def grouped(results: Sequence[Result]) -> Groups:
         _check_alike(results[0], result)
         _check_same_images(first.setdefault(result.sigma, result), result)
         seeds = found.setdefault(result.sigma, {}).setdefault(result.method, [])
+        if any(result.ensemble != other.ensemble for other in seeds):
+            raise InputError(f"{_name(result)} must be one kind of classifier, got an ensemble and a model; rename one")
         if any(result.seed == other.seed for other in seeds):
             raise InputError(f"{_name(result)} must come once, got it twice; remove one of the two")
         seeds.append(result)

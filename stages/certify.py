@@ -19,7 +19,10 @@ def main(
         float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
     ] = None,
     n0: Annotated[int | None, typer.Option(help="Draws that select the class, instead of the recipe's.")] = None,
-    n: Annotated[int | None, typer.Option(help="Draws that bound its probability, instead of the recipe's.")] = None,
+    n: Annotated[
+        int | None,
+        typer.Option("--n", "--draws", help="Draws that bound its probability, instead of the recipe's."),
+    ] = None,
     alpha: Annotated[float | None, typer.Option(help="Failure probability, instead of the recipe's.")] = None,
     subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None,
     at_radius: Annotated[

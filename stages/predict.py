@@ -13,7 +13,7 @@ def main(
         list[str], typer.Argument(help="Image files: 8-bit grey or RGB, of the size of the model's images.")
     ],
     model: Annotated[
-        str, typer.Option(help="Model folder; or, with --data, the *.json of an ensemble or module:function.")
+        str, typer.Option(help="Model folder, the *.json of an ensemble, or, with --data, module:function.")
     ],
     data: Annotated[
         Path | None, typer.Option(file_okay=False, help="Prepared data set that has the model's classes and shape.")

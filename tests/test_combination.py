@@ -354,3 +354,14 @@ def test_a_member_that_the_grid_does_not_train_is_named():
 
 def test_weights_are_taken_by_the_averages_alone():
     assert set(WEIGHTED) == {rule for rule in RULES if "weights" in getattr(RULES[rule], "__dataclass_fields__", {})}
+
+
+def test_an_ensemble_must_not_have_the_name_of_a_method():
+    """Its rows would be averaged with those of the method's seeds."""
+    values = {
+        "methods": ["macer"],
+        "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}},
+        "ensembles": [{"name": "macer", "members": {"macer": [0, 1]}, "combinations": ["mme"]}],
+    }
+    with pytest.raises(InputError, match=r"ensembles\.0 must not have the name of a method, got macer"):
+        declared(values)

@@ -40,7 +40,7 @@ def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
         lived_in(models.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape).double().eval()
     )
     x = images(4, shape).double()
-    folded = fold(model, torch.float64)
+    folded = fold(model, torch.float64, shape)
     assert not [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
     expected = model(x)
     assert folded.network(folded.normalize(x)).sub(expected).abs().max() <= 1e-12 * expected.abs().max()
@@ -49,7 +49,7 @@ def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
 def test_folding_leaves_the_model_as_it_was():
     model = lived_in(smallnet(), SHAPE).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    fold(model, torch.bfloat16)
+    fold(model, torch.bfloat16, SHAPE)
     assert model.training
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
@@ -77,9 +77,37 @@ class Branches(nn.Module):
         return x if x.sum() > 0 else x * 2
 
 
-def test_a_network_that_cannot_be_traced_keeps_its_batch_norms_and_its_function():
-    model = lived_in(Branches(), SHAPE).eval()
-    folded = fold(model)
+class Twice(nn.Module):
+    """One convolution with two batch norms, which fx would fold into it one after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.one, self.two = nn.Conv2d(1, 1, 3, padding=1), nn.BatchNorm2d(1), nn.BatchNorm2d(1)
+        self.fc = nn.Linear(16, 2)
+
+    def forward(self, x):
+        return self.fc(self.two(self.conv(torch.relu(self.one(self.conv(x))))).flatten(1))
+
+
+def hooked():
+    """A network whose hook fx would drop."""
+    model = smallnet()
+    model.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2 - 0.3,))
+    return model
+
+
+class Measures(Branches):
+    """What torch.fx refuses with an error of its own."""
+
+    def forward(self, x):
+        return self.norm(self.conv(x)).reshape(len(x), -1)[:, :2]
+
+
+@pytest.mark.parametrize("make", [Branches, Twice, hooked, Measures])
+def test_a_network_that_cannot_be_folded_keeps_its_batch_norms_and_its_function(make, capsys):
+    model = lived_in(make(), SHAPE).eval()
+    folded = fold(model, torch.float32, SHAPE)
+    assert capsys.readouterr().err.startswith("warning: this network keeps its batch norms (")
     assert [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
     torch.testing.assert_close(folded(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
 
@@ -141,3 +169,17 @@ def test_a_compiled_network_votes_as_the_plain_one_does():
     for index, x in enumerate(images(3, SHAPE)):
         counts = [one.certify(x, 50, 150, 0.01, index=index).counts for one in (fast, plain)]
         assert abs(counts[0] - counts[1]).sum() <= 2
+
+
+@pytest.mark.slow
+def test_more_networks_than_dynamo_compiles_by_default_are_all_compiled():
+    ensemble = Ensemble([lived_in(smallnet(seed), SHAPE) for seed in range(10)], SoftmaxAverage()).eval()
+    torch._dynamo.reset()
+    before = torch._dynamo.utils.counters["frames"]["ok"]
+    made = arrange(ensemble, "compiled", "float32", SHAPE, CPU, 4)
+    assert made.engine == "compiled"
+    assert torch._dynamo.utils.counters["frames"]["ok"] - before == 10
+    x = images(4, SHAPE)
+    with torch.inference_mode():
+        torch.testing.assert_close(made.module(x), ensemble(x), rtol=1e-5, atol=1e-6)
+    assert torch._dynamo.utils.counters["frames"]["ok"] - before == 10  # and none is compiled again when it is used

@@ -122,6 +122,10 @@ def test_json_says_what_the_smoothed_classifier_says_of_each_image(capfd, model,
             "counts0": made.counts0.tolist(),
             "counts": made.counts.tolist(),
             **numbers,
+            "scope": "model",
+            "device": "cuda" if torch.cuda.is_available() else "cpu",
+            "precision": "float32",
+            "engine": "plain",
         }
         for file, made in zip(tiny_files, direct(smallnet(), pixels=arrays(3, 7)[0][:, 0], **numbers), strict=True)
     ]

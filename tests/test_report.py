@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_study import ALPHA, IMAGES, N0, SIGMAS, N, cell_rows, make_study
+from tiny_study import ALPHA, IMAGES, N0, SIGMAS, N, cell_rows, ensemble_rows, make_study
 
 from rs import metrics, report, rows
 from rs.errors import InputError
@@ -173,6 +173,30 @@ def test_an_outside_log_that_does_not_fit_is_refused(tiny, tmp_path):
             tiny_report(tiny, [log | change])
     rows.write_field_log(cell_rows("gaussian", 0.5, 0)[1:], tmp_path / "log.tsv")
     with pytest.raises(InputError, match="lacks 1, image 0 first"):
+        tiny_report(tiny, [log])
+
+
+def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
+    ours = tiny / "results/0.5/pool/advmacer-x2.per-image.tsv"
+    sure = ensemble_rows("advmacer-x2.per-image", 0.5)
+    rows.write(sure.assign(predict=sure["label"], correct=1, radius=9.0), ours)  # by far the best, if it were sound
+    made, _ = tiny_report(tiny, [{"name": "theirs", "path": ours}])
+    main = pd.read_csv(io.BytesIO(made["main.csv"]))
+    line = main[main["method"] == "theirs"].iloc[0]
+    assert not line["sound"]
+    assert not line["best"]
+    assert "| theirs †" in made["main.md"].decode()
+
+
+def test_the_default_combination_must_be_sound(tiny):
+    edit(tiny / "params.yaml", "combination: average", "combination: per-image")
+    with pytest.raises(InputError, match=r"tables\.combination must be one whose certificates are sound"):
+        tiny_report(tiny)
+
+
+def test_an_outside_log_may_not_take_the_name_of_an_ensemble(tiny):
+    log = {"name": "advmacer x2", "path": tiny / "results/0.5/gaussian-0.tsv"}
+    with pytest.raises(InputError, match="no method of the study, got 'advmacer x2'"):
         tiny_report(tiny, [log])
 
 

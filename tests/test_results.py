@@ -27,3 +27,10 @@ def test_what_cannot_be_compared_never_stands_in_one_table(other, message):
 def test_no_results_make_no_table():
     with pytest.raises(InputError, match="at least one result"):
         grouped([])
+
+
+def test_a_model_and_an_ensemble_of_one_name_are_refused():
+    model = result("macer", [0.1, 0.2])
+    ensemble = result("macer", [0.3, 0.4], seed=None, ensemble="macer x2", members=(("macer", 0), ("macer", 1)))
+    with pytest.raises(InputError, match="one kind of classifier"):
+        grouped([model, ensemble])

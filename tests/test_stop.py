@@ -17,6 +17,8 @@ from rs.rows import ABSTAIN
 from rs.sequential import RadiusSequence, at_radius
 from rs.smoothing import SmoothedClassifier
 from rs.stop import Stop
+from stages.export import main as export
+from stages.shell import run
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "rule": "cumulative", "beta": 0.001, "step": 100}
@@ -175,3 +177,10 @@ def test_a_mode_that_is_none_is_refused(tmp_path, three, mode):
     rows.write(three["at"].assign(mode=mode), tmp_path / "bad.tsv")
     with pytest.raises(InputError, match="mode must be one of"):
         rows.read(tmp_path / "bad.tsv")
+
+
+def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, three, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(export, arguments=[str(tmp_path / "at.tsv"), "--out", str(tmp_path / "log.tsv")])
+    assert "must hold radii, but says only whether one is certified" in capsys.readouterr().err
+    assert not (tmp_path / "log.tsv").exists()
