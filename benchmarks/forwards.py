@@ -43,7 +43,10 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = os.cpu_count() or 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     art: Annotated[
-        Path | None, typer.Option(help="Python of an environment with this project and adversarial-robustness-toolbox.")
+        Path | None,
+        typer.Option(
+            help="Python of an environment with this project, adversarial-robustness-toolbox and statsmodels."
+        ),
     ] = None,
 ) -> None:
     """Print a Markdown table: noisy forwards a second, their ratio to the field's loop, and how engines vote."""
