@@ -19,7 +19,7 @@ from rs.data import Images
 from rs.engine import Engine
 from rs.params import Count, NonNegativeCount, validated
 from rs.radius import votes_needed
-from rs.rows import draws_at_most
+from rs.rows import asks_one_radius, draws_at_most
 from rs.smoothing import Certificate, Precision, SmoothedClassifier
 from rs.stop import Stop
 from rs.subset import Subset
@@ -105,11 +105,7 @@ def certify_to(
 
 def summary(table: pd.DataFrame) -> str:
     """Say in one line what rows that stopped when they were sure came to."""
-    right, draws = float(table["correct"].mean()), float((table["n0"] + table["n"]).mean())
-    most = int(table["n0"].iloc[0]) + (draws_at_most(table["mode"].iloc[0]) or 0)
-    what = (
-        f"radius {table['mode'].iloc[0].split(':')[1]}"
-        if table["mode"].iloc[0].startswith("at-radius")
-        else "some radius"
-    )
+    mode, right, draws = table["mode"].iloc[0], table["correct"].mean(), (table["n0"] + table["n"]).mean()
+    most = int(table["n0"].iloc[0]) + (draws_at_most(mode) or 0)
+    what = f"radius {mode.split(':')[1]}" if asks_one_radius(mode) else "some radius"
     return f"certified at {what}: {right:.1%} of {len(table):,} images; {draws:,.0f} of {most:,} draws an image"

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from rs import artefacts, ensemble_card
-from rs.dataset import Meta
+from rs.dataset import Meta, described
 from rs.engine import Engine, arrange
 from rs.errors import InputError
 from rs.smoothing import Precision, SmoothedClassifier
@@ -96,8 +96,8 @@ def load(name: str, meta: Meta | None = None) -> Classifier:
     loaded = _from_disk(name)
     if meta is not None and (loaded.shape, loaded.classes) != (tuple(meta.shape), tuple(meta.classes)):
         raise InputError(
-            f"{name} must be a classifier of {meta.name} ({len(meta.classes)} classes, shape {list(meta.shape)}), but "
-            f"it is one of {loaded.dataset} ({len(loaded.classes)} classes, shape {list(loaded.shape)})"
+            f"{name} must be a classifier of {described(meta.name, meta.classes, meta.shape)}, but it is one of "
+            f"{described(loaded.dataset, loaded.classes, loaded.shape)}"
         )
     return loaded
 

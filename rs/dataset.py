@@ -63,6 +63,15 @@ class Meta:
         return len(self.classes)
 
 
+def described(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
+    """Say which images a classifier is of.
+
+    >>> described("digits", ["0", "1"], (1, 8, 8))
+    'digits (2 classes, shape [1, 8, 8])'
+    """
+    return f"{name} ({len(classes)} classes, shape {list(shape)})"
+
+
 def read_meta(folder: Path) -> Meta:
     """Read ``folder/meta.json``.
 

@@ -63,14 +63,10 @@ def arrange(
     if engine == "compiled":
         batch = batch or (BLOCK if device.type == "cpu" else default_batch(torch.empty(*shape, device=device)))
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    if isinstance(module, Ensemble):
-        made = [_arranged(member, engine, dtype, shape, device, batch) for member in module.members]
-        arranged: nn.Module = Ensemble([one for one, _ in made], module.rule).eval()
-        engines = {found for _, found in made}
-    else:
-        arranged, found = _arranged(module, engine, dtype, shape, device, batch)
-        engines = {found}
-    return Arrangement(arranged, "float32", batch, engine if engines == {engine} else "folded")
+    members = module.members if isinstance(module, Ensemble) else [module]
+    made, engines = zip(*(_arranged(one, engine, dtype, shape, device, batch) for one in members), strict=True)
+    arranged = Ensemble(made, module.rule).eval() if isinstance(module, Ensemble) else made[0]
+    return Arrangement(arranged, "float32", batch, engine if set(engines) == {engine} else "folded")
 
 
 def _arranged(

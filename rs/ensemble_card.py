@@ -19,7 +19,7 @@ from torch import nn
 
 from rs import artefacts, files
 from rs.combination import Combination
-from rs.dataset import Meta
+from rs.dataset import Meta, described
 from rs.ensemble import Ensemble, on_simplex
 from rs.errors import InputError
 from rs.params import STRICT
@@ -181,8 +181,8 @@ def load_members(
     check_members(members, cards, dataset, sigma)
     if meta and cards and (cards[0].shape, cards[0].classes) != (list(meta.shape), list(meta.classes)):
         raise InputError(
-            f"{source} must be of classifiers of {meta.name} ({len(meta.classes)} classes, shape {list(meta.shape)}), "
-            f"but they are of {dataset} ({len(cards[0].classes)} classes, shape {cards[0].shape})"
+            f"{source} must be of classifiers of {described(meta.name, meta.classes, meta.shape)}, but they are of "
+            f"{described(dataset, cards[0].classes, cards[0].shape)}"
         )
     return models, cards
 

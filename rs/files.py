@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,16 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_replaceable(folder: Path, marker: str, what: str) -> None:
+    """Check that a folder of ours may be made here: there is none, it is empty, or it holds ``marker``, as ours do.
+
+    Raises:
+        InputError: If it holds something else, which would be lost.
+    """
+    if folder.exists() and not (folder / marker).is_file() and any(folder.iterdir()):
+        raise InputError(f"{folder} must be a folder of {what} or new, but holds something else; name another --out")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` (UTF-8) to ``path`` in one step."""
     with replacing(path) as temporary:
@@ -43,6 +53,12 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON with a final newline, in one step."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_csv(path: Path, columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> None:
+    """Write dicts as CSV at full precision, empty where a value is ``None``."""
+    lines = [",".join("" if row[column] is None else str(row[column]) for column in columns) for row in table]
+    write_text(path, "\n".join([",".join(columns), *lines]) + "\n")
 
 
 def read_json(path: Path) -> Any:

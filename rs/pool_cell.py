@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -202,6 +201,9 @@ def _write_times(
     path: Path, engine: _Engine, candidates: Mapping[str, Candidate], indices: NDArray[np.int64], draws: int
 ) -> None:
     first = int(indices[0])
-    rows = [(name, engine.seconds_alone(one.at(first), first, draws)) for name, one in candidates.items() if draws]
-    frame = pd.DataFrame(rows, columns=["classifier", "seconds"])
-    files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+    rows = [
+        {"classifier": name, "seconds": engine.seconds_alone(one.at(first), first, draws)}
+        for name, one in candidates.items()
+        if draws
+    ]
+    files.write_csv(path, ("classifier", "seconds"), rows)

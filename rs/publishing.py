@@ -51,9 +51,9 @@ def rows_to(
         print(f"{_names(outs)} complete already; nothing to do", file=sys.stderr)
         return False
     rank, world = ranks.place()
-    dealt = {"rank": rank, "world": world} if world > 1 else {}
+    shares = [{"rows": list(outs.values()), "rank": k, "world": world} for k in range(world)]
     own = indices[rank::world]
-    with work.folder({"rows": list(outs.values()), **dealt}) as folder, ranks.meeting() as meet:
+    with work.folder(shares[rank]) as folder, ranks.meeting() as meet:
         parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
         done = _continue([*parts.values()], folder / SECONDS)
         if done:
@@ -63,11 +63,7 @@ def rows_to(
         _append(parts, folder / SECONDS, progress(made(own[done:]), len(own), name, done))
         meet()
         if rank == 0:
-            others = [
-                work.root() / work.key({"rows": list(outs.values()), "rank": k, "world": world})
-                for k in range(1, world)
-            ]
-            _publish(outs, seconds, [folder, *others], len(indices))
+            _publish(outs, seconds, [work.root() / work.key(share) for share in shares], len(indices))
         meet()
     return True
 

@@ -11,7 +11,7 @@ import pandas as pd
 from rs import metrics
 from rs.errors import InputError
 from rs.recertify import two_sided
-from rs.rows import UNSOUND
+from rs.rows import UNSOUND, asks_one_radius
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _name(result: Result) -> str:
 
 def _check_radii(result: Result) -> None:
     mode = metrics.mode_of(result.rows)
-    if mode.startswith("at-radius"):
+    if asks_one_radius(mode):
         raise InputError(
             f"{_name(result)} must have radii, but its rows say only whether one radius is certified ({mode}); certify "
             "without --at-radius"

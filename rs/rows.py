@@ -27,6 +27,7 @@ __all__ = [
     "HEADER",
     "MODES",
     "SCOPES",
+    "asks_one_radius",
     "draws_at_most",
     "format_counts",
     "format_row",
@@ -95,6 +96,11 @@ def draws_at_most(mode: str) -> int | None:
     """
     found = _SEQUENTIAL.fullmatch(mode)
     return int(found[3]) if found else None
+
+
+def asks_one_radius(mode: str) -> bool:
+    """Whether rows of this mode say only if one radius is certified: their radii are that one or 0."""
+    return mode.startswith("at-radius:")
 
 
 def _is_mode(text: str) -> bool:

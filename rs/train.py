@@ -253,12 +253,6 @@ def report(result: Step, norm: Tensor) -> Tensor:
     return torch.stack([value.detach().float() for value in values])
 
 
-def write_csv(path: Path, columns: tuple[str, ...], table: list[dict[str, Any]]) -> None:
-    """Write dicts as CSV at full precision, empty where a value is ``None``."""
-    lines = [",".join("" if row[column] is None else str(row[column]) for column in columns) for row in table]
-    files.write_text(path, "\n".join([",".join(columns), *lines]) + "\n")
-
-
 def initial_seed(seed: int) -> int:
     """Seed of the initial weights: a word of their own stream."""
     return int(np.random.SeedSequence(seed, spawn_key=(Stream.INITIAL,)).generate_state(1, np.uint32)[0])

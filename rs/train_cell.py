@@ -15,7 +15,7 @@ from rs.artefacts import Card
 from rs.data import Images
 from rs.device import suit_threads
 from rs.recipe import Recipe
-from rs.train import HISTORY, TIMING, Trainer, initial_seed, write_csv
+from rs.train import HISTORY, TIMING, Trainer, initial_seed
 
 
 def train_cell(
@@ -48,8 +48,8 @@ def train_cell(
         )
         done = trainer.run(unfinished / "checkpoint.pt")
         artefacts.save(out, model, card)
-        write_csv(log / "history.csv", HISTORY, done.history)
-        write_csv(log / "timing.csv", TIMING, done.timing)
+        files.write_csv(log / "history.csv", HISTORY, done.history)
+        files.write_csv(log / "timing.csv", TIMING, done.timing)
         files.write_json(log / "provenance.json", _provenance(done.seconds, device))
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -28,7 +27,6 @@ from rs.device import suit_threads
 from rs.ensemble import SoftmaxAverage
 from rs.ensemble_card import EnsembleCard, Solution
 from rs.ensemble_cell import POOL, read_pool
-from rs.errors import InputError
 from rs.noise import Stream, stream
 from rs.perturb import CHOICE, margins
 from rs.pool import Entry
@@ -64,8 +62,7 @@ def weights_cell(
     Raises:
         InputError: If ``out`` is something else, or members are not those of the files or of other images.
     """
-    if out.exists() and not (out / "spreads.csv").is_file() and any(out.iterdir()):
-        raise InputError(f"{out} must be a folder of weights or new, but holds something else; name another --out")
+    files.check_replaceable(out, "spreads.csv", "weights")
     pool, cards = read_pool(ensembles)
     train, test = data.load(folder, "train"), data.load(folder, "test")
     suit_threads(test.meta.shape)
@@ -82,8 +79,8 @@ def weights_cell(
             card.write(temporary / f"{slug}.json")
         for slug, lines in study.per_image.items():
             files.write_text(temporary / f"{slug}.tsv", "\n".join(lines) + "\n")
-        _write_csv(temporary / "spreads.csv", SPREADS, study.spread_rows())
-        _write_csv(temporary / "bounds.csv", BOUNDS, study.bound_rows())
+        files.write_csv(temporary / "spreads.csv", SPREADS, study.spread_rows())
+        files.write_csv(temporary / "bounds.csv", BOUNDS, study.bound_rows())
     files.write_text(seconds, f"seconds\n{taken:.6f}\n")
 
 
@@ -188,7 +185,7 @@ def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods
 
 def _means(columns: Sequence[str], key: tuple[str, str], parts: Sequence[NDArray]) -> dict[str, Any]:
     values = np.concatenate(parts)
-    numbers = [len(values), *values.mean(axis=0).tolist()]
+    numbers = [len(values), *(None if np.isnan(mean) else mean for mean in values.mean(axis=0).tolist())]
     return dict(zip(columns, [*key, *numbers], strict=True))
 
 
@@ -197,7 +194,3 @@ def _lines(indices: Sequence[int], classes: NDArray[np.int64], weights: NDArray[
         "\t".join([str(index), str(y), *map(repr, w)])
         for index, y, w in zip(indices, classes.tolist(), weights.tolist(), strict=True)
     ]
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
-    files.write_text(path, pd.DataFrame(rows, columns=list(columns)).to_csv(index=False, lineterminator="\n"))

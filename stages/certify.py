@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import DataFolder, Device, ParamsFile, run
+from stages.shell import Batch, DataFolder, Device, ParamsFile, run
 
 
 def main(
@@ -34,7 +34,7 @@ def main(
     rule: Annotated[str, typer.Option(help="Of --at-radius: cumulative or betting.")] = "cumulative",
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
-    batch: Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")] = None,
+    batch: Batch = None,
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
     from rs.certify_cell import certification_settings, certify_cell

@@ -5,19 +5,19 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import DataFolder, Device, ParamsFile, run
+from stages.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, run
 
 
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
-    ensembles: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles, made by stages.ensemble.")],
+    ensembles: EnsemblesFolder,
     weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of their weights, made by stages.weights.")],
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows, a file for each classifier.")],
     times: Annotated[Path, typer.Option(file_okay=False, help="Folder for the seconds that certificates take.")],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
-    batch: Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")] = None,
+    batch: Batch = None,
 ) -> None:
     """Certify the pool on the test split; an interrupted certification continues where it stopped."""
     from rs.certify_cell import certification_settings

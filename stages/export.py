@@ -18,11 +18,11 @@ def main(
 
     from rs.errors import InputError
     from rs.metrics import mode_of
-    from rs.rows import UNSOUND, read, write_field_log
+    from rs.rows import UNSOUND, asks_one_radius, read, write_field_log
 
     table = read(rows)
     mode = mode_of(table)
-    if mode.startswith("at-radius"):
+    if asks_one_radius(mode):
         raise InputError(
             f"{rows} must hold radii, but says only whether one is certified ({mode}); certify without --at-radius"
         )

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import DataFolder, Device, ParamsFile, run
+from stages.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, run
 
 
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
-    ensembles: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles, made by stages.ensemble.")],
+    ensembles: EnsemblesFolder,
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder to make: weights, spreads.csv and bounds.csv.")],
     seconds: Annotated[
@@ -18,7 +18,7 @@ def main(
     ],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
-    batch: Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")] = None,
+    batch: Batch = None,
 ) -> None:
     """Solve the weights that the ensembles leave to be solved: on training images, or image by image as printed."""
     from rs.certify_cell import certification_settings

@@ -1,6 +1,7 @@
 """Settings every test shares."""
 
 import os
+import shutil
 
 # One thread a process, subprocesses included: tiny models are fastest so, tests do not slow each other down on a
 # shared machine, and equal bytes are promised for equal numbers of threads. Must stand before torch is imported.
@@ -26,3 +27,20 @@ def tiny(tmp_path):
     from helpers import write_tiny
 
     return write_tiny(tmp_path / "tiny")
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    """Folder of the models of ``untrained``, METHOD/SEED."""
+    from untrained import save_models
+
+    folder = tmp_path_factory.mktemp("saved")
+    save_models(folder)
+    return folder
+
+
+@pytest.fixture
+def models_here(tmp_path, monkeypatch, saved):
+    """The current folder is an empty one but for these models."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(saved, "models")

@@ -191,3 +191,15 @@ def python(*arguments, **environment):
         text=True,
         timeout=120,
     )
+
+
+def help_of(stage, *more):
+    """Run ``python -m stages.STAGE --help``; its last line is the exit code and the slow packages that it imported."""
+    heavy = {"torch", "torchvision", "sklearn", "matplotlib", "pandas", "scipy", *more}
+    script = (
+        f"import runpy, sys; sys.argv = ['stages.{stage}', '--help']\n"
+        f"try: runpy.run_module('stages.{stage}', run_name='__main__')\n"
+        "except SystemExit as end: code = end.code\n"
+        f"print(code, sorted({heavy!r} & set(sys.modules)))"
+    )
+    return python("-c", script)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import SHAPE, tiny_params
-from test_ensemble_card import save_models
+from untrained import save_models
 
 from rs import artefacts, files
 from rs.candidates import combined, read_weights, single_models

@@ -230,7 +230,10 @@ def test_two_noise_levels_side_by_side_have_sidecars_of_their_own(tmp_path):
 
 
 def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
-    with work.folder({"rows": [IDENTITY]}), pytest.raises(InputError, match="another process is making the same thing"):
+    with (
+        work.folder({"rows": [IDENTITY], "rank": 0, "world": 1}),
+        pytest.raises(InputError, match="another process is making the same thing"),
+    ):
         certify_tiny(tmp_path / "rows.tsv")
     assert not (tmp_path / "rows.tsv").exists()
 

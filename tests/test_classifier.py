@@ -1,19 +1,20 @@
 """Loading a base classifier by its name: ``rs.classifier``."""
 
 import hashlib
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from helpers import CLASSES, SHAPE, write_tiny
-from test_ensemble_card import MADE, PER_IMAGE, card, made, network, save_models, solved, written
+from test_ensemble_card import MADE, PER_IMAGE, card, made, network, solved, written
 from torch import nn
 
 from rs import artefacts, classifier, data
 from rs.ensemble import Ensemble
 from rs.errors import InputError
+
+pytestmark = pytest.mark.usefixtures("models_here")
 
 CPU = torch.device("cpu")
 FOLDER = "models/macer/0"
@@ -49,20 +50,6 @@ class Scale(nn.Module):
     def forward(self, x):
         return 2 * x
 """
-
-
-@pytest.fixture(scope="session")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
-    save_models(folder)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch, saved):
-    """The models in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(saved, "models")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,37 +17,9 @@ from rs.ensemble import Ensemble, HardVote, KConsensus, LogitAverage, MaxMargin,
 from rs.ensemble_card import EnsembleCard, Member, Solution, check_members, load, load_members, read
 from rs.errors import InputError
 
-PLACES = [(method, seed) for method in ("gaussian", "macer") for seed in (0, 1, 2)]
+pytestmark = pytest.mark.usefixtures("models_here")
 GLOBAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
 PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
-
-
-def save_model(folder, method="macer", seed=0, **changes):
-    """An untrained model, different for every method and seed."""
-    card = artefacts.Card(
-        architecture="smallnet",
-        shape=list(SHAPE),
-        classes=list(CLASSES),
-        mean=[0.5],
-        std=[0.25],
-        dataset="tiny",
-        method=method,
-        hyperparameters={},
-        training={},
-        sigma=0.25,
-        seed=seed,
-        epochs=1,
-        device="cpu",
-        versions=artefacts.versions(),
-    )
-    card = replace(card, **changes)
-    artefacts.save(folder, card.build(PLACES.index((method, seed))), card)
-
-
-def save_models(folder):
-    """Untrained models of two methods and three seeds, in the folders METHOD/SEED."""
-    for method, seed in PLACES:
-        save_model(folder / method / str(seed), method, seed)
 
 
 def member(method="macer", seed=0):
@@ -81,20 +52,6 @@ def written(made, path="ensemble.json"):
 
 def solved(*weights):
     return Solution(weights=list(weights), images=20, share=0.75)
-
-
-@pytest.fixture(scope="session")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
-    save_models(folder)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch, saved):
-    """The models in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(saved, "models")
 
 
 MADE = {

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import python, tiny_params, write_tiny
-from test_ensemble_card import member, save_models
+from helpers import help_of, tiny_params, write_tiny
+from test_ensemble_card import member
 
 from rs import artefacts, rows
 from rs.combination import Combination
@@ -38,18 +38,9 @@ SLUGS = ["macer-x1+gaussian-x1.mme", "macer-x1+gaussian-x1.printed", "All.averag
 OUT = Path("ensembles/0.25")
 
 
-@pytest.fixture(scope="session")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
-    save_models(folder)
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch, saved):
+def project(models_here):
     """Models of two methods, and parameters, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(saved, "models")
     Path("params.yaml").write_text(json.dumps(values()))
 
 
@@ -289,13 +280,7 @@ def test_a_file_is_not_a_folder_to_make(capfd):
 
 
 def test_help_comes_without_importing_torch():
-    script = (
-        "import runpy, sys; sys.argv = ['stages.ensemble', '--help']\n"
-        "try: runpy.run_module('stages.ensemble', run_name='__main__')\n"
-        "except SystemExit as end: code = end.code\n"
-        "print(code, sorted({'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy'} & set(sys.modules)))"
-    )
-    made = python("-c", script)
+    made = help_of("ensemble")
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[-1] == "0 []"
     assert "--models" in made.stdout

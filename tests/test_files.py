@@ -114,3 +114,8 @@ def test_the_hash_is_that_of_the_bytes(tmp_path):
     content = json.dumps(list(range(100_000))).encode()
     (tmp_path / "a").write_bytes(content)
     assert files.sha256(tmp_path / "a") == hashlib.sha256(content).hexdigest()
+
+
+def test_csv_keeps_every_digit_and_leaves_none_empty(tmp_path):
+    files.write_csv(tmp_path / "a.csv", ("a", "b"), [{"b": None, "a": 0.1 + 0.2}, {"a": 3, "b": 1e-17}])
+    assert (tmp_path / "a.csv").read_text() == "a,b\n0.30000000000000004,\n3,1e-17\n"

@@ -1,6 +1,5 @@
 """Certifying a pool from one noise pass: ``rs.pool_cell`` and the command ``certify_ensembles``."""
 
-import json
 import os
 import shutil
 from dataclasses import replace
@@ -24,6 +23,7 @@ from test_seen import (
     SETTINGS,
     SIGMA,
     TURNED,
+    change_recipe,
     make_ensembles,
     make_pool,
     pool_members,
@@ -481,12 +481,6 @@ def test_the_command_takes_its_settings_from_the_parameters():
     assert Path("new-times", "images.csv").is_file()
 
 
-def changed(key, value):
-    values = json.loads(Path("ensembles.yaml").read_text())
-    values["recipes"]["tiny"]["pool"][key] = value
-    Path("ensembles.yaml").write_text(json.dumps(values))
-
-
 @pytest.mark.parametrize(
     ("options", "spoil", "word"),
     [
@@ -494,8 +488,8 @@ def changed(key, value):
         ({"params": "nowhere.yaml"}, None, "nowhere.yaml"),
         ({"device": "abacus"}, None, "abacus"),
         ({"batch": 0}, None, "batch must be at least 1"),
-        ({}, lambda: changed("timed", -1), "pool.timed"),
-        ({}, lambda: changed("size", 1), "pool.size is not a known key"),
+        ({}, lambda: change_recipe("pool", "timed", -1), "pool.timed"),
+        ({}, lambda: change_recipe("pool", "size", 1), "pool.size is not a known key"),
         ({}, SPOILT[0][0], "models/macer/1 must be the model"),
         ({"weights": "nowhere"}, None, "nowhere/"),
         ({"out": "unbroken", "weights": "again"}, lambda: shutil.copytree("weights", "again"), "its model is"),

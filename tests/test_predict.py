@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import CLASSES, SHAPE, Linear, arrays, python, smallnet
+from helpers import CLASSES, SHAPE, Linear, arrays, help_of, smallnet
 from PIL import Image
 from torch import nn
 
@@ -306,14 +306,7 @@ def test_rounding_down_never_promises_more(value):
 
 
 def test_help_comes_without_importing_torch():
-    script = (
-        "import runpy, sys; sys.argv = ['stages.predict', '--help']\n"
-        "try: runpy.run_module('stages.predict', run_name='__main__')\n"
-        "except SystemExit as end: code = end.code\n"
-        "heavy = {'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy', 'PIL'} & set(sys.modules)\n"
-        "print(code, sorted(heavy))"
-    )
-    made = python("-c", script)
+    made = help_of("predict", "PIL")
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[-1] == "0 []"
     assert all(option in made.stdout for option in ("--model", "--data", "--sigma", "--json", "--seed"))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import TRAINING, python, write_params
+from helpers import TRAINING, help_of, python, write_params
 
 from rs import artefacts, rows
 from rs.errors import InputError
@@ -197,15 +197,7 @@ def test_an_option_that_is_missing_is_named(main, capfd):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_help_comes_without_importing_torch(stage):
-    script = (
-        f"import sys; sys.argv = ['stages.{stage}', '--help']\n"
-        "import runpy\n"
-        f"try: runpy.run_module('stages.{stage}', run_name='__main__')\n"
-        "except SystemExit as end: code = end.code\n"
-        "heavy = {'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy'} & set(sys.modules)\n"
-        "print(code, sorted(heavy))"
-    )
-    made = python("-c", script)
+    made = help_of(stage)
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[-1] == "0 []"
     assert "Usage:" in made.stdout

@@ -15,7 +15,7 @@ from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import Step
 from rs.smoothing import SmoothedClassifier
-from rs.train import HISTORY, TIMING, initial_seed, write_csv
+from rs.train import HISTORY, TIMING, initial_seed
 
 HINGED = ("macer", "advmacer")
 
@@ -340,11 +340,6 @@ def test_every_setting_is_needed():
     for name in TRAINING:
         with pytest.raises(ValueError, match=name):
             Training(**{key: value for key, value in TRAINING.items() if key != name})
-
-
-def test_csv_keeps_every_digit_and_leaves_none_empty(tmp_path):
-    write_csv(tmp_path / "a.csv", ("a", "b"), [{"b": None, "a": 0.1 + 0.2}, {"a": 3, "b": 1e-17}])
-    assert (tmp_path / "a.csv").read_text() == "a,b\n0.30000000000000004,\n3,1e-17\n"
 
 
 def test_initial_weights_have_a_seed_of_their_own_for_every_seed():

@@ -3,7 +3,6 @@
 Noisy images are evaluated one by one here (``BATCH``), as the slow loops do, so that bytes can be compared.
 """
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import python, write_tiny
+from helpers import help_of, write_tiny
 from test_seen import (
     ALL,
     CERTIFICATION,
@@ -24,6 +23,7 @@ from test_seen import (
     SETTINGS,
     SIGMA,
     TURNED,
+    change_recipe,
     make_ensembles,
     make_pool,
     pool_members,
@@ -368,7 +368,7 @@ def fail(*arguments, **options):
     raise OSError("no space left")
 
 
-@pytest.mark.parametrize("place", ["rs.ensemble_card.EnsembleCard.write", "rs.weights_cell._write_csv"])
+@pytest.mark.parametrize("place", ["rs.ensemble_card.EnsembleCard.write", "rs.files.write_csv"])
 def test_a_failure_leaves_the_folder_that_was_there_and_nothing_of_its_own(monkeypatch, place):
     before = {path: path.read_bytes() for path in Path(".").rglob("*") if path.is_file()}
     monkeypatch.setattr(place, fail)
@@ -432,12 +432,6 @@ def test_the_command_takes_its_settings_from_the_parameters():
     assert Path("new.csv").is_file()
 
 
-def changed(key, value):
-    values = json.loads(Path("ensembles.yaml").read_text())
-    values["recipes"]["tiny"]["weights"][key] = value
-    Path("ensembles.yaml").write_text(json.dumps(values))
-
-
 @pytest.mark.parametrize(
     ("options", "spoil", "word"),
     [
@@ -446,8 +440,8 @@ def changed(key, value):
         ({"ensembles": "nowhere"}, None, "nowhere/pool.json"),
         ({"params": "nowhere.yaml"}, None, "nowhere.yaml"),
         ({"device": "abacus"}, None, "abacus"),
-        ({}, lambda: changed("noises", 0), "weights.noises"),
-        ({}, lambda: changed("draws", 3), "weights.draws is not a known key"),
+        ({}, lambda: change_recipe("weights", "noises", 0), "weights.noises"),
+        ({}, lambda: change_recipe("weights", "draws", 3), "weights.draws is not a known key"),
         ({}, lambda: save_member("macer", 1, steps=14), "models/macer/1 must be the model"),
         ({}, lambda: (shutil.rmtree("data"), write_tiny(Path("data"))), "must be of classifiers of tiny"),
         ({}, lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
@@ -468,14 +462,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(capfd, options, spoil, word):
 
 @pytest.mark.parametrize("stage", ["weights", "certify_ensembles"])
 def test_help_comes_without_importing_torch(stage):
-    script = (
-        f"import runpy, sys; sys.argv = ['stages.{stage}', '--help']\n"
-        f"try: runpy.run_module('stages.{stage}', run_name='__main__')\n"
-        "except SystemExit as end: code = end.code\n"
-        "heavy = {'torch', 'torchvision', 'sklearn', 'matplotlib', 'pandas', 'scipy'} & set(sys.modules)\n"
-        "print(code, sorted(heavy))"
-    )
-    made = python("-c", script)
+    made = help_of(stage)
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[-1] == "0 []"
     assert "--ensembles" in made.stdout

@@ -1,0 +1,37 @@
+"""Untrained models of two methods on the disk, for the tests of everything that loads one."""
+
+from dataclasses import replace
+
+from helpers import CLASSES, SHAPE
+
+from rs import artefacts
+
+PLACES = [(method, seed) for method in ("gaussian", "macer") for seed in (0, 1, 2)]
+
+
+def save_model(folder, method="macer", seed=0, **changes):
+    """An untrained model, different for every method and seed."""
+    card = artefacts.Card(
+        architecture="smallnet",
+        shape=list(SHAPE),
+        classes=list(CLASSES),
+        mean=[0.5],
+        std=[0.25],
+        dataset="tiny",
+        method=method,
+        hyperparameters={},
+        training={},
+        sigma=0.25,
+        seed=seed,
+        epochs=1,
+        device="cpu",
+        versions=artefacts.versions(),
+    )
+    card = replace(card, **changes)
+    artefacts.save(folder, card.build(PLACES.index((method, seed))), card)
+
+
+def save_models(folder):
+    """Untrained models of two methods and three seeds, in the folders METHOD/SEED."""
+    for method, seed in PLACES:
+        save_model(folder / method / str(seed), method, seed)
