@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from rs.subset import Subset, select, subset_name
 
 __all__ = [
     "Images",
+    "Keep",
     "Meta",
     "PackedImages",
     "Subset",
@@ -33,6 +34,10 @@ __all__ = [
     "subset_name",
     "write",
 ]
+
+
+Keep = Callable[[int], list[slice]]
+"""From the number of images in a batch to which of them are wanted; at least one slice, which may be empty."""
 
 
 class Images(Protocol):
@@ -66,6 +71,7 @@ class Images(Protocol):
         epoch: int,
         device: torch.device | str,
         workers: int,
+        keep: Keep,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order`` as :func:`batches` does."""
 
@@ -110,12 +116,15 @@ class PackedImages:
         epoch: int,
         device: torch.device | str,
         workers: int = 0,
+        keep: Keep,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``; see :func:`batches`. No workers are needed."""
         images, labels = self.resident(device)
         for step, chosen in enumerate(order.to(images.device).split(size)):
             rng = stream(seed, Stream.AUGMENT, epoch, step, device=device)
-            yield augment(images[chosen].float() / 255, crop, flip, rng), labels[chosen]
+            x, y = augment(images[chosen].float() / 255, crop, flip, rng), labels[chosen]
+            kept = keep(len(chosen))
+            yield torch.cat([x[some] for some in kept]), torch.cat([y[some] for some in kept])
 
 
 def load(folder: Path, split: str) -> Images:
@@ -144,6 +153,7 @@ def batches(
     epoch: int,
     device: torch.device | str,
     workers: int = 0,
+    keep: Keep = lambda images: [slice(images)],
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Return one epoch: every image once, in an order and with an augmentation of its own.
 
@@ -160,6 +170,8 @@ def batches(
         epoch: Number of the epoch, from 0.
         device: Where the batches lie.
         workers: Processes that read lazy images; does not change the batches.
+        keep: Which images of a batch to yield, for a process that has a part of them; lazy images are read only if they
+            are kept. The others count: order and augmentation do not depend on it.
     Returns:
         Iterator over x float32 (B, C, H, W) in [0, 1] and y int64 (B,), on ``device``.
     Raises:
@@ -168,7 +180,8 @@ def batches(
     if size < 1 or crop < 0:
         raise ValueError(f"size must be at least 1 and crop at least 0, got {size} and {crop}")
     order = torch.randperm(len(images), generator=stream(seed, Stream.ORDER, epoch))
-    return images.batches(order, size, crop=crop, flip=flip, seed=seed, epoch=epoch, device=device, workers=workers)
+    how = {"crop": crop, "flip": flip, "seed": seed, "epoch": epoch, "device": device, "workers": workers}
+    return images.batches(order, size, **how, keep=keep)
 
 
 def augment(x: Tensor, crop: int, flip: bool, rng: torch.Generator) -> Tensor:

@@ -17,19 +17,24 @@ SMALL_IMAGE = 1024
 def device_named(name: str) -> torch.device:
     """Return the device of that name; ``auto`` is CUDA where there is one, else the CPU.
 
-    Under torchrun ``auto`` is the GPU with the number of the process on its machine.
+    Under torchrun ``auto`` and ``cuda`` are the GPU with the number of the process on its machine. On a GPU float32
+    becomes what rows and cards call it: by default convolutions there round their inputs to 10 bits (TF32).
 
     Raises:
         InputError: If the device is unknown or not here.
     """
+    local = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     if name == "auto":
-        local = int(os.environ.get("LOCAL_RANK", "0"))
-        return torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+        name = local if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
+        device = torch.device(local if name == "cuda" else name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}") from error
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        for kind in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+            kind.fp32_precision = "ieee"
     return device
 
 

@@ -7,13 +7,13 @@ the last bits of the logits, bfloat16 the third digit, and with them, on images 
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
+from rs.compiling import compiled, unlimited, warn
 from rs.ensemble import Ensemble
 from rs.errors import InputError
 from rs.noise import BLOCK
@@ -83,7 +83,7 @@ def _arranged(
     try:
         return _compiled(folded, torch.zeros(batch, *shape, device=device)), engine
     except Exception as error:  # a compiler fails in as many ways as there are compilers
-        _warn("is not compiled", error)
+        warn("is not compiled", error)
         return folded, "folded"
 
 
@@ -113,7 +113,7 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
             raise ValueError(f"folded, it is another function, by {worst:.2g} of its largest logit")
         return _split(copy.deepcopy(module).eval(), fuse, dtype)
     except Exception as error:  # of networks of every kind, which tracing may break in every way
-        _warn("keeps its batch norms", error)
+        warn("keeps its batch norms", error)
         return Arranged(nn.Identity(), copy.deepcopy(module).eval().to(dtype, memory_format=torch.channels_last), dtype)
 
 
@@ -130,11 +130,6 @@ def _split(module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: tor
     if dtype is not None:
         network = network.to(dtype, memory_format=torch.channels_last)
     return Arranged(normalize, network, dtype or torch.float64).eval()
-
-
-def _warn(what: str, error: Exception) -> None:
-    reason = " ".join(str(error).split())[:200]
-    print(f"warning: this network {what} ({type(error).__name__}: {reason})", file=sys.stderr)
 
 
 class Arranged(nn.Module):
@@ -167,16 +162,9 @@ class FixedBatch(nn.Module):
         return self.compiled(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))[: len(x)].clone()
 
 
-VERSIONS = 1000
-"""Networks that one process may compile."""
-
-
 def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
     """Compile for batches like ``sample``, and try it, because compilers fail when they are first needed."""
-    options = {"freezing": True} if sample.device.type == "cpu" else {"triton.cudagraphs": True}
-    made = FixedBatch(torch.compile(module, dynamic=False, options=options), len(sample))
-    # All networks share one forward, of which eight versions are compiled by default, and the ninth is not, in silence.
-    limits = torch._dynamo.config.patch(recompile_limit=VERSIONS, fail_on_recompile_limit_hit=True)
-    with torch.inference_mode(), limits:
+    made = FixedBatch(compiled(module, sample.device, frozen=True), len(sample))
+    with torch.inference_mode(), unlimited():
         made(sample)
     return made

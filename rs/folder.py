@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from rs import readers
+from rs.data import Keep
 from rs.dataset import Meta
 from rs.errors import InputError
 from rs.noise import Stream, stream
@@ -78,13 +79,14 @@ class FolderImages:
         epoch: int,
         device: torch.device | str,
         workers: int,
+        keep: Keep,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``, see :func:`rs.data.batches`; ``crop`` > 0 is random, resized."""
         steps = [*self._crop(crop > 0), *([v2.RandomHorizontalFlip()] if flip else []), *_to_tensor()]
+        kept = [[i for some in keep(len(chosen)) for i in chosen[some].tolist()] for chosen in order.split(size)]
         loader = DataLoader(
             _Epoch(self, v2.Compose(steps), seed, epoch),
-            batch_size=size,
-            sampler=order.tolist(),
+            batch_sampler=[chosen for chosen in kept if chosen],
             num_workers=workers,
             pin_memory=torch.device(device).type == "cuda",
             generator=stream(seed, Stream.ORDER, epoch),  # else the loader draws from the global generator

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -51,10 +53,46 @@ def _sequence(seed: int, *key: int) -> np.random.SeedSequence:
     return np.random.SeedSequence(seed, spawn_key=key)
 
 
-def draw(x: Tensor, draws: int, sigma: float, rng: torch.Generator) -> Tensor:
+@dataclass(frozen=True)
+class Shared:
+    """The random numbers of a training step that several processes share, as one of them sees them.
+
+    Every process draws the numbers of the whole step and keeps those of its own images, so an image meets the same
+    noise however many processes there are.
+    """
+
+    generator: torch.Generator  # of the step, alike in all processes
+    images: int  # in the step
+    first: int  # number in the step of this process's first image
+
+    def part(self, draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int]) -> Tensor:
+        """Draw for all images, and return the numbers of as many as ``shape`` begins with."""
+        return draw((self.images, *shape[1:]))[self.first : self.first + shape[0]]
+
+
+Rng = torch.Generator | Shared
+"""Where the random numbers of a training step come from."""
+
+
+def normal(shape: Sequence[int], rng: Rng, like: Tensor) -> Tensor:
+    """Draw N(0, 1), on the device and in the dtype of ``like``; the first number of the shape is that of images."""
+    return _drawn(torch.randn, shape, rng, like)
+
+
+def uniform(shape: Sequence[int], rng: Rng, like: Tensor) -> Tensor:
+    """Draw U(0, 1) as :func:`normal` does."""
+    return _drawn(torch.rand, shape, rng, like)
+
+
+def _drawn(kind: Callable[..., Tensor], shape: Sequence[int], rng: Rng, like: Tensor) -> Tensor:
+    if isinstance(rng, Shared):
+        return rng.part(lambda whole: _drawn(kind, whole, rng.generator, like), shape)
+    return kind(tuple(shape), generator=rng, device=like.device, dtype=like.dtype)
+
+
+def draw(x: Tensor, draws: int, sigma: float, rng: Rng) -> Tensor:
     """Draw training noise: N(0, sigma^2) of shape (B, M, C, H, W) for images ``x`` (B, C, H, W)."""
-    shape = (x.shape[0], draws, *x.shape[1:])
-    return sigma * torch.randn(shape, generator=rng, device=x.device, dtype=x.dtype)
+    return sigma * normal((x.shape[0], draws, *x.shape[1:]), rng, x)
 
 
 def noisy(x: Tensor, noise: Tensor) -> Tensor:

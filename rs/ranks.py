@@ -1,6 +1,7 @@
 """Several processes at one piece of work, as ``torchrun`` starts them.
 
-Process ``rank`` of ``world`` takes every ``world``-th image from number ``rank`` on. They meet when all are done.
+In certification process ``rank`` of ``world`` takes every ``world``-th image from number ``rank`` on, and they meet
+when all are done. In training each has its part of the images of every step (``rs.distributed``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,21 @@ def place() -> tuple[int, int]:
 
 
 @contextmanager
+def joined(backend: str) -> Iterator[None]:
+    """Let the processes talk to each other: by "gloo" with tensors on CPUs, by "nccl" with tensors on GPUs."""
+    if place()[1] == 1:
+        yield
+        return
+    import torch.distributed as dist
+
+    dist.init_process_group(backend, timeout=LONGEST)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
 def meeting() -> Iterator[Callable[[], None]]:
     """Yield a function that returns when every process has called it as often."""
     if place()[1] == 1:
@@ -27,8 +43,5 @@ def meeting() -> Iterator[Callable[[], None]]:
         return
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", timeout=LONGEST)
-    try:
+    with joined("gloo"):
         yield dist.barrier
-    finally:
-        dist.destroy_process_group()

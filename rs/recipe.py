@@ -9,7 +9,7 @@ from typing import Any
 from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS, Method
-from rs.train import Training
+from rs.training import Training
 
 
 @dataclass(frozen=True)

@@ -6,74 +6,31 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from rs import data, files
+from rs import data, distributed, files, training_engine
 from rs.data import Images
+from rs.distributed import Part, average
 from rs.errors import InputError
 from rs.methods.base import Method, Step
-from rs.noise import Stream, stream
-from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.noise import Rng, Shared, Stream, stream
 from rs.progress import progress
-from rs.smoothing import Precision, SmoothedClassifier
-
-HISTORY = (
-    "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
-    "hinge_share", "acr",
-)  # fmt: skip
-"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch has no such number."""
-
-TIMING = ("epoch", "seconds")
-"""Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
-
-
-@validated
-class Training:
-    """How to train, whatever the method; section ``recipes.DATASET.training`` of params.yaml."""
-
-    epochs: Count
-    batch: Count  # noisy copies in an optimiser step of a chunked method, images in one of the others
-    learning_rate: Positive
-    milestones: list[Count]  # epochs after which the learning rate is multiplied by `decay`
-    decay: Positive
-    momentum: NonNegative
-    weight_decay: NonNegative
-    clip_norm: Positive | None  # largest norm of the gradient; null for none
-    crop: NonNegativeCount  # zero padding of the random crop, pixels
-    flip: bool  # random horizontal flip
-    precision: Precision  # of forward and backward passes; losses are float32 either way
-    checkpoint_every: Count  # epochs between two checkpoints
-    eval_every: NonNegativeCount  # epochs between two quick ACRs; 0 for none
-    eval_images: Count  # first images of the evaluation split
-    eval_n0: Count  # draws of a quick certificate
-    eval_n: Count
-    eval_alpha: Annotated[float, Field(gt=0, lt=1)]
-
-
-@dataclass
-class Progress:
-    """Where a training stands: what is saved at a checkpoint, beside model and velocities."""
-
-    epoch: int = 0  # epochs finished
-    updates: int = 0  # optimiser steps taken
-    seconds: float = 0.0  # spent in training, evaluation excluded
-    history: list[dict[str, Any]] = field(default_factory=list)
-    timing: list[dict[str, Any]] = field(default_factory=list)
+from rs.smoothing import SmoothedClassifier
+from rs.training import Progress, Training
 
 
 class Trainer:
     """One training: a model, a method and a data set at one noise level.
 
     Every random number is keyed by (seed, purpose, epoch, step), so a training that stops and resumes from its
-    checkpoint ends, on the CPU, with the same bytes as an unbroken one.
+    checkpoint ends, on the CPU, with the same bytes as an unbroken one. Several processes that are joined
+    (``rs.ranks``) take the steps of one, each with its part of the images.
 
     Args:
         model: As built, on ``device``; trained in place.
@@ -85,6 +42,7 @@ class Trainer:
         seed: Of every random number but the initial weights.
         device: Where to train.
         workers: Processes that read images from disk, for data sets that are not in memory.
+        place: (rank, world): this process among those that train this model together.
     """
 
     def __init__(
@@ -99,6 +57,7 @@ class Trainer:
         seed: int,
         device: torch.device,
         workers: int = 0,
+        place: tuple[int, int] = (0, 1),
     ) -> None:
         if min(settings.batch, len(images)) < method.chunks:
             raise InputError(
@@ -107,8 +66,14 @@ class Trainer:
             )
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
         self.settings, self.sigma, self.seed, self.device = settings, sigma, seed, device
-        self.workers = workers
+        self.workers, self.place = workers, place
+        self.together = place[1] > 1
         self.parameters = list(model.parameters())
+        if self.together:
+            distributed.share_statistics(model)
+        self.network = training_engine.network(
+            model, settings.engine, images.meta.shape, compile_training=not self.together
+        )
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
         self.progress = Progress()
 
@@ -120,10 +85,12 @@ class Trainer:
         """
         if checkpoint is not None and checkpoint.exists():
             self.restore(checkpoint)
-        done, epochs = self.progress.epoch, self.settings.epochs
-        for epoch in progress(range(done, epochs), epochs, "train", done):
+        done, epochs, first = self.progress.epoch, self.settings.epochs, self.place[0] == 0
+        if self.together:
+            distributed.agree(done, "epochs done", self.device)
+        for epoch in progress(range(done, epochs), epochs, "train", done) if first else range(done, epochs):
             self.epoch(epoch)
-            if checkpoint is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
+            if first and checkpoint is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
                 self.save(checkpoint)
         self.model.eval()
         return self.progress
@@ -133,6 +100,7 @@ class Trainer:
         start = time.perf_counter()
         rate = self._learning_rate(epoch)
         self.model.train()
+        self.network.train()
         means = self._means([self._step(x, y, rate, epoch, *at) for x, y, *at in self._chunks(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
@@ -149,12 +117,21 @@ class Trainer:
         passed = sum(milestone <= epoch for milestone in self.settings.milestones)
         return self.settings.learning_rate * self.settings.decay**passed
 
-    def _chunks(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, int, int]]:
-        """Images and labels of each optimiser step, with its batch and chunk number.
+    def _chunks(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Part, int, int]]:
+        """Images and labels of each optimiser step, with the part of it they are, and its batch and chunk number.
 
-        A batch is cut into ``chunks`` equal parts; what does not divide is left out, as is a batch that is too small.
+        A batch is cut into ``chunks`` equal steps; what does not divide is left out, as is a batch that is too small.
         """
         s, chunks = self.settings, self.method.chunks
+
+        def own(images: int) -> Part:
+            return distributed.part(images // chunks, *self.place)
+
+        def keep(images: int) -> list[slice]:
+            mine = own(images)
+            starts = [chunk * mine.whole + mine.first for chunk in range(chunks)]
+            return [slice(start, start + mine.images) for start in starts]
+
         epoch_batches = data.batches(
             self.images,
             s.batch,
@@ -164,25 +141,31 @@ class Trainer:
             epoch=epoch,
             device=self.device,
             workers=self.workers,
+            keep=keep,
         )
         for step, (x, y) in enumerate(epoch_batches):
-            size = len(x) // chunks
-            for chunk in range(chunks if size else 0):
-                part = slice(chunk * size, (chunk + 1) * size)
-                yield x[part], y[part], step, chunk
+            mine = own(min(s.batch, len(self.images) - step * s.batch))
+            if mine.images:
+                steps = zip(x.split(mine.images), y.split(mine.images), strict=True)
+                yield from ((*images, mine, step, chunk) for chunk, images in enumerate(steps))
 
-    def _step(self, x: Tensor, y: Tensor, rate: float, epoch: int, step: int, chunk: int) -> Tensor:
+    def _step(self, x: Tensor, y: Tensor, rate: float, epoch: int, mine: Part, step: int, chunk: int) -> Tensor:
         """One optimiser step; returns what it reports, shape (6,), on the device and without synchronisation."""
-        rng = stream(self.seed, Stream.STEP, epoch, step, chunk, device=self.device)
+        rng: Rng = stream(self.seed, Stream.STEP, epoch, step, chunk, device=self.device)
+        if self.together:
+            rng = Shared(rng, mine.whole, mine.first)
+        training_engine.begin_step()
         with self._autocast():
-            result = self.method.loss(self.model, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
+            result = self.method.loss(self.network, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
         self.model.zero_grad(set_to_none=True)
-        result.loss.backward()
+        (result.loss * mine.weight).backward()
+        if self.together:
+            average([parameter.grad for parameter in self.parameters])
         limit = self.settings.clip_norm if self.settings.clip_norm is not None else math.inf
         norm = nn.utils.clip_grad_norm_(self.parameters, limit)
         self._descend(rate)
         self.progress.updates += 1
-        return report(result, norm)
+        return mine.weight * report(result, norm)
 
     def _descend(self, rate: float) -> None:
         """Move the parameters: SGD with momentum and weight decay, torch's own.
@@ -202,10 +185,12 @@ class Trainer:
                 maximize=False,
             )
 
-    @staticmethod
-    def _means(reports: list[Tensor]) -> dict[str, float | None]:
+    def _means(self, reports: list[Tensor]) -> dict[str, float | None]:
         """Means over the steps of an epoch; ``None`` where a method has no such thing."""
-        means = torch.stack(reports).double().mean(dim=0).tolist()
+        total = torch.stack(reports).double().mean(dim=0)
+        if self.together:
+            average([total])
+        means = total.tolist()
         names = ("loss", "cross_entropy", "robustness", "accuracy", "gradient_norm", "hinge_share")
         return {
             name: None if name == "hinge_share" and math.isnan(mean) else mean

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rs import artefacts, code, data, files, work
+from rs import artefacts, code, data, files, ranks, work
 from rs.artefacts import Card
 from rs.data import Images
 from rs.device import suit_threads
 from rs.recipe import Recipe
-from rs.train import HISTORY, TIMING, Trainer, initial_seed
+from rs.train import Trainer, initial_seed
+from rs.training import HISTORY, TIMING
 
 
 def train_cell(
@@ -33,7 +35,8 @@ def train_cell(
 
     Writes the model into ``out`` (a function of the parameters alone, on one kind of device), and into ``log`` its
     ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (git commit, seconds).
-    A training that was killed continues from its last checkpoint.
+    A training that was killed continues from its last checkpoint. Under torchrun the processes train one model
+    together, and the first one writes; the work folder must then be one that all of them see.
     """
     train, test = data.load(folder, "train"), data.load(folder, "test")
     suit_threads(train.meta.shape)
@@ -41,16 +44,17 @@ def train_cell(
     method = Path("rs", *type(recipe.method).__module__.split(".")[1:]).with_suffix(".py").as_posix()
     running = code.version("stages/train.py", method)  # a training is not continued by other code
     identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
-    with work.folder(identity) as unfinished:
+    rank, world = ranks.place()
+    first = work.folder(identity) if rank == 0 else nullcontext(work.root() / work.key(identity))
+    with first as unfinished, ranks.joined("nccl" if device.type == "cuda" else "gloo"):
         model = card.build(initial_seed(seed)).to(device)
-        trainer = Trainer(
-            model, recipe.method, train, test, recipe.training, sigma=sigma, seed=seed, device=device, workers=workers
-        )
-        done = trainer.run(unfinished / "checkpoint.pt")
-        artefacts.save(out, model, card)
-        files.write_csv(log / "history.csv", HISTORY, done.history)
-        files.write_csv(log / "timing.csv", TIMING, done.timing)
-        files.write_json(log / "provenance.json", _provenance(done.seconds, device))
+        how = {"sigma": sigma, "seed": seed, "device": device, "workers": workers, "place": (rank, world)}
+        done = Trainer(model, recipe.method, train, test, recipe.training, **how).run(unfinished / "checkpoint.pt")
+        if rank == 0:
+            artefacts.save(out, model, card)
+            files.write_csv(log / "history.csv", HISTORY, done.history)
+            files.write_csv(log / "timing.csv", TIMING, done.timing)
+            files.write_json(log / "provenance.json", _provenance(done.seconds, device, world))
 
 
 def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.device) -> Card:
@@ -73,10 +77,10 @@ def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.
     )
 
 
-def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
-    """What may differ between two runs that make the same model."""
+def _provenance(seconds: float, device: torch.device, world: int) -> dict[str, Any]:
+    """What may differ between two runs that make the same model, but for rounding."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {"git_commit": _commit(), "training_seconds": seconds, "device": name}
+    return {"git_commit": _commit(), "training_seconds": seconds, "device": name, "processes": world}
 
 
 def _commit() -> str | None:

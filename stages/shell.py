@@ -1,10 +1,11 @@
 """How a stage becomes a program, and the options stages share."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,3 +41,29 @@ def run(*commands: Callable[..., None], arguments: Sequence[str] | None = None) 
     except InputError as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)  # it may quote another's many lines
         raise SystemExit(2) from None
+
+
+def launch(params: dict[str, Any]) -> None:
+    """Become the ``launcher`` of the parameters, if they have one; it starts this command again, in several processes.
+
+    Does nothing in a process that torchrun has started. Variables of the environment in the launcher are replaced.
+
+    Raises:
+        InputError: If the launcher is not a command with ``torchrun`` in it, or cannot be run.
+    """
+    launcher = params.get("launcher")
+    if launcher is None or "TORCHELASTIC_RUN_ID" in os.environ:
+        return
+    words = shlex.split(os.path.expandvars(launcher)) if isinstance(launcher, str) else []
+    if "torchrun" not in words:
+        raise InputError(
+            f"params.yaml: launcher must be null or a command with the word torchrun in it, such as "
+            f"'torchrun --standalone --nproc-per-node 2', got {launcher!r}"
+        )
+    at = words.index("torchrun")
+    words[at : at + 1] = [sys.executable, "-m", "torch.distributed.run"]  # of this environment, wherever PATH leads
+    module = sys.modules["__main__"].__spec__.name
+    try:
+        os.execvp(words[0], [*words, "-m", "--", module, *sys.argv[1:]])
+    except OSError as error:
+        raise InputError(f"params.yaml: launcher must be a command that runs here, but {words[0]}: {error}") from error

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import DataFolder, Device, ParamsFile, Workers, run
+from stages.shell import DataFolder, Device, ParamsFile, Workers, launch, run
 
 
 def main(
@@ -21,12 +21,14 @@ def main(
     workers: Workers = 0,
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
-    from rs.device import device_named
     from rs.params import read
+
+    launch(values := read(params))
+    from rs.device import device_named
     from rs.recipe import training_recipe
     from rs.train_cell import train_cell
 
-    recipe = training_recipe(read(params), dataset, method, sigma)
+    recipe = training_recipe(values, dataset, method, sigma)
     train_cell(recipe, data, sigma=sigma, seed=seed, device=device_named(device), out=out, log=log, workers=workers)
 
 

@@ -14,7 +14,8 @@ from rs import data
 from rs.data import PackedImages
 from rs.dataset import Meta, fingerprint
 from rs.methods import METHODS
-from rs.train import Trainer, Training
+from rs.train import Trainer
+from rs.training import Training
 
 ROOT = Path(__file__).parents[1]
 CLASSES = ("left", "right")
@@ -32,6 +33,7 @@ TRAINING = {
     "crop": 0,
     "flip": False,
     "precision": "float32",
+    "engine": "plain",
     "checkpoint_every": 1,
     "eval_every": 0,
     "eval_images": 4,

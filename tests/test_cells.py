@@ -13,8 +13,9 @@ from rs import artefacts, data, params, rows
 from rs.certify_cell import certification_settings, certify_cell
 from rs.errors import InputError
 from rs.recipe import training_recipe
-from rs.train import HISTORY, TIMING, initial_seed
+from rs.train import initial_seed
 from rs.train_cell import train_cell
+from rs.training import HISTORY, TIMING
 
 pytestmark = pytest.mark.usefixtures("work")
 CPU = torch.device("cpu")
@@ -108,7 +109,7 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(tmp_pat
 def test_the_seconds_are_those_of_the_last_line_of_the_timing(tmp_path, model):
     log = tmp_path / "a" / "log"
     provenance = json.loads((log / "provenance.json").read_text())
-    assert set(provenance) == {"git_commit", "training_seconds", "device"}
+    assert set(provenance) == {"git_commit", "training_seconds", "device", "processes"}
     assert float(table(log / "timing.csv")[-1]["seconds"]) == provenance["training_seconds"] > 0
 
 

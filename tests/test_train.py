@@ -15,7 +15,8 @@ from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import Step
 from rs.smoothing import SmoothedClassifier
-from rs.train import HISTORY, TIMING, initial_seed
+from rs.train import initial_seed
+from rs.training import HISTORY, TIMING
 
 HINGED = ("macer", "advmacer")
 
@@ -335,7 +336,7 @@ def test_settings_out_of_range_are_refused(name, value):
 
 
 def test_every_setting_is_needed():
-    from rs.train import Training
+    from rs.training import Training
 
     for name in TRAINING:
         with pytest.raises(ValueError, match=name):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from rs.attack import forward, pgd
 from rs.methods.base import Step, macer_step, warmed_up
-from rs.noise import draw
+from rs.noise import Rng, draw
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 
 
@@ -41,7 +40,7 @@ class AdvMacer:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step; ``batch`` images if not chunked."""
         return self.draws if self.chunked else 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from rs.noise import Rng
 from rs.soft import radius_hinge, soft_cross_entropy, top_two
 
 
@@ -29,7 +30,7 @@ class Method(Protocol):
     def chunks(self) -> int:
         """Number of optimiser steps a batch is cut into, each on ``batch // chunks`` distinct images."""
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """Loss of one optimiser step.
 
         Args:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from rs.attack import forward, projected_path_attack
 from rs.methods.base import Step, accuracy, warmed_up
-from rs.noise import draw
+from rs.noise import Rng, draw
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.soft import entropy, kl_divergence, mean_cross_entropy, soft_probabilities
 
@@ -34,7 +33,7 @@ class Consistency:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rs.attack import forward
 from rs.methods.base import Step, accuracy
-from rs.noise import draw
+from rs.noise import Rng, draw
 from rs.params import validated
 from rs.soft import mean_cross_entropy
 
@@ -21,7 +21,7 @@ class Gaussian:
 
     chunks = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         logits = forward(model, x, draw(x, 1, sigma, rng))
         loss = mean_cross_entropy(logits, y)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from rs.attack import forward
 from rs.methods.base import Step, macer_step
-from rs.noise import draw
+from rs.noise import Rng, draw
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 
 
@@ -26,7 +25,7 @@ class Macer:
 
     chunks = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         logits = forward(model, x, draw(x, self.draws, sigma, rng))
         lam = self.lam if epoch >= self.defer else 0.0

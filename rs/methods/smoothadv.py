@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rs.attack import ddn, forward, pgd, stein_direction
 from rs.methods.base import Step, accuracy, warmed_up
-from rs.noise import draw
+from rs.noise import Rng, draw
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.soft import mean_cross_entropy
 
@@ -39,7 +39,7 @@ class SmoothAdv:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         x_hat = self._attack(model, x, y, noise, warmed_up(self.epsilon, epoch, self.warmup), rng)
@@ -47,9 +47,7 @@ class SmoothAdv:
         loss = mean_cross_entropy(logits, y)
         return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))
 
-    def _attack(
-        self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, epsilon: float, rng: torch.Generator
-    ) -> Tensor:
+    def _attack(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, epsilon: float, rng: Rng) -> Tensor:
         if self.attack == "ddn":
             return ddn(model, x, y, noise, self.steps, epsilon, rng=rng)
         free = self.attack == "pgd-free"

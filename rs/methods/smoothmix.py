@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rs.attack import forward, mixing_path, project
 from rs.methods.base import Step, accuracy, warmed_up
-from rs.noise import draw
+from rs.noise import Rng, draw, uniform
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.soft import kl_divergence, mean_cross_entropy, soft_probabilities
 
@@ -41,7 +41,7 @@ class SmoothMix:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         ramp = warmed_up(1.0, epoch, self.warmup)
@@ -49,7 +49,7 @@ class SmoothMix:
         clean_side = self._clean_side(x, path[1], ramp)
         logits = forward(model, clean_side, noise)
         cross_entropy = mean_cross_entropy(logits, y)
-        share = self.mix_limit * torch.rand(len(x), generator=rng, device=x.device, dtype=x.dtype)
+        share = self.mix_limit * uniform((len(x),), rng, x)
         mixed = torch.lerp(clean_side, path[-1], share[:, None, None, None])
         divergence = self._divergence(logits, forward(model, mixed, noise), y, share)
         robustness = self.eta * ramp * divergence

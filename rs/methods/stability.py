@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rs.attack import forward
 from rs.methods.base import Step, accuracy
-from rs.noise import draw
+from rs.noise import Rng, draw
 from rs.params import NonNegative, validated
 from rs.soft import wide
 
@@ -26,7 +25,7 @@ class Stability:
 
     chunks = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: torch.Generator, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         clean = wide(model(x))
         logits = forward(model, x, draw(x, 1, sigma, rng))

@@ -1,0 +1,56 @@
+"""How a training is set up, and where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rs.engine import Engine
+from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.smoothing import Precision
+
+HISTORY = (
+    "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
+    "hinge_share", "acr",
+)  # fmt: skip
+"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch has no such number."""
+
+TIMING = ("epoch", "seconds")
+"""Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
+
+
+@validated
+class Training:
+    """How to train, whatever the method; section ``recipes.DATASET.training`` of params.yaml."""
+
+    epochs: Count
+    batch: Count  # noisy copies in an optimiser step of a chunked method, images in one of the others
+    learning_rate: Positive
+    milestones: list[Count]  # epochs after which the learning rate is multiplied by `decay`
+    decay: Positive
+    momentum: NonNegative
+    weight_decay: NonNegative
+    clip_norm: Positive | None  # largest norm of the gradient; null for none
+    crop: NonNegativeCount  # zero padding of the random crop, pixels
+    flip: bool  # random horizontal flip
+    precision: Precision  # of forward and backward passes; losses are float32 either way
+    engine: Engine  # how the network runs (rs.training_engine): the losses are the same but for rounding
+    checkpoint_every: Count  # epochs between two checkpoints
+    eval_every: NonNegativeCount  # epochs between two quick ACRs; 0 for none
+    eval_images: Count  # first images of the evaluation split
+    eval_n0: Count  # draws of a quick certificate
+    eval_n: Count
+    eval_alpha: Annotated[float, Field(gt=0, lt=1)]
+
+
+@dataclass
+class Progress:
+    """Where a training stands: what is saved at a checkpoint, beside model and velocities."""
+
+    epoch: int = 0  # epochs finished
+    updates: int = 0  # optimiser steps taken
+    seconds: float = 0.0  # spent in training, evaluation excluded
+    history: list[dict[str, Any]] = field(default_factory=list)
+    timing: list[dict[str, Any]] = field(default_factory=list)
