@@ -6,32 +6,38 @@ at its best batch. Weights are random, but batch norms have seen noisy images. H
 
 from __future__ import annotations
 
+import copy
 import json
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from benchmarks.pool import Architecture, processor
+from benchmarks import roofline
+from benchmarks.art_loop import ROUNDS, in_art
+from benchmarks.common import ALPHA, CLASSES, ENGINES, N0, SIGMA, Architecture, machine, network, side_by_side
 from stages.shell import run
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-CLASSES, SIGMA, N0, ALPHA = 10, 0.25, 100, 0.001
-ROUNDS = 3
-ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")]
+    from rs.engine import Arrangement
+
 REFERENCE = "the field's loop, float32"
 
 Way = Callable[[], object]
 """Certifies one image, with n0 + n draws."""
+
+
+class Measured(NamedTuple):
+    """One row of the table."""
+
+    speed: float  # noisy forwards a second
+    share: float | None = None  # of what the roofline allows
+    votes: float | None = None  # share of the noisy images on which it votes as the plain network in float32 does
 
 
 def main(
@@ -42,6 +48,7 @@ def main(
     ] = "100,500",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = os.cpu_count() or 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    picture: Annotated[Path | None, typer.Option(help="PNG of the roofline to draw.")] = None,
     art: Annotated[
         Path | None,
         typer.Option(
@@ -52,50 +59,64 @@ def main(
     """Print a Markdown table: noisy forwards a second, their ratio to the field's loop, and how engines vote."""
     import torch
 
+    from rs.device import device_named
+
     torch.set_num_threads(threads)
-    where = torch.device(device)
-    model, x = network(architecture, where)
     sizes = [int(word) for word in batches.split(",")]
-    ways = {(REFERENCE, size): _reference(model, x, n, size) for size in sizes}
-    ways |= {
-        (f"{engine}, {precision}", size): _engine(model, x, n, size, engine, precision)
-        for engine, precision in ENGINES
-        for size in sizes
-    }
-    speeds: dict[tuple[str, int], list[float]] = {key: [] for key in ways}
-    for _ in range(ROUNDS):
-        for key, way in ways.items():
-            begun = time.perf_counter()
-            way()
-            speeds[key].append((N0 + n) / (time.perf_counter() - begun))
-    best = _best({key: median(values) for key, values in speeds.items()})
+    limits = roofline.ceilings(where := device_named(device))
+    found = measure(architecture, n, sizes, where, limits, picture)
     if art is not None:
-        best["ART, certify"] = _art(art, architecture, n, sizes, threads)
-    print("\n".join(_report(best, _votes(model, x))))
+        speeds = json.loads(in_art(art, "certify", architecture.value, n, threads, *sizes))
+        found["ART, certify"] = Measured(max(speeds.values()))
+    print("\n".join(table(found)))
     print(f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}, median of {ROUNDS} rounds")
-    print(f"{processor()}, {os.cpu_count()} cores; {threads} threads; {device}; torch {torch.__version__}")
+    print(f"{limits}\n{machine(device)}")
 
 
-def network(architecture: Architecture, device: torch.device) -> tuple[nn.Module, torch.Tensor]:
-    """A network whose batch norms have seen noisy images, in eval mode, and an image."""
-    import torch
+def measure(
+    architecture: Architecture,
+    n: int,
+    sizes: list[int],
+    device: torch.device,
+    limits: roofline.Ceilings,
+    picture: Path | None = None,
+) -> dict[str, Measured]:
+    """Measure the field's loop and every engine; compare them with the roofline, and draw it if there is a path."""
+    model, x = network(architecture, device)
+    made = {key: arranged(model, x, *key) for key in [(*engine, size) for engine in ENGINES for size in sizes]}
+    ways = {(REFERENCE, size): field_loop(model, x, n, size) for size in sizes}
+    for (engine, precision, size), arrangement in made.items():
+        ways[f"{engine}, {precision}", size] = certification(arrangement, x, n, size)
+    seconds = side_by_side(ways, ROUNDS, device.type)
+    names = dict.fromkeys(name for name, _ in ways)
+    best = {name: max((N0 + n) / seconds[name, size] for size in sizes) for name in names}
+    points = _on_the_roofline(best, model, x, {engine: made[*engine, sizes[0]] for engine in ENGINES})
+    if picture is not None:
+        roofline.draw(picture, limits, points, f"{architecture.value}: noisy forward passes")
+    votes = agreement({engine: made[*engine, sizes[0]] for engine in ENGINES}, x)
+    return {
+        name: Measured(speed, speed / roofline.attainable(limits, precision, asked), votes.get(name))
+        for name, (precision, asked, speed) in points.items()
+    }
 
-    from rs import models
 
-    channels = architecture.shape[0]
-    model = models.build(architecture, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, 0)
-    rng = torch.Generator().manual_seed(0)
-    seen = torch.rand(256, *architecture.shape, generator=rng)
-    with torch.no_grad():
-        for part in seen.split(64):
-            model(part + SIGMA * torch.randn(part.shape, generator=rng))
-    return model.eval().to(device), seen[0].to(device)
+def _on_the_roofline(
+    speeds: dict[str, float], model: nn.Module, x: torch.Tensor, made: dict[tuple[str, str], Arrangement]
+) -> dict[str, tuple[str, roofline.Work, float]]:
+    """Precision, work of a pass and speed of each way."""
+    sample = x.expand(20, *x.shape).contiguous()
+    points = {REFERENCE: ("float32", roofline.work(model, sample), speeds[REFERENCE])}
+    for (engine, precision), arrangement in made.items():
+        source = made["folded", precision] if engine == "compiled" else arrangement  # an operation at a time
+        with autocast(source, x.device):
+            asked = roofline.work(source.module, sample, fused=engine == "compiled")
+        name = f"{engine}, {precision}"
+        points[name] = (precision, asked, speeds[name])
+    return points
 
 
-def _reference(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
+def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
     """CERTIFY as the field's code does it: batches of repeated images, fresh noise, counts on the host."""
-    import copy
-
     import numpy as np
     import torch
 
@@ -116,56 +137,51 @@ def _reference(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
     return lambda: lower_bound(count(N0).max(), n, ALPHA) + count(n).max()
 
 
-def _engine(model: nn.Module, x: torch.Tensor, n: int, size: int, engine: str, precision: str) -> Way:
+def arranged(model: nn.Module, x: torch.Tensor, engine: str, precision: str, size: int) -> Arrangement:
+    """The network as an engine runs it."""
     from rs.engine import arrange
+
+    return arrange(model, engine, precision, tuple(x.shape), x.device, size)
+
+
+def certification(made: Arrangement, x: torch.Tensor, n: int, size: int) -> Way:
+    """CERTIFY as this project does it."""
     from rs.smoothing import SmoothedClassifier
 
-    made = arrange(model, engine, precision, tuple(x.shape), x.device, size)
     classifier = SmoothedClassifier(made.module, CLASSES, SIGMA, precision=made.precision, batch=size)
     return lambda: classifier.certify(x, N0, n, ALPHA)
 
 
-def _votes(model: nn.Module, x: torch.Tensor, draws: int = 1000) -> dict[str, float]:
+def agreement(made: dict[tuple[str, str], Arrangement], x: torch.Tensor, draws: int = 1000) -> dict[str, float]:
     """Share of the same noisy images on which an engine votes as the plain network in float32 does."""
     import torch
 
-    from rs.engine import arrange
-
-    noisy = x + SIGMA * torch.randn(draws, *x.shape, generator=torch.Generator().manual_seed(1)).to(x.device)
+    noise = torch.randn(draws, *x.shape, generator=torch.Generator().manual_seed(1)).to(x.device)
+    with torch.inference_mode():
+        noisy = x + SIGMA * noise  # as in certification; a tensor made elsewhere would compile the networks again
     votes = {}
-    for engine, precision in ENGINES:
-        made = arrange(model, engine, precision, tuple(x.shape), x.device, 100)
-        autocast = torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=made.precision == "bfloat16")
-        with torch.inference_mode(), autocast:
-            votes[f"{engine}, {precision}"] = torch.cat([made.module(part).argmax(1) for part in noisy.split(100)])
+    for (engine, precision), one in made.items():
+        with torch.inference_mode(), autocast(one, x.device):
+            votes[f"{engine}, {precision}"] = torch.cat([one.module(part).argmax(1) for part in noisy.split(100)])
     plain = votes["plain, float32"]
     return {name: float((chosen == plain).float().mean()) for name, chosen in votes.items()}
 
 
-def _art(python: Path, architecture: Architecture, n: int, sizes: list[int], threads: int) -> float:
-    """Noisy forwards a second of ``PyTorchRandomizedSmoothing.certify``, at its best batch, in its own interpreter."""
-    words: list[object] = [python, "-m", "benchmarks.art_loop", architecture.value, n, threads, *sizes]
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(done.stderr, file=sys.stderr)
-        raise SystemExit(f"error: {python} must run adversarial-robustness-toolbox, but failed")
-    return max(json.loads(done.stdout.splitlines()[-1]).values())
+def autocast(made: Arrangement, device: torch.device) -> torch.autocast:
+    """The precision it runs in, where its weights are not in it themselves."""
+    import torch
+
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=made.precision == "bfloat16")
 
 
-def _best(speeds: dict[tuple[str, int], float]) -> dict[str, float]:
-    best: dict[str, float] = {}
-    for (name, _), speed in speeds.items():
-        best[name] = max(speed, best.get(name, 0.0))
-    return best
-
-
-def _report(best: dict[str, float], votes: dict[str, float]) -> list[str]:
-    lines = ["| way | noisy forwards/s | to the field's loop | n = 100,000 | votes as plain float32 |"]
-    lines.append("|---|---:|---:|---:|---:|")
-    for name, speed in best.items():
-        agreed = f"{votes[name]:.1%}" if name in votes else ""
-        lines.append(f"| {name} | {speed:,.0f} | {speed / best[REFERENCE]:.2f} | {100_100 / speed:,.0f} s | {agreed} |")
-    return lines
+def table(found: dict[str, Measured]) -> Iterator[str]:
+    """Lines of the Markdown table."""
+    yield "| way | noisy forwards/s | to the field's loop | n = 100,000 | of the roofline | votes as plain float32 |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for name, (speed, share, votes) in found.items():
+        cells = [f"{speed:,.0f}", f"{speed / found[REFERENCE].speed:.2f}", f"{100_100 / speed:,.1f} s"]
+        cells += ["" if value is None else f"{value:.1%}" for value in (share, votes)]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchmarks.common import ALPHA, CLASSES, N0, Architecture, machine
 from stages.shell import run
 
 if TYPE_CHECKING:
@@ -27,24 +24,11 @@ if TYPE_CHECKING:
 Certificates = list[dict[str, "Certificate"]]
 """Certificates by name, of each image."""
 
-CLASSES, SIGMA, N0, ALPHA = 10, 0.5, 100, 0.001
+SIGMA = 0.5
 ROUNDS = 5
 GROUPS = 12
 """Sets of members that the ensembles are of: 2, 3 and all members in turn. Each set has one ensemble of each rule."""
 RULES = 5
-
-
-class Architecture(StrEnum):
-    """Networks that are measured, each with its shape of images."""
-
-    smallnet = "smallnet"
-    resnet20 = "resnet20"
-    resnet110 = "resnet110"
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of an image."""
-        return (1, 8, 8) if self == Architecture.smallnet else (3, 32, 32)
 
 
 def main(
@@ -71,7 +55,7 @@ def main(
     medians = {name: median(values) for name, values in seconds.items()}
     print("\n".join(_report(medians, alone)))
     print(f"\n{architecture.value}, {images} images, {N0} + {n} draws, {members} members, float32")
-    print(f"{processor()}, {os.cpu_count()} cores; {threads} threads; torch {torch.__version__}")
+    print(machine())
 
 
 def _ways(
@@ -163,14 +147,6 @@ def _report(seconds: Mapping[str, float], alone: int) -> Iterator[str]:
     yield f"| d | each of {count} ensembles alone, from the first {alone} | {d:.4f} |"
     yield ""
     yield f"b / a = {b / a:.2f}, c / a = {c / a:.2f}, c / b = {c / b:.2f}, (a + d) / c = {(a + d) / c:.1f}"
-
-
-def processor() -> str:
-    """Name of the CPU."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

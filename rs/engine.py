@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
+from rs.attack import evaluating
 from rs.compiling import compiled, unlimited, warn
 from rs.ensemble import Ensemble
 from rs.errors import InputError
@@ -48,25 +49,54 @@ def arrange(
             of one size: smaller ones are filled up to it, and cost as much.
         precision: ``float32`` or ``bfloat16``.
         shape: (C, H, W) of an image.
-        batch: Noisy images at once; chosen if ``None``.
+        batch: Noisy images at once; chosen if ``None``, on a GPU so that they fit its memory.
     Returns:
         The arrangement. Where there is no compiler it is a folded one, with a warning on stderr.
     Raises:
-        InputError: If there is no such engine or precision.
+        InputError: If there is no such engine or precision, or not even the smallest batch fits.
     """
     for name, given, known in (("engine", engine, Engine), ("precision", precision, Precision)):
         if given not in get_args(known):
             raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
     module = module.to(device)
+    if batch is None and device.type == "cuda":
+        batch = _batch_of_gpu(module, precision, torch.zeros(*shape, device=device))
     if engine == "plain":
         return Arrangement(module, precision, batch, engine)
     if engine == "compiled":
-        batch = batch or (BLOCK if device.type == "cpu" else default_batch(torch.empty(*shape, device=device)))
+        batch = batch or BLOCK
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     members = module.members if isinstance(module, Ensemble) else [module]
     made, engines = zip(*(_arranged(one, engine, dtype, shape, device, batch) for one in members), strict=True)
     arranged = Ensemble(made, module.rule).eval() if isinstance(module, Ensemble) else made[0]
     return Arrangement(arranged, "float32", batch, engine if set(engines) == {engine} else "folded")
+
+
+def _batch_of_gpu(module: nn.Module, precision: Precision, x: Tensor) -> int:
+    def evaluate(size: int) -> None:
+        autocast = torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
+        with torch.inference_mode(), evaluating(module), autocast:
+            module(x.expand(size, *x.shape).contiguous())
+
+    size = fitting(evaluate, default_batch(x))
+    torch.cuda.empty_cache()  # of what a plain network took, which is more than what will run
+    return size
+
+
+def fitting(evaluate: Callable[[int], None], size: int) -> int:
+    """Halve a batch, in blocks of noise, until ``evaluate(batch)`` does not run out of a GPU's memory.
+
+    Raises:
+        InputError: If not even one block fits.
+    """
+    while True:
+        try:
+            evaluate(size)
+            return size
+        except torch.OutOfMemoryError as error:
+            if size <= BLOCK:
+                raise InputError(f"{BLOCK} noisy images must fit the memory of the GPU, but: {error}") from error
+            size = max(BLOCK, size // 2 // BLOCK * BLOCK)
 
 
 def _arranged(
@@ -166,5 +196,5 @@ def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
     """Compile for batches like ``sample``, and try it, because compilers fail when they are first needed."""
     made = FixedBatch(compiled(module, sample.device, frozen=True), len(sample))
     with torch.inference_mode(), unlimited():
-        made(sample)
+        made(sample.clone())  # a tensor made in inference mode, as those of certification are: others compile again
     return made

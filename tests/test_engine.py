@@ -6,7 +6,7 @@ from helpers import SHAPE, smallnet
 from torch import nn
 
 from rs import models
-from rs.engine import FixedBatch, arrange, fold
+from rs.engine import FixedBatch, arrange, fitting, fold
 from rs.ensemble import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.noise import BLOCK
@@ -183,3 +183,33 @@ def test_more_networks_than_dynamo_compiles_by_default_are_all_compiled():
     with torch.inference_mode():
         torch.testing.assert_close(made.module(x), ensemble(x), rtol=1e-5, atol=1e-6)
     assert torch._dynamo.utils.counters["frames"]["ok"] - before == 10  # and none is compiled again when it is used
+
+
+@pytest.mark.parametrize(("capacity", "found"), [(4000, 2700), (2700, 2700), (2699, 1300), (700, 600), (100, 100)])
+def test_a_batch_is_halved_in_blocks_until_it_fits_the_memory(capacity, found):
+    tried = []
+
+    def evaluate(size):
+        tried.append(size)
+        if size > capacity:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    assert fitting(evaluate, 2700) == found == tried[-1]
+    assert all(size % BLOCK == 0 for size in tried)
+
+
+def test_where_not_even_a_block_fits_the_message_says_so():
+    def evaluate(_):
+        raise torch.OutOfMemoryError("CUDA out of memory, 2 GiB asked")
+
+    with pytest.raises(InputError, match=r"100 noisy images must fit the memory of the GPU, but: .* 2 GiB asked"):
+        fitting(evaluate, 500)
+
+
+@pytest.mark.slow
+def test_what_is_compiled_is_not_compiled_again_when_it_certifies():
+    made = arrange(lived_in(smallnet(), SHAPE).eval(), "compiled", "float32", SHAPE, CPU, 100)
+    assert made.engine == "compiled"
+    classifier = SmoothedClassifier(made.module, 2, 0.25, batch=made.batch)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        assert classifier.certify(images(1, SHAPE)[0], 100, 250, 0.01).counts.sum() == 250

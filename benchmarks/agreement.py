@@ -1,0 +1,95 @@
+"""Do the fast engines say what the plain network in float32 says? On trained models, with the same noise.
+
+``python -m benchmarks.agreement models/digits/0.25/advmacer/0 --data data/digits``. Every engine certifies the same
+images from the same draws; the certificate of each holds for the network as it runs, and this says how far these are
+apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from benchmarks.common import ENGINES, machine
+from stages.shell import DataFolder, run
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from rs.data import Images
+    from rs.smoothing import SmoothedClassifier
+
+
+class Said(NamedTuple):
+    """What an engine says of the images."""
+
+    votes: np.ndarray  # (B, n0 + n)
+    rows: list[dict[str, Any]]
+
+
+def main(
+    models: Annotated[list[str], typer.Argument(help="Model folders, or *.json of ensembles.")],
+    data: DataFolder,
+    images: Annotated[int, typer.Option(min=1, help="Images, evenly spread over the test split.")] = 40,
+    n: Annotated[int, typer.Option(min=1, help="Draws that bound a probability, after 100 that select.")] = 1000,
+    alpha: Annotated[float, typer.Option(help="Failure probability.")] = 0.001,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+) -> None:
+    """Print a Markdown table: equal votes, equal predictions, change of the radii and of the ACR."""
+    import torch
+
+    from rs import classifier
+    from rs.data import load
+    from rs.device import device_named
+    from rs.metrics import acr
+
+    torch.set_num_threads(threads)
+    test, where = load(data, "test"), device_named(device)
+    indices = [round(i * len(test) / images) for i in range(min(images, len(test)))]
+    print("| model | engine | equal votes | equal predictions | change of radius: mean, largest | ACR, change |")
+    print("|---|---|---:|---:|---:|---:|")
+    for model in models:
+        plain = None
+        for engine, precision in ENGINES:
+            loaded = classifier.load(model, test.meta)
+            smoothed = loaded.smoothed(None, device=where, batch=None, precision=precision, engine=engine)
+            found = said(smoothed, test, indices, n, alpha, where)
+            plain = plain or found
+            votes = (found.votes == plain.votes).mean()
+            same = sum(a["predict"] == b["predict"] for a, b in zip(found.rows, plain.rows, strict=True))
+            change = [a["radius"] - b["radius"] for a, b in zip(found.rows, plain.rows, strict=True)]
+            cells = [f"{votes:.2%}", f"{same} of {len(indices)}", f"{sum(change) / len(change):+.4f}"]
+            cells[-1] += f", {max(change, key=abs):+.4f}"
+            cells.append(f"{acr(found.rows):.4f}, {acr(found.rows) - acr(plain.rows):+.4f}")
+            print(f"| {model} | {engine}, {precision} | {' | '.join(cells)} |", flush=True)
+    print(f"\n{images} images, 100 + {n} draws, alpha {alpha}; changes are from plain, float32")
+    print(machine(device))
+
+
+def said(
+    smoothed: SmoothedClassifier, test: Images, indices: list[int], n: int, alpha: float, device: torch.device
+) -> Said:
+    """Votes and certificates of the images."""
+    import numpy as np
+
+    from rs.noise import Stream
+    from rs.smoothing import certificate
+
+    votes, rows = [], []
+    for index in indices:
+        x, label = test.pixels(index).to(device), int(test.labels[index])
+        chosen: list[list[np.ndarray]] = [[], []]
+        for phase, draws, into in ((Stream.SELECT, 100, chosen[0]), (Stream.ESTIMATE, n, chosen[1])):
+            keep = lambda scores, _, into=into: into.append(scores.argmax(dim=1).cpu().numpy())  # noqa: E731
+            smoothed.visit(keep, x, draws, 0, phase, index)
+        counts = [np.bincount(np.concatenate(part), minlength=smoothed.num_classes) for part in chosen]
+        rows.append(certificate(*counts, alpha, smoothed.sigma).row(index, label))
+        votes.append(np.concatenate(chosen[0] + chosen[1]))
+    return Said(np.stack(votes), rows)
+
+
+if __name__ == "__main__":
+    run(main)

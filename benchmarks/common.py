@@ -1,0 +1,96 @@
+"""What the measurements share: networks, the machine they ran on, timing side by side."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Hashable, Mapping
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+CLASSES, SIGMA, N0, ALPHA = 10, 0.25, 100, 0.001
+ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")]
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Architecture(StrEnum):
+    """Networks that are measured, each with its shape of images."""
+
+    smallnet = "smallnet"
+    resnet20 = "resnet20"
+    resnet110 = "resnet110"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of an image."""
+        return (1, 8, 8) if self == Architecture.smallnet else (3, 32, 32)
+
+
+def network(architecture: Architecture, device: torch.device, seed: int = 0) -> tuple[nn.Module, Tensor]:
+    """A network with random weights whose batch norms have seen noisy images, in eval mode, and an image."""
+    import torch
+
+    from rs import models
+
+    channels = architecture.shape[0]
+    model = models.build(architecture, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, seed)
+    rng = torch.Generator().manual_seed(0)
+    seen = torch.rand(256, *architecture.shape, generator=rng)
+    with torch.no_grad():
+        for part in seen.split(64):
+            model(part + SIGMA * torch.randn(part.shape, generator=rng))
+    return model.eval().to(device), seen[0].to(device)
+
+
+def side_by_side(ways: Mapping[Name, Callable[[], object]], rounds: int, device: str = "cpu") -> dict[Name, float]:
+    """Median seconds of each way over ``rounds`` rounds, in each of which all ways run, one after the other."""
+    seconds: dict[Name, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            seconds[name].append(timed(way, device))
+    return {name: median(values) for name, values in seconds.items()}
+
+
+def timed(way: Callable[[], object], device: str = "cpu") -> float:
+    """Seconds of one call, until the device has finished."""
+    wait(device)
+    begun = time.perf_counter()
+    way()
+    wait(device)
+    return time.perf_counter() - begun
+
+
+def wait(device: str) -> None:
+    """Until the device has done what it was given."""
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def machine(device: str = "cpu") -> str:
+    """One line: what was measured on, with which versions, and when."""
+    import torch
+
+    name = torch.cuda.get_device_name() if device != "cpu" else processor()
+    threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    return f"{name}; {threads}; Python {platform.python_version()}, torch {torch.__version__}; {date.today()}"
+
+
+def processor() -> str:
+    """Name of the CPU, and of its instructions for matrices in bfloat16."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    fields = dict(tuple(map(str.strip, line.split(":", 1))) for line in lines if ":" in line)
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    flags = set(fields.get("flags", "").split())
+    return name + "".join(f", {flag}" for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags)

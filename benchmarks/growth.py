@@ -1,0 +1,154 @@
+"""How the cost grows: with the draws of a certificate, with images, with the members of a pool, and with processes.
+
+``python -m benchmarks.growth``. Members and draws are timed in this process; processes are started by torchrun, each
+with one thread, over the stages that certify and train, and their seconds are those that the stages write down.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from benchmarks.common import ALPHA, CLASSES, N0, SIGMA, Architecture, machine, network, side_by_side
+from benchmarks.steps import random_images
+from stages.shell import ParamsFile, run
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ROUNDS = 3
+RECIPE = "cifar10-fast"
+IMAGES = 512
+
+
+def main(
+    architecture: Annotated[Architecture, typer.Option(help="Network.")] = Architecture.resnet20,
+    n: Annotated[int, typer.Option(min=100, help="Draws of the certificates that are not about draws.")] = 1000,
+    images: Annotated[int, typer.Option(min=4, help="Images that processes certify.")] = 24,
+    processes: Annotated[str, typer.Option(help="Numbers of processes, with commas.")] = "1,2,4",
+    params: ParamsFile = Path("params.yaml"),
+) -> None:
+    """Print Markdown tables of seconds, and of what twice as much costs."""
+    import torch
+
+    torch.set_num_threads(1)
+    print("\n".join(in_process(architecture, n)))
+    print(f"\n{architecture.value}, {N0} + {n} draws unless said, one thread\n", flush=True)
+    worlds = [int(word) for word in processes.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        made = launched(Path(folder), architecture, n, images, worlds, params)
+        print("\n".join(efficiency(made, worlds)))
+    print(f"\none thread a process; {images} images certified, an epoch of AdvMacer on {IMAGES} images ({RECIPE})")
+    print(f"with more processes than cores they share: {os.cpu_count()} cores here")
+    print(machine())
+
+
+def in_process(architecture: Architecture, n: int) -> Iterator[str]:
+    """Lines of the table of draws, images and members."""
+    import torch
+
+    from rs.pool import Entry, certify_pool
+    from rs.smoothing import SmoothedClassifier
+
+    networks = [network(architecture, torch.device("cpu"), seed)[0] for seed in range(4)]
+    x = torch.rand(4, *architecture.shape, generator=torch.Generator().manual_seed(0))
+    classifier = SmoothedClassifier(networks[0], CLASSES, SIGMA)
+
+    def pool(members: int) -> None:
+        entries = {str(number): Entry((number,)) for number in range(members)}
+        certify_pool(networks[:members], entries, CLASSES, SIGMA, x[0], N0, n, ALPHA)
+
+    kinds = {
+        "draws": {k * n: lambda k=k: classifier.certify(x[0], N0, k * n, ALPHA) for k in (1, 2, 4)},
+        "images": {k: lambda k=k: [classifier.certify(one, N0, n, ALPHA) for one in x[:k]] for k in (1, 2, 4)},
+        "members": {k: lambda k=k: pool(k) for k in (1, 2, 4)},
+    }
+    yield "| | seconds | twice as many | four times as many |"
+    yield "|---|---:|---:|---:|"
+    for kind, ways in kinds.items():
+        (size, first), *more = side_by_side(ways, ROUNDS).items()
+        yield f"| {size:,} {kind} | {first:.2f} | " + " | ".join(f"x {value / first:.2f}" for _, value in more) + " |"
+
+
+def build() -> nn.Module:
+    """The classifier that processes certify; named to them as ``benchmarks.growth:build``."""
+    import torch
+
+    return network(Architecture(os.environ["GROWTH_ARCHITECTURE"]), torch.device("cpu"))[0]
+
+
+def launched(
+    folder: Path, architecture: Architecture, n: int, images: int, worlds: Sequence[int], params: Path
+) -> dict[str, dict[int, float]]:
+    """Seconds of certification and of a training epoch, by the number of processes; checks that rows are the same."""
+    from rs import data, files
+    from rs.params import read
+
+    packed = random_images(architecture, IMAGES)
+    arrays = (packed.images, packed.labels)
+    data.write(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
+    recipe = _plain(read(params)["recipes"][RECIPE])
+    recipe["model"]["architecture"] = architecture.value
+    recipe["training"] |= {"epochs": 2, "milestones": [], "eval_every": 0, "engine": "folded", "precision": "float32"}
+    recipe["certify"] |= {"n": n, "subset": {"first": images}, "engine": "folded"}
+    files.write_json(folder / "params.json", {"recipes": {RECIPE: recipe}})
+    seconds: dict[str, dict[int, float]] = {"certification": {}, "training": {}}
+    for world in worlds:
+        rows, log = folder / f"{world}.tsv", folder / f"log-{world}"
+        _stage(folder, architecture, world, "certify", "benchmarks.growth:build", "--sigma", SIGMA, "--out", rows)
+        shares = [float(line["seconds"]) for line in _table(rows.with_suffix(".seconds.csv"))]
+        seconds["certification"][world] = max(sum(shares[rank::world]) for rank in range(world))
+        if rows.read_bytes() != (folder / f"{worlds[0]}.tsv").read_bytes():
+            raise RuntimeError(f"{world} processes made other rows than {worlds[0]}")
+        words = ("--sigma", SIGMA, "--seed", 0, "--out", folder / f"model-{world}", "--log", log)
+        _stage(folder, architecture, world, "train", "advmacer", *words)
+        first, second = (float(line["seconds"]) for line in _table(log / "timing.csv"))
+        seconds["training"][world] = second - first
+    return seconds
+
+
+def _plain(values: Any) -> Any:
+    """The parameters with a mapping from noise levels as its value here, since JSON has no keys that are numbers."""
+    from rs.params import for_sigma
+
+    return for_sigma(values, SIGMA, RECIPE)
+
+
+def _stage(folder: Path, architecture: Architecture, world: int, stage: str, what: str, *words: object) -> None:
+    command: list[object] = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world]
+    command += ["-m", "--", f"stages.{stage}", what, "--dataset", RECIPE, "--data", folder / "data", *words]
+    command += ["--params", folder / "params.json", "--device", "cpu"]
+    own = {"OMP_NUM_THREADS": "1", "RS_WORK": str(folder / "work"), "GROWTH_ARCHITECTURE": architecture.value}
+    done = subprocess.run([*map(str, command)], check=False, env=os.environ | own, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def efficiency(seconds: dict[str, dict[int, float]], worlds: Sequence[int]) -> Iterator[str]:
+    """Lines of the table of processes: seconds, how many times faster than one, and that a core."""
+    cores = os.cpu_count() or 1
+    yield "| processes | " + " | ".join(f"{kind}, s | faster | a core" for kind in seconds) + " |"
+    yield "|---:|" + "---:|---:|---:|" * len(seconds)
+    for world in worlds:
+        cells = []
+        for found in seconds.values():
+            faster = found[worlds[0]] / found[world]
+            cells.append(f"{found[world]:.1f} | {faster:.2f} | {faster / min(world, cores):.0%}")
+        yield f"| {world} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    run(main)

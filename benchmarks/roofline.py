@@ -1,0 +1,113 @@
+"""How near to the machine's limits: what it can compute and move, and what a forward pass asks of it.
+
+The traffic of a pass is what its operations read and write, as if nothing stayed in a cache; of a compiled one, what
+its convolutions and matrix products read and write, as if all else were fused into them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.common import wait
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class Ceilings(NamedTuple):
+    """What the machine does at best, measured."""
+
+    bandwidth: float  # bytes a second, of a copy
+    peak: dict[str, float]  # floating-point operations a second of a matrix product, by precision
+
+    def __str__(self) -> str:
+        peaks = ", ".join(f"{value / 1e12:.3g} TFLOP/s in {name}" for name, value in self.peak.items())
+        return f"measured limits: copies at {self.bandwidth / 1e9:,.0f} GB/s, matrix products at {peaks}"
+
+
+class Work(NamedTuple):
+    """What a pass asks for, an image."""
+
+    operations: float
+    bytes: float
+
+
+def ceilings(device: torch.device) -> Ceilings:
+    """Measure them: a copy of 256 MB, and products of square matrices."""
+    import torch
+
+    side, numbers = (8192, 2**28) if device.type == "cuda" else (2048, 2**26)
+    source = torch.ones(numbers, device=device)
+    target = torch.empty_like(source)
+    bandwidth = 2 * source.nbytes / _quickest(lambda: target.copy_(source), device)
+    peak = {}
+    for precision in ("float32", "bfloat16"):
+        a = torch.randn(side, side, device=device).to(getattr(torch, precision))
+        peak[precision] = 2 * side**3 / _quickest(lambda a=a: a @ a, device)
+    return Ceilings(bandwidth, peak)
+
+
+def _quickest(way: Callable[[], object], device: torch.device, rounds: int = 7) -> float:
+    seconds = []
+    for _ in range(rounds):
+        wait(device.type)
+        begun = time.perf_counter()
+        way()
+        wait(device.type)
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
+
+
+def work(module: nn.Module, x: torch.Tensor, *, fused: bool = False) -> Work:
+    """What a forward pass of ``module`` on noisy images (N, C, H, W) asks for, an image."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Traffic(TorchDispatchMode):
+        total = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            name = function.overloadpacket.__name__
+            if function.is_view or (fused and name not in ("convolution", "addmm", "mm")):
+                return out
+            tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, torch.Tensor)]
+            Traffic.total += sum(tensor.nbytes for tensor in tensors)
+            return out
+
+    with torch.no_grad(), FlopCounterMode(display=False) as counter, Traffic():
+        module(x)
+    return Work(counter.get_total_flops() / len(x), Traffic.total / len(x))
+
+
+def attainable(ceiling: Ceilings, precision: str, asked: Work) -> float:
+    """Images a second that the roofline allows: the slower of computing and moving."""
+    return min(ceiling.peak[precision] / asked.operations, ceiling.bandwidth / asked.bytes)
+
+
+def draw(path: Path, ceiling: Ceilings, points: Mapping[str, tuple[str, Work, float]], title: str) -> None:
+    """Picture of the roofline; points are name -> (precision, work, images a second)."""
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    intensity = np.geomspace(1, 1000, 200)
+    colours = {"float32": "C0", "bfloat16": "C1"}
+    for precision, peak in ceiling.peak.items():
+        roof = np.minimum(peak, intensity * ceiling.bandwidth)
+        axes.loglog(intensity, roof / 1e9, color=colours[precision], label=f"roof, {precision}")
+    for marker, (name, (precision, asked, speed)) in zip("os^Dv*P", points.items(), strict=False):
+        at = asked.operations / asked.bytes
+        axes.loglog(at, speed * asked.operations / 1e9, marker, color=colours[precision], label=name, linestyle="none")
+    axes.set(xlabel="operations per byte", ylabel="10⁹ operations per second", title=title)
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,168 @@
+"""Milliseconds of a training step of each method: the field's way, ART, and every engine of this project.
+
+``python -m benchmarks.steps --architecture resnet20``. The steps are those of the recipe `cifar10` at sigma 0.25: 256
+noisy images each, MACER's 1,024. All ways run side by side in one process, interleaved. Images and labels are random.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchmarks.art_loop import in_art
+from benchmarks.common import CLASSES, ENGINES, SIGMA, Architecture, machine, network, side_by_side
+from stages.shell import ParamsFile, run
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from rs.data import PackedImages
+    from rs.methods import Method
+
+EPOCH = 100
+"""After every warm-up."""
+
+REFERENCE = "the field's way, float32"
+ART = "ART, float32"
+IN_ART = ("gaussian", "smoothadv", "macer")
+"""Methods ART has; its SmoothAdv takes one draw only, so its step is of as many images as ours is of noisy ones."""
+
+Way = Callable[[], float]
+"""Takes the steps of an epoch, and returns their mean loss."""
+
+
+def main(
+    architecture: Annotated[Architecture, typer.Option(help="Network.")] = Architecture.resnet20,
+    methods: Annotated[str | None, typer.Option(help="Methods, with commas; default: all.")] = None,
+    share: Annotated[int, typer.Option(min=1, help="Divide the images of a step by this.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, of which the median is taken.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = os.cpu_count() or 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    engines: Annotated[str, typer.Option(help="Engines, with commas.")] = "plain,folded,compiled",
+    art: Annotated[
+        Path | None, typer.Option(help="Python of an environment with this project and adversarial-robustness-toolbox.")
+    ] = None,
+    params: ParamsFile = Path("params.yaml"),
+) -> None:
+    """Print a Markdown table: milliseconds a step, and how many times faster than the field's way."""
+    import torch
+
+    from rs.device import device_named
+    from rs.methods import METHODS
+    from rs.params import read
+    from rs.recipe import training_recipe
+
+    torch.set_num_threads(threads)
+    where = device_named(device)
+    chosen = [one for one in ENGINES if one[0] in engines.split(",")]
+    names = [REFERENCE, *([ART] if art else []), *(", ".join(one) for one in chosen)]
+    print(f"| method | noisy images | {' | '.join(names)} | fastest / field's |")
+    print(f"|---|---:|{'---:|' * len(names)}---:|")
+    for name in methods.split(",") if methods else METHODS:
+        recipe = training_recipe(read(params), "cifar10", name, SIGMA)
+        images, chunks = max(1, recipe.training.batch // recipe.method.chunks // share), recipe.method.chunks
+        noisy = images * getattr(recipe.method, "draws", 1)
+        ways = steps(architecture, recipe.method, images, where, chosen)
+        seconds = {way: value / chunks for way, value in side_by_side(ways, rounds, device).items()}
+        ratio = seconds[REFERENCE] / min(seconds.values())
+        if art is not None and name in IN_ART:
+            seconds[ART] = json.loads(in_art(art, "step", architecture.value, name, noisy, rounds, threads))
+        cells = [f"{1e3 * seconds[way]:,.1f}" if way in seconds else "" for way in names]
+        print(f"| {name} | {noisy:,} | {' | '.join(cells)} | {ratio:.1f} |", flush=True)
+    print(f"\nms a step, {architecture.value}, median of {rounds} rounds")
+    print(machine(device))
+
+
+def steps(
+    architecture: Architecture, method: Method, images: int, device: torch.device, engines: list[tuple[str, str]]
+) -> dict[str, Way]:
+    """Ways of an epoch of one batch, of ``images`` images a step; each has a network of its own, and is warm."""
+    model, _ = network(architecture, device)
+    data = random_images(architecture, images * method.chunks)
+    ways = {REFERENCE: field_steps(model, method, data, device, len(data))}
+    for engine, precision in engines:
+        ways[f"{engine}, {precision}"] = own_steps(model, method, data, device, engine, precision, len(data))
+    for way in ways.values():
+        way()
+    return ways
+
+
+def random_images(architecture: Architecture, count: int) -> PackedImages:
+    """Images and labels of no meaning."""
+    import numpy as np
+
+    from rs.data import Meta, PackedImages
+
+    channels, rng = architecture.shape[0], np.random.default_rng(1)
+    pixels = rng.integers(256, size=(count, *architecture.shape), dtype=np.uint8)
+    labels = rng.integers(CLASSES, size=count)
+    classes = tuple(map(str, range(CLASSES)))
+    meta = Meta(
+        name="random", classes=classes, shape=architecture.shape, mean=(0.5,) * channels, std=(0.25,) * channels,
+        source="", sizes={"train": count}, sha256={},
+    )  # fmt: skip
+    return PackedImages(meta, pixels, labels)
+
+
+def field_steps(model: nn.Module, method: Method, data: PackedImages, device: torch.device, batch: int) -> Way:
+    """An epoch as the field's code takes it: channels first, the optimiser's class, each loss fetched at once."""
+    import torch
+
+    from rs.noise import Stream, stream
+
+    own = copy.deepcopy(model).to(memory_format=torch.contiguous_format).train()
+    optimiser = torch.optim.SGD(own.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+
+    def epoch() -> float:
+        losses = []
+        x, y, size = torch.from_numpy(data.images).float() / 255, torch.from_numpy(data.labels), batch // method.chunks
+        for part, labels in zip(x.split(size), y.split(size), strict=True):
+            rng = stream(0, Stream.STEP, device=device)
+            part, labels = part.to(device), labels.to(device)
+            loss = method.loss(own, part, labels, sigma=SIGMA, rng=rng, epoch=EPOCH).loss
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        return sum(losses) / len(losses)
+
+    return epoch
+
+
+def own_steps(
+    model: nn.Module,
+    method: Method,
+    data: PackedImages,
+    device: torch.device,
+    engine: str,
+    precision: str,
+    batch: int,
+) -> Way:
+    """An epoch as this project takes it, without the evaluation."""
+    from rs.train import Trainer
+    from rs.training import Training
+
+    settings = Training(
+        epochs=1, batch=batch, learning_rate=0.01, milestones=[], decay=0.1, momentum=0.9, weight_decay=1e-4,
+        clip_norm=None, crop=4, flip=True, precision=precision, engine=engine, checkpoint_every=1, eval_every=0,
+        eval_images=1, eval_n0=1, eval_n=1, eval_alpha=0.5,
+    )  # fmt: skip
+    own = copy.deepcopy(model).train()
+    trainer = Trainer(own, method, data, data, settings, sigma=SIGMA, seed=0, device=device)
+
+    def epoch() -> float:
+        trainer.epoch(EPOCH)
+        return trainer.progress.history[-1]["loss"]
+
+    return epoch
+
+
+if __name__ == "__main__":
+    run(main)
