@@ -35,7 +35,18 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-# Measurements, side by side in one run; never part of the tests. LOGS is a folder of published certification logs.
-bench: setup
-	$(BIN)/python -m benchmarks.pool
-	$(if $(LOGS),$(BIN)/python -m benchmarks.sequential --logs $(LOGS),@echo "with LOGS=FOLDER also replays published logs")
+# Measurements, side by side in one run; never part of the tests. They take half an hour on two cores and go into RESULTS.
+# LOGS is a folder of published certification logs, ART the Python of an environment with adversarial-robustness-toolbox.
+RESULTS ?= benchmarks/results
+MEASURED = forwards steps growth pool agreement $(if $(LOGS),sequential)
+MEASURED.forwards = --picture $(RESULTS)/roofline.png $(if $(ART),--art $(ART))
+MEASURED.steps = $(if $(ART),--art $(ART))
+MEASURED.agreement = models/digits/0.5/*/0 --data data/digits
+MEASURED.sequential = --logs $(LOGS)
+
+bench: setup $(addprefix bench-,$(MEASURED))
+
+bench-%: setup
+	@mkdir -p $(RESULTS)
+	$(BIN)/python -m benchmarks.$* $(MEASURED.$*) > $(RESULTS)/$*.md.part
+	mv $(RESULTS)/$*.md.part $(RESULTS)/$*.md

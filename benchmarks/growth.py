@@ -1,7 +1,7 @@
 """How the cost grows: with the draws of a certificate, with images, with the members of a pool, and with processes.
 
-``python -m benchmarks.growth``. Members and draws are timed in this process; processes are started by torchrun, each
-with one thread, over the stages that certify and train, and their seconds are those that the stages write down.
+``python -m benchmarks.growth``. Members and draws are timed in this process; processes are started by torchrun over the
+stages that certify and train, and their seconds are those that the stages write down.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from stages.shell import ParamsFile, run
 if TYPE_CHECKING:
     from torch import nn
 
+World = tuple[int, int]
+"""Processes, and threads of each."""
+
 ROUNDS = 3
 RECIPE = "cifar10-fast"
 IMAGES = 512
@@ -42,12 +45,13 @@ def main(
     torch.set_num_threads(1)
     print("\n".join(in_process(architecture, n)))
     print(f"\n{architecture.value}, {N0} + {n} draws unless said, one thread\n", flush=True)
-    worlds = [int(word) for word in processes.split(",")]
+    cores = os.cpu_count() or 1
+    worlds = [(1, 1), (1, cores), *((int(word), 1) for word in processes.split(",") if word != "1")]
     with tempfile.TemporaryDirectory() as folder:
         made = launched(Path(folder), architecture, n, images, worlds, params)
         print("\n".join(efficiency(made, worlds)))
-    print(f"\none thread a process; {images} images certified, an epoch of AdvMacer on {IMAGES} images ({RECIPE})")
-    print(f"with more processes than cores they share: {os.cpu_count()} cores here")
+    print(f"\n{images} images certified, an epoch of AdvMacer on {IMAGES} images ({RECIPE}); engine folded, float32")
+    print(f"with more processes or threads than cores they share: {cores} cores here")
     print(machine())
 
 
@@ -86,9 +90,9 @@ def build() -> nn.Module:
 
 
 def launched(
-    folder: Path, architecture: Architecture, n: int, images: int, worlds: Sequence[int], params: Path
-) -> dict[str, dict[int, float]]:
-    """Seconds of certification and of a training epoch, by the number of processes; checks that rows are the same."""
+    folder: Path, architecture: Architecture, n: int, images: int, worlds: Sequence[World], params: Path
+) -> dict[str, dict[World, float]]:
+    """Seconds of certification and of a training epoch, by processes; checks that rows are the same at one thread."""
     from rs import data, files
     from rs.params import read
 
@@ -100,15 +104,16 @@ def launched(
     recipe["training"] |= {"epochs": 2, "milestones": [], "eval_every": 0, "engine": "folded", "precision": "float32"}
     recipe["certify"] |= {"n": n, "subset": {"first": images}, "engine": "folded"}
     files.write_json(folder / "params.json", {"recipes": {RECIPE: recipe}})
-    seconds: dict[str, dict[int, float]] = {"certification": {}, "training": {}}
+    seconds: dict[str, dict[World, float]] = {"certification": {}, "training": {}}
     for world in worlds:
-        rows, log = folder / f"{world}.tsv", folder / f"log-{world}"
+        name = f"{world[0]}-{world[1]}"
+        rows, log = folder / f"{name}.tsv", folder / f"log-{name}"
         _stage(folder, architecture, world, "certify", "benchmarks.growth:build", "--sigma", SIGMA, "--out", rows)
         shares = [float(line["seconds"]) for line in _table(rows.with_suffix(".seconds.csv"))]
-        seconds["certification"][world] = max(sum(shares[rank::world]) for rank in range(world))
-        if rows.read_bytes() != (folder / f"{worlds[0]}.tsv").read_bytes():
-            raise RuntimeError(f"{world} processes made other rows than {worlds[0]}")
-        words = ("--sigma", SIGMA, "--seed", 0, "--out", folder / f"model-{world}", "--log", log)
+        seconds["certification"][world] = max(sum(shares[rank :: world[0]]) for rank in range(world[0]))
+        if world[1] == 1 and rows.read_bytes() != (folder / "1-1.tsv").read_bytes():
+            raise RuntimeError(f"{world[0]} processes made other rows than one")
+        words = ("--sigma", SIGMA, "--seed", 0, "--out", folder / f"model-{name}", "--log", log)
         _stage(folder, architecture, world, "train", "advmacer", *words)
         first, second = (float(line["seconds"]) for line in _table(log / "timing.csv"))
         seconds["training"][world] = second - first
@@ -122,11 +127,13 @@ def _plain(values: Any) -> Any:
     return for_sigma(values, SIGMA, RECIPE)
 
 
-def _stage(folder: Path, architecture: Architecture, world: int, stage: str, what: str, *words: object) -> None:
-    command: list[object] = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world]
+def _stage(folder: Path, architecture: Architecture, world: World, stage: str, what: str, *words: object) -> None:
+    processes, threads = world
+    command: list[object] = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", processes]
     command += ["-m", "--", f"stages.{stage}", what, "--dataset", RECIPE, "--data", folder / "data", *words]
     command += ["--params", folder / "params.json", "--device", "cpu"]
-    own = {"OMP_NUM_THREADS": "1", "RS_WORK": str(folder / "work"), "GROWTH_ARCHITECTURE": architecture.value}
+    own = {"OMP_NUM_THREADS": str(threads), "RS_WORK": str(folder / "work"), "GROWTH_ARCHITECTURE": architecture.value}
     done = subprocess.run([*map(str, command)], check=False, env=os.environ | own, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -137,17 +144,17 @@ def _table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def efficiency(seconds: dict[str, dict[int, float]], worlds: Sequence[int]) -> Iterator[str]:
-    """Lines of the table of processes: seconds, how many times faster than one, and that a core."""
+def efficiency(seconds: dict[str, dict[World, float]], worlds: Sequence[World]) -> Iterator[str]:
+    """Lines of the table of processes: seconds, how many times faster than one of one thread, and that a core."""
     cores = os.cpu_count() or 1
-    yield "| processes | " + " | ".join(f"{kind}, s | faster | a core" for kind in seconds) + " |"
+    yield "| processes x threads | " + " | ".join(f"{kind}, s | faster | a core" for kind in seconds) + " |"
     yield "|---:|" + "---:|---:|---:|" * len(seconds)
     for world in worlds:
         cells = []
         for found in seconds.values():
             faster = found[worlds[0]] / found[world]
-            cells.append(f"{found[world]:.1f} | {faster:.2f} | {faster / min(world, cores):.0%}")
-        yield f"| {world} | {' | '.join(cells)} |"
+            cells.append(f"{found[world]:.1f} | {faster:.2f} | {faster / min(world[0] * world[1], cores):.0%}")
+        yield f"| {world[0]} x {world[1]} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

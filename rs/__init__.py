@@ -7,20 +7,23 @@ Layers; each may import what is below it:
     ensemble_cell, weights_cell,
     pool_cell, predict_cell, report
     study, study_pool, outside          what a study has on the disk
-    certify, publishing, train, recipe  the loops, and how params.yaml sets them up
-    candidates, seen, classifier,       what is certified, by its name in parameters and files, and how it runs
-    engine
+    certify, publishing, train,         the loops, and how params.yaml sets them up
+    training, recipe
+    candidates, seen, classifier,       what is certified, by its name in parameters and files; how it runs, in
+    engine, training_engine, compiling    certification and in training
     methods                             one training method a file, over one contract
     pool, pool_cache, ensemble_card,    ensembles before smoothing: how they are declared and stored, rules, one noise
     combination, ensemble, outputs,       pass for all, margins under perturbation, their bounds, optimal weights
     perturb, theory, weights
     smoothing, stop, artefacts, data    the smoothed classifier, when it has drawn enough; models and images on disk
-    models, attack, soft, noise         torch maths
+    models, attack, soft, noise,        torch maths; one training by several processes
+    distributed
     tables, ensemble_tables,            from certificate rows to numbers, tables and pictures
     theory_tables, figures, rows,
     results, metrics
     radius, sequential                  the statistics: bounds and radii, for one look at the votes and for many
-    params, files, work, ranks, errors  the edge
+    params, files, work, ranks,         the edge
+    device, errors
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -13,21 +16,25 @@ from rs.errors import InputError
 SMALL_IMAGE = 1024
 """Numbers in an image below which one thread is fastest."""
 
+_locks: list[int] = []  # of the GPUs this process has taken, held until it ends
+
 
 def device_named(name: str) -> torch.device:
     """Return the device of that name; ``auto`` is CUDA where there is one, else the CPU.
 
-    Under torchrun ``auto`` and ``cuda`` are the GPU with the number of the process on its machine. On a GPU float32
-    becomes what rows and cards call it: by default convolutions there round their inputs to 10 bits (TF32).
+    Under torchrun ``auto`` and ``cuda`` are the GPU with the number of the process on its machine; elsewhere ``auto``
+    is one that no other process of this project has taken. On a GPU float32 becomes what rows and cards call it: by
+    default convolutions there round their inputs to 10 bits (TF32).
 
     Raises:
         InputError: If the device is unknown or not here.
     """
-    local = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    local = os.environ.get("LOCAL_RANK")
     if name == "auto":
-        name = local if torch.cuda.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        local = str(free_gpu(_gpus())) if name == "cuda" and local is None else local
     try:
-        device = torch.device(local if name == "cuda" else name)
+        device = torch.device(f"cuda:{local or 0}" if name == "cuda" else name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}") from error
@@ -36,6 +43,31 @@ def device_named(name: str) -> torch.device:
         for kind in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
             kind.fp32_precision = "ieee"
     return device
+
+
+def free_gpu(names: Sequence[str]) -> int:
+    """Take the first GPU that no process of this user has taken, until this process ends; return its number.
+
+    So several cells at once, from ``dvc queue start --jobs 4`` or ``make repro JOBS=4``, get a GPU each. Where all are
+    taken, processes are dealt out by their numbers.
+
+    Args:
+        names: What each GPU is called on this machine, whichever of them a process may see.
+    """
+    for number, name in enumerate(names if len(names) > 1 else []):
+        lock = os.open(Path(tempfile.gettempdir(), f"rs-{os.getuid()}-{name}.lock"), os.O_CREAT | os.O_WRONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        _locks.append(lock)
+        return number
+    return os.getpid() % len(names)
+
+
+def _gpus() -> list[str]:
+    return [str(torch.cuda.get_device_properties(k).uuid) for k in range(torch.cuda.device_count())]
 
 
 def suit_threads(shape: Sequence[int]) -> None:

@@ -1,0 +1,59 @@
+"""Choosing the device: ``rs.device``."""
+
+import os
+
+import pytest
+import torch
+from helpers import python
+
+from rs import device
+from rs.errors import InputError
+
+TAKES = "import sys; from rs.device import free_gpu; print(free_gpu(sys.argv[1:]))"
+
+
+@pytest.fixture
+def taken(tmp_path, monkeypatch):
+    """GPUs that other processes see as taken, by the lock files of this one."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(device, "_locks", [])
+    yield device._locks
+    for lock in device._locks:
+        os.close(lock)
+
+
+def in_another_process(tmp_path, *names):
+    return int(python("-c", TAKES, *names, TMPDIR=str(tmp_path)).stdout)
+
+
+def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
+    assert device.device_named("cpu") == torch.device("cpu")
+    for name in ("cuda:99", "tpu9", "gpu"):
+        with pytest.raises(InputError, match=f"device must be auto, cpu or a CUDA device that is here, got '{name}'"):
+            device.device_named(name)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_auto_is_the_cpu():
+    assert device.device_named("auto") == torch.device("cpu")
+
+
+def test_each_process_takes_a_gpu_of_its_own_and_gives_it_back_when_it_ends(tmp_path, taken):
+    assert [device.free_gpu("abc") for _ in range(2)] == [0, 1]
+    assert in_another_process(tmp_path, "a", "b", "c") == 2
+    assert in_another_process(tmp_path, "a", "b", "c") == 2  # the one before has ended
+    assert in_another_process(tmp_path, "b", "c") == 1  # which sees two of the GPUs alone
+    os.close(taken.pop(0))
+    assert in_another_process(tmp_path, "a", "b", "c") == 0
+
+
+def test_where_all_are_taken_processes_are_dealt_out(taken, monkeypatch):
+    assert [device.free_gpu("ab") for _ in range(2)] == [0, 1]
+    for number in (6, 7):
+        monkeypatch.setattr("os.getpid", lambda number=number: number)
+        assert device.free_gpu("ab") == number % 2
+
+
+def test_a_single_gpu_is_shared_without_a_lock(tmp_path, taken):
+    assert [device.free_gpu("a"), device.free_gpu("a")] == [0, 0]
+    assert taken == [] == list(tmp_path.iterdir())
