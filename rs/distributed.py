@@ -26,18 +26,19 @@ class Part:
     first: int  # number of the process's first image
     images: int
     weight: float  # of the process's means in the mean over processes
+    copies: int  # how many processes have each image
 
 
 def part(images: int, rank: int, world: int) -> Part:
     """Part of process ``rank`` of ``world`` in a step of ``images``; where they are too few, each has them all.
 
     >>> part(10, 0, 4), part(10, 1, 4)
-    (Part(whole=10, first=0, images=2, weight=0.8), Part(whole=10, first=2, images=3, weight=1.2))
+    (Part(whole=10, first=0, images=2, weight=0.8, copies=1), Part(whole=10, first=2, images=3, weight=1.2, copies=1))
     """
     if images < world:
-        return Part(images, 0, images, 1.0)
+        return Part(images, 0, images, 1.0, world)
     first, end = images * rank // world, images * (rank + 1) // world
-    return Part(images, first, end - first, (end - first) * world / images)
+    return Part(images, first, end - first, (end - first) * world / images, 1)
 
 
 def average(tensors: Sequence[Tensor]) -> None:
@@ -68,11 +69,13 @@ class SharedBatchNorm(nn.BatchNorm2d):
     ``torch.nn.SyncBatchNorm`` is that on GPUs, and refuses CPUs.
     """
 
+    copies = 1  # how many processes have each image of this step
+
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) -> the same shape; N may differ between processes."""
         if not self.training:
             return super().forward(x)
-        count, mean, var = _statistics(x)
+        count, mean, var = _statistics(x, self.copies)
         with torch.no_grad():
             self._follow(count, mean, var)
         scale = torch.rsqrt(var + self.eps) * self.weight
@@ -99,6 +102,13 @@ def share_statistics(model: nn.Module) -> nn.Module:
     return model
 
 
+def count_copies(model: nn.Module, copies: int) -> None:
+    """Tell the shared batch norms of ``model`` how many processes have each image of the step that comes."""
+    for module in model.modules():
+        if isinstance(module, SharedBatchNorm):
+            module.copies = copies
+
+
 def _shared(norm: nn.BatchNorm2d) -> SharedBatchNorm:
     if not (norm.affine and norm.track_running_stats and norm.momentum is not None):
         raise ValueError(f"a batch norm must have parameters, running statistics and a momentum, got {norm}")
@@ -111,7 +121,7 @@ def _channels(values: Tensor) -> Tensor:
     return values[:, None, None]
 
 
-def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _statistics(x: Tensor, copies: int) -> tuple[Tensor, Tensor, Tensor]:
     """Number, mean and biased variance (C,) of the pixels of each channel, over all processes, with gradients.
 
     Each process takes its own mean and variance, and the moments are put together in float64, in which the difference
@@ -122,7 +132,7 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     moments = torch.cat([count, count * mean, count * (var + mean * mean.double())])
     count, first, second = _Sum.apply(moments).split([1, len(mean), len(mean)])
     mean = first / count
-    return count.float(), mean.float(), (second / count - mean * mean).float()
+    return (count / copies).float(), mean.float(), (second / count - mean * mean).float()
 
 
 class _Sum(torch.autograd.Function):

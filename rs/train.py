@@ -69,11 +69,11 @@ class Trainer:
         self.workers, self.place = workers, place
         self.together = place[1] > 1
         self.parameters = list(model.parameters())
-        if self.together:
-            distributed.share_statistics(model)
         self.network = training_engine.network(
             model, settings.engine, images.meta.shape, compile_training=not self.together
         )
+        if self.together:  # after the network of attacks, which has no batch norm left to share
+            distributed.share_statistics(model)
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
         self.progress = Progress()
 
@@ -154,6 +154,7 @@ class Trainer:
         rng: Rng = stream(self.seed, Stream.STEP, epoch, step, chunk, device=self.device)
         if self.together:
             rng = Shared(rng, mine.whole, mine.first)
+            distributed.count_copies(self.model, mine.copies)
         training_engine.begin_step()
         with self._autocast():
             result = self.method.loss(self.network, x, y, sigma=self.sigma, rng=rng, epoch=epoch)

@@ -37,16 +37,16 @@ def main(
     batch: Batch = None,
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
-    from rs.params import parse, read
-
-    launch(values := read(params))
     from rs.certify_cell import certification_settings, certify_cell
     from rs.device import device_named
+    from rs.params import parse, read
 
     asked = {"at_radius": at_radius, "tolerance": tolerance}
     stop = {**asked, "rule": rule, "beta": 0.001, "step": 100} if any(v is not None for v in asked.values()) else None
     chosen = {"stop": stop, "n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
+    values = read(params)
     settings = certification_settings(values, dataset, chosen)
+    launch(values)
     certify_cell(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)
 
 

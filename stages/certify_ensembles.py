@@ -20,15 +20,15 @@ def main(
     batch: Batch = None,
 ) -> None:
     """Certify the pool on the test split; an interrupted certification continues where it stopped."""
-    from rs.params import check, read, section
-
-    launch(values := read(params))
     from rs.certify_cell import certification_settings
     from rs.device import device_named
+    from rs.params import check, read, section
     from rs.pool_cell import Settings, pool_cell
 
+    values = read(params)
     settings = check(Settings, section(values, "recipes", dataset, "pool"), f"recipes.{dataset}.pool")
     certification = certification_settings(values, dataset)
+    launch(values)
     where = {"device": device_named(device), "batch": batch}
     pool_cell(ensembles, weights, data, settings, certification, **where, out=out, times=times)
 

@@ -54,7 +54,10 @@ def launch(params: dict[str, Any]) -> None:
     launcher = params.get("launcher")
     if launcher is None or "TORCHELASTIC_RUN_ID" in os.environ:
         return
-    words = shlex.split(os.path.expandvars(launcher)) if isinstance(launcher, str) else []
+    try:
+        words = shlex.split(os.path.expandvars(launcher)) if isinstance(launcher, str) else []
+    except ValueError:  # a quote that is not closed
+        words = []
     if "torchrun" not in words:
         raise InputError(
             f"params.yaml: launcher must be null or a command with the word torchrun in it, such as "

@@ -21,14 +21,14 @@ def main(
     workers: Workers = 0,
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
-    from rs.params import read
-
-    launch(values := read(params))
     from rs.device import device_named
+    from rs.params import read
     from rs.recipe import training_recipe
     from rs.train_cell import train_cell
 
+    values = read(params)
     recipe = training_recipe(values, dataset, method, sigma)
+    launch(values)
     train_cell(recipe, data, sigma=sigma, seed=seed, device=device_named(device), out=out, log=log, workers=workers)
 
 

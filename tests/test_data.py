@@ -1,4 +1,5 @@
 import hashlib
+import itertools
 import json
 
 import numpy as np
@@ -104,6 +105,24 @@ def test_an_epoch_can_be_repeated_and_leaves_the_global_generator_alone(folder):
 def test_images_are_copied_to_a_device_once(folder):
     images = data.load(folder, "train")
     assert images.resident("cpu")[0] is images.resident(torch.device("cpu"))[0]
+
+
+@given(n=st.integers(1, 20), size=st.integers(1, 25), cuts=st.sets(st.integers(1, 24)), crop=st.integers(0, 2))
+def test_kept_parts_put_together_are_the_whole_batches(n, size, cuts, crop):
+    packed = data.PackedImages(None, arrays(n, (1, 3, 3))[0], np.arange(n))
+    how, told = {"crop": crop, "flip": True, "seed": 1, "epoch": 2, "device": "cpu"}, []
+
+    def keep(first, end):
+        half = (first + end) // 2
+        return lambda batch: told.append(batch) or [slice(first, half), slice(half, end)]
+
+    bounds = itertools.pairwise([0, *sorted(cuts), 25])
+    parts = [list(data.batches(packed, size, **how, keep=keep(*part))) for part in bounds]
+    whole = list(data.batches(packed, size, **how))
+    assert told == [len(y) for _, y in whole] * len(parts)
+    for (x, y), *pieces in zip(whole, *parts, strict=True):
+        assert torch.equal(torch.cat([piece for piece, _ in pieces]), x)
+        assert torch.equal(torch.cat([piece for _, piece in pieces]), y)
 
 
 @pytest.mark.parametrize(("size", "crop"), [(0, 0), (-1, 0), (1, -1)])

@@ -2,11 +2,13 @@ import itertools
 
 import pytest
 import torch
+from helpers import Constant
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rs.noise import BLOCK, Stream, block, draw, noisy, stream
+from rs import attack
+from rs.noise import BLOCK, Shared, Stream, block, draw, noisy, normal, stream, uniform
 
 SHAPE, SIGMA = torch.Size((3, 8, 8)), 0.25
 keys = st.lists(st.integers(0, 2**32 - 1), max_size=4).map(tuple)
@@ -142,3 +144,34 @@ def test_no_two_of_many_blocks_are_the_same() -> None:
         block(index, shape, 1.0, 0, Stream.ESTIMATE, 3, device="cpu")[:4].numpy().tobytes() for index in range(many)
     ]
     assert len(set(first)) == many
+
+
+def ascent(x, rng):
+    """An attack whose every direction is random, because nothing has a gradient."""
+    y, noise = torch.zeros(len(x)), torch.zeros_like(x)[:, None]
+    return attack.pgd(Constant(0), x, y, noise, 2, 1.0, rng=rng, direction=torch.zeros_like)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        lambda x, rng: draw(x, 3, SIGMA, rng),
+        lambda x, rng: normal((len(x), 5), rng, x.double()),
+        lambda x, rng: uniform((len(x),), rng, x),
+        lambda x, rng: attack.unit(x, rng),  # every second of them is zero
+        ascent,
+    ],
+)
+@given(cuts=st.sets(st.integers(1, 11)), seed=st.integers(0, 9))
+def test_the_parts_of_shared_numbers_put_together_are_the_numbers_of_one_process(drawn, cuts, seed):
+    x = torch.arange(12.0).remainder(2)[:, None, None, None].expand(12, 1, 3, 3)
+    alone, parts = stream(seed), []
+    whole = drawn(x, alone)
+    after = torch.rand(3, generator=alone)
+    for first, end in itertools.pairwise([0, *sorted(cuts), 12]):
+        shared = Shared(stream(seed), 12, first)
+        parts.append(drawn(x[first:end], shared))
+        assert torch.equal(torch.rand(3, generator=shared.generator), after)
+    assert torch.equal(torch.cat(parts), whole)
+    assert whole.dtype == parts[0].dtype
+    assert len(whole.unique()) >= len(whole)  # random numbers, each image its own
