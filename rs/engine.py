@@ -138,9 +138,7 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
             expected = exact(x)
             folded = _split(exact, fuse)
             found = folded.network(folded.normalize(x))
-            worst = float((found - expected).abs().max() / expected.abs().max())
-        if not worst <= EXACT:
-            raise ValueError(f"folded, it is another function, by {worst:.2g} of its largest logit")
+        check_equal(found, expected)
         return _split(copy.deepcopy(module).eval(), fuse, dtype)
     except Exception as error:  # of networks of every kind, which tracing may break in every way
         warn("keeps its batch norms", error)
@@ -149,6 +147,19 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
 
 EXACT = 1e-9
 """Largest difference of logits, to the largest logit, that is rounding in float64, in networks of a hundred layers."""
+
+
+def check_equal(found: Tensor, expected: Tensor) -> None:
+    """Check that logits in float64 are equal but for rounding.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
+    if not difference <= EXACT * largest:
+        raise ValueError(
+            f"folded, it is another function, by {difference:.2g} where its largest logit is {largest:.2g}"
+        )
 
 
 def _split(module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None) -> Arranged:

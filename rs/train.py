@@ -43,6 +43,7 @@ class Trainer:
         device: Where to train.
         workers: Processes that read images from disk, for data sets that are not in memory.
         place: (rank, world): this process among those that train this model together.
+        seconds: End with the epoch in which so many seconds of training have passed, evaluation excluded.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Trainer:
         device: torch.device,
         workers: int = 0,
         place: tuple[int, int] = (0, 1),
+        seconds: float = math.inf,
     ) -> None:
         if min(settings.batch, len(images)) < method.chunks:
             raise InputError(
@@ -66,8 +68,10 @@ class Trainer:
             )
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
         self.settings, self.sigma, self.seed, self.device = settings, sigma, seed, device
-        self.workers, self.place = workers, place
+        self.workers, self.place, self.seconds = workers, place, seconds
         self.together = place[1] > 1
+        if self.together and seconds < math.inf:
+            raise InputError("seconds must not be limited where several processes train together: their clocks differ")
         self.parameters = list(model.parameters())
         self.network = training_engine.network(
             model, settings.engine, images.meta.shape, compile_training=not self.together
@@ -89,6 +93,8 @@ class Trainer:
         if self.together:
             distributed.agree(done, "epochs done", self.device)
         for epoch in progress(range(done, epochs), epochs, "train", done) if first else range(done, epochs):
+            if self.progress.seconds >= self.seconds:
+                break
             self.epoch(epoch)
             if first and checkpoint is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
                 self.save(checkpoint)
@@ -155,15 +161,15 @@ class Trainer:
         if self.together:
             rng = Shared(rng, mine.whole, mine.first)
             distributed.count_copies(self.model, mine.copies)
-        training_engine.begin_step()
+        if self.device.type == "cuda":  # elsewhere there are no CUDA graphs, and this imports the compiler
+            training_engine.begin_step()
         with self._autocast():
             result = self.method.loss(self.network, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
         self.model.zero_grad(set_to_none=True)
         (result.loss * mine.weight).backward()
         if self.together:
             average([parameter.grad for parameter in self.parameters])
-        limit = self.settings.clip_norm if self.settings.clip_norm is not None else math.inf
-        norm = nn.utils.clip_grad_norm_(self.parameters, limit)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm or math.inf)
         self._descend(rate)
         self.progress.updates += 1
         return mine.weight * report(result, norm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ def train_cell(
     out: Path,
     log: Path,
     workers: int = 0,
+    seconds: float | None = None,
 ) -> None:
     """Train a recipe on the data set in ``folder``.
 
@@ -37,6 +38,10 @@ def train_cell(
     ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (git commit, seconds).
     A training that was killed continues from its last checkpoint. Under torchrun the processes train one model
     together, and the first one writes; the work folder must then be one that all of them see.
+
+    Args:
+        seconds: End with the epoch in which so many seconds of training have passed, if given; what the model is then
+            depends on the machine, and the card says how many epochs it had.
     """
     train, test = data.load(folder, "train"), data.load(folder, "test")
     suit_threads(train.meta.shape)
@@ -44,14 +49,17 @@ def train_cell(
     method = Path("rs", *type(recipe.method).__module__.split(".")[1:]).with_suffix(".py").as_posix()
     running = code.version("stages/train.py", method)  # a training is not continued by other code
     identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
+    if seconds is not None:
+        identity["seconds"] = seconds
     rank, world = ranks.place()
     first = work.folder(identity) if rank == 0 else nullcontext(work.root() / work.key(identity))
     with first as unfinished, ranks.joined("nccl" if device.type == "cuda" else "gloo"):
         model = card.build(initial_seed(seed)).to(device)
         how = {"sigma": sigma, "seed": seed, "device": device, "workers": workers, "place": (rank, world)}
+        how |= {} if seconds is None else {"seconds": seconds}
         done = Trainer(model, recipe.method, train, test, recipe.training, **how).run(unfinished / "checkpoint.pt")
         if rank == 0:
-            artefacts.save(out, model, card)
+            artefacts.save(out, model, replace(card, epochs=done.epoch))
             files.write_csv(log / "history.csv", HISTORY, done.history)
             files.write_csv(log / "timing.csv", TIMING, done.timing)
             files.write_json(log / "provenance.json", _provenance(done.seconds, device, world))

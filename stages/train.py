@@ -19,6 +19,9 @@ def main(
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
     workers: Workers = 0,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="End with the epoch in which so many seconds of training are over.")
+    ] = None,
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
     from rs.device import device_named
@@ -29,7 +32,8 @@ def main(
     values = read(params)
     recipe = training_recipe(values, dataset, method, sigma)
     launch(values)
-    train_cell(recipe, data, sigma=sigma, seed=seed, device=device_named(device), out=out, log=log, workers=workers)
+    how = {"sigma": sigma, "seed": seed, "device": device_named(device), "workers": workers, "seconds": seconds}
+    train_cell(recipe, data, **how, out=out, log=log)
 
 
 if __name__ == "__main__":

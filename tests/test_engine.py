@@ -11,6 +11,7 @@ from rs.ensemble import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.noise import BLOCK
 from rs.smoothing import SmoothedClassifier
+from rs.training_engine import frozen
 
 CPU = torch.device("cpu")
 
@@ -110,6 +111,15 @@ def test_a_network_that_cannot_be_folded_keeps_its_batch_norms_and_its_function(
     assert capsys.readouterr().err.startswith("warning: this network keeps its batch norms (")
     assert [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
     torch.testing.assert_close(folded(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_network_whose_logits_are_all_zero_is_folded(capsys):
+    model = lived_in(smallnet(), SHAPE).eval()
+    for parameter in model.network.fc.parameters():
+        nn.init.zeros_(parameter)
+    for folded in (fold(model, torch.float32, SHAPE), frozen(model, SHAPE)):
+        assert not folded(images(3, SHAPE)).any()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 11])

@@ -1,0 +1,123 @@
+"""A study in legs: as many cells of the pipeline as fit into the minutes there are, and the rest another time.
+
+``python -m benchmarks.campaign --plan fast --budget-minutes 30 --root PARQUET`` runs commands of dvc.yaml, without DVC,
+in the order of ``benchmarks/plans/PLAN.yaml``. When the time is over it stops the command that runs, whose work is kept
+in the folder of unfinished work, and the next call continues there. What is finished lies where the pipeline puts it:
+``dvc commit`` takes it over, and ``dvc repro`` does not make it again. ``campaign.json`` says what is finished; it,
+``.work``, ``models``, ``logs``, ``results`` and the like are what has to travel to another machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.plan import Step, read_plan
+from rs import files
+from rs.errors import InputError
+from stages.shell import run
+
+STATE = Path("campaign.json")
+PATIENCE = 20.0
+"""Seconds a command has to stop when it is told to."""
+
+SHORTEST = 10.0
+"""Seconds for which nothing is begun."""
+
+
+def main(
+    plan: Annotated[str, typer.Option(help="A file *.yaml, or the name of one in benchmarks/plans.")],
+    budget_minutes: Annotated[float, typer.Option(min=0, help="Stop after so many minutes; 0 only lists.")],
+    root: Annotated[
+        Path | None, typer.Option(help="Folder of the raw data, in the parquet layout of the Hugging Face hub.")
+    ] = None,
+) -> None:
+    """Run what fits of a plan; a campaign that is stopped, or killed, continues where it was."""
+    deadline = time.monotonic() + 60 * budget_minutes
+    steps = read_plan(plan, root)
+    state = files.read_json(STATE) if STATE.exists() else {}
+    for number, step in enumerate(steps, 1):
+        is_open = not finished(step, state)
+        if is_open and deadline - time.monotonic() >= SHORTEST:
+            take(step, state, deadline)
+            is_open = not finished(step, state)
+        seconds = state.get(step.name, {}).get("seconds", [])
+        how = "open" if is_open else "finished"
+        print(f"[{number}/{len(steps)}] {step.name}: {how}, {sum(seconds) / 60:.1f} min", flush=True)
+        if step.acr is not None and not is_open:
+            check(step)
+
+
+def finished(step: Step, state: dict[str, Any]) -> bool:
+    """Whether a step was finished, and what it made is there."""
+    return bool(state.get(step.name, {}).get("finished")) and all(out.exists() for out in step.leg.outs)
+
+
+def take(step: Step, state: dict[str, Any], deadline: float) -> None:
+    """Run a step until it is finished or the time is over, and write down which."""
+    for out in step.leg.outs:  # of a command that was killed while it published; DVC removes them as well
+        shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
+    begun = time.monotonic()
+    ended = command(step.words(), deadline - begun)
+    sittings = state.get(step.name, {}).get("seconds", [])
+    state[step.name] = {"finished": ended, "seconds": [*sittings, round(time.monotonic() - begun, 3)]}
+    files.write_json(STATE, state)
+
+
+def command(words: list[str], seconds: float) -> bool:
+    """Run a command for so long at most; whether it ended by itself.
+
+    Raises:
+        InputError: If it failed; it has said why.
+    """
+    process = subprocess.Popen(words, start_new_session=True)
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        _stop(process)
+        return False
+    except BaseException:
+        _stop(process)
+        raise
+    if code:
+        raise InputError(f"a leg must succeed, but it ended with {code}: {' '.join(words)}")
+    return True
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a command and its own processes: as by Ctrl-C, and if that takes too long by force."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def check(step: Step) -> None:
+    """Stop the campaign where the ACR of a step's rows is not what it must be.
+
+    Raises:
+        InputError: If it is not.
+    """
+    from rs import rows
+    from rs.metrics import acr
+
+    low, high = step.acr
+    table = next(out for out in step.leg.outs if out.suffix == ".tsv")
+    if not low <= (found := acr(rows.read(table))) <= high:
+        raise InputError(
+            f"the ACR of {table} must lie in [{low}, {high}] before anything else is believed, got {found}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,249 @@
+"""The network as training runs it: ``rs.training_engine``."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import SHAPE, smallnet, weights
+from test_engine import Branches, Measures, Twice, hooked, images, lived_in
+from torch import nn
+
+from rs import models
+from rs.attack import evaluating
+from rs.training_engine import OneShape, frozen, network
+
+ROUNDING = 20 * 576 * 2**-53
+"""Of float64 in resnet20, the deepest here: 20 layers, each a sum of up to 64 * 3 * 3 terms."""
+
+
+def seeded(make):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return make()
+
+
+def tiny():
+    return lived_in(smallnet(), SHAPE)
+
+
+def built(architecture, shape):
+    channels = shape[0]
+    return lived_in(models.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape)
+
+
+def unusual():
+    """Convolutions with all they may have, and a batch norm without parameters."""
+    first = nn.Conv2d(1, 4, 3, padding="same", dilation=2), nn.BatchNorm2d(4, affine=False, eps=0.1), nn.ReLU()
+    second = nn.Conv2d(4, 6, 2, stride=2, padding=1, groups=2), nn.BatchNorm2d(6), nn.ReLU()
+    model = nn.Sequential(*first, *lived_in(nn.Sequential(*second), SHAPE), nn.Flatten(), nn.Linear(54, 2))
+    model(images(16, SHAPE))  # which moves the statistics
+    return model
+
+
+class Forked(nn.Module):
+    """A convolution that is needed without its batch norm too, and another that only looks as if it were."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2)
+        self.last, self.end = nn.Conv2d(2, 3, 4), nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        x = F.dropout(torch.relu(self.norm(x)) + x, 0.5, self.training)
+        return self.end(self.last(x)).flatten(1)
+
+
+def circular():
+    convolution = nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")
+    return nn.Sequential(convolution, nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 2))
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """One entry for each batch norm that has run."""
+    calls, batch_norm = [], F.batch_norm
+    monkeypatch.setattr(F, "batch_norm", lambda *args, **rest: (calls.append(1), batch_norm(*args, **rest))[1])
+    return calls
+
+
+def close(found, expected, bound=ROUNDING):
+    return (found - expected).abs().max() <= bound * expected.abs().max()
+
+
+def evaluated(model, x):
+    """What its eval mode gives, in the slow way: of a copy."""
+    return copy.deepcopy(model).eval()(x).detach()
+
+
+def there_and_back(module, x):
+    x = x.clone().requires_grad_()
+    logits = module(x)
+    return logits.detach(), torch.autograd.grad(logits.square().sum(), x)[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [(tiny, SHAPE), (unusual, SHAPE), ("resnet20", (3, 32, 32)), ("lenet", (1, 28, 28))],
+)
+def test_the_frozen_network_is_that_of_eval_mode_and_runs_no_batch_norm(make, shape, ran, capsys):
+    model = built(make, shape).double().train() if isinstance(make, str) else seeded(make).double().train()
+    x, before = images(4, shape).double(), weights(model)
+    made = frozen(model, shape)
+    ran.clear()
+    found = there_and_back(made, x)
+    assert ran == []
+    expected = there_and_back(copy.deepcopy(model).eval(), x)
+    assert len(ran) == sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+    assert all(map(close, found, expected))
+    made(x.requires_grad_()).sum().backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(module.training for module in model.modules())
+    assert weights(model) == before
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("make", [tiny, unusual, Forked, Branches])
+def test_the_frozen_network_follows_the_model_because_it_holds_no_copies(make):
+    model, other = (seeded(make).double().train() for _ in range(2))
+    x, made, seen = images(4, SHAPE).double(), frozen(model, SHAPE), []
+
+    def follows():
+        seen.append(evaluated(model, x))
+        assert close(made(x), seen[-1])
+        assert not any(close(one, seen[-1], 1e-6) for one in seen[:-1])  # the model did change
+
+    follows()
+    loss = model.eval()(x).square().sum()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    with torch.no_grad():
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter -= 0.1 * gradient / gradient.norm().clamp_min(1e-9)
+        follows()
+        model.train()(images(16, SHAPE, 2).double())  # statistics move
+        follows()
+        other(images(16, SHAPE, 3).double())
+        model.load_state_dict(other.state_dict())
+        follows()
+    theirs = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    assert {tensor.data_ptr() for tensor in (*made.parameters(), *made.buffers())} <= theirs
+    assert not any(parameter.requires_grad for parameter in made.parameters())
+
+
+@pytest.mark.parametrize("make", [Branches, Measures, hooked, circular])
+def test_a_network_that_cannot_be_folded_keeps_its_function_and_says_so_once(make, capsys):
+    model = lived_in(seeded(make), SHAPE).double().train()
+    made = frozen(model, SHAPE)
+    error = capsys.readouterr().err
+    assert error.startswith("warning: this network keeps its batch norms in attacks (")
+    assert error.count("\n") == 1
+    x, before = images(4, SHAPE).double(), weights(model)
+    assert all(map(torch.equal, there_and_back(made, x), there_and_back(copy.deepcopy(model).eval(), x)))
+    assert weights(model) == before  # its batch norms are in eval mode, and the model's are not
+    assert all(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize(("make", "left"), [(Twice, 2), (Forked, 1)])
+def test_a_batch_norm_whose_convolution_has_other_uses_stays_and_the_others_are_folded(make, left, ran, capsys):
+    model = lived_in(seeded(make), SHAPE).double().train()
+    made, x, before = frozen(model, SHAPE), images(4, SHAPE).double(), weights(model)
+    expected = evaluated(model, x)
+    ran.clear()
+    assert close(made(x), expected)
+    assert len(ran) == left
+    assert weights(model) == before
+    assert capsys.readouterr().err == ""
+
+
+class Made(nn.Module):
+    """In the place of a compiled network: the network, and the shapes that it was given, with or without gradient."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.seen = module, []
+
+    def forward(self, x):
+        self.seen.append((len(x), x.requires_grad))
+        return self.module(x)
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """What was compiled, by a compiler that changes nothing."""
+    made = []
+    monkeypatch.setattr("rs.training_engine.compiled", lambda module, _: (made.append(Made(module)), made[-1])[1])
+    return made
+
+
+@pytest.mark.parametrize("engine", ["folded", "compiled"])
+def test_losses_see_train_mode_and_attacks_see_eval_mode_of_one_model(engine, compiler):
+    model = tiny().double().train()
+    plain, x = copy.deepcopy(model), images(6, SHAPE).double()
+    made = network(model, engine, SHAPE)
+    assert network(model, "plain", SHAPE) is model
+    assert torch.equal(made(x), plain(x))
+    assert weights(model) == weights(plain)  # statistics moved, once
+    for _ in range(2):
+        with evaluating(made):
+            assert not made.training
+            assert all(module.training for module in model.modules())
+            found = there_and_back(made, x)
+        assert made.training
+        assert weights(model) == weights(plain)
+        assert all(map(close, found, there_and_back(copy.deepcopy(model).eval(), x)))
+    assert list(made.modules()) == [made]
+    assert [*made.state_dict(), *made.parameters(), *made.buffers()] == []
+    assert len(compiler) == {"folded": 0, "compiled": 2}[engine]
+
+
+def test_only_the_first_shape_with_gradients_is_compiled(compiler):
+    model = tiny().eval()
+    made = OneShape(model)
+    for count, gradients in [(3, False), (4, True), (3, True), (4, True), (4, False)]:
+        with torch.set_grad_enabled(gradients):
+            x = images(count, SHAPE).requires_grad_(gradients)
+            assert torch.equal(made(x), model(x))
+    (one,) = compiler
+    assert (one.module, one.seen) == (model, [(4, True)] * 3)  # a trial and two passes
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        raise RuntimeError("no compiler\nfound")
+
+
+def breaks(where):
+    def fake(module, _):
+        if where == "at once":
+            raise RuntimeError("no compiler\nfound")
+        if where == "forward":
+            return lambda x: Fails.backward(None, module(x))
+        return lambda x: Fails.apply(module(x))
+
+    return fake
+
+
+@pytest.mark.parametrize("where", ["nowhere", "at once", "forward", "backward"])
+def test_the_trial_leaves_no_trace_and_a_compiler_that_fails_leaves_the_network_plain(
+    where, compiler, monkeypatch, capsys
+):
+    if where != "nowhere":
+        monkeypatch.setattr("rs.training_engine.compiled", breaks(where))
+    model = tiny().train()
+    plain = copy.deepcopy(model)
+    made = OneShape(model)
+    for seed in range(3):
+        x, results = images(6, SHAPE, seed), []
+        for each, owner in ((made, model), (plain, plain)):
+            logits = each(x)
+            results.append([logits, *torch.autograd.grad(logits.square().sum(), list(owner.parameters()))])
+        assert all(map(torch.equal, *results))
+        assert weights(model) == weights(plain)
+    warning = "warning: this network is not compiled (RuntimeError: no compiler found)\n"
+    assert capsys.readouterr().err == ("" if where == "nowhere" else warning)

@@ -1,0 +1,163 @@
+"""Training steps and trainings by engine: ``rs.training_engine`` under ``rs.train``."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import METHOD_PARAMETERS, SHAPE, smallnet, tiny_images, trainer, weights
+from scipy import stats
+from test_engine import images
+from test_training_engine import close, compiler, tiny
+from torch import nn
+
+from rs import params
+from rs.engine import EXACT
+from rs.methods import METHODS
+from rs.noise import stream
+from rs.training_engine import network
+
+__all__ = ["compiler"]  # a fixture
+
+STEPS = [(name, {}) for name in METHODS] + [
+    ("consistency", {"steps": 2, "epsilon": 0.2}),
+    ("smoothmix", {"steps": 2, "one_step": True}),
+    ("smoothadv", {"steps": 3, "attack": "ddn"}),
+    ("smoothadv", {"attack": "pgd-free"}),
+    ("advmacer", {"fresh_draws": True, "steps": 2}),
+]
+every_step = pytest.mark.parametrize(("name", "changes"), STEPS)
+ATTACKING = [("smoothadv", {}), ("smoothmix", {}), ("advmacer", {}), STEPS[len(METHODS)]]
+
+
+def step(name, changes, made, model, seed):
+    """Loss, gradients and statistics of one step, as a Trainer takes it, on 12 images in float64."""
+    own = METHOD_PARAMETERS[name] | ({"epsilon": 0.2} if "epsilon" in METHOD_PARAMETERS[name] else {}) | changes
+    x, y = images(12, SHAPE, seed).double(), torch.arange(12) % 2
+    result = params.check(METHODS[name], own, name).loss(made, x, y, sigma=0.25, rng=stream(seed), epoch=0)
+    model.zero_grad()
+    result.loss.backward()
+    gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    buffers = torch.cat([buffer.flatten() for buffer in model.buffers()])
+    return result.loss.detach().reshape(1), gradients, buffers
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_the_network_of_the_loss_is_compiled_if_it_may_be(may, compiler):
+    model = tiny().double()
+    step("smoothadv", {}, network(model, "compiled", SHAPE, compile_training=may), model, 0)
+    assert [one.module is model for one in compiler] == [False, True][: 1 + may]  # the attack comes first
+
+
+class Narrow(nn.Module):
+    """A network in float32 for a method in float64, whose random numbers and losses are then the same."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x.float()).double()
+
+
+def is_the_plain_step(engine, name, changes):
+    """In float64 but for rounding, and in float32 as far from it as the plain engine is.
+
+    Medians of 16 steps, because now and then a ReLU falls on the other side of its kink; those of 16 normal errors of
+    one size are a factor of 8 apart with a probability of 2e-6.
+    """
+    start, errors = tiny().state_dict(), {"plain": [], engine: []}
+    exact, same = tiny().double(), tiny().double()
+    wide = network(same, engine, SHAPE)
+    narrow = {each: tiny() for each in errors}
+    networks = {each: Narrow(network(model, each, SHAPE)) for each, model in narrow.items()}
+    for seed in range(16):
+        for model in (exact, same, *narrow.values()):
+            model.load_state_dict(start)
+        expected = step(name, changes, exact, exact, seed)
+        assert all(map(lambda a, b: close(a, b, EXACT), step(name, changes, wide, same, seed), expected))
+        for each, model in narrow.items():
+            found = step(name, changes, networks[each], model, seed)
+            errors[each].append([float((a - b).norm()) for a, b in zip(found, expected, strict=True)])
+    ours, plain = (np.median(errors[each], axis=0) for each in (engine, "plain"))
+    assert (plain > 0).all()
+    assert (ours <= 8 * plain).all()
+
+
+@every_step
+def test_a_folded_step_is_the_plain_one_but_for_rounding(name, changes, capsys):
+    is_the_plain_step("folded", name, changes)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+@every_step
+def test_a_compiled_step_is_the_plain_one_but_for_rounding(name, changes, capsys):
+    is_the_plain_step("compiled", name, changes)
+    assert "warning" not in capsys.readouterr().err  # it is compiled
+
+
+def history(model=None, method="smoothadv", parameters=None, **changes):
+    made = trainer(method, tiny_images(20), model, parameters=parameters, epochs=3, **changes)
+    made.run()
+    names = ("loss", "cross_entropy", "robustness", "gradient_norm")
+    return made, np.array([[row[name] for name in names] for row in made.progress.history])
+
+
+def is_near_plain(engine, method, parameters):
+    """As near as a plain training whose first weights are rounded otherwise, in each of its updates."""
+    plain, expected = history(method=method, parameters=parameters)
+    spread = np.zeros_like(expected)
+    for seed in range(4):
+        nudged, rng = smallnet(), torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in nudged.parameters():
+                parameter *= 1 + (torch.rand(parameter.shape, generator=rng) - 0.5) * torch.finfo(torch.float32).eps
+        spread = np.maximum(spread, abs(history(nudged, method, parameters)[1] - expected))
+    found = history(method=method, parameters=parameters, engine=engine)[1]
+    assert (abs(found - expected) <= plain.progress.updates * spread).all()
+
+
+@pytest.mark.parametrize(("method", "parameters"), ATTACKING)
+def test_a_folded_training_is_near_the_plain_one(method, parameters):
+    is_near_plain("folded", method, parameters)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_byte_changes_by_folding_without_attacks_or_by_a_compiler_that_changes_nothing(method, compiler):
+    made = {engine: history(method=method, engine=engine)[0] for engine in ("plain", "folded", "compiled")}
+    attacks = method in ("smoothadv", "smoothmix", "advmacer")
+    assert len(compiler) == 1 + attacks
+    for same in ("compiled",) if attacks else ("compiled", "plain"):
+        assert weights(made["folded"].model) == weights(made[same].model)
+        assert made["folded"].progress.history == made[same].progress.history
+
+
+@pytest.mark.parametrize("engine", ["folded", "compiled"])
+def test_a_resumed_training_ends_with_the_bytes_of_an_unbroken_one(engine, compiler, tmp_path):
+    settings = {"method": "advmacer", "engine": engine, "eval_every": 1, "crop": 1}
+    unbroken = trainer(epochs=4, **settings)
+    unbroken.run(tmp_path / "unbroken")
+    trainer(epochs=2, **settings).run(tmp_path / "broken")
+    resumed = trainer(epochs=4, model=smallnet(99), **settings)  # whose weights come from the checkpoint
+    resumed.run(tmp_path / "broken")
+    assert weights(resumed.model) == weights(unbroken.model)
+    assert resumed.progress.history == unbroken.progress.history
+
+
+def test_a_folded_training_in_bfloat16_learns_what_it_was_not_shown():
+    """More right on fresh images than guessing gets with a probability of one in a million."""
+    made = trainer("smoothadv", engine="folded", precision="bfloat16", epochs=6, milestones=[])
+    assert all(math.isfinite(row["loss"]) for row in made.run().history)
+    fresh = tiny_images(200, seed=7)
+    logits = made.model(torch.from_numpy(fresh.images) / 255)
+    assert (logits.argmax(dim=1).numpy() == fresh.labels).sum() > stats.binom.isf(1e-6, 200, 0.5)
+
+
+@pytest.mark.slow
+def test_a_compiled_training_is_near_the_plain_one_and_is_compiled_once(capsys):
+    torch._dynamo.reset()
+    before = torch._dynamo.utils.counters["frames"]["ok"]
+    is_near_plain("compiled", "smoothadv", {"steps": 2})
+    assert "warning" not in capsys.readouterr().err
+    assert torch._dynamo.utils.counters["frames"]["ok"] - before == 2
