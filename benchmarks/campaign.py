@@ -9,7 +9,6 @@ in the folder of unfinished work, and the next call continues there. What is fin
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -41,6 +40,7 @@ def main(
     ] = None,
 ) -> None:
     """Run what fits of a plan; a campaign that is stopped, or killed, continues where it was."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: told to stop; the same command continues"))
     deadline = time.monotonic() + 60 * budget_minutes
     steps = read_plan(plan, root)
     state = files.read_json(STATE) if STATE.exists() else {}
@@ -78,27 +78,26 @@ def command(words: list[str], seconds: float) -> bool:
     Raises:
         InputError: If it failed; it has said why.
     """
-    process = subprocess.Popen(words, start_new_session=True)
+    process = subprocess.Popen(words)
     try:
         code = process.wait(seconds)
     except subprocess.TimeoutExpired:
-        _stop(process)
         return False
-    except BaseException:
-        _stop(process)
-        raise
+    finally:
+        if process.poll() is None:  # the time is over, or somebody stops this one
+            _stop(process)
     if code:
         raise InputError(f"a leg must succeed, but it ended with {code}: {' '.join(words)}")
     return True
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop a command and its own processes: as by Ctrl-C, and if that takes too long by force."""
-    os.killpg(process.pid, signal.SIGINT)
+    """Stop a command, which stops its own processes: as by Ctrl-C, and if that takes too long by force."""
+    process.send_signal(signal.SIGINT)
     try:
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
 
 
@@ -120,4 +119,4 @@ def check(step: Step) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    run(main)

@@ -26,7 +26,7 @@ class Ceilings(NamedTuple):
 
     def __str__(self) -> str:
         peaks = ", ".join(f"{value / 1e12:.3g} TFLOP/s in {name}" for name, value in self.peak.items())
-        return f"measured limits: copies at {self.bandwidth / 1e9:,.0f} GB/s, matrix products at {peaks}"
+        return f"measured limits: copies at {self.bandwidth / 1e9:,.0f} GB/s, {peaks}"
 
 
 class Work(NamedTuple):
@@ -37,17 +37,24 @@ class Work(NamedTuple):
 
 
 def ceilings(device: torch.device) -> Ceilings:
-    """Measure them: a copy of 256 MB, and products of square matrices."""
+    """Measure them: a copy of some hundred MB; the faster of a product of square matrices and a wide convolution."""
     import torch
+    import torch.nn.functional as F
 
-    side, numbers = (8192, 2**28) if device.type == "cuda" else (2048, 2**26)
+    side, numbers, images = (8192, 2**28, 256) if device.type == "cuda" else (2048, 2**26, 8)
     source = torch.ones(numbers, device=device)
     target = torch.empty_like(source)
     bandwidth = 2 * source.nbytes / _quickest(lambda: target.copy_(source), device)
     peak = {}
     for precision in ("float32", "bfloat16"):
-        a = torch.randn(side, side, device=device).to(getattr(torch, precision))
-        peak[precision] = 2 * side**3 / _quickest(lambda a=a: a @ a, device)
+        how = {"device": device, "dtype": getattr(torch, precision)}
+        a = torch.ones(side, side, **how)
+        x = torch.ones(images, 256, 32, 32, **how).to(memory_format=torch.channels_last)
+        w = torch.ones(256, 256, 3, 3, **how).to(memory_format=torch.channels_last)
+        with torch.inference_mode():
+            product = 2 * side**3 / _quickest(lambda a=a: a @ a, device)
+            seconds = _quickest(lambda x=x, w=w: F.conv2d(x, w, padding=1), device)
+        peak[precision] = max(product, 2 * x.numel() * w.numel() / 256 / seconds)
     return Ceilings(bandwidth, peak)
 
 

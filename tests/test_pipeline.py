@@ -1,9 +1,7 @@
 """The pipeline as a whole: dvc.yaml, params.yaml and the code agree, and a change reaches what it must."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +9,11 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from small_project import ROOT, run, small_project, write_params
 
 from rs import params
 from rs.methods import METHODS
 
-ROOT = Path(__file__).parent.parent
 PARAMS = params.read(ROOT / "params.yaml")
 STAGES: dict[str, Any] = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").read_text())["stages"]
 
@@ -93,44 +91,9 @@ POOL = [f"{stage}@digits-0.5" for stage in ("ensemble", "weights", "certify_ense
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project whose study is two methods, one epoch and ten images; run once."""
-    root = tmp_path_factory.mktemp("project") / "copy"
-    ignore = shutil.ignore_patterns("__pycache__")
-    root.mkdir()
-    for folder in ("rs", "stages"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=ignore)
-    shutil.copy(ROOT / "dvc.yaml", root)
-    shutil.copy(ROOT / ".dvcignore", root)
-    (root / ".gitignore").write_text(
-        "".join(f"/{d}/\n" for d in ("code", "data", "models", "logs", "ensembles", "weights", "results", ".work"))
-    )
-    values = params.read(ROOT / "params.yaml")
-    values |= {"sigmas": [0.5], "methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
-    values["ensembles"] = [{"members": {"macer": [0, 1]}, "combinations": ["average", "optimal", "per-image"]}]
-    digits = values["recipes"]["digits"]
-    digits["weights"] |= {"noises": 2, "copies": 2, "images": 20}
-    digits["pool"]["timed"] = 20
-    digits["training"] |= {"epochs": 1, "milestones": [], "eval_images": 5, "eval_n0": 10, "eval_n": 20}
-    digits["certify"] |= {"n": 20, "subset": {"first": 10}}
-    write_params(root, values)
-    run(root, "git", "init", "-q")
-    run(root, "dvc", "init", "-q")
+    root = small_project(tmp_path_factory.mktemp("project") / "copy")
     repro(root)
     return root
-
-
-def write_params(root: Path, values: dict[str, Any]) -> None:
-    with (root / "params.yaml").open("w") as file:
-        YAML().dump(values, file)
-
-
-def run(root: Path, *words: str) -> str:
-    """Run a command in ``root``; its output."""
-    command = [sys.executable, "-m", *words] if words[0] == "dvc" else list(words)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the stages' `python` is this one
-    environment = {**os.environ, "PATH": path}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def repro(root: Path) -> set[str]:
