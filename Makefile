@@ -38,9 +38,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 # Measurements, side by side in one run; never part of the tests. They take half an hour on two cores and go into RESULTS.
 # LOGS is a folder of published certification logs, ART the Python of an environment with adversarial-robustness-toolbox.
 RESULTS ?= benchmarks/results
-MEASURED = forwards steps growth pool agreement $(if $(LOGS),sequential)
+MEASURED = forwards steps steps-64 growth pool agreement $(if $(LOGS),sequential)
 MEASURED.forwards = --picture $(RESULTS)/roofline.png $(if $(ART),--art $(ART))
 MEASURED.steps = $(if $(ART),--art $(ART))
+MEASURED.steps-64 = --images 64 --methods advmacer
 MEASURED.agreement = models/digits/0.5/*/0 --data data/digits
 MEASURED.sequential = --logs $(LOGS)
 
@@ -48,5 +49,5 @@ bench: setup $(addprefix bench-,$(MEASURED))
 
 bench-%: setup
 	@mkdir -p $(RESULTS)
-	$(BIN)/python -m benchmarks.$* $(MEASURED.$*) > $(RESULTS)/$*.md.part
+	$(BIN)/python -m benchmarks.$(firstword $(subst -, ,$*)) $(MEASURED.$*) > $(RESULTS)/$*.md.part
 	mv $(RESULTS)/$*.md.part $(RESULTS)/$*.md

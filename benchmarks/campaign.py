@@ -9,6 +9,7 @@ in the folder of unfinished work, and the next call continues there. What is fin
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,9 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.legs import overlap
 from benchmarks.plan import Step, read_plan
-from rs import files
+from rs import files, work
 from rs.errors import InputError
 from stages.shell import run
 
@@ -38,27 +40,51 @@ def main(
     root: Annotated[
         Path | None, typer.Option(help="Folder of the raw data, in the parquet layout of the Hugging Face hub.")
     ] = None,
+    cells: Annotated[
+        bool, typer.Option("--cells", help="Print the names of the pipeline's cells that are finished, and stop.")
+    ] = False,
 ) -> None:
     """Run what fits of a plan; a campaign that is stopped, or killed, continues where it was."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: told to stop; the same command continues"))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((work.root() / "inductor").resolve()))
     deadline = time.monotonic() + 60 * budget_minutes
     steps = read_plan(plan, root)
     state = files.read_json(STATE) if STATE.exists() else {}
+    if cells:
+        print("\n".join(step.name for step in steps if step.name == step.leg.name and finished(step, state)))
+        return
+    missing: list[Path] = []  # outputs of what failed, and of what needs them
     for number, step in enumerate(steps, 1):
-        is_open = not finished(step, state)
-        if is_open and deadline - time.monotonic() >= SHORTEST:
+        how = advance(step, state, deadline, missing)
+        minutes = sum(state.get(step.name, {}).get("seconds", [])) / 60
+        print(f"[{number}/{len(steps)}] {step.name}: {how}, {minutes:.1f} min", flush=True)
+    if missing:
+        raise InputError("all legs must succeed, but some failed or need one that did; look above, then run again")
+
+
+def advance(step: Step, state: dict[str, Any], deadline: float, missing: list[Path]) -> str:
+    """Take a step, if it is open, there is time, and what it needs is there; say how it stands."""
+    if any(overlap(dep, out) for dep in step.leg.deps for out in missing):
+        missing += step.leg.outs
+        return "waits for one that failed"
+    if not finished(step, state) and deadline - time.monotonic() >= SHORTEST:
+        try:
             take(step, state, deadline)
-            is_open = not finished(step, state)
-        seconds = state.get(step.name, {}).get("seconds", [])
-        how = "open" if is_open else "finished"
-        print(f"[{number}/{len(steps)}] {step.name}: {how}, {sum(seconds) / 60:.1f} min", flush=True)
-        if step.acr is not None and not is_open:
-            check(step)
+        except subprocess.CalledProcessError as error:
+            missing += step.leg.outs
+            return f"failed with {error.returncode}"
+    if not finished(step, state):
+        return "open"
+    if step.acr is not None:
+        check(step)
+    return "finished"
 
 
 def finished(step: Step, state: dict[str, Any]) -> bool:
-    """Whether a step was finished, and what it made is there."""
-    return bool(state.get(step.name, {}).get("finished")) and all(out.exists() for out in step.leg.outs)
+    """Whether a step was finished, by the command, parameters and code of today, and what it made is there."""
+    record = state.get(step.name, {})
+    alike = record.get("identity") == step.identity
+    return alike and record["finished"] and all(out.exists() for out in step.leg.outs)
 
 
 def take(step: Step, state: dict[str, Any], deadline: float) -> None:
@@ -67,8 +93,10 @@ def take(step: Step, state: dict[str, Any], deadline: float) -> None:
         shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
     begun = time.monotonic()
     ended = command(step.words(), deadline - begun)
-    sittings = state.get(step.name, {}).get("seconds", [])
-    state[step.name] = {"finished": ended, "seconds": [*sittings, round(time.monotonic() - begun, 3)]}
+    record = state.get(step.name, {})
+    sittings = record.get("seconds", []) if record.get("identity") == step.identity else []
+    sittings = [*sittings, round(time.monotonic() - begun, 3)]
+    state[step.name] = {"finished": ended, "seconds": sittings, "identity": step.identity}
     files.write_json(STATE, state)
 
 
@@ -76,7 +104,7 @@ def command(words: list[str], seconds: float) -> bool:
     """Run a command for so long at most; whether it ended by itself.
 
     Raises:
-        InputError: If it failed; it has said why.
+        subprocess.CalledProcessError: If it failed; it has said why.
     """
     process = subprocess.Popen(words)
     try:
@@ -87,7 +115,7 @@ def command(words: list[str], seconds: float) -> bool:
         if process.poll() is None:  # the time is over, or somebody stops this one
             _stop(process)
     if code:
-        raise InputError(f"a leg must succeed, but it ended with {code}: {' '.join(words)}")
+        raise subprocess.CalledProcessError(code, words)
     return True
 
 

@@ -23,6 +23,9 @@ from rs.published import published
 from stages.shell import ParamsFile, run
 
 EQUAL_TIME = Path("equal-time")
+PAPERS_EPOCHS = (150, 440)
+"""Of AdvMacer and of MACER, in the paper: its claim about their times is one about these."""
+
 SPARE = 1.1
 """Times as long as it may take at most where a claim is about time."""
 
@@ -66,13 +69,16 @@ class Study:
         return [own[0] for own in found] if all(found) else []
 
     def seconds(self, method: str, sigma: Any) -> tuple[float, int] | None:
-        """Training seconds and epochs of a method's first seed."""
+        """Training seconds and epochs of a method's first seed, as if every epoch took the median of them.
+
+        The first one of a sitting compiles, and sittings are an accident.
+        """
         cell = next((one for one in self.cells if (one.method, one.sigma) == (method, sigma)), None)
         path = cell and cell.log(self.root / "logs" / self.dataset, "timing.csv")
         if path is None or not path.exists():
             return None
-        table = pd.read_csv(path)
-        return float(table["seconds"].iloc[-1]), len(table)
+        seconds = pd.read_csv(path)["seconds"]
+        return float(seconds.diff().fillna(seconds.iloc[0]).median()) * len(seconds), len(seconds)
 
 
 def main(
@@ -126,7 +132,7 @@ def _times(found: Study, sigma: Any) -> Iterator[Finding]:
     verdict = "not tested" if not ratio else "held" if ratio <= SPARE else "not held"
     numbers = f"{ratio:.2f} times" if ratio else ""
     yield Finding("an epoch of AdvMacer costs what one of SmoothAdv costs", sigma, "seconds", verdict, numbers)
-    ratio = ours and macer and macer[0] / ours[0]
+    ratio = ours and macer and (ours[1], macer[1]) == PAPERS_EPOCHS and macer[0] / ours[0]
     verdict = "not tested" if not ratio else "held" if ratio >= 3 / SPARE else "not held"
     numbers = f"{ratio:.2f} times" if ratio else ""
     yield Finding("AdvMacer trains 3 times faster than MACER", sigma, "seconds", verdict, numbers)

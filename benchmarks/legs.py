@@ -22,6 +22,7 @@ class Leg:
     command: tuple[str, ...]
     deps: tuple[Path, ...]
     outs: tuple[Path, ...]
+    params: tuple[str, ...] = ()  # dotted keys that it depends on
 
 
 def legs(dvc: dict[str, Any], params: dict[str, Any]) -> list[Leg]:
@@ -44,7 +45,8 @@ def _cells(name: str, stage: dict[str, Any], params: dict[str, Any]) -> Iterator
 
         cell = "-".join(str(value) for value in chosen)
         command = tuple(shlex.split(filled(stage["cmd"])))
-        yield Leg(f"{name}@{cell}" if cell else name, command, paths("deps"), paths("outs"))
+        keys = tuple(filled(key) for key in stage.get("params", []))
+        yield Leg(f"{name}@{cell}" if cell else name, command, paths("deps"), paths("outs"), keys)
 
 
 def _values(given: Any, params: dict[str, Any]) -> list[Any]:
@@ -70,14 +72,17 @@ def chosen(known: Sequence[Leg], pattern: str) -> list[Leg]:
     return found
 
 
-def needed(known: Sequence[Leg], leg: Leg) -> Iterator[Leg]:
-    """What must be made before ``leg``, at any depth, and then ``leg``; a leg may come more than once."""
+def needed(known: Sequence[Leg], leg: Leg, found: dict[str, Leg] | None = None) -> list[Leg]:
+    """What must be made before ``leg``, at any depth, in order, each once, and then ``leg``."""
+    found = {} if found is None else found
     for dep in leg.deps:
         for maker in known:
-            if any(_overlap(dep, out) for out in maker.outs):
-                yield from needed(known, maker)
-    yield leg
+            if maker.name not in found and any(overlap(dep, out) for out in maker.outs):
+                needed(known, maker, found)
+    found[leg.name] = leg
+    return list(found.values())
 
 
-def _overlap(a: Path, b: Path) -> bool:
+def overlap(a: Path, b: Path) -> bool:
+    """Whether one of two paths is the other, or in it."""
     return a == b or a in b.parents or b in a.parents

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,7 @@ from pydantic import Field
 from ruamel.yaml import YAML
 
 from benchmarks.legs import Leg, chosen, legs, needed
-from rs import files, params, work
+from rs import code, files, params, work
 from rs.errors import InputError
 from rs.params import validated
 
@@ -45,6 +47,7 @@ class Step:
 
     name: str
     leg: Leg
+    identity: str  # of the command, the parameters and the code that make it
     acr: tuple[float, float] | None = None
     as_long_as: Leg | None = None
 
@@ -84,9 +87,25 @@ def read_plan(name: str, root: Path | None) -> list[Step]:
     known = [_completed(leg, given, root) for leg in legs(params.read(Path("dvc.yaml")), values)]
     steps: dict[str, Step] = {}
     for entry in entries:
-        for step in _steps(entry, known):
-            steps[step.name] = replace(steps.get(step.name, step), acr=step.acr)
+        for step in _steps(entry, known, values):
+            kept = steps.get(step.name, step)
+            steps[step.name] = replace(kept, acr=kept.acr or step.acr)
     return list(steps.values())
+
+
+_version = cache(code.version)  # of the code that runs now, which takes a tenth of a second to read
+
+
+def _identity(leg: Leg, values: dict[str, Any]) -> str:
+    """Hash of what decides about the outputs of a leg: where the raw data lie does not, nor how parameters came."""
+    words = leg.command[: leg.command.index("--params")] if "--params" in leg.command else leg.command
+    chosen = {key: params.section(values, *key.split(".")) for key in leg.params}
+    entries = [f"{leg.command[2].replace('.', '/')}.py"]
+    if leg.name == "code":  # which fingerprints all of it
+        entries = sorted(path.as_posix() for path in [*Path("stages").glob("*.py"), *Path("rs").rglob("*.py")])
+    entries += [f"rs/methods/{dep.stem}.py" for dep in leg.deps if dep.parent == Path("code/methods")]
+    made = {"command": words, "params": chosen, "code": _version(*entries)}
+    return hashlib.sha256(repr(made).encode()).hexdigest()[:16]
 
 
 def _completed(leg: Leg, given: Path, root: Path | None) -> Leg:
@@ -103,17 +122,18 @@ def _write_yaml(path: Path, values: dict[str, Any]) -> None:
         YAML(typ="safe", pure=True).dump(values, file)
 
 
-def _steps(entry: Entry, known: list[Leg]) -> Iterator[Step]:
+def _steps(entry: Entry, known: list[Leg], values: dict[str, Any]) -> Iterator[Step]:
     own = [leg for pattern in entry.legs for leg in chosen(known, pattern)]
     moved = {str(out): f"{entry.into}/{out}" for leg in own for out in leg.outs} if entry.into else {}
     for leg in own:
-        yield from (Step(one.name, one) for one in needed(known, leg) if one not in own)
+        yield from (Step(one.name, one, _identity(one, values)) for one in needed(known, leg) if one not in own)
         longest = chosen(known, entry.as_long_as)[0] if entry.as_long_as and leg.name.startswith("train") else None
         name = f"{entry.into}/{leg.name}" if entry.into else leg.name
-        yield Step(name, _moved(leg, moved, shlex.split(entry.words)), entry.acr and tuple(entry.acr), longest)
+        made, identity = _moved(leg, moved, shlex.split(entry.words)), _identity(leg, values) + entry.words
+        yield Step(name, made, identity, entry.acr and tuple(entry.acr), longest)
 
 
 def _moved(leg: Leg, moved: dict[str, str], words: list[str]) -> Leg:
     command = [moved.get(word, word) for word in leg.command]
     deps, outs = (tuple(Path(moved.get(str(one), one)) for one in paths) for paths in (leg.deps, leg.outs))
-    return Leg(leg.name, (*command, *words), deps, outs)
+    return Leg(leg.name, (*command, *words), deps, outs, leg.params)

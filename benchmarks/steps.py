@@ -41,7 +41,7 @@ Way = Callable[[], float]
 def main(
     architecture: Annotated[Architecture, typer.Option(help="Network.")] = Architecture.resnet20,
     methods: Annotated[str | None, typer.Option(help="Methods, with commas; default: all.")] = None,
-    share: Annotated[int, typer.Option(min=1, help="Divide the images of a step by this.")] = 1,
+    images: Annotated[int | None, typer.Option(min=1, help="Images of a step, instead of the recipe's.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, of which the median is taken.")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = os.cpu_count() or 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -67,15 +67,15 @@ def main(
     print(f"|---|---:|{'---:|' * len(names)}---:|")
     for name in methods.split(",") if methods else METHODS:
         recipe = training_recipe(read(params), "cifar10", name, SIGMA)
-        images, chunks = max(1, recipe.training.batch // recipe.method.chunks // share), recipe.method.chunks
-        noisy = images * getattr(recipe.method, "draws", 1)
-        ways = steps(architecture, recipe.method, images, where, chosen)
+        chunks, draws = recipe.method.chunks, getattr(recipe.method, "draws", 1)
+        size = images or recipe.training.batch // chunks
+        ways = steps(architecture, recipe.method, size, where, chosen)
         seconds = {way: value / chunks for way, value in side_by_side(ways, rounds, device).items()}
         ratio = seconds[REFERENCE] / min(seconds.values())
         if art is not None and name in IN_ART:
-            seconds[ART] = json.loads(in_art(art, "step", architecture.value, name, noisy, rounds, threads))
+            seconds[ART] = json.loads(in_art(art, "step", architecture.value, name, size * draws, rounds, threads))
         cells = [f"{1e3 * seconds[way]:,.1f}" if way in seconds else "" for way in names]
-        print(f"| {name} | {noisy:,} | {' | '.join(cells)} | {ratio:.1f} |", flush=True)
+        print(f"| {name} | {size * draws:,} | {' | '.join(cells)} | {ratio:.1f} |", flush=True)
     print(f"\nms a step, {architecture.value}, median of {rounds} rounds")
     print(machine(device))
 

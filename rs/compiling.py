@@ -12,6 +12,9 @@ from torch import Tensor, nn
 VERSIONS = 1000
 """Networks that one process may compile."""
 
+PASSES = 3
+"""Until a CUDA graph has been warmed up, recorded and replayed; each of them may fail."""
+
 
 def compiled(module: nn.Module, device: torch.device, *, frozen: bool = False) -> Callable[[Tensor], Tensor]:
     """Compile a network for inputs of fixed shapes, with CUDA graphs on a GPU; it is first needed at the first call.
@@ -29,7 +32,8 @@ def unlimited() -> Iterator[None]:
     All networks of one class share one forward, of which eight versions are compiled by default, and the ninth is not,
     in silence.
     """
-    with torch._dynamo.config.patch(recompile_limit=VERSIONS, fail_on_recompile_limit_hit=True):
+    limits = {"recompile_limit": VERSIONS, "accumulated_recompile_limit": VERSIONS}
+    with torch._dynamo.config.patch(**limits, fail_on_recompile_limit_hit=True):
         yield
 
 

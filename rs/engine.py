@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rs.attack import evaluating
-from rs.compiling import compiled, unlimited, warn
+from rs.compiling import PASSES, compiled, unlimited, warn
 from rs.ensemble import Ensemble
 from rs.errors import InputError
 from rs.noise import BLOCK
@@ -207,5 +207,6 @@ def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
     """Compile for batches like ``sample``, and try it, because compilers fail when they are first needed."""
     made = FixedBatch(compiled(module, sample.device, frozen=True), len(sample))
     with torch.inference_mode(), unlimited():
-        made(sample.clone())  # a tensor made in inference mode, as those of certification are: others compile again
+        for _ in range(PASSES):
+            made(sample.clone())  # a tensor made in inference mode, as those of certification are: others compile again
     return made

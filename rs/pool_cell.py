@@ -185,6 +185,7 @@ class _Engine:
             undecided=base.undecided,
         )
         x, key = self._pixels(index), (self.how.seed, Stream.ESTIMATE, index)
+        draws = max(draws, self.batch or 0)  # a compiled network fills a smaller batch up
         classifier.votes(x, min(draws, BLOCK), *key)
         start = time.perf_counter()
         classifier.votes(x, draws, *key)

@@ -257,7 +257,7 @@ def default_batch(x: Tensor) -> int:
     On a CPU, tensors over 32 MB are mapped anew at every layer, which halves the speed (measured with 32x32 images).
     """
     pixels, most = (2**23, 4000) if x.device.type == "cuda" else (2**20, 500)
-    return min(most, max(BLOCK, pixels // x.numel()))
+    return min(most, max(1, pixels // x.numel() // BLOCK) * BLOCK)
 
 
 def check_draws(x: Tensor, alpha: float, **draws: int) -> None:

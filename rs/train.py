@@ -161,24 +161,24 @@ class Trainer:
         if self.together:
             rng = Shared(rng, mine.whole, mine.first)
             distributed.count_copies(self.model, mine.copies)
-        if self.device.type == "cuda":  # elsewhere there are no CUDA graphs, and this imports the compiler
-            training_engine.begin_step()
+        self.model.zero_grad(set_to_none=True)
+        if self.settings.engine == "compiled":
+            training_engine.begin_step(self.device)
         with self._autocast():
             result = self.method.loss(self.network, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
-        self.model.zero_grad(set_to_none=True)
         (result.loss * mine.weight).backward()
+        gradients = [parameter.grad for parameter in self.parameters]
         if self.together:
-            average([parameter.grad for parameter in self.parameters])
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm or math.inf)
+            average(gradients)
+        norm = nn.utils.get_total_norm(gradients)
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
         self._descend(rate)
         self.progress.updates += 1
         return mine.weight * report(result, norm)
 
     def _descend(self, rate: float) -> None:
-        """Move the parameters: SGD with momentum and weight decay, torch's own.
-
-        In its functional form, because the class takes a second and a half to import what compiles it.
-        """
+        """Move the parameters: torch's own SGD, in its functional form, since the class imports the compiler."""
         with torch.no_grad():
             sgd(
                 self.parameters,

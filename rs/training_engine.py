@@ -15,7 +15,7 @@ import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.compiling import compiled, unlimited, warn
+from rs.compiling import PASSES, compiled, unlimited, warn
 from rs.engine import Engine, check_equal
 
 
@@ -37,9 +37,10 @@ def network(model: nn.Module, engine: Engine, shape: Sequence[int], *, compile_t
     return TrainedNetwork(OneShape(model) if compile_training else model, OneShape(attacked))
 
 
-def begin_step() -> None:
+def begin_step(device: torch.device) -> None:
     """Say that what earlier steps computed is no longer needed: CUDA graphs write to the same places again."""
-    torch.compiler.cudagraph_mark_step_begin()
+    if device.type == "cuda":  # elsewhere there are none, and this imports the compiler
+        torch.compiler.cudagraph_mark_step_begin()
 
 
 class TrainedNetwork(nn.Module):
@@ -78,7 +79,10 @@ class OneShape(nn.Module):
         try:
             made = compiled(self.module, x.device)
             with unlimited():
-                made(x.detach().requires_grad_(x.requires_grad)).sum().backward()
+                for _ in range(PASSES if x.is_cuda else 1):
+                    begin_step(x.device)
+                    made(x.detach().requires_grad_(x.requires_grad)).sum().backward()
+                    self.module.zero_grad(set_to_none=True)
             self._fastest = (made,)
         except Exception as error:  # a compiler fails in as many ways as there are compilers
             warn("is not compiled", error)

@@ -19,6 +19,7 @@ from rs import files, params, rows
 from rs.errors import InputError
 from rs.metrics import acr
 
+READ = params.read
 KNOWN = legs(params.read(ROOT / "dvc.yaml"), params.read(ROOT / "params.yaml"))
 CELLS = ["certify@digits-gaussian-0.5-0", "certify@digits-macer-0.5-0"]
 
@@ -61,13 +62,14 @@ def at_root(monkeypatch, work):
 def test_a_committed_plan_makes_what_a_leg_needs_before_it_and_everything_once(name):
     steps = read_plan(name, Path("somewhere"))
     makers = {out for step in steps for out in step.leg.outs}
-    assert len({step.name for step in steps}) == len(steps) == {"fast": 93, "paper": 22}[name]
+    assert len({step.name for step in steps}) == len(steps) == {"fast": 93, "paper": 24}[name]
     made = set()
     for step in steps:
         for dep in step.leg.deps:
             inside = {out for out in makers if dep == out or dep in out.parents or out in dep.parents}
             assert inside <= made or dep in made, (step.name, dep)
         made |= set(step.leg.outs)
+    assert [step.name for step in steps if step.acr] == [f"certify@{steps[1].name.partition('@')[2]}-gaussian-0.25-0"]
     assert steps[1].words()[-4:] == ["--source", "parquet", "--root", "somewhere"]
     assert not any(out.is_absolute() or out.parts[0] in ("rs", "stages") for out in makers)
 
@@ -109,7 +111,7 @@ def test_a_command_that_ends_in_time_is_told_from_one_that_does_not(tmp_path):
     assert campaign.command([sys.executable, "-c", "pass"], 60)
     assert not campaign.command([sys.executable, "-c", slow], 1)
     assert mark.exists()  # it was asked to stop, not killed
-    with pytest.raises(InputError, match="a leg must succeed, but it ended with 3"):
+    with pytest.raises(subprocess.CalledProcessError, match="exit status 3"):
         campaign.command([sys.executable, "-c", "raise SystemExit(3)"], 60)
 
 
@@ -126,10 +128,68 @@ def test_an_acr_out_of_bounds_ends_the_campaign(tmp_path):
     rows.write(made := make_rows(0.5, 1), out)
     leg = Leg("certify", ("python",), (), (out, out.with_suffix(".json")))
     value = acr(made)
-    campaign.check(Step("certify", leg, (value, value)))
+    campaign.check(Step("certify", leg, "id", (value, value)))
     for bounds in ((value + 1e-9, 9.0), (0.0, value - 1e-9)):
         with pytest.raises(InputError, match=r"must lie in .* before anything else is believed, got"):
-            campaign.check(Step("certify", leg, bounds))
+            campaign.check(Step("certify", leg, "id", bounds))
+
+
+def step(name, code, out, deps=(), identity="id"):
+    leg = Leg(name, ("python", "-c", code), tuple(deps), (out,))
+    return Step(name, leg, identity)
+
+
+def test_a_leg_that_fails_stops_those_that_need_it_and_no_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    a, b, c = (Path(name) for name in "abc")
+    steps = [
+        step("a", "raise SystemExit(7)", a),
+        step("b", f"open({str(b)!r}, 'w')", b, [a / "inside"]),
+        step("c", f"open({str(c)!r}, 'w')", c),
+    ]
+    state, missing = {}, []
+    how = [campaign.advance(one, state, time.monotonic() + 60, missing) for one in steps]
+    assert how == ["failed with 7", "waits for one that failed", "finished"]
+    assert missing == [a, b]
+    assert json.loads(campaign.STATE.read_text()) == state
+    assert list(state) == ["c"]
+
+
+def test_what_other_code_or_parameters_made_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, state = Path("out"), {}
+    write = "import time; open('out', 'w').write(str(time.time()))"
+    for identity, again in (("one", True), ("one", False), ("two", True)):
+        before = out.read_text() if out.exists() else None
+        one = step("leg", write, out, identity=identity)
+        assert campaign.advance(one, state, time.monotonic() + 60, []) == "finished"
+        assert (out.read_text() != before) == again
+    out.unlink()
+    assert not campaign.finished(one, state)
+
+
+def test_nothing_is_begun_when_the_time_is_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = step("leg", "open('out', 'w')", Path("out"))
+    assert campaign.advance(one, {}, time.monotonic() + campaign.SHORTEST / 2, []) == "open"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("at_root")
+def test_the_identity_of_a_leg_is_its_command_its_parameters_and_its_code(tmp_path, monkeypatch):
+    def identities(name="fast", root=None):
+        return {one.name: one.identity for one in read_plan(name, root)}
+
+    before = identities()
+    assert identities(root=Path("elsewhere")) == before
+    assert len(set(before.values())) == len(before)
+    values = params.read(ROOT / "params.yaml")
+    values["recipes"]["cifar10-fast"]["advmacer"]["lam"] = 3.0
+    monkeypatch.setattr(
+        "benchmarks.plan.params.read", lambda path: values if path.name == "params.yaml" else READ(path)
+    )
+    changed = {name for name, identity in identities().items() if identity != before[name]}
+    assert changed == {name for name in before if "advmacer" in name and "train" in name} | {"tables@cifar10-fast"}
 
 
 def start(root, minutes):
@@ -165,8 +225,10 @@ def test_a_campaign_killed_in_a_training_ends_with_the_bytes_of_the_pipeline_and
     made = {path: text for path, text in made.items() if "seconds" not in path.name}
     assert len(made) == 8  # two models and two tables of rows, with their cards
 
-    trained = [cell.replace("certify", "train") for cell in CELLS]
-    run(root, "dvc", "commit", "-f", "code", "prepare@digits", *trained, *CELLS)
+    words = ("-m", "benchmarks.campaign", "--plan", "plan.yaml", "--budget-minutes", "0", "--cells")
+    names = run(root, sys.executable, *words).split()
+    assert sorted(names) == sorted(["code", "prepare@digits", *(c.replace("certify", "train") for c in CELLS), *CELLS])
+    run(root, "dvc", "commit", "-f", *names)
     assert "Running stage" not in run(root, "dvc", "repro", *CELLS)
     run(root, "dvc", "repro", "--force", *CELLS)
     assert {path: path.read_bytes() for path in made} == made
