@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
@@ -49,6 +50,21 @@ def network(architecture: Architecture, device: torch.device, seed: int = 0) -> 
         for part in seen.split(64):
             model(part + SIGMA * torch.randn(part.shape, generator=rng))
     return model.eval().to(device), seen[0].to(device)
+
+
+@contextmanager
+def torchs_defaults(device: torch.device) -> Iterator[None]:
+    """Convolutions as torch computes them on a GPU unless told otherwise, in TF32, as the field's code has them."""
+    import torch
+
+    conv, ours = torch.backends.cudnn.conv, "ieee"
+    if device.type == "cuda":
+        ours, conv.fp32_precision = conv.fp32_precision, "tf32"
+    try:
+        yield
+    finally:
+        if device.type == "cuda":
+            conv.fp32_precision = ours
 
 
 def side_by_side(ways: Mapping[Name, Callable[[], object]], rounds: int, device: str = "cpu") -> dict[Name, float]:

@@ -1,7 +1,7 @@
 """Noisy forward passes a second in certification: the field's loop, ART, and every engine of this project.
 
-``python -m benchmarks.forwards --architecture resnet110``. All ways run side by side in one process, interleaved, each
-at its best batch. Weights are random, but batch norms have seen noisy images. How engines vote is said beside.
+``python -m benchmarks.forwards --architecture resnet110``. All ways run side by side, interleaved, each at its best
+batch; ART in a process of its own, after the others. Weights are random, but batch norms have seen noisy images.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ import typer
 
 from benchmarks import roofline
 from benchmarks.art_loop import ROUNDS, in_art
-from benchmarks.common import ALPHA, CLASSES, ENGINES, N0, SIGMA, Architecture, machine, network, side_by_side
+from benchmarks.common import (
+    ALPHA,
+    CLASSES,
+    ENGINES,
+    N0,
+    SIGMA,
+    Architecture,
+    machine,
+    network,
+    side_by_side,
+    torchs_defaults,
+)
 from stages.shell import run
 
 if TYPE_CHECKING:
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
 
     from rs.engine import Arrangement
 
-REFERENCE = "the field's loop, float32"
+REFERENCE = "the field's loop, torch's float32"
 
 Way = Callable[[], object]
 """Certifies one image, with n0 + n draws."""
@@ -80,6 +91,7 @@ def measure(
     device: torch.device,
     limits: roofline.Ceilings,
     picture: Path | None = None,
+    rounds: int = ROUNDS,
 ) -> dict[str, Measured]:
     """Measure the field's loop and every engine; compare them with the roofline, and draw it if there is a path."""
     model, x = network(architecture, device)
@@ -87,7 +99,9 @@ def measure(
     ways = {(REFERENCE, size): field_loop(model, x, n, size) for size in sizes}
     for (engine, precision, size), arrangement in made.items():
         ways[f"{engine}, {precision}", size] = certification(arrangement, x, n, size)
-    seconds = side_by_side(ways, ROUNDS, device.type)
+    for way in ways.values():
+        way()
+    seconds = side_by_side(ways, rounds, device.type)
     names = dict.fromkeys(name for name, _ in ways)
     best = {name: max((N0 + n) / seconds[name, size] for size in sizes) for name in names}
     points = _on_the_roofline(best, model, x, {engine: made[*engine, sizes[0]] for engine in ENGINES})
@@ -126,7 +140,7 @@ def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
 
     def count(draws: int) -> np.ndarray:
         counts = np.zeros(CLASSES, dtype=int)
-        with torch.no_grad():
+        with torch.no_grad(), torchs_defaults(x.device):
             while draws > 0:
                 batch = x.repeat((min(size, draws), 1, 1, 1))
                 draws -= len(batch)
@@ -138,10 +152,13 @@ def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
 
 
 def arranged(model: nn.Module, x: torch.Tensor, engine: str, precision: str, size: int) -> Arrangement:
-    """The network as an engine runs it."""
+    """The network as an engine runs it; stops where it is another engine in the end."""
     from rs.engine import arrange
 
-    return arrange(model, engine, precision, tuple(x.shape), x.device, size)
+    made = arrange(model, engine, precision, tuple(x.shape), x.device, size)
+    if made.engine != engine:
+        raise RuntimeError(f"the engine must be {engine}, but is {made.engine}; the warning above says why")
+    return made
 
 
 def certification(made: Arrangement, x: torch.Tensor, n: int, size: int) -> Way:

@@ -1,7 +1,8 @@
 """Milliseconds of a training step of each method: the field's way, ART, and every engine of this project.
 
 ``python -m benchmarks.steps --architecture resnet20``. The steps are those of the recipe `cifar10` at sigma 0.25: 256
-noisy images each, MACER's 1,024. All ways run side by side in one process, interleaved. Images and labels are random.
+noisy images each, MACER's 1,024. All ways run side by side, interleaved; ART in a process of its own, after the others.
+Images and labels are random.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks.art_loop import in_art
-from benchmarks.common import CLASSES, ENGINES, SIGMA, Architecture, machine, network, side_by_side
+from benchmarks.common import CLASSES, ENGINES, SIGMA, Architecture, machine, network, side_by_side, torchs_defaults
 from stages.shell import ParamsFile, run
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
     from rs.data import PackedImages
     from rs.methods import Method
+    from rs.train import Trainer
 
 EPOCH = 100
 """After every warm-up."""
 
-REFERENCE = "the field's way, float32"
+REFERENCE = "the field's way, torch's float32"
 ART = "ART, float32"
 IN_ART = ("gaussian", "smoothadv", "macer")
 """Methods ART has; its SmoothAdv takes one draw only, so its step is of as many images as ours is of noisy ones."""
@@ -126,9 +128,10 @@ def field_steps(model: nn.Module, method: Method, data: PackedImages, device: to
         for part, labels in zip(x.split(size), y.split(size), strict=True):
             rng = stream(0, Stream.STEP, device=device)
             part, labels = part.to(device), labels.to(device)
-            loss = method.loss(own, part, labels, sigma=SIGMA, rng=rng, epoch=EPOCH).loss
-            optimiser.zero_grad()
-            loss.backward()
+            with torchs_defaults(device):
+                loss = method.loss(own, part, labels, sigma=SIGMA, rng=rng, epoch=EPOCH).loss
+                optimiser.zero_grad()
+                loss.backward()
             optimiser.step()
             losses.append(loss.item())
         return sum(losses) / len(losses)
@@ -146,6 +149,25 @@ def own_steps(
     batch: int,
 ) -> Way:
     """An epoch as this project takes it, without the evaluation."""
+    trainer = own_trainer(model, method, data, device, engine, precision, batch)
+
+    def epoch() -> float:
+        trainer.epoch(EPOCH)
+        return trainer.progress.history[-1]["loss"]
+
+    return epoch
+
+
+def own_trainer(
+    model: nn.Module,
+    method: Method,
+    data: PackedImages,
+    device: torch.device,
+    engine: str,
+    precision: str,
+    batch: int,
+) -> Trainer:
+    """A training of a copy of the model."""
     from rs.train import Trainer
     from rs.training import Training
 
@@ -155,13 +177,7 @@ def own_steps(
         eval_images=1, eval_n0=1, eval_n=1, eval_alpha=0.5,
     )  # fmt: skip
     own = copy.deepcopy(model).train()
-    trainer = Trainer(own, method, data, data, settings, sigma=SIGMA, seed=0, device=device)
-
-    def epoch() -> float:
-        trainer.epoch(EPOCH)
-        return trainer.progress.history[-1]["loss"]
-
-    return epoch
+    return Trainer(own, method, data, data, settings, sigma=SIGMA, seed=0, device=device)
 
 
 if __name__ == "__main__":
