@@ -120,8 +120,8 @@ def command(words: list[str], seconds: float) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop a command, which stops its own processes: as by Ctrl-C, and if that takes too long by force."""
-    process.send_signal(signal.SIGINT)
+    """Stop a command, which torchrun passes on to its own processes; if that takes too long by force."""
+    process.terminate()  # not as by Ctrl-C, which what runs in the background may be deaf to
     try:
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:

@@ -1,6 +1,7 @@
 """A study in legs: ``benchmarks.legs``, ``benchmarks.plan``, ``benchmarks.campaign``."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -107,7 +108,8 @@ def test_a_mistake_in_a_plan_is_named_by_its_key(tmp_path):
 
 def test_a_command_that_ends_in_time_is_told_from_one_that_does_not(tmp_path):
     mark = tmp_path / "ended"
-    slow = f"import time\ntry: time.sleep(60)\nfinally: open({str(mark)!r}, 'w')"
+    slow = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit())\n"
+    slow += f"try: time.sleep(60)\nfinally: open({str(mark)!r}, 'w')"
     assert campaign.command([sys.executable, "-c", "pass"], 60)
     assert not campaign.command([sys.executable, "-c", slow], 1)
     assert mark.exists()  # it was asked to stop, not killed
@@ -115,12 +117,14 @@ def test_a_command_that_ends_in_time_is_told_from_one_that_does_not(tmp_path):
         campaign.command([sys.executable, "-c", "raise SystemExit(3)"], 60)
 
 
-def test_a_leg_that_will_not_stop_is_killed(monkeypatch):
+def test_a_leg_that_will_not_stop_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "PATIENCE", 0.5)
-    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    begun = time.monotonic()
+    number = tmp_path / "number"
+    deaf = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    deaf += f"open({str(number)!r}, 'w').write(str(os.getpid())); time.sleep(3600)"
     assert not campaign.command([sys.executable, "-c", deaf], 1)
-    assert time.monotonic() - begun < 50
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)
 
 
 def test_an_acr_out_of_bounds_ends_the_campaign(tmp_path):
