@@ -111,7 +111,7 @@ def test_a_command_that_ends_in_time_is_told_from_one_that_does_not(tmp_path):
     slow = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit())\n"
     slow += f"try: time.sleep(60)\nfinally: open({str(mark)!r}, 'w')"
     assert campaign.command([sys.executable, "-c", "pass"], 60)
-    assert not campaign.command([sys.executable, "-c", slow], 1)
+    assert not campaign.command([sys.executable, "-c", slow], 5)
     assert mark.exists()  # it was asked to stop, not killed
     with pytest.raises(subprocess.CalledProcessError, match="exit status 3"):
         campaign.command([sys.executable, "-c", "raise SystemExit(3)"], 60)
@@ -122,7 +122,7 @@ def test_a_leg_that_will_not_stop_is_killed(tmp_path, monkeypatch):
     number = tmp_path / "number"
     deaf = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     deaf += f"open({str(number)!r}, 'w').write(str(os.getpid())); time.sleep(3600)"
-    assert not campaign.command([sys.executable, "-c", deaf], 1)
+    assert not campaign.command([sys.executable, "-c", deaf], 5)
     with pytest.raises(ProcessLookupError):
         os.kill(int(number.read_text()), 0)
 
