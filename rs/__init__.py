@@ -10,14 +10,14 @@ Layers; each may import what is below it:
     certify, publishing, train,         the loops, and how params.yaml sets them up
     training, recipe
     candidates, seen, classifier,       what is certified, by its name in parameters and files; how it runs, in
-    engine, training_engine, compiling    certification and in training
+    engine, training_engine               certification and in training
     methods                             one training method a file, over one contract
     pool, pool_cache, ensemble_card,    ensembles before smoothing: how they are declared and stored, rules, one noise
     combination, ensemble, outputs,       pass for all, margins under perturbation, their bounds, optimal weights
     perturb, theory, weights
     smoothing, stop, artefacts, data    the smoothed classifier, when it has drawn enough; models and images on disk
-    models, attack, soft, noise,        torch maths; one training by several processes
-    distributed
+    models, attack, soft, noise,        torch maths; one training by several processes; what both engines share
+    distributed, compiling
     tables, ensemble_tables,            from certificate rows to numbers, tables and pictures
     theory_tables, figures, rows,
     results, metrics

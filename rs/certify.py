@@ -15,8 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from rs import publishing
+from rs.compiling import Engine
 from rs.data import Images
-from rs.engine import Engine
 from rs.params import Count, NonNegativeCount, validated
 from rs.radius import votes_needed
 from rs.rows import asks_one_radius, draws_at_most

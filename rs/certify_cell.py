@@ -10,9 +10,9 @@ import torch
 
 from rs import artefacts, certify, classifier, code, data, params, ranks, rows
 from rs.certify import Settings
+from rs.compiling import Engine
 from rs.data import Images
 from rs.device import suit_threads
-from rs.engine import Engine
 from rs.stop import Stop
 from rs.subset import select, subset_name
 

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from rs import artefacts, ensemble_card
+from rs.compiling import Engine
 from rs.dataset import Meta, described
-from rs.engine import Engine, arrange
+from rs.engine import arrange
 from rs.errors import InputError
 from rs.smoothing import Precision, SmoothedClassifier
 

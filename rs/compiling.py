@@ -1,19 +1,48 @@
-"""What the engines of certification and of training ask of ``torch.compile``, and say where it fails."""
+"""What the engines of certification and of training share: their names, and how folding and compiling are tried."""
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+Engine = Literal["plain", "folded", "compiled"]
+
+EXACT = 1e-9
+"""Largest difference of logits, to the largest logit, that is rounding in float64, in networks of a hundred layers."""
 
 VERSIONS = 1000
 """Networks that one process may compile."""
 
 PASSES = 3
 """Until a CUDA graph has been warmed up, recorded and replayed; each of them may fail."""
+
+
+def check_folding(
+    module: nn.Module, shape: Sequence[int], fold: Callable[[nn.Module], Callable[[Tensor], Tensor]]
+) -> None:
+    """Check in float64, on a few images, that folding gives the function it is given, but for rounding.
+
+    Args:
+        module: Left as it is.
+        shape: (C, H, W) of an image.
+        fold: From a copy of the module, in eval mode and float64, to the function that it is folded into.
+    Raises:
+        ValueError: If it is another function; and whatever ``fold`` raises.
+    """
+    exact, device = copy.deepcopy(module).eval().double(), next(module.parameters(), torch.empty(0)).device
+    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
+    with torch.no_grad():
+        expected = exact(x)
+        found = fold(exact)(x)
+    difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
+    if not difference <= EXACT * largest:
+        raise ValueError(f"folded, it is another function, by {difference:.2g} of logits up to {largest:.2g}")
 
 
 def compiled(module: nn.Module, device: torch.device, *, frozen: bool = False) -> Callable[[Tensor], Tensor]:

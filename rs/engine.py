@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from rs.attack import evaluating
-from rs.compiling import PASSES, compiled, unlimited, warn
+from rs.compiling import PASSES, Engine, check_folding, compiled, unlimited, warn
 from rs.ensemble import Ensemble
 from rs.errors import InputError
 from rs.noise import BLOCK
-from rs.smoothing import Precision, default_batch
-
-Engine = Literal["plain", "folded", "compiled"]
+from rs.smoothing import Precision, autocast, default_batch
 
 
 class Arrangement(NamedTuple):
@@ -74,8 +72,7 @@ def arrange(
 
 def _batch_of_gpu(module: nn.Module, precision: Precision, x: Tensor) -> int:
     def evaluate(size: int) -> None:
-        autocast = torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
-        with torch.inference_mode(), evaluating(module), autocast:
+        with torch.inference_mode(), evaluating(module), autocast(x.device, precision):
             module(x.expand(size, *x.shape).contiguous())
 
     size = fitting(evaluate, default_batch(x))
@@ -131,35 +128,12 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
     """
     from torch.fx.experimental.optimization import fuse
 
-    exact, device = copy.deepcopy(module).eval().double(), next(module.parameters(), torch.empty(0)).device
-    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
     try:
-        with torch.inference_mode():
-            expected = exact(x)
-            folded = _split(exact, fuse)
-            found = folded.network(folded.normalize(x))
-        check_equal(found, expected)
+        check_folding(module, shape, lambda exact: _split(exact, fuse).exactly)
         return _split(copy.deepcopy(module).eval(), fuse, dtype)
     except Exception as error:  # of networks of every kind, which tracing may break in every way
         warn("keeps its batch norms", error)
         return Arranged(nn.Identity(), copy.deepcopy(module).eval().to(dtype, memory_format=torch.channels_last), dtype)
-
-
-EXACT = 1e-9
-"""Largest difference of logits, to the largest logit, that is rounding in float64, in networks of a hundred layers."""
-
-
-def check_equal(found: Tensor, expected: Tensor) -> None:
-    """Check that logits in float64 are equal but for rounding.
-
-    Raises:
-        ValueError: If they are not.
-    """
-    difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
-    if not difference <= EXACT * largest:
-        raise ValueError(
-            f"folded, it is another function, by {difference:.2g} where its largest logit is {largest:.2g}"
-        )
 
 
 def _split(module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None) -> Arranged:
@@ -183,6 +157,10 @@ class Arranged(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) -> logits (N, K)."""
         return self.network(self.normalize(x).to(self.dtype, memory_format=torch.channels_last)).float()
+
+    def exactly(self, x: Tensor) -> Tensor:
+        """The same in the precision of the image, to compare with."""
+        return self.network(self.normalize(x))
 
 
 class FixedBatch(nn.Module):

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from rs import artefacts, certify, data, files, publishing, ranks, work
 from rs.candidates import Candidate, combined, single_models
 from rs.certify_cell import circumstances
+from rs.compiling import Engine
 from rs.data import Images
 from rs.device import suit_threads
-from rs.engine import Engine, arrange
+from rs.engine import arrange
 from rs.ensemble import Ensemble, LogitAverage
 from rs.ensemble_card import load_members
 from rs.ensemble_cell import POOL, read_pool

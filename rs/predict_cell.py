@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rs import classifier, data
 from rs.certify import warn_if_hopeless
+from rs.compiling import Engine
 from rs.device import suit_threads
-from rs.engine import Engine
 from rs.errors import InputError
 from rs.readers import decode, one_line
 from rs.rows import ABSTAIN

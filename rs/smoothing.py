@@ -183,7 +183,7 @@ class SmoothedClassifier:
         self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int, start: int = 0
     ) -> None:
         """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies, as :meth:`votes` does."""
-        with torch.inference_mode(), evaluating(self.base), self._autocast(x.device):
+        with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
             for noise in self._batches(x, draws, seed, *key, start=start):
                 visitor(self.base(x + noise), len(noise))
 
@@ -198,8 +198,10 @@ class SmoothedClassifier:
             noise = [block(i, x.shape, self.sigma, seed, *key, device=x.device) for i in indices]
             yield torch.cat(noise)[: start + draws - first * BLOCK]
 
-    def _autocast(self, device: torch.device) -> AbstractContextManager[None]:
-        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16")
+
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
+    """What computes in ``precision``: torch's autocast where it is bfloat16, nothing where it is float32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
 
 class Tally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from rs.errors import InputError
 from rs.methods.base import Method, Step
 from rs.noise import Rng, Shared, Stream, stream
 from rs.progress import progress
-from rs.smoothing import SmoothedClassifier
+from rs.smoothing import SmoothedClassifier, autocast
 from rs.training import Progress, Training
 
 
@@ -59,7 +58,7 @@ class Trainer:
         device: torch.device,
         workers: int = 0,
         place: tuple[int, int] = (0, 1),
-        seconds: float = math.inf,
+        seconds: float | None = None,
     ) -> None:
         if min(settings.batch, len(images)) < method.chunks:
             raise InputError(
@@ -70,7 +69,7 @@ class Trainer:
         self.settings, self.sigma, self.seed, self.device = settings, sigma, seed, device
         self.workers, self.place, self.seconds = workers, place, seconds
         self.together = place[1] > 1
-        if self.together and seconds < math.inf:
+        if self.together and seconds is not None:
             raise InputError("seconds must not be limited where several processes train together: their clocks differ")
         self.parameters = list(model.parameters())
         self.network = training_engine.network(
@@ -93,7 +92,7 @@ class Trainer:
         if self.together:
             distributed.agree(done, "epochs done", self.device)
         for epoch in progress(range(done, epochs), epochs, "train", done) if first else range(done, epochs):
-            if self.progress.seconds >= self.seconds:
+            if self.seconds is not None and self.progress.seconds >= self.seconds:
                 break
             self.epoch(epoch)
             if first and checkpoint is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
@@ -164,7 +163,7 @@ class Trainer:
         self.model.zero_grad(set_to_none=True)
         if self.settings.engine == "compiled":
             training_engine.begin_step(self.device)
-        with self._autocast():
+        with autocast(self.device, self.settings.precision):
             result = self.method.loss(self.network, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
         (result.loss * mine.weight).backward()
         gradients = [parameter.grad for parameter in self.parameters]
@@ -203,10 +202,6 @@ class Trainer:
             name: None if name == "hinge_share" and math.isnan(mean) else mean
             for name, mean in zip(names, means, strict=True)
         }
-
-    def _autocast(self) -> AbstractContextManager[None]:
-        enabled = self.settings.precision == "bfloat16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
     def _quick_acr(self) -> float | None:
         """ACR of a few draws on a few images, at the epochs that ask for it."""

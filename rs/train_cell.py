@@ -55,8 +55,8 @@ def train_cell(
     first = work.folder(identity) if rank == 0 else nullcontext(work.root() / work.key(identity))
     with first as unfinished, ranks.joined("nccl" if device.type == "cuda" else "gloo"):
         model = card.build(initial_seed(seed)).to(device)
-        how = {"sigma": sigma, "seed": seed, "device": device, "workers": workers, "place": (rank, world)}
-        how |= {} if seconds is None else {"seconds": seconds}
+        how = {"sigma": sigma, "seed": seed, "device": device, "workers": workers}
+        how |= {"place": (rank, world), "seconds": seconds}
         done = Trainer(model, recipe.method, train, test, recipe.training, **how).run(unfinished / "checkpoint.pt")
         if rank == 0:
             artefacts.save(out, model, replace(card, epochs=done.epoch))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rs.engine import Engine
+from rs.compiling import Engine
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing import Precision
 

@@ -11,12 +11,10 @@ import copy
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.compiling import PASSES, compiled, unlimited, warn
-from rs.engine import Engine, check_equal
+from rs.compiling import PASSES, Engine, check_folding, compiled, unlimited, warn
 
 
 def network(model: nn.Module, engine: Engine, shape: Sequence[int], *, compile_training: bool = True) -> nn.Module:
@@ -103,12 +101,7 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
         shape: (C, H, W) of an image.
     """
     try:
-        exact = copy.deepcopy(model).double().eval()
-        x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        x = x.to(next(model.parameters(), x).device)
-        with torch.no_grad():
-            expected, found = exact(x), _folded(exact)(x)
-        check_equal(found, expected)
+        check_folding(model, shape, _folded)
         return _folded(model)
     except Exception as error:  # of networks of every kind, which tracing may break in every way
         warn("keeps its batch norms in attacks", error)
@@ -122,7 +115,9 @@ def _twin(model: nn.Module) -> nn.Module:
 
 
 def _folded(model: nn.Module) -> nn.Module:
-    traced = torch.fx.symbolic_trace(_twin(model))
+    from torch import fx  # which takes time to import, and the plain engine does without
+
+    traced = fx.symbolic_trace(_twin(model))
     modules = dict(traced.named_modules())
     calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
     for number, node in enumerate(list(traced.graph.nodes)):
@@ -139,7 +134,7 @@ def _folded(model: nn.Module) -> nn.Module:
 
 
 def _calls(node: object, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
-    is_call = isinstance(node, torch.fx.Node) and node.op == "call_module"
+    is_call = getattr(node, "op", None) == "call_module"
     return is_call and isinstance(modules[node.target], kind)
 
 

@@ -4,29 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import CLASSES, SHAPE, smallnet, weights
+import untrained
+from helpers import SHAPE, smallnet, weights
 from torch import nn
 
 from rs import artefacts
-from rs.artefacts import Card
 from rs.errors import InputError
 
-CARD = Card(
-    architecture="smallnet",
-    shape=list(SHAPE),
-    classes=list(CLASSES),
-    mean=[0.5],
-    std=[0.25],
-    dataset="tiny",
-    method="gaussian",
-    hyperparameters={},
-    training={"epochs": 2},
-    sigma=0.25,
-    seed=3,
-    epochs=2,
-    device="cpu",
-    versions=artefacts.versions(),
-)
+CARD = replace(untrained.CARD, method="gaussian", training={"epochs": 2}, seed=3, epochs=2)
 
 
 @pytest.fixture

@@ -14,6 +14,13 @@ ROOT = Path(__file__).parent.parent
 STAGES = sorted(path.stem for path in (ROOT / "stages").glob("*.py") if path.stem not in ("__init__", "shell"))
 
 
+def test_an_edit_of_what_ensembles_or_certificates_are_made_by_trains_nothing() -> None:
+    names = ("certify", "engine", "ensemble", "weights", "combination", "pool", "perturb", "theory", "publishing")
+    others = {Path("rs", f"{name}.py") for name in names}
+    assert all((ROOT / path).is_file() for path in others)
+    assert not code.closure(ROOT, Path("stages/train.py")) & others
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_closure_is_what_the_standard_library_finds(stage: str) -> None:
     """ModuleFinder reads byte code, functions included; it must find the same modules of this project."""

@@ -12,7 +12,7 @@ from test_training_engine import close, compiler, tiny
 from torch import nn
 
 from rs import params
-from rs.engine import EXACT
+from rs.compiling import EXACT
 from rs.methods import METHODS
 from rs.noise import stream
 from rs.training_engine import network

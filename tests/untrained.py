@@ -9,25 +9,27 @@ from rs import artefacts
 PLACES = [(method, seed) for method in ("gaussian", "macer") for seed in (0, 1, 2)]
 
 
+CARD = artefacts.Card(
+    architecture="smallnet",
+    shape=list(SHAPE),
+    classes=list(CLASSES),
+    mean=[0.5],
+    std=[0.25],
+    dataset="tiny",
+    method="macer",
+    hyperparameters={},
+    training={},
+    sigma=0.25,
+    seed=0,
+    epochs=1,
+    device="cpu",
+    versions=artefacts.versions(),
+)
+
+
 def save_model(folder, method="macer", seed=0, **changes):
     """An untrained model, different for every method and seed."""
-    card = artefacts.Card(
-        architecture="smallnet",
-        shape=list(SHAPE),
-        classes=list(CLASSES),
-        mean=[0.5],
-        std=[0.25],
-        dataset="tiny",
-        method=method,
-        hyperparameters={},
-        training={},
-        sigma=0.25,
-        seed=seed,
-        epochs=1,
-        device="cpu",
-        versions=artefacts.versions(),
-    )
-    card = replace(card, **changes)
+    card = replace(CARD, **{"method": method, "seed": seed} | changes)
     artefacts.save(folder, card.build(PLACES.index((method, seed))), card)
 
 
