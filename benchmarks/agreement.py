@@ -52,9 +52,8 @@ def main(
     print("| model | engine | equal votes | equal predictions | change of radius: mean, largest | ACR, change |")
     print("|---|---|---:|---:|---:|---:|")
     for model in models:
-        plain = None
+        plain, loaded = None, classifier.load(model, test.meta)
         for engine, precision in ENGINES:
-            loaded = classifier.load(model, test.meta)
             smoothed = loaded.smoothed(None, device=where, batch=None, precision=precision, engine=engine)
             found = said(smoothed, test, indices, n, alpha, where)
             plain = plain or found

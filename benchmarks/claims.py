@@ -8,6 +8,7 @@ between. What has no rows yet is not tested. A claim about time compares seconds
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from rs.metrics import Paired, acr, paired_difference
 from rs.outside import read_outside
 from rs.params import read, section
 from rs.published import published
+from rs.results import Result
 from stages.shell import ParamsFile, run
 
 EQUAL_TIME = Path("equal-time")
@@ -46,13 +48,14 @@ class Study:
     def __init__(self, values: dict[str, Any], dataset: str, root: Path = Path()) -> None:
         self.dataset, self.root, self.cells = dataset, root, study.cells(values, dataset)
         self.ensembles = declared(values)
+        self.read = cache(rows.read)  # most rows take part in several claims
         self.sigmas = section(values, "sigmas")
 
     def seeds(self, method: str, sigma: Any, chosen: Sequence[int] | None = None) -> list[pd.DataFrame]:
         """Rows of each seed of a method, those that are there; empty if one of ``chosen`` is not."""
         cells = [one for one in self.cells if (one.method, one.sigma) == (method, sigma)]
         paths = {one.seed: one.rows(self.root / "results" / self.dataset) for one in cells}
-        there = {seed: rows.read(path) for seed, path in paths.items() if path.exists()}
+        there = {seed: self.read(path) for seed, path in paths.items() if path.exists()}
         if chosen is not None and not set(chosen) <= set(there):
             return []
         return [there[seed] for seed in (there if chosen is None else chosen)]
@@ -61,7 +64,7 @@ class Study:
         """Rows of an ensemble; empty if they are missing, or the parameters have no such ensemble."""
         slugs = [one.slug for one in self.ensembles if (one.name, one.combination) == (name, combination)]
         paths = [self.root / "results" / self.dataset / str(sigma) / "pool" / f"{slug}.tsv" for slug in slugs]
-        return [rows.read(path) for path in paths if path.exists()]
+        return [self.read(path) for path in paths if path.exists()]
 
     def members(self, one: Declared, sigma: Any) -> list[pd.DataFrame]:
         """Rows of the members of an ensemble; empty if some are missing."""
@@ -217,7 +220,7 @@ def _row_beside(found: Study, sigma: Any, method: str, printed: pd.DataFrame, lo
     theirs = printed[(printed["method"] == method) & (printed["sigma"] == float(sigma))]["value"]
     cells = [f"{acr(mean):.4f}", f"{theirs.iloc[0]:.3f}" if len(theirs) else "", "", ""]
     if (log := logs.get(f"{sigma}:{method}")) is not None:
-        beside = study.Result(method, float(sigma), None, ours[0], "all")
+        beside = Result(method, float(sigma), None, ours[0], "all")
         other = read_outside(method, Path(log), [beside]).mean
         made = paired_difference(mean, other)
         cells[2:] = [f"{acr(other):.4f}", f"{made.difference:+.4f} ± {made.error:.4f}"]

@@ -53,18 +53,16 @@ def network(architecture: Architecture, device: torch.device, seed: int = 0) -> 
 
 
 @contextmanager
-def torchs_defaults(device: torch.device) -> Iterator[None]:
+def torchs_defaults() -> Iterator[None]:
     """Convolutions as torch computes them on a GPU unless told otherwise, in TF32, as the field's code has them."""
     import torch
 
-    conv, ours = torch.backends.cudnn.conv, "ieee"
-    if device.type == "cuda":
-        ours, conv.fp32_precision = conv.fp32_precision, "tf32"
+    conv = torch.backends.cudnn.conv
+    ours, conv.fp32_precision = conv.fp32_precision, "tf32"
     try:
         yield
     finally:
-        if device.type == "cuda":
-            conv.fp32_precision = ours
+        conv.fp32_precision = ours
 
 
 def side_by_side(ways: Mapping[Name, Callable[[], object]], rounds: int, device: str = "cpu") -> dict[Name, float]:

@@ -104,10 +104,11 @@ def measure(
     seconds = side_by_side(ways, rounds, device.type)
     names = dict.fromkeys(name for name, _ in ways)
     best = {name: max((N0 + n) / seconds[name, size] for size in sizes) for name in names}
-    points = _on_the_roofline(best, model, x, {engine: made[*engine, sizes[0]] for engine in ENGINES})
+    engines = {engine: made[*engine, sizes[0]] for engine in ENGINES}
+    points = _on_the_roofline(best, model, x, engines)
     if picture is not None:
         roofline.draw(picture, limits, points, f"{architecture.value}: noisy forward passes")
-    votes = agreement({engine: made[*engine, sizes[0]] for engine in ENGINES}, x)
+    votes = agreement(engines, x)
     return {
         name: Measured(speed, speed / roofline.attainable(limits, precision, asked), votes.get(name))
         for name, (precision, asked, speed) in points.items()
@@ -118,11 +119,13 @@ def _on_the_roofline(
     speeds: dict[str, float], model: nn.Module, x: torch.Tensor, made: dict[tuple[str, str], Arrangement]
 ) -> dict[str, tuple[str, roofline.Work, float]]:
     """Precision, work of a pass and speed of each way."""
+    from rs.smoothing import autocast
+
     sample = x.expand(20, *x.shape).contiguous()
     points = {REFERENCE: ("float32", roofline.work(model, sample), speeds[REFERENCE])}
     for (engine, precision), arrangement in made.items():
         source = made["folded", precision] if engine == "compiled" else arrangement  # an operation at a time
-        with autocast(source, x.device):
+        with autocast(x.device, source.precision):
             asked = roofline.work(source.module, sample, fused=engine == "compiled")
         name = f"{engine}, {precision}"
         points[name] = (precision, asked, speeds[name])
@@ -140,7 +143,7 @@ def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
 
     def count(draws: int) -> np.ndarray:
         counts = np.zeros(CLASSES, dtype=int)
-        with torch.no_grad(), torchs_defaults(x.device):
+        with torch.no_grad(), torchs_defaults():
             while draws > 0:
                 batch = x.repeat((min(size, draws), 1, 1, 1))
                 draws -= len(batch)
@@ -173,22 +176,17 @@ def agreement(made: dict[tuple[str, str], Arrangement], x: torch.Tensor, draws: 
     """Share of the same noisy images on which an engine votes as the plain network in float32 does."""
     import torch
 
+    from rs.smoothing import autocast
+
     noise = torch.randn(draws, *x.shape, generator=torch.Generator().manual_seed(1)).to(x.device)
     with torch.inference_mode():
         noisy = x + SIGMA * noise  # as in certification; a tensor made elsewhere would compile the networks again
     votes = {}
     for (engine, precision), one in made.items():
-        with torch.inference_mode(), autocast(one, x.device):
+        with torch.inference_mode(), autocast(x.device, one.precision):
             votes[f"{engine}, {precision}"] = torch.cat([one.module(part).argmax(1) for part in noisy.split(100)])
     plain = votes["plain, float32"]
     return {name: float((chosen == plain).float().mean()) for name, chosen in votes.items()}
-
-
-def autocast(made: Arrangement, device: torch.device) -> torch.autocast:
-    """The precision it runs in, where its weights are not in it themselves."""
-    import torch
-
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=made.precision == "bfloat16")
 
 
 def table(found: dict[str, Measured]) -> Iterator[str]:

@@ -7,22 +7,25 @@ figure stands the field's way, measured in the same run; and at last what the pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchmarks import forwards, roofline
-from benchmarks.common import N0, SIGMA, Architecture, machine, network, timed
-from benchmarks.steps import EPOCH, field_steps, own_trainer, random_images
+from benchmarks.common import N0, SIGMA, Architecture, machine, network, side_by_side
+from benchmarks.steps import REFERENCE, field_steps, own_epoch, own_trainer, random_images
 from stages.shell import ParamsFile, run
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
+    from rs.data import PackedImages
     from rs.methods.advmacer import AdvMacer
+    from rs.train import Trainer
 
 IMAGES = 50_000
 """Images of an epoch of CIFAR-10."""
@@ -51,17 +54,17 @@ def main(
 
     where = device_named(device)
     method = training_recipe(read(params), "cifar10", "advmacer", SIGMA).method
-    trained = trainers(architecture, method, images, where)
-    for line in epochs(trained, method, images, rounds, where):
+    (model, x), data = network(architecture, where), random_images(architecture, images)
+    trained = trainers(model, method, data, where)
+    for line in epochs(trained, model, method, data, rounds, where):
         print(line, flush=True)
     print(f"\nseconds an epoch of {IMAGES:,} images, from {images}; AdvMacer, {method.steps} steps of attack\n")
-    print(profile("training", trained["compiled, bfloat16"], where, out), flush=True)
+    print(profile("training", own_epoch(trained["compiled, bfloat16"]), where, out), flush=True)
 
     limits, sizes = roofline.ceilings(where), [int(word) for word in batches.split(",")]
     picture = out / "roofline.png" if out else None
     print("\n".join(forwards.table(forwards.measure(architecture, n, sizes, where, limits, picture, rounds))))
     print(f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}; the paper: 8.9 s on a V100\n")
-    model, x = network(architecture, where)
     made = forwards.arranged(model, x, "compiled", "bfloat16", sizes[-1])
     certify = forwards.certification(made, x, 5 * sizes[-1], sizes[-1])
     certify()
@@ -69,48 +72,37 @@ def main(
     print(f"{limits}\n{machine(device)}")
 
 
-Way = Callable[[], object]
-"""Trains on the piece of an epoch once."""
-
-
-def trainers(architecture: Architecture, method: AdvMacer, images: int, device: torch.device) -> dict[str, Any]:
-    """Ways of training: the field's, made anew for every method, and ours, warm, whose method can be changed."""
-    model, _ = network(architecture, device)
-    data = random_images(architecture, images)
-    made: dict[str, Any] = {"field": lambda one: field_steps(model, one, data, device, NOISY)}
-    for engine, precision in (("plain", "float32"), ("compiled", "bfloat16")):
-        trainer = own_trainer(model, method, data, device, engine, precision, NOISY)
-        made[f"{engine}, {precision}"] = Training(trainer)
+def trainers(model: nn.Module, method: AdvMacer, data: PackedImages, device: torch.device) -> dict[str, Trainer]:
+    """Our ways of training, warm; their method can be changed."""
+    made = {
+        f"{engine}, {precision}": own_trainer(model, method, data, device, engine, precision, NOISY)
+        for engine, precision in (("plain", "float32"), ("compiled", "bfloat16"))
+    }
+    for trainer in made.values():
+        own_epoch(trainer)()
     return made
 
 
-class Training:
-    """One of our trainings, an epoch a call."""
-
-    def __init__(self, trainer: Any) -> None:
-        self.trainer = trainer
-        self()
-
-    def __call__(self) -> None:
-        self.trainer.epoch(EPOCH)
-
-
-def epochs(trained: dict[str, Any], method: AdvMacer, images: int, rounds: int, device: torch.device) -> Iterator[str]:
+def epochs(
+    trained: Mapping[str, Trainer],
+    model: nn.Module,
+    method: AdvMacer,
+    data: PackedImages,
+    rounds: int,
+    device: torch.device,
+) -> Iterator[str]:
     """Lines of the table of epochs, by the number of draws."""
-    from statistics import median
-
-    names = ["plain, float32", "compiled, bfloat16"]
-    yield f"| draws | the field's way, torch's float32 | {' | '.join(names)} | field's / compiled | paper, V100 |"
+    yield f"| draws | {REFERENCE} | {' | '.join(trained)} | field's / compiled | paper, V100 |"
     yield "|---:|---:|---:|---:|---:|---:|"
     for draws, paper in PAPER.items():
         one = replace(method, draws=draws)
-        for name in names:
-            trained[name].trainer.method = one
-        ways: list[Way] = [trained["field"](one), *(trained[name] for name in names)]
-        seconds = [[timed(way, device.type) for way in ways] for _ in range(rounds)]
-        middle = [median(column) * IMAGES / images for column in zip(*seconds, strict=True)]
-        cells = " | ".join(f"{value:,.1f}" for value in middle)
-        yield f"| {draws} | {cells} | {middle[0] / middle[-1]:.1f} | {paper:,.0f} |"
+        ways = {REFERENCE: field_steps(model, one, data, device, NOISY)}
+        for name, trainer in trained.items():
+            trainer.method = one
+            ways[name] = own_epoch(trainer)
+        seconds = [value * IMAGES / len(data) for value in side_by_side(ways, rounds, device.type).values()]
+        cells = " | ".join(f"{value:,.1f}" for value in seconds)
+        yield f"| {draws} | {cells} | {seconds[0] / seconds[-1]:.1f} | {paper:,.0f} |"
 
 
 def profile(name: str, way: Callable[[], object], device: torch.device, out: Path | None) -> str:

@@ -117,7 +117,6 @@ def _completed(leg: Leg, given: Path, root: Path | None) -> Leg:
 
 
 def _write_yaml(path: Path, values: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         YAML(typ="safe", pure=True).dump(values, file)
 

@@ -90,7 +90,8 @@ def steps(
     data = random_images(architecture, images * method.chunks)
     ways = {REFERENCE: field_steps(model, method, data, device, len(data))}
     for engine, precision in engines:
-        ways[f"{engine}, {precision}"] = own_steps(model, method, data, device, engine, precision, len(data))
+        trainer = own_trainer(model, method, data, device, engine, precision, len(data))
+        ways[f"{engine}, {precision}"] = own_epoch(trainer)
     for way in ways.values():
         way()
     return ways
@@ -128,32 +129,13 @@ def field_steps(model: nn.Module, method: Method, data: PackedImages, device: to
         for part, labels in zip(x.split(size), y.split(size), strict=True):
             rng = stream(0, Stream.STEP, device=device)
             part, labels = part.to(device), labels.to(device)
-            with torchs_defaults(device):
+            with torchs_defaults():
                 loss = method.loss(own, part, labels, sigma=SIGMA, rng=rng, epoch=EPOCH).loss
                 optimiser.zero_grad()
                 loss.backward()
             optimiser.step()
             losses.append(loss.item())
         return sum(losses) / len(losses)
-
-    return epoch
-
-
-def own_steps(
-    model: nn.Module,
-    method: Method,
-    data: PackedImages,
-    device: torch.device,
-    engine: str,
-    precision: str,
-    batch: int,
-) -> Way:
-    """An epoch as this project takes it, without the evaluation."""
-    trainer = own_trainer(model, method, data, device, engine, precision, batch)
-
-    def epoch() -> float:
-        trainer.epoch(EPOCH)
-        return trainer.progress.history[-1]["loss"]
 
     return epoch
 
@@ -178,6 +160,16 @@ def own_trainer(
     )  # fmt: skip
     own = copy.deepcopy(model).train()
     return Trainer(own, method, data, data, settings, sigma=SIGMA, seed=0, device=device)
+
+
+def own_epoch(trainer: Trainer) -> Way:
+    """An epoch as this project takes it, without the evaluation."""
+
+    def epoch() -> float:
+        trainer.epoch(EPOCH)
+        return trainer.progress.history[-1]["loss"]
+
+    return epoch
 
 
 if __name__ == "__main__":
