@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import math
 import os
+import platform
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,9 @@ from rs.errors import InputError
 SMALL_IMAGE = 1024
 """Numbers in an image below which one thread is fastest."""
 
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Names that glibc's ``mallopt`` takes (malloc.h)."""
+
 _locks: list[int] = []  # of the GPUs this process has taken, held until it ends
 
 
@@ -24,7 +29,8 @@ def device_named(name: str) -> torch.device:
 
     Under torchrun ``auto`` and ``cuda`` are the GPU with the number of the process on its machine; elsewhere ``auto``
     is one that no other process of this project has taken. On a GPU float32 becomes what rows and cards call it: by
-    default convolutions there round their inputs to 10 bits (TF32).
+    default convolutions there round their inputs to 10 bits (TF32). On the CPU the process keeps its memory
+    (:func:`keep_memory`).
 
     Raises:
         InputError: If the device is unknown or not here.
@@ -42,7 +48,27 @@ def device_named(name: str) -> torch.device:
         torch.cuda.set_device(device)
         for kind in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
             kind.fp32_precision = "ieee"
+    if device.type == "cpu":
+        keep_memory()
     return device
+
+
+def keep_memory() -> bool:
+    """Keep the memory of tensors that are freed for the next ones, until this process ends.
+
+    By default glibc gives the memory of large tensors back to the system, and each layer of a network then has all
+    pages of its output mapped and cleared anew, which can take longer than the layer (``python -m benchmarks.memory``).
+    The process then holds its largest need. Nothing is changed where the C library is another one, or where the
+    environment tunes it (``MALLOC_*``, ``GLIBC_TUNABLES``).
+
+    Returns:
+        Whether it is kept.
+    """
+    tuned = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    if tuned or platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))  # no mapping of its own; never given back
 
 
 def free_gpu(names: Sequence[str]) -> int:

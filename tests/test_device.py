@@ -1,6 +1,8 @@
 """Choosing the device: ``rs.device``."""
 
 import os
+import platform
+import resource
 
 import pytest
 import torch
@@ -8,6 +10,23 @@ from helpers import python
 
 from rs import device
 from rs.errors import InputError
+
+FAULTS = """
+import resource, torch
+from rs.device import device_named, keep_memory
+
+def faults():  # the fewest, since memory settles as tensors come and go
+    found = []
+    for _ in range(20):
+        begun = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(2**24)  # 64 MB, more than glibc ever keeps by itself
+        found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun)
+    return min(found)
+
+before = faults()
+device_named("cpu")
+print(before, faults(), keep_memory())
+"""
 
 TAKES = "import sys; from rs.device import free_gpu; print(free_gpu(sys.argv[1:]))"
 
@@ -57,3 +76,19 @@ def test_where_all_are_taken_processes_are_dealt_out(taken, monkeypatch):
 def test_a_single_gpu_is_shared_without_a_lock(tmp_path, taken):
     assert [device.free_gpu("a"), device.free_gpu("a")] == [0, 0]
     assert taken == [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this malloc is not glibc's")
+def test_on_the_cpu_memory_is_kept_for_the_next_tensor_unless_the_environment_tunes_malloc():
+    pages = 2**26 // resource.getpagesize()
+    before, after, kept = python("-c", FAULTS, THP_MEM_ALLOC_ENABLE="0").stdout.split()
+    assert kept == "True"
+    assert int(after) < pages / 100 < pages <= int(before)
+    before, after, kept = python("-c", FAULTS, THP_MEM_ALLOC_ENABLE="0", MALLOC_TOP_PAD_="131072").stdout.split()
+    assert kept == "False"
+    assert pages <= min(int(before), int(after))
+
+
+def test_another_c_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    assert not device.keep_memory()
