@@ -35,10 +35,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-# Measurements, side by side in one run; never part of the tests. They take half an hour on two cores and go into RESULTS.
+# Measurements, side by side in one run; never part of the tests. They take 40 minutes on two cores and go into RESULTS.
 # LOGS is a folder of published certification logs, ART the Python of an environment with adversarial-robustness-toolbox.
 RESULTS ?= benchmarks/results
-MEASURED = forwards steps steps-64 growth pool agreement $(if $(LOGS),sequential)
+MEASURED = forwards memory steps steps-64 growth pool agreement $(if $(LOGS),sequential)
 MEASURED.forwards = --picture $(RESULTS)/roofline.png $(if $(ART),--art $(ART))
 MEASURED.steps = $(if $(ART),--art $(ART))
 MEASURED.steps-64 = --images 64 --methods advmacer

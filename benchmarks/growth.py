@@ -42,7 +42,10 @@ def main(
     """Print Markdown tables of seconds, and of what twice as much costs."""
     import torch
 
+    from rs.device import device_named
+
     torch.set_num_threads(1)
+    device_named("cpu")  # as the stages do
     print("\n".join(in_process(architecture, n)))
     print(f"\n{architecture.value}, {N0} + {n} draws unless said, one thread\n", flush=True)
     cores = os.cpu_count() or 1

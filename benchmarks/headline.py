@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks import forwards, roofline
+from benchmarks.apart import apart
 from benchmarks.common import N0, SIGMA, Architecture, machine, network, side_by_side
-from benchmarks.steps import REFERENCE, field_steps, own_epoch, own_trainer, random_images
+from benchmarks.steps import REFERENCE, field_alone, own_epoch, own_trainer, random_images
 from stages.shell import ParamsFile, run
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def main(
     method = training_recipe(read(params), "cifar10", "advmacer", SIGMA).method
     (model, x), data = network(architecture, where), random_images(architecture, images)
     trained = trainers(model, method, data, where)
-    for line in epochs(trained, model, method, data, rounds, where):
+    for line in epochs(trained, architecture, method, data, rounds, where):
         print(line, flush=True)
     print(f"\nseconds an epoch of {IMAGES:,} images, from {images}; AdvMacer, {method.steps} steps of attack\n")
     print(profile("training", own_epoch(trained["compiled, bfloat16"]), where, out), flush=True)
@@ -85,22 +86,22 @@ def trainers(model: nn.Module, method: AdvMacer, data: PackedImages, device: tor
 
 def epochs(
     trained: Mapping[str, Trainer],
-    model: nn.Module,
+    architecture: Architecture,
     method: AdvMacer,
     data: PackedImages,
     rounds: int,
     device: torch.device,
 ) -> Iterator[str]:
     """Lines of the table of epochs, by the number of draws."""
-    yield f"| draws | {REFERENCE} | {' | '.join(trained)} | field's / compiled | paper, V100 |"
+    yield f"| draws | {REFERENCE} | {' | '.join(trained)} | compiled: times faster than the field's | paper, V100 |"
     yield "|---:|---:|---:|---:|---:|---:|"
     for draws, paper in PAPER.items():
         one = replace(method, draws=draws)
-        ways = {REFERENCE: field_steps(model, one, data, device, NOISY)}
-        for name, trainer in trained.items():
-            trainer.method = one
-            ways[name] = own_epoch(trainer)
-        seconds = [value * IMAGES / len(data) for value in side_by_side(ways, rounds, device.type).values()]
+        with apart(device, field_alone, architecture, one, data, NOISY) as ways:
+            for name, trainer in trained.items():
+                trainer.method = one
+                ways[name] = own_epoch(trainer)
+            seconds = [value * IMAGES / len(data) for value in side_by_side(ways, rounds, device.type).values()]
         cells = " | ".join(f"{value:,.1f}" for value in seconds)
         yield f"| {draws} | {cells} | {seconds[0] / seconds[-1]:.1f} | {paper:,.0f} |"
 

@@ -42,7 +42,10 @@ def main(
     """Print a Markdown table of seconds per image, medians of 5 interleaved rounds; stop if a certificate differs."""
     import torch
 
+    from rs.device import device_named
+
     torch.set_num_threads(threads)
+    device_named("cpu")  # as the stages do
     ways = _ways(architecture, images, n, members, alone)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     made: dict[str, Certificates] = {}

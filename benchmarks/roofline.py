@@ -109,7 +109,7 @@ def draw(path: Path, ceiling: Ceilings, points: Mapping[str, tuple[str, Work, fl
     for precision, peak in ceiling.peak.items():
         roof = np.minimum(peak, intensity * ceiling.bandwidth)
         axes.loglog(intensity, roof / 1e9, color=colours[precision], label=f"roof, {precision}")
-    for marker, (name, (precision, asked, speed)) in zip("os^Dv*P", points.items(), strict=False):
+    for marker, (name, (precision, asked, speed)) in zip("os^Dv*PX"[: len(points)], points.items(), strict=True):
         at = asked.operations / asked.bytes
         axes.loglog(at, speed * asked.operations / 1e9, marker, color=colours[precision], label=name, linestyle="none")
     axes.set(xlabel="operations per byte", ylabel="10⁹ operations per second", title=title)

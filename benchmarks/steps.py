@@ -1,7 +1,8 @@
 """Milliseconds of a training step of each method: the field's way, ART, and every engine of this project.
 
 ``python -m benchmarks.steps --architecture resnet20``. The steps are those of the recipe `cifar10` at sigma 0.25: 256
-noisy images each, MACER's 1,024. All ways run side by side, interleaved; ART in a process of its own, after the others.
+noisy images each, MACER's 1,024. All ways run side by side, interleaved; the field's in a process of its own, as its
+users run it, and on a CPU once more in ours, whose memory is kept; ART in a process of its own, after the others.
 Images and labels are random.
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchmarks.apart import apart
 from benchmarks.art_loop import in_art
 from benchmarks.common import CLASSES, ENGINES, SIGMA, Architecture, machine, network, side_by_side, torchs_defaults
 from stages.shell import ParamsFile, run
@@ -32,6 +35,7 @@ EPOCH = 100
 """After every warm-up."""
 
 REFERENCE = "the field's way, torch's float32"
+KEPT = "the field's way, memory kept"
 ART = "ART, float32"
 IN_ART = ("gaussian", "smoothadv", "macer")
 """Methods ART has; its SmoothAdv takes one draw only, so its step is of as many images as ours is of noisy ones."""
@@ -64,16 +68,17 @@ def main(
     torch.set_num_threads(threads)
     where = device_named(device)
     chosen = [one for one in ENGINES if one[0] in engines.split(",")]
-    names = [REFERENCE, *([ART] if art else []), *(", ".join(one) for one in chosen)]
-    print(f"| method | noisy images | {' | '.join(names)} | fastest / field's |")
+    ours = [KEPT] if where.type == "cpu" else []
+    names = [REFERENCE, *ours, *([ART] if art else []), *(", ".join(one) for one in chosen)]
+    print(f"| method | noisy images | {' | '.join(names)} | the fastest: times faster than the field's |")
     print(f"|---|---:|{'---:|' * len(names)}---:|")
     for name in methods.split(",") if methods else METHODS:
         recipe = training_recipe(read(params), "cifar10", name, SIGMA)
         chunks, draws = recipe.method.chunks, getattr(recipe.method, "draws", 1)
         size = images or recipe.training.batch // chunks
-        ways = steps(architecture, recipe.method, size, where, chosen)
-        seconds = {way: value / chunks for way, value in side_by_side(ways, rounds, device).items()}
-        ratio = seconds[REFERENCE] / min(seconds.values())
+        with steps(architecture, recipe.method, size, where, chosen) as ways:
+            seconds = {way: value / chunks for way, value in side_by_side(ways, rounds, device).items()}
+        ratio = seconds[REFERENCE] / min(seconds[", ".join(one)] for one in chosen)
         if art is not None and name in IN_ART:
             seconds[ART] = json.loads(in_art(art, "step", architecture.value, name, size * draws, rounds, threads))
         cells = [f"{1e3 * seconds[way]:,.1f}" if way in seconds else "" for way in names]
@@ -82,19 +87,29 @@ def main(
     print(machine(device))
 
 
+@contextmanager
 def steps(
     architecture: Architecture, method: Method, images: int, device: torch.device, engines: list[tuple[str, str]]
-) -> dict[str, Way]:
+) -> Iterator[dict[str, Way]]:
     """Ways of an epoch of one batch, of ``images`` images a step; each has a network of its own, and is warm."""
-    model, _ = network(architecture, device)
     data = random_images(architecture, images * method.chunks)
-    ways = {REFERENCE: field_steps(model, method, data, device, len(data))}
-    for engine, precision in engines:
-        trainer = own_trainer(model, method, data, device, engine, precision, len(data))
-        ways[f"{engine}, {precision}"] = own_epoch(trainer)
-    for way in ways.values():
-        way()
-    return ways
+    with apart(device, field_alone, architecture, method, data, len(data)) as ways:
+        model, _ = network(architecture, device)
+        if device.type == "cpu":
+            ways[KEPT] = field_steps(model, method, data, device, len(data))
+        for engine, precision in engines:
+            trainer = own_trainer(model, method, data, device, engine, precision, len(data))
+            ways[f"{engine}, {precision}"] = own_epoch(trainer)
+        for way in ways.values():
+            way()
+        yield ways
+
+
+def field_alone(
+    device: torch.device, architecture: Architecture, method: Method, data: PackedImages, batch: int
+) -> dict[str, Way]:
+    """The field's way, with a network of its own."""
+    return {REFERENCE: field_steps(network(architecture, device)[0], method, data, device, batch)}
 
 
 def random_images(architecture: Architecture, count: int) -> PackedImages:

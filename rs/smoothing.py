@@ -254,9 +254,9 @@ def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecide
 
 
 def default_batch(x: Tensor) -> int:
-    """Noisy images to evaluate at once: what keeps a CPU in its caches, or a GPU busy.
+    """Noisy images to evaluate at once: what keeps a GPU busy, or a CPU near its caches.
 
-    On two cores ResNet-110 in float32 is a tenth slower with 300 images of 3x32x32 than with 100; in bfloat16 alike.
+    ``python -m benchmarks.forwards --batches 100,300`` says which batch is the fastest on a CPU.
     """
     pixels, most = (2**23, 4000) if x.device.type == "cuda" else (2**19, 500)
     return min(most, max(1, pixels // x.numel() // BLOCK) * BLOCK)

@@ -14,7 +14,7 @@ from rs import metrics
 from rs.errors import InputError
 from rs.noise import BLOCK, Stream, block
 from rs.radius import cap, lower_bound
-from rs.smoothing import ABSTAIN, SmoothedClassifier
+from rs.smoothing import ABSTAIN, SmoothedClassifier, default_batch
 
 SIGMA = 0.5
 X = torch.full((1, 2, 2), 0.5)
@@ -355,3 +355,10 @@ def test_an_image_that_is_not_in_0_to_1_is_refused(x):
 def test_an_image_that_is_not_a_number_is_refused():
     with pytest.raises(InputError, match=r"pixels in \[0, 1\]"):
         SmoothedClassifier(Constant(1, 2), 2, 0.5).predict(torch.full((1, 2, 2), float("nan")), 100, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch"), [((1, 8, 8), 500), ((1, 28, 28), 500), ((3, 32, 32), 100), ((3, 224, 224), 100)]
+)
+def test_on_a_cpu_smaller_images_are_evaluated_more_at_once_in_whole_blocks(shape, batch):
+    assert default_batch(torch.zeros(shape)) == batch
