@@ -57,7 +57,7 @@ def keep_memory() -> bool:
     """Keep the memory of tensors that are freed for the next ones, until this process ends.
 
     By default glibc gives the memory of large tensors back to the system, and each layer of a network then has the
-    pages of its output mapped and cleared anew: up to 1.8 times as long for a certificate (``python -m
+    pages of its output mapped and cleared anew: 1.5 times as long for a certificate of ResNet-110 (``python -m
     benchmarks.memory``). Kept, the process holds as much as it needed at most, and some more for holes that nothing
     fits. Nothing is changed where the C library is another one, or where the environment tunes it (``MALLOC_*``,
     ``GLIBC_TUNABLES``).
