@@ -11,9 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.common import CLASSES, SIGMA, Architecture, network, side_by_side
-
-ROUNDS = 3
+from benchmarks.common import CLASSES, ROUNDS, SIGMA, Architecture, network, side_by_side
 
 
 def in_art(python: Path, *words: object) -> str:

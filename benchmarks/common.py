@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 CLASSES, SIGMA, N0, ALPHA = 10, 0.25, 100, 0.001
+ROUNDS = 3
+"""Of which the median is taken, unless a measurement is asked for others."""
+
 ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")]
 
 Name = TypeVar("Name", bound=Hashable)

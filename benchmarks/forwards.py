@@ -18,12 +18,13 @@ import typer
 
 from benchmarks import roofline
 from benchmarks.apart import apart
-from benchmarks.art_loop import ROUNDS, in_art
+from benchmarks.art_loop import in_art
 from benchmarks.common import (
     ALPHA,
     CLASSES,
     ENGINES,
     N0,
+    ROUNDS,
     SIGMA,
     Architecture,
     machine,

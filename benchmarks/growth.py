@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchmarks.common import ALPHA, CLASSES, N0, SIGMA, Architecture, machine, network, side_by_side
+from benchmarks.common import ALPHA, CLASSES, N0, ROUNDS, SIGMA, Architecture, machine, network, side_by_side
 from benchmarks.steps import random_images
 from stages.shell import ParamsFile, run
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 World = tuple[int, int]
 """Processes, and threads of each."""
 
-ROUNDS = 3
 RECIPE = "cifar10-fast"
 IMAGES = 512
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.apart import apart
-from benchmarks.common import Architecture, machine, network, side_by_side
+from benchmarks.apart import Ways, apart
+from benchmarks.common import N0, ROUNDS, SIGMA, Architecture, machine, network, side_by_side
 from stages.shell import ParamsFile, run
 
 if TYPE_CHECKING:
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
     from rs.methods.advmacer import AdvMacer
 
-ROUNDS = 3
 LARGEST = "largest memory"
-
-Ways = dict[str, Callable[[], Any]]
 
 
 def main(
@@ -44,7 +41,7 @@ def main(
 
     torch.set_num_threads(threads)
     cpu = torch.device("cpu")
-    method = training_recipe(read(params), "cifar10", "advmacer", 0.25).method
+    method = training_recipe(read(params), "cifar10", "advmacer", SIGMA).method
     print("| | default, s | kept, s | faster | default, GB | kept, GB |")
     print("|---|---:|---:|---:|---:|---:|")
     for engine, precision in (("plain", "float32"), ("folded", "float32"), ("folded", "bfloat16")):
@@ -63,13 +60,12 @@ def main(
             cells.append(f"{seconds[False] / seconds[True]:.2f}")
             cells += [f"{value:.2f}" for value in held]
             print(f"| {what}: {engine}, {precision} | {' | '.join(cells)} |", flush=True)
-    print(f"\n100 + {n} draws in batches as by default; a step of {images} images, 8 draws; median of {ROUNDS} rounds")
+    print(f"\n{N0} + {n} draws in batches as by default; a step of {images} images, 8 draws; median of {ROUNDS} rounds")
     print(machine())
 
 
 def certificate(cpu: torch.device, kept: bool, engine: str, precision: str, architecture: Architecture, n: int) -> Ways:
     """A certificate of one image, warm."""
-
     from benchmarks.forwards import arranged, certification
     from rs.smoothing import default_batch
 
@@ -89,7 +85,6 @@ def step(
     images: int,
 ) -> Ways:
     """The steps of a batch, warm."""
-
     from benchmarks.steps import own_epoch, own_trainer, random_images
 
     _keep(kept)
