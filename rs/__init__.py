@@ -22,8 +22,8 @@ Layers; each may import what is below it:
     theory_tables, figures, rows,
     results, metrics
     radius, sequential                  the statistics: bounds and radii, for one look at the votes and for many
-    params, files, work, ranks,         the edge
-    device, errors
+    arithmetic, params, files, work,    the edge
+    ranks, device, errors
 """
 
 from __future__ import annotations

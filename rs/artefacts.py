@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from rs import files, models
+from rs import arithmetic, files, models
 from rs.errors import InputError
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
@@ -37,6 +37,7 @@ class Card:
     seed: int
     epochs: int
     device: str
+    arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
 
     def build(self, seed: int | None = None) -> nn.Sequential:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rs import artefacts, certify, classifier, code, data, params, ranks, rows
+from rs import arithmetic, artefacts, certify, classifier, code, data, params, ranks, rows
 from rs.certify import Settings
 from rs.compiling import Engine
 from rs.data import Images
@@ -75,6 +75,7 @@ def circumstances(
         "engine": engine,
         "subset": subset_name(settings.subset),
         "device": device.type,
+        "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),
         "code": code.version(entry),
         "versions": artefacts.versions(),

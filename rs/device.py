@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from rs import arithmetic
 from rs.errors import InputError
 
 SMALL_IMAGE = 1024
@@ -30,20 +31,25 @@ def device_named(name: str) -> torch.device:
     Under torchrun ``auto`` and ``cuda`` are the GPU with the number of the process on its machine; elsewhere ``auto``
     is one that no other process of this project has taken. On a GPU float32 becomes what rows and cards call it: by
     default convolutions there round their inputs to 10 bits (TF32). On the CPU the process keeps its memory
-    (:func:`keep_memory`).
+    (:func:`keep_memory`). Portable arithmetic (``rs.arithmetic``) is the CPU's, so ``auto`` is the CPU there.
 
     Raises:
-        InputError: If the device is unknown or not here.
+        InputError: If the device is unknown or not here, or does not have the arithmetic that was chosen.
     """
-    local = os.environ.get("LOCAL_RANK")
+    local, portable = os.environ.get("LOCAL_RANK"), arithmetic.current() == "portable"
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() and not portable else "cpu"
         local = str(free_gpu(_gpus())) if name == "cuda" and local is None else local
     try:
         device = torch.device(f"cuda:{local or 0}" if name == "cuda" else name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}") from error
+    if portable and (device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX2"):
+        raise InputError(
+            f"portable arithmetic must run on an x86-64 CPU with AVX2, got {device} and "
+            f"{torch.backends.cpu.get_cpu_capability()}; set the recipe's arithmetic to native"
+        )
     if device.type == "cuda":
         torch.cuda.set_device(device)
         for kind in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):

@@ -56,6 +56,7 @@ def import_checkpoint(
         seed=0,
         epochs=0,
         device="unknown",
+        arithmetic="native",
         versions={},
     )
     model = card.build()

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rs import artefacts, code, data, files, ranks, work
+from rs import arithmetic, artefacts, code, data, files, ranks, work
 from rs.artefacts import Card
 from rs.data import Images
 from rs.device import suit_threads
@@ -81,6 +81,7 @@ def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.
         seed=seed,
         epochs=recipe.training.epochs,
         device=device.type,
+        arithmetic=arithmetic.current(),
         versions=artefacts.versions(),
     )
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import Batch, DataFolder, Device, ParamsFile, launch, run
+from stages.shell import Batch, DataFolder, Device, ParamsFile, launch, parameters, run
 
 
 def main(
@@ -37,14 +37,14 @@ def main(
     batch: Batch = None,
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
+    values = parameters(params, dataset)
     from rs.certify_cell import certification_settings, certify_cell
     from rs.device import device_named
-    from rs.params import parse, read
+    from rs.params import parse
 
     asked = {"at_radius": at_radius, "tolerance": tolerance}
     stop = {**asked, "rule": rule, "beta": 0.001, "step": 100} if any(v is not None for v in asked.values()) else None
     chosen = {"stop": stop, "n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
-    values = read(params)
     settings = certification_settings(values, dataset, chosen)
     launch(values)
     certify_cell(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, launch, run
+from stages.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, launch, parameters, run
 
 
 def main(
@@ -20,12 +20,12 @@ def main(
     batch: Batch = None,
 ) -> None:
     """Certify the pool on the test split; an interrupted certification continues where it stopped."""
+    values = parameters(params, dataset)
     from rs.certify_cell import certification_settings
     from rs.device import device_named
-    from rs.params import check, read, section
+    from rs.params import check, section
     from rs.pool_cell import Settings, pool_cell
 
-    values = read(params)
     settings = check(Settings, section(values, "recipes", dataset, "pool"), f"recipes.{dataset}.pool")
     certification = certification_settings(values, dataset)
     launch(values)

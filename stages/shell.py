@@ -43,6 +43,19 @@ def run(*commands: Callable[..., None], arguments: Sequence[str] | None = None) 
         raise SystemExit(2) from None
 
 
+def parameters(path: Path, dataset: str) -> dict[str, Any]:
+    """Read the parameters, and make the arithmetic of this process that of the recipe ``dataset``.
+
+    Call it before anything is imported that loads NumPy or torch.
+    """
+    from rs import arithmetic
+    from rs.params import read
+
+    values = read(path)
+    arithmetic.choose(values, dataset)
+    return values
+
+
 def launch(params: dict[str, Any]) -> None:
     """Become the ``launcher`` of the parameters, if they have one; it starts this command again, in several processes.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.errors import InputError
-from stages.shell import ParamsFile, run
+from stages.shell import ParamsFile, parameters, run
 
 
 def main(
@@ -26,12 +26,12 @@ def main(
     outside_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: told likewise.")] = None,
 ) -> None:
     """Make the tables of DATASET for the methods, seeds and sigmas that the parameters list."""
-    from rs.params import read
+    values = parameters(params, dataset)
     from rs.report import report, write
 
     known = {"sigma": outside_sigma, "n0": outside_n0, "n": outside_n, "alpha": outside_alpha}
     others = [{"name": name, "path": path, **known} for name, path in map(named_path, outside or [])]
-    numbers, wall_times = report(read(params), dataset, results, logs, weights, others)
+    numbers, wall_times = report(values, dataset, results, logs, weights, others)
     write(out, numbers)
     write(times, wall_times)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import DataFolder, Device, ParamsFile, Workers, launch, run
+from stages.shell import DataFolder, Device, ParamsFile, Workers, launch, parameters, run
 
 
 def main(
@@ -24,12 +24,11 @@ def main(
     ] = None,
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
+    values = parameters(params, dataset)
     from rs.device import device_named
-    from rs.params import read
     from rs.recipe import training_recipe
     from rs.train_cell import train_cell
 
-    values = read(params)
     recipe = training_recipe(values, dataset, method, sigma)
     launch(values)
     how = {"sigma": sigma, "seed": seed, "device": device_named(device), "workers": workers, "seconds": seconds}

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, run
+from stages.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, parameters, run
 
 
 def main(
@@ -21,13 +21,13 @@ def main(
     batch: Batch = None,
 ) -> None:
     """Solve the weights that the ensembles leave to be solved: on training images, or image by image as printed."""
+    values = parameters(params, dataset)
     from rs.certify_cell import certification_settings
     from rs.device import device_named
-    from rs.params import check, read, section
+    from rs.params import check, section
     from rs.seen import Settings
     from rs.weights_cell import weights_cell
 
-    values = read(params)
     settings = check(Settings, section(values, "recipes", dataset, "weights"), f"recipes.{dataset}.weights")
     certification = certification_settings(values, dataset)
     where = {"device": device_named(device), "batch": batch}

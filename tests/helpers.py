@@ -117,7 +117,8 @@ def tiny_images(size=24, seed=0):
 
 def tiny_params(**sections):
     """Parameters of the recipe ``tiny``; ``sections`` replace its own."""
-    recipe = {"model": {"architecture": "smallnet"}, "training": TRAINING, "certify": CERTIFY, **METHOD_PARAMETERS}
+    recipe = {"arithmetic": "native", "model": {"architecture": "smallnet"}, "training": TRAINING, "certify": CERTIFY}
+    recipe |= METHOD_PARAMETERS
     return {"recipes": {"tiny": {**recipe, **sections}}}
 
 

@@ -82,6 +82,7 @@ def model(tmp_path):
     """A model folder of the tiny images, trained at 0.25 as its card says."""
     lists = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25]}
     course = {"hyperparameters": {}, "training": {}, "versions": {}, "seed": 0, "epochs": 0, "device": "cpu"}
+    course |= {"arithmetic": "native"}
     words = {"architecture": "smallnet", "dataset": "tiny", "method": "gaussian", "sigma": 0.25}
     artefacts.save(tmp_path / "model", smallnet(), artefacts.Card(**lists, **course, **words))
     return tmp_path / "model"

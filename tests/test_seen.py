@@ -71,6 +71,7 @@ def save_member(method, seed, folder=None, steps=None):
     """A model that has taken some steps on noisy images; different for every method and seed."""
     values = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25], "dataset": "tiny"}
     values |= {"hyperparameters": {}, "training": {}, "epochs": 1, "device": "cpu", "versions": artefacts.versions()}
+    values |= {"arithmetic": "native"}
     card = artefacts.Card(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
     number = list(TRAINED).index((method, seed))
     model, images = card.build(number), data.load(Path("data"), "train")

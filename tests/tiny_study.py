@@ -28,6 +28,7 @@ ensembles:
 datasets: {tiny: {source: none}, cifar10-fast: {dataset: cifar10}}
 recipes:
   tiny:
+    arithmetic: native
     training: {epochs: 4, batch: 8}
     gaussian: {}
     advmacer: {draws: 2, epsilon: {0.25: 0.1, 0.5: 0.2}, training: {epochs: 2}}

@@ -23,6 +23,7 @@ CARD = artefacts.Card(
     seed=0,
     epochs=1,
     device="cpu",
+    arithmetic="native",
     versions=artefacts.versions(),
 )
 

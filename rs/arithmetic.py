@@ -1,0 +1,84 @@
+"""The arithmetic of a process: what its processor does best, or what gives the same bytes on every x86-64 machine.
+
+Sums of floats depend on their order, and libraries choose the order, and the vector instructions, by the processor they
+meet. ``portable`` pins each library that computes here to a choice that all x86-64 processors since 2013 (AVX2) can
+follow, with one thread. It must be made before the libraries are loaded, which read these variables once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from rs.errors import InputError
+from rs.params import check, section
+
+Arithmetic = Literal["portable", "native"]
+
+PORTABLE = {
+    "ATEN_CPU_CAPABILITY": "avx2",  # torch's own loops
+    "ONEDNN_MAX_CPU_ISA": "AVX2",  # convolutions
+    "MKL_CBWR": "COMPATIBLE",  # torch's matrix products: of MKL's branches the one that is not for Intel alone
+    "OPENBLAS_CORETYPE": "Haswell",  # matrix products and decompositions of NumPy and SciPy
+    "OPENBLAS_L2_SIZE": "512",  # KiB; blocks of a product, and so the order of its sums, may follow the cache
+    # NumPy before 2.4, and since; what a machine or a version does not know, it passes over
+    "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR X86_V4",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""The environment of portable arithmetic."""
+
+LIBRARIES = ("numpy", "torch")
+
+
+def choose(values: dict[str, Any], dataset: str) -> None:
+    """Make the arithmetic of this process that of ``recipes.DATASET.arithmetic``.
+
+    On other processors than x86-64 there is no portable arithmetic; a warning says so, and what is made says
+    ``native`` of itself.
+
+    Args:
+        values: The parameters.
+        dataset: Name of the recipe.
+    Raises:
+        InputError: If the recipe does not say its arithmetic, asks for portable arithmetic together with a compiled
+            network or bfloat16, or the libraries are loaded already.
+    """
+    where = f"recipes.{dataset}.arithmetic"
+    wanted = check(Arithmetic, section(values, "recipes", dataset, "arithmetic"), where)
+    if wanted == "native" or current() == "portable":
+        return
+    for key in _machine_dependent(values["recipes"][dataset]):
+        raise InputError(
+            f"params.yaml: recipes.{dataset}.{key} depends on the processor, but {where} is portable; make it folded, "
+            "plain or float32, or the arithmetic native"
+        )
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        print(f"warning: {where} is portable on x86-64 only; here it is native", file=sys.stderr)
+        return
+    loaded = [name for name in LIBRARIES if name in sys.modules]
+    if loaded:
+        raise InputError(
+            f"{where} must be chosen before {' and '.join(loaded)} are loaded, as a command of its own does; set it to "
+            "native, or start Python with the variables of rs.arithmetic.PORTABLE"
+        )
+    os.environ.update(PORTABLE)
+
+
+def current() -> Arithmetic:
+    """Return the arithmetic of this process, by its environment."""
+    return "portable" if PORTABLE.items() <= os.environ.items() else "native"
+
+
+def _machine_dependent(recipe: dict[str, Any]) -> Iterator[str]:
+    """Keys of a recipe whose values mean something else on every processor."""
+    sections = {key: value for key, value in recipe.items() if isinstance(value, dict)}
+    own = {f"{key}.training": value["training"] for key, value in sections.items() if "training" in value}
+    for name, values in (sections | own).items():
+        for key, value in (("engine", "compiled"), ("precision", "bfloat16")):
+            if isinstance(values, dict) and values.get(key) == value:
+                yield f"{name}.{key} = {value}"

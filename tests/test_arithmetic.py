@@ -1,0 +1,141 @@
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT, tiny_params, write_params
+
+from rs import arithmetic, artefacts
+from rs.errors import InputError
+
+OTHER_MACHINES = {
+    "no vectors": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
+    "old BLAS kernels": {"OPENBLAS_CORETYPE": "Prescott", "MKL_CBWR": "SSE4_2"},
+    "more threads": {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
+}
+"""What makes a processor compute as another one would."""
+
+needs_x86 = pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="portable arithmetic is that of x86-64 processors"
+)
+
+
+def stage(*words, **environment):
+    """Run a stage as a command of its own; what it wrote to stderr."""
+    clean = {key: value for key, value in os.environ.items() if key not in arithmetic.PORTABLE}
+    command = [sys.executable, "-m", *map(str, words)]
+    done = subprocess.run(
+        command,
+        env=clean | environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def made(folder, tiny, **environment):
+    """Bytes of a model, and of its certificates, that stages of portable arithmetic make."""
+    training = {**tiny_params()["recipes"]["tiny"]["training"], "eval_every": 1}
+    params = write_params(folder / "params.json", arithmetic="portable", training=training)
+    how = ["--dataset", "tiny", "--data", tiny, "--params", params, "--device", "cpu"]
+    environment["RS_WORK"] = str(folder / "work")
+    stage(
+        "stages.train", "advmacer", "--sigma", 0.25, "--seed", 0, *how,
+        "--out", folder / "model", "--log", folder / "log", **environment,
+    )  # fmt: skip
+    stage("stages.certify", folder / "model", *how, "--out", folder / "rows.tsv", **environment)
+    names = ("model/model.safetensors", "model/model.json", "log/history.csv", "rows.tsv")
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """What this machine makes."""
+    from helpers import write_tiny
+
+    folder = tmp_path_factory.mktemp("here")
+    return write_tiny(folder / "tiny"), made(folder, folder / "tiny")
+
+
+@needs_x86
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", OTHER_MACHINES)
+def test_portable_arithmetic_makes_the_same_bytes_whatever_processor_is_imitated(tmp_path, here, machine):
+    tiny, expected = here
+    assert made(tmp_path, tiny, **OTHER_MACHINES[machine]) == expected
+
+
+@needs_x86
+@pytest.mark.slow
+def test_models_and_rows_say_their_arithmetic(here):
+    tiny, expected = here
+    assert artefacts.read_card(tiny.parent / "model").arithmetic == "portable"
+    assert json.loads((tiny.parent / "rows.json").read_text())["arithmetic"] == "portable"
+    assert json.loads(expected["model/model.json"])["arithmetic"] == "portable"
+
+
+def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
+    for name, value in arithmetic.PORTABLE.items():
+        monkeypatch.setenv(name, value)
+    assert arithmetic.current() == "portable"
+    monkeypatch.setenv("MKL_CBWR", "AVX2")
+    assert arithmetic.current() == "native"
+    monkeypatch.delenv("MKL_CBWR")
+    assert arithmetic.current() == "native"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"arithmetic": "exact"}, r"recipes\.tiny\.arithmetic: .*'portable' or 'native', got 'exact'"),
+        ({"training": {"engine": "compiled"}}, r"recipes\.tiny\.training\.engine = compiled depends on the processor"),
+        ({"certify": {"precision": "bfloat16"}}, r"recipes\.tiny\.certify\.precision = bfloat16 depends"),
+        ({"macer": {"training": {"engine": "compiled"}}}, r"recipes\.tiny\.macer\.training\.engine = compiled depends"),
+        ({}, r"chosen before numpy and torch are loaded, .* set it to native"),
+    ],
+)
+@needs_x86
+def test_arithmetic_that_cannot_be_is_refused(monkeypatch, recipe, message):
+    monkeypatch.setenv("MKL_CBWR", "AVX2")  # this process is not portable already
+    with pytest.raises(InputError, match=message):
+        arithmetic.choose({"recipes": {"tiny": {"arithmetic": "portable"} | recipe}}, "tiny")
+
+
+def test_a_recipe_must_say_its_arithmetic():
+    with pytest.raises(InputError, match=r"must have the key recipes\.tiny\.arithmetic; known here: model"):
+        arithmetic.choose({"recipes": {"tiny": {"model": {}}}}, "tiny")
+
+
+def test_native_arithmetic_changes_nothing(monkeypatch):
+    before = dict(os.environ)
+    arithmetic.choose({"recipes": {"tiny": {"arithmetic": "native"}}}, "tiny")
+    assert dict(os.environ) == before
+
+
+def test_another_processor_computes_natively_and_says_so(monkeypatch, capfd):
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    monkeypatch.delenv("MKL_CBWR", raising=False)
+    before = dict(os.environ)
+    arithmetic.choose({"recipes": {"tiny": {"arithmetic": "portable"}}}, "tiny")
+    assert dict(os.environ) == before
+    assert capfd.readouterr().err == (
+        "warning: recipes.tiny.arithmetic is portable on x86-64 only; here it is native\n"
+    )
+
+
+def test_portable_arithmetic_is_refused_where_torch_runs_another(monkeypatch):
+    import torch
+
+    from rs.device import device_named
+
+    for name, value in arithmetic.PORTABLE.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    with pytest.raises(InputError, match="must run on an x86-64 CPU with AVX2, got cpu and DEFAULT"):
+        device_named("auto")
