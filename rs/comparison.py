@@ -1,0 +1,169 @@
+"""Average certified radii and their differences, with errors over images and over training seeds (NumPy, SciPy).
+
+A study certifies classifiers that were trained with some seeds on some images, and both could have been others. With
+d[i] the difference of the mean scores (radius times correct) on image i, and d_s[i] that difference without every
+classifier that training seed s is in, the pseudo-values of the jackknife are
+
+    p[s, i] = S d[i] - (S - 1) d_s[i]                          (Tukey 1958; of U-statistics: Arvesen 1969)
+
+For single models p[s, i] is the difference at seed s itself. For ensembles, each sub-ensemble of k of the S seeds being
+a value of the kernel, the mean of all is a U-statistic, and the jackknife never understates its variance in expectation
+(Efron & Stein 1981). The table p of seeds by images is a two-way layout of random effects without repetition, so
+(Searle, Casella & McCulloch 1992, section 4.5)
+
+    Var(mean) = var_i(p[., i]) / I + var_s(p[s, .]) / S - MS / (S I),     MS the mean square of the interaction,
+
+with Satterthwaite's degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from rs import metrics
+from rs.errors import InputError
+from rs.metrics import Rows
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.05
+"""Two-sided; a difference whose p-value is larger is a tie."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Classifiers of one kind on the same images: one for each training seed, or for each set of them."""
+
+    rows: pd.DataFrame  # of their mean: budget, images and labels
+    scores: Floats  # radius times correct, (classifiers, images), images in the order of ``rows``
+    seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
+
+    def mean(self, without: int | None = None) -> Floats | None:
+        """Return mean scores (images,) of the classifiers that a seed is not in; ``None`` if there is none."""
+        kept = [without not in own for own in self.seeds]
+        return self.scores[kept].mean(axis=0) if any(kept) else None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An average certified radius, or the difference of two, and how sure it is."""
+
+    value: float
+    error_images: float  # standard error over images, the training seeds being those there are
+    error: float | None  # over images and training seeds; None where a single seed leaves it unknown
+    freedom: float  # degrees of freedom of ``error``, or of ``error_images`` where that is all there is
+    images: int
+    seeds: int  # training seeds that the classifiers were trained with; 0: not known
+
+    @cached_property
+    def p_value(self) -> float:
+        """Two-sided p-value of "it is 0" by Student's t: the larger one of both errors."""
+        tests = [(self.error_images, self.images - 1)] + [(self.error, self.freedom)] * (self.error is not None)
+        return max(_p_value(self.value, error, freedom) for error, freedom in tests)
+
+    @property
+    def tie(self) -> bool:
+        """Whether it may as well be 0."""
+        return self.p_value > LEVEL
+
+
+def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]]) -> Sample:
+    """Put the rows of classifiers together, with the seeds that each was trained with.
+
+    Raises:
+        InputError: If there are none, or they are of different images or budgets.
+    """
+    mean = metrics.average_rows(rows)
+    frames = [pd.DataFrame(one).sort_values("idx") for one in rows]
+    scores = np.stack([(frame["radius"] * frame["correct"]).to_numpy(dtype=np.float64) for frame in frames])
+    return Sample(mean, scores, tuple(map(frozenset, seeds)))
+
+
+def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
+    """Return the ACR of a sample, or its difference to another one's, with both errors.
+
+    Seeds of the same number are one seed in both: they begin with the same weights and see the images in the same
+    order, so what they share leaves the difference.
+
+    Raises:
+        InputError: If the two are of different images or budgets, or of fewer than two images.
+    """
+    samples = [ours] if theirs is None else [ours, theirs]
+    metrics.check_comparable([one.rows for one in samples])
+    seeds = sorted(set().union(*(own for one in samples for own in one.seeds)))
+    whole = _difference(samples)
+    images = len(whole)
+    if images < 2:
+        raise InputError(f"a standard error needs at least 2 images, got {images}; certify more")
+    error_images = float(whole.std(ddof=1)) / math.sqrt(images)
+    left = [_difference(samples, seed) for seed in seeds]
+    if not seeds or any(one is None for one in left) or any(not own for one in samples for own in one.seeds):
+        return Estimate(float(whole.mean()), error_images, None, images - 1, images, len(seeds))
+    pseudo = len(seeds) * whole - (len(seeds) - 1) * np.stack(left)
+    error, freedom = two_way_error(pseudo)
+    return Estimate(float(whole.mean()), error_images, error, freedom, images, len(seeds))
+
+
+def two_way_error(table: Floats) -> tuple[float, float]:
+    """Return the standard error of the mean of a table (S, I) of seeds by images, and its degrees of freedom.
+
+    Both are random, so the variance is that of the seeds' means and of the images' means, less that of the interaction,
+    which is in both (the equation of this module).
+
+    Raises:
+        ValueError: If there are fewer than two seeds or images.
+    """
+    seeds, images = table.shape
+    if min(seeds, images) < 2:
+        raise ValueError(f"a two-way error needs at least 2 seeds and 2 images, got {seeds} and {images}")
+    by_seed, by_image = table.mean(axis=1), table.mean(axis=0)
+    rest = table - by_seed[:, None] - by_image + table.mean()
+    parts = np.array(
+        [
+            by_image.var(ddof=1) / images,
+            by_seed.var(ddof=1) / seeds,
+            (rest**2).sum() / ((seeds - 1) * (images - 1)) / (seeds * images),
+        ]
+    )
+    freedoms = np.array([images - 1, seeds - 1, (seeds - 1) * (images - 1)])
+    variance = parts[0] + parts[1] - parts[2]
+    if variance <= 0:  # the interaction is all there is, and says the same from both sides
+        return math.sqrt(parts[2]), float(freedoms[2])
+    return math.sqrt(variance), float(variance**2 / (parts**2 / freedoms).sum())
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number, so that one of them is wrongly small with probability LEVEL at most.
+
+    The k-th smallest of m is multiplied by m - k + 1, and never falls below a smaller one's (Holm 1979).
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    corrected = np.maximum.accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors).clip(max=1.0)
+    found = np.empty(len(p_values))
+    found[order] = corrected
+    return found.tolist()
+
+
+def _difference(samples: Sequence[Sample], without: int | None = None) -> Floats | None:
+    means = [one.mean(without) for one in samples]
+    if any(mean is None for mean in means):
+        return None
+    return means[0] - means[1] if len(means) > 1 else means[0]
+
+
+def _p_value(value: float, error: float, freedom: float) -> float:
+    if error == 0:
+        return float(value == 0)
+    return float(2 * stats.t.sf(abs(value) / error, freedom))

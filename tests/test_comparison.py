@@ -1,0 +1,253 @@
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from rs import metrics
+from rs.comparison import LEVEL, Sample, estimate, holm, sample, two_way_error
+from rs.errors import InputError
+
+TRIALS = 1000
+NULL = 1e-6
+"""A test of a simulation fails with at most this probability where what it tests is true."""
+
+
+def frame(scores, **changes):
+    return pd.DataFrame({"idx": range(len(scores)), "label": 0, "radius": scores, "correct": 1} | changes)
+
+
+def models(scores, seeds=None):
+    """A sample of single models, scores (S, I), with the seeds 0, 1, ... unless others are given."""
+    return sample([frame(own) for own in scores], [[s] for s in (range(len(scores)) if seeds is None else seeds)])
+
+
+def at_once(scores, seeds):
+    """A sample without the detour through rows, of which a simulation would need thousands."""
+    return Sample(FRAMES[scores.shape[1]], scores, tuple(map(frozenset, seeds)))
+
+
+def single(scores):
+    return at_once(scores, [[s] for s in range(len(scores))])
+
+
+FRAMES = {images: frame(np.zeros(images)) for images in (4, 100, 359)}
+
+
+def sub_ensembles(scores, k, kernel):
+    """Every sub-ensemble of k of S seeds, whose scores are a function of those of its members."""
+    chosen = list(combinations(range(len(scores)), k))
+    return at_once(np.stack([kernel(scores[list(own)]) for own in chosen]), chosen)
+
+
+def layouts(rng, seeds, images, sigma_images, sigma_seeds, sigma_rest):
+    """Tables with a mean of 0 and known components of variance."""
+    for _ in range(TRIALS):
+        yield (
+            sigma_images * rng.standard_normal(images)
+            + sigma_seeds * rng.standard_normal((seeds, 1))
+            + sigma_rest * rng.standard_normal((seeds, images))
+        )
+
+
+LAYOUTS = {
+    "images alone": (3, 100, 1.0, 0.0, 0.0),
+    "seeds alone": (3, 100, 0.0, 1.0, 0.0),
+    "both, few seeds": (3, 100, 1.0, 0.2, 0.5),
+    "as in a study": (5, 359, 0.05, 0.002, 0.05),
+}
+
+
+# ------------------------------------------------------------------------------------- the error of two ways
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_estimated_variance_is_right_in_the_mean(name):
+    seeds, images, a, b, c = LAYOUTS[name]
+    squares = [two_way_error(t)[0] ** 2 for t in layouts(np.random.default_rng(0), *LAYOUTS[name])]
+    true = a**2 / images + b**2 / seeds + c**2 / (seeds * images)
+    z = (np.mean(squares) - true) / (np.std(squares, ddof=1) / np.sqrt(TRIALS))
+    assert abs(z) < stats.norm.isf(NULL / 2)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_true_zero_is_called_a_tie_as_often_as_it_should_be(name):
+    ties = sum(estimate(single(table)).tie for table in layouts(np.random.default_rng(1), *LAYOUTS[name]))
+    assert ties >= stats.binom.ppf(NULL, TRIALS, 1 - LEVEL)
+    if name.endswith("alone"):  # Student's t is exact there
+        assert ties <= stats.binom.isf(NULL, TRIALS, 1 - LEVEL)
+
+
+def test_errors_over_images_alone_do_not_cover_training():
+    """Why there are two: with seeds that matter, an interval of images misses far more often than it says."""
+    rng, missed = np.random.default_rng(2), 0
+    for table in layouts(rng, 5, 359, 0.05, 0.01, 0.0):
+        made = estimate(single(table))
+        missed += 2 * stats.norm.sf(abs(made.value) / made.error_images) <= LEVEL
+    assert missed > stats.binom.isf(NULL, TRIALS, LEVEL)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mean"),
+    [
+        (lambda own: own.mean(axis=0), 0.0),
+        (lambda own: own.mean(axis=0) ** 2, 1 / 3),
+        (lambda own: own.max(axis=0), None),
+    ],
+)
+def test_the_error_of_all_sub_ensembles_covers_training(kernel, mean):
+    """Seeds with one random effect for all images: each sub-ensemble of 3 of 5 is a function of its seeds' effects."""
+    rng, caught, squares, values = np.random.default_rng(3), 0, [], []
+    mean = stats.norm.expect(lambda x: 3 * x * stats.norm.cdf(x) ** 2) if mean is None else mean  # largest of three
+    for _ in range(TRIALS):
+        effects = rng.standard_normal((5, 1)) + np.zeros(4)
+        made = estimate(sub_ensembles(effects, 3, kernel))
+        squares.append(made.error**2)
+        values.append(made.value)
+        caught += abs(made.value - mean) <= made.error * stats.t.isf(LEVEL / 2, made.freedom)
+    spread = np.std(squares, ddof=1) / np.sqrt(TRIALS)
+    assert np.mean(squares) >= np.var(values) * stats.chi2.ppf(NULL, TRIALS) / TRIALS - stats.norm.isf(NULL) * spread
+    if mean == 0.0:  # a mean of means is the mean of the seeds: exact
+        assert stats.binom.ppf(NULL, TRIALS, 1 - LEVEL) <= caught <= stats.binom.isf(NULL, TRIALS, 1 - LEVEL)
+
+
+def test_a_table_by_hand():
+    """Seeds 0 and 1, images 0 and 1: everything in whole numbers."""
+    table = np.array([[0.0, 4.0], [2.0, 10.0]])  # means 2 and 6 by seed, 1 and 7 by image, 4 in all
+    error, freedom = two_way_error(table)
+    parts = np.array([18 / 2, 8 / 2, 4 / 4])  # interactions +-1, so their mean square is 4
+    assert error == np.sqrt(parts[0] + parts[1] - parts[2])
+    assert freedom == pytest.approx(12**2 / (parts**2).sum(), rel=1e-12)
+
+
+def test_an_interaction_alone_is_its_own_error():
+    error, freedom = two_way_error(np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    assert (error, freedom) == (1.0, 1.0)
+
+
+# ------------------------------------------------------------------------------------------- what is compared
+
+tables = st.integers(2, 4).flatmap(
+    lambda seeds: st.lists(st.lists(st.integers(0, 8), min_size=3, max_size=3), min_size=seeds, max_size=seeds)
+)
+
+
+@given(tables)
+def test_a_sample_holds_the_scores_of_its_rows(scores):
+    scores = np.array(scores, dtype=float)
+    made = models(scores)
+    assert (made.scores == scores).all()
+    assert made.seeds == single(np.zeros((len(scores), 4))).seeds
+    assert metrics.acr(made.rows) == pytest.approx(scores.mean())
+
+
+@given(tables)
+def test_single_models_are_their_own_pseudo_values(scores):
+    scores = np.array(scores, dtype=float)
+    made, expected = estimate(models(scores)), two_way_error(scores)
+    assert (made.error, made.freedom) == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
+    assert made.value == pytest.approx(scores.mean())
+
+
+@given(tables, st.integers(0, 4))
+def test_what_seeds_share_leaves_the_difference(scores, shift):
+    """The same seeds on both sides are paired: a constant difference has no error at all."""
+    scores = np.array(scores, dtype=float)
+    made = estimate(models(scores + shift), models(scores))
+    assert made.value == pytest.approx(shift)
+    assert (made.error, made.error_images) == pytest.approx((0.0, 0.0), abs=1e-6)
+
+
+@given(tables, tables)
+def test_the_difference_turns_with_its_sides(a, b):
+    ours, theirs = models(np.array(a, dtype=float)), models(np.array(b, dtype=float))
+    there, back = estimate(ours, theirs), estimate(theirs, ours)
+    assert (there.value, there.error) == pytest.approx((-back.value, back.error), abs=1e-9)
+
+
+def test_over_images_it_is_the_paired_difference():
+    rng = np.random.default_rng(4)
+    a, b = rng.random((3, 20)), rng.random((3, 20))
+    made = estimate(models(a), models(b))
+    paired = metrics.paired_difference(
+        metrics.average_rows([frame(own) for own in a]), metrics.average_rows([frame(own) for own in b])
+    )
+    assert (made.value, made.error_images) == pytest.approx((paired.difference, paired.error))
+    assert (made.images, made.seeds) == (20, 3)
+
+
+def test_seeds_of_different_numbers_are_different_seeds():
+    """Independent sides: the variance of a difference is the sum of both, by the jackknife a little more."""
+    scores = np.array([[0.0, 0.0], [2.0, 2.0]])
+    apart = estimate(models(scores), models(scores, seeds=[7, 8]))
+    alone = estimate(models(scores))
+    assert apart.error**2 >= 2 * alone.error**2
+    assert apart.value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (models(np.ones((1, 3))), None),  # one seed
+        (models(np.ones((3, 3))), models(np.ones((1, 3)))),  # one seed on the other side
+        (sample([frame([1.0, 2.0, 3.0])], [[0, 1, 2]]), None),  # one ensemble: without a seed there is none left
+        (sample([frame([1.0, 2.0, 3.0])] * 2, [[], []]), None),  # seeds that nobody knows
+    ],
+)
+def test_where_no_seed_can_be_left_out_the_error_is_of_images_only(ours, theirs):
+    made = estimate(ours, theirs)
+    assert made.error is None
+    assert made.freedom == 2
+
+
+def test_ties_go_by_the_larger_error():
+    one_by_one = np.full((2, 50), 1.0) + np.array([[0.9], [-0.9]])  # images agree, seeds do not
+    assert estimate(models(one_by_one)).tie
+    one_by_one = np.full((2, 50), 1.0) + np.linspace(-9, 9, 50)  # seeds agree, images do not
+    assert estimate(models(one_by_one)).tie
+
+
+def test_a_difference_without_any_error_is_no_tie():
+    assert not estimate(models(np.ones((2, 3)))).tie
+    assert estimate(models(np.zeros((2, 3)))).tie
+
+
+def test_samples_of_other_images_are_refused():
+    with pytest.raises(InputError, match="same images"):
+        estimate(models(np.ones((2, 3))), models(np.ones((2, 4))))
+    with pytest.raises(InputError, match="at least 2 images, got 1"):
+        estimate(models(np.ones((2, 1))))
+    with pytest.raises(ValueError, match="at least 2 seeds and 2 images, got 1 and 3"):
+        two_way_error(np.ones((1, 3)))
+
+
+# --------------------------------------------------------------------------------------------------- many claims
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_corrects_upwards_keeps_the_order_and_the_smallest_as_bonferroni(p):
+    corrected = holm(p)
+    assert all(c >= q for c, q in zip(corrected, p, strict=True))
+    assert min(corrected) == pytest.approx(min(1.0, len(p) * min(p)))
+    order = np.argsort(p, kind="stable")
+    assert (np.diff(np.array(corrected)[order]) >= 0).all()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_rejects_what_its_steps_reject(p):
+    """The definition: from the smallest on, until one is not below LEVEL / (number of those left)."""
+    order, rejected = np.argsort(p, kind="stable"), set()
+    for step, at in enumerate(order):
+        if p[at] * (len(p) - step) > LEVEL:
+            break
+        rejected.add(int(at))
+    assert {i for i, c in enumerate(holm(p)) if c <= LEVEL} == rejected
+
+
+def test_holm_errs_in_a_family_of_true_zeros_as_seldom_as_it_says():
+    p = np.random.default_rng(5).random((TRIALS, 24))
+    wrong = sum(min(holm(row)) <= LEVEL for row in p)
+    assert wrong <= stats.binom.isf(NULL, TRIALS, LEVEL)
