@@ -1,13 +1,18 @@
 """The ensembles that the parameters declare: which members, and how they become one classifier.
 
 combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
-ensembles: [{members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [average, ...]}, ...]
+ensembles: [{members: {advmacer: 1, smoothadv: 2}, combinations: [average, ...]},
+            {members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [mme, ...]}, ...]
+
+Numbers ask for every ensemble of so many trained members, with a seed of its own each; seeds ask for one ensemble.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations as combinations_of
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -112,7 +117,7 @@ class Combination:
 class Declared:
     """One ensemble with one combination: a classifier that the parameters declare, at every noise level."""
 
-    name: str  # of its members
+    name: str  # in tables; ensembles that differ in their seeds alone can share one
     members: tuple[tuple[str, int], ...]  # training method and seed of each
     combination: str  # key of the combination
     how: Combination
@@ -127,9 +132,30 @@ class Declared:
 
         >>> how = Combination(rule="mme", scope="noisy-input")
         >>> Declared("advmacer x1 + macer x2", (("advmacer", 0), ("macer", 0), ("macer", 1)), "mme", how).slug
-        'advmacer-x1+macer-x2.mme'
+        'advmacer-0+macer-0-1.mme'
         """
-        return f"{self.name.replace(' + ', '+').replace(' ', '-')}.{self.combination}"
+        return f"{trained(self.members).replace(' + ', '+').replace(' ', '-')}.{self.combination}"
+
+
+def kind(members: Sequence[tuple[str, int]]) -> str:
+    """Return which methods members are of, and how many of each: what ensembles of other seeds have in common.
+
+    >>> kind([("advmacer", 0), ("macer", 0), ("macer", 2)])
+    'advmacer x1 + macer x2'
+    """
+    return " + ".join(f"{method} x{count}" for method, count in Counter(method for method, _ in members).items())
+
+
+def trained(members: Sequence[tuple[str, int]]) -> str:
+    """Return which trained models members are: their methods and seeds.
+
+    >>> trained([("advmacer", 0), ("macer", 0), ("macer", 2)])
+    'advmacer 0 + macer 0-2'
+    """
+    seeds: dict[str, list[str]] = {}
+    for method, seed in members:
+        seeds.setdefault(method, []).append(str(seed))
+    return " + ".join(f"{method} {'-'.join(own)}" for method, own in seeds.items())
 
 
 _Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]  # it is part of names of files
@@ -137,7 +163,9 @@ _Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]  # it is part of names
 
 @validated
 class _Entry:
-    members: Annotated[dict[str, Annotated[list[NonNegativeCount], Field(min_length=1)]], Field(min_length=1)]
+    members: Annotated[
+        dict[str, Annotated[list[NonNegativeCount], Field(min_length=1)]] | dict[str, Count], Field(min_length=1)
+    ]
     combinations: Annotated[list[str], Field(min_length=1)]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")] | None = None  # instead of that of its members
 
@@ -146,47 +174,85 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
     """Return ``ensembles`` with each of their ``combinations``; none if there is no such key.
 
     Raises:
-        InputError: If an entry is not one, names a combination that there is none of, comes twice, or shares its name
-            with a method or with one of other members.
+        InputError: If an entry is not one, names a combination that there is none of, comes twice, asks for more seeds
+            than the grid trains, or shares its name with a method or with one of other members.
 
-    >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}},
-    ...           "ensembles": [{"members": {"macer": [0, 2]}, "combinations": ["mme"]}]}
-    >>> [(one.name, one.members) for one in declared(values)]
-    [('macer x2', (('macer', 0), ('macer', 2)))]
+    >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}, "methods": ["macer"],
+    ...           "seeds": [0, 1, 2], "ensembles": [{"members": {"macer": 2}, "combinations": ["mme"]}]}
+    >>> [(one.name, one.members) for one in declared(values)][::2]
+    [('macer x2', (('macer', 0), ('macer', 1))), ('macer x2', (('macer', 1), ('macer', 2)))]
     """
     entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
     known = check(dict[_Key, Any], section(dict(values), "combinations"), "combinations") if entries else {}
     combinations = {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
     single = {*(values.get("methods") or []), *(values.get("members") or [])}
-    found: dict[str, Declared] = {}
-    named: dict[str, tuple[tuple[str, int], ...]] = {}
+    found: dict[tuple[str, str], Declared] = {}
+    named: dict[str, Any] = {}
     for number, given in enumerate(entries):
-        for one in _expanded(check(_Entry, given, f"ensembles.{number}"), combinations, f"ensembles.{number}"):
+        where = f"ensembles.{number}"
+        entry = check(_Entry, given, where)
+        for one in _expanded(entry, combinations, values, where):
             if one.name in single:
-                raise InputError(f"params.yaml: ensembles.{number} must not have the name of a method, got {one.name}")
-            if named.setdefault(one.name, one.members) != one.members:
+                raise InputError(f"params.yaml: {where} must not have the name of a method, got {one.name}")
+            if named.setdefault(one.name, entry.members) != entry.members:
                 raise InputError(
-                    f"params.yaml: ensembles.{number} is {one.name}, as one of other members is; give one of the two "
-                    "a name"
+                    f"params.yaml: {where} is {one.name}, as one of other members is; give one of the two a name"
                 )
-            if one.slug in found:
-                raise InputError(f"params.yaml: ensembles.{number} is {one.slug} again; give one of the two a name")
-            found[one.slug] = one
+            if (one.name, one.slug) in found:
+                raise InputError(f"params.yaml: {where} is {one.slug} again; give one of the two a name")
+            found[one.name, one.slug] = one
     return list(found.values())
 
 
-def _expanded(entry: _Entry, combinations: Mapping[str, Combination], where: str) -> list[Declared]:
-    members = tuple((method, seed) for method, seeds in entry.members.items() for seed in seeds)
-    if len(set(members)) < len(members):
-        raise InputError(f"params.yaml: {where}.members must name each seed once, got {dict(entry.members)}")
-    name = entry.name or " + ".join(f"{method} x{len(seeds)}" for method, seeds in entry.members.items())
-    made = []
+def _expanded(
+    entry: _Entry, combinations: Mapping[str, Combination], values: Mapping[str, Any], where: str
+) -> Iterator[Declared]:
+    chosen = list(_members(entry.members, values, where))
+    name = entry.name or (kind if isinstance(next(iter(entry.members.values())), int) else trained)(chosen[0])
     for key in entry.combinations:
         if key not in combinations:
             raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")
         try:
-            combinations[key].check_members(len(members))
+            combinations[key].check_members(len(chosen[0]))
         except ValueError as error:
             raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
-        made.append(Declared(name, members, key, combinations[key]))
-    return made
+        yield from (Declared(name, members, key, combinations[key]) for members in chosen)
+
+
+def _members(
+    given: dict[str, list[int]] | dict[str, int], values: Mapping[str, Any], where: str
+) -> Iterator[tuple[tuple[str, int], ...]]:
+    """The members of each ensemble that an entry asks for."""
+    if all(isinstance(seeds, list) for seeds in given.values()):
+        members = tuple((method, seed) for method, seeds in given.items() for seed in seeds)
+        if len(set(members)) < len(members):
+            raise InputError(f"params.yaml: {where}.members must name each seed once, got {given}")
+        yield members
+        return
+    chosen = list(_apart({method: (count, _seeds(values, method)) for method, count in given.items()}))
+    if not chosen:
+        raise InputError(
+            f"params.yaml: {where}.members must leave each member a seed of its own, but the grid has too few for "
+            f"{given}; add member_seeds, or name the seeds"
+        )
+    yield from chosen
+
+
+def _apart(
+    wanted: Mapping[str, tuple[int, Sequence[int]]], taken: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[str, int], ...]]:
+    """Every choice of so many seeds for each method, no seed taken twice: models of one seed begin alike."""
+    if not wanted:
+        yield ()
+        return
+    (method, (count, seeds)), *rest = wanted.items()
+    for own in combinations_of([seed for seed in seeds if seed not in taken], count):
+        for others in _apart(dict(rest), taken + own):
+            yield tuple((method, seed) for seed in own) + others
+
+
+def _seeds(values: Mapping[str, Any], method: str) -> list[int]:
+    """The seeds that the grid trains a method with."""
+    grid = (("methods", "seeds"), ("members", "member_seeds"))
+    lists = [values.get(seeds) or [] for methods, seeds in grid if method in (values.get(methods) or [])]
+    return sorted({seed for seeds in lists for seed in seeds})

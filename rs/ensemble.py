@@ -45,7 +45,8 @@ class _Average(SharingRule):
         if self.weights is not None:
             object.__setattr__(self, "weights", on_simplex(self.weights))
 
-    def _weights(self, members: int) -> tuple[float, ...]:
+    def for_members(self, members: int) -> tuple[float, ...]:
+        """Weights of so many members."""
         return self.weights or (1 / members,) * members
 
 
@@ -58,7 +59,7 @@ class SoftmaxAverage(_Average):
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64."""
-        return weighted(self._weights(len(outputs.members)), outputs.probabilities)
+        return weighted(self.for_members(len(outputs.members)), outputs.probabilities)
 
 
 class LogitAverage(_Average):
@@ -66,7 +67,7 @@ class LogitAverage(_Average):
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64; of one member its logits as they are."""
-        weights = self._weights(len(outputs.members))
+        weights = self.for_members(len(outputs.members))
         return outputs.members[0] if len(weights) == len(outputs.members) == 1 else weighted(weights, outputs.logits)
 
 

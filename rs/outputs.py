@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache, reduce
 
 import numpy as np
 import torch
@@ -30,12 +30,19 @@ def on_simplex(weights: ArrayLike) -> tuple[float, ...]:
 def weighted(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
     """Return sum_l w_l v_l in float64: weights (L,) or (V, L), values (L, N, K) -> (N, K) or (V, N, K).
 
-    It is a matrix product because ``Tensor.sum`` adds in an order that depends on where in a batch an image stands.
+    It adds member after member: the order of other sums, and of matrix products, depends on where in a batch an image
+    stands, on how many sums are asked for together, and on the processor.
     """
     w = _tensor(weights, values.device)
     if w.shape[-1] != len(values):
         raise ValueError(f"there must be one weight for each member, got {w.shape[-1]} for {len(values)}")
-    return (w @ values.double().flatten(1)).view(*w.shape[:-1], *values.shape[1:])
+    return summed(w, values.double())
+
+
+def summed(weights: Tensor, terms: Iterable[Tensor]) -> Tensor:
+    """Return sum_l w_l t_l for weights (..., L) and L terms that are (N, K), or (..., N, K)."""
+    first, *others = (w[..., None, None] * term for w, term in zip(weights.unbind(-1), terms, strict=True))
+    return reduce(torch.add, others, first)
 
 
 @lru_cache(maxsize=1024)

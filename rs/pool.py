@@ -7,10 +7,9 @@ afterwards, image by image, is not covered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.ensemble import LogitAverage, Outputs, Rule, is_undecided, scores_of
+from rs.ensemble import LogitAverage, Outputs, Rule, SoftmaxAverage, is_undecided, scores_of
 from rs.errors import InputError
 from rs.noise import Stream
+from rs.outputs import summed
 from rs.smoothing import Certificate, Precision, SmoothedClassifier, certificate, check_draws, shortcut, winner
+
+TOGETHER = 2**18
+"""Scores of softmax averages that are held at once."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +144,58 @@ def count_votes(
     needed = needed_members(entries)
     placed = [(entry.rule, tuple(map(needed.index, entry.members))) for entry in entries.values()]
     uses = torch.tensor([[number in entry.members for number in needed] for entry in entries.values()], device=device)
-    box = _BallotBox([num_classes + entry.undecided for entry in entries.values()], device)
+    widths = [num_classes + entry.undecided for entry in entries.values()]
+    box = _BallotBox(widths, device)
+    averages = list(_Averages.all_of(placed, device))
+    others = [
+        (torch.tensor([number], device=device), widths[number], *one)
+        for number, one in enumerate(placed)
+        if type(one[0]) is not SoftmaxAverage
+    ]
 
     def vote(logits: Sequence[Tensor], draws: int) -> None:
         outputs = Outputs(logits)
-        box.add((scores_of(rule, outputs.of(members)) for rule, members in placed), draws)
+        for numbers, width, rule, members in others:
+            box.add(numbers, scores_of(rule, outputs.of(members))[None], draws, width)
+        for together in averages:
+            for numbers, scores in together.scores(outputs):
+                box.add(numbers, scores, draws, num_classes)
         box.broken |= (uses & outputs.nan.any(dim=1)).any(dim=1)  # no rule hides a member that is not a number
 
     each(vote)
     return dict(zip(entries, box.fetch(), strict=True))
+
+
+@dataclass(frozen=True)
+class _Averages:
+    """The softmax averages of a pool that have equally many members, which are evaluated together."""
+
+    numbers: Tensor  # of the classifiers, (E,)
+    members: Tensor  # (E, L), by number
+    weights: Tensor  # (E, L), float64
+
+    @classmethod
+    def all_of(cls, placed: Sequence[tuple[Rule, tuple[int, ...]]], device: torch.device) -> Iterator[_Averages]:
+        """Group the classifiers that are averages by their number of members."""
+        found: dict[int, list[int]] = {}
+        for number, (rule, members) in enumerate(placed):
+            if type(rule) is SoftmaxAverage:
+                found.setdefault(len(members), []).append(number)
+        for numbers in found.values():
+            members = torch.tensor([placed[number][1] for number in numbers], device=device)
+            weights = [placed[number][0].for_members(len(placed[number][1])) for number in numbers]
+            yield cls(
+                torch.tensor(numbers, device=device), members, torch.tensor(weights, dtype=torch.float64, device=device)
+            )
+
+    def scores(self, outputs: Outputs) -> Iterator[tuple[Tensor, Tensor]]:
+        """Scores (E, N, K) of so many classifiers at once as stay near the processor, with their numbers."""
+        values = outputs.probabilities.mT.contiguous().mT  # by draw last, along which a processor compares at once
+        at_once = max(1, TOGETHER // values[0].numel())
+        for start in range(0, len(self.numbers), at_once):
+            part = slice(start, start + at_once)
+            terms = (values[own] for own in self.members[part].unbind(-1))
+            yield self.numbers[part], summed(self.weights[part], terms)
 
 
 class _BallotBox:
@@ -160,19 +206,14 @@ class _BallotBox:
         self.counts = torch.zeros(len(widths), max(widths), dtype=torch.int64, device=device)
         self.broken = torch.zeros(len(widths), dtype=torch.bool, device=device)
 
-    def add(self, scores: Iterable[Tensor], draws: int) -> None:
-        """Count the argmax of each draw; scores (draws, width) of each classifier."""
-        largest, chosen = zip(*map(self._vote, scores, self.widths, repeat(draws)), strict=True)
-        classes = torch.stack(chosen)
-        self.counts.scatter_add_(1, classes, torch.ones_like(classes))
-        self.broken |= torch.stack(largest).isnan().any(dim=1)
-
-    @staticmethod
-    def _vote(scores: Tensor, width: int, draws: int) -> tuple[Tensor, Tensor]:
-        """The largest score of each draw, NaN if one is, and its class, the lowest of equals."""
-        if scores.shape != (draws, width):
-            raise InputError(f"base must give logits of shape {(draws, width)}, got {tuple(scores.shape)}")
-        return scores.max(dim=1)
+    def add(self, numbers: Tensor, scores: Tensor, draws: int, width: int) -> None:
+        """Count the argmax of each draw, the lowest class of equals; scores (E, draws, width) of classifiers (E,)."""
+        if scores.shape[1:] != (draws, width):
+            raise InputError(f"base must give logits of shape {(draws, width)}, got {tuple(scores.shape[1:])}")
+        largest, classes = scores.max(dim=-1)
+        counts = torch.zeros(len(numbers), self.counts.shape[1], dtype=torch.int64, device=scores.device)
+        self.counts.index_add_(0, numbers, counts.scatter_add_(1, classes, torch.ones_like(classes)))
+        self.broken[numbers] |= largest.isnan().any(dim=1)
 
     def fetch(self) -> list[NDArray[np.int64]]:
         """Votes per class of each classifier, shape (its width,)."""
