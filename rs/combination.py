@@ -52,8 +52,8 @@ class Combination:
     weights: Literal["equal", "optimal", "printed"] | list[float] | None = None  # rules of WEIGHTED
     target: Literal["predicted", "label"] | None = None  # scope per-image: the class whose margins choose the weights
     agree: Count | None = None  # consensus: so many of the first members must agree
-    low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this
-    high: Annotated[float, Field(ge=0, le=1)] | None = None  # and at most this
+    low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this; scope per-image:
+    high: Annotated[float, Field(ge=0, le=1)] | None = None  # and at most this; so clipped, if they are given
 
     def __post_init__(self) -> None:
         if self.scope not in SCOPES[self.rule]:
@@ -63,8 +63,8 @@ class Combination:
             ("weights", self.weights, self.rule in WEIGHTED and not is_set),
             ("target", self.target, per_image),
             ("agree", self.agree, self.rule == "consensus"),
-            ("low", self.low, is_set),
-            ("high", self.high, is_set),
+            ("low", self.low, is_set or (per_image and self.high is not None)),
+            ("high", self.high, is_set or (per_image and self.low is not None)),
         ):
             if (given is not None) != needed:
                 must = "be given" if needed else "be left out"
@@ -91,7 +91,7 @@ class Combination:
             raise ValueError(f"there must be one weight for each of {count} members, got {len(self.weights)}")
         if self.agree is not None and self.agree > count:
             raise ValueError(f"agree must be at most the number of members, {count}, got {self.agree}")
-        if self.scope == "set" and not count * self.low <= 1 <= count * self.high:
+        if self.low is not None and not count * self.low <= 1 <= count * self.high:
             raise ValueError(
                 f"low and high must leave room for {count} weights that sum to 1, got {self.low} and {self.high}"
             )
@@ -134,22 +134,22 @@ class Declared:
         >>> Declared("advmacer x1 + macer x2", (("advmacer", 0), ("macer", 0), ("macer", 1)), "mme", how).slug
         'advmacer-0+macer-0-1.mme'
         """
-        return f"{trained(self.members).replace(' + ', '+').replace(' ', '-')}.{self.combination}"
+        return f"{trained_as(self.members).replace(' + ', '+').replace(' ', '-')}.{self.combination}"
 
 
-def kind(members: Sequence[tuple[str, int]]) -> str:
+def kind_of(members: Sequence[tuple[str, int]]) -> str:
     """Return which methods members are of, and how many of each: what ensembles of other seeds have in common.
 
-    >>> kind([("advmacer", 0), ("macer", 0), ("macer", 2)])
+    >>> kind_of([("advmacer", 0), ("macer", 0), ("macer", 2)])
     'advmacer x1 + macer x2'
     """
     return " + ".join(f"{method} x{count}" for method, count in Counter(method for method, _ in members).items())
 
 
-def trained(members: Sequence[tuple[str, int]]) -> str:
+def trained_as(members: Sequence[tuple[str, int]]) -> str:
     """Return which trained models members are: their methods and seeds.
 
-    >>> trained([("advmacer", 0), ("macer", 0), ("macer", 2)])
+    >>> trained_as([("advmacer", 0), ("macer", 0), ("macer", 2)])
     'advmacer 0 + macer 0-2'
     """
     seeds: dict[str, list[str]] = {}
@@ -208,7 +208,7 @@ def _expanded(
     entry: _Entry, combinations: Mapping[str, Combination], values: Mapping[str, Any], where: str
 ) -> Iterator[Declared]:
     chosen = list(_members(entry.members, values, where))
-    name = entry.name or (kind if isinstance(next(iter(entry.members.values())), int) else trained)(chosen[0])
+    name = entry.name or (kind_of if isinstance(next(iter(entry.members.values())), int) else trained_as)(chosen[0])
     for key in entry.combinations:
         if key not in combinations:
             raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")

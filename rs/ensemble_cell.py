@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rs import artefacts, files
-from rs.combination import Declared, declared, trained
+from rs.combination import Declared, declared, trained_as
 from rs.ensemble_card import EnsembleCard, Member, check_members, read, read_as
 from rs.errors import InputError
 from rs.params import STRICT
@@ -96,7 +96,7 @@ def _members(cells: Sequence[Cell], models: Path, sigma: float) -> tuple[dict[tu
 
 def _card(one: Declared, members: dict[tuple[str, int], Member], dataset: str, sigma: float) -> EnsembleCard:
     return EnsembleCard(
-        name=trained(one.members),
+        name=trained_as(one.members),
         combination=one.combination,
         dataset=dataset,
         sigma=sigma,

@@ -47,11 +47,14 @@ def perturbed_parameters(
     return copies
 
 
-def noisy_copies(x: Tensor, noises: int, sigma: float, seed: int, index: int) -> Tensor:
-    """Noisy copies of image ``index`` to fit weights on, (C, H, W) -> (noises, C, H, W); never those that certify."""
-    key = (seed, Stream.WEIGHTS, NOISE, index)
-    blocks = [block(i, x.shape, sigma, *key, device=x.device) for i in range(-(-noises // BLOCK))]
-    return x + torch.cat(blocks)[:noises]
+def noisy_copies(x: Tensor, noises: int, sigma: float, seed: int, index: int, repeat: int = 0) -> Tensor:
+    """Noisy copies of image ``index`` to fit weights on, (C, H, W) -> (noises, C, H, W); never those that certify.
+
+    ``repeat`` 1, 2, ... are further copies, independent of the first ones.
+    """
+    key, end = (seed, Stream.WEIGHTS, NOISE, index), (repeat + 1) * noises
+    blocks = [block(i, x.shape, sigma, *key, device=x.device) for i in range(-(-end // BLOCK))]
+    return x + torch.cat(blocks)[end - noises : end]
 
 
 def perturbed_probabilities(
@@ -66,6 +69,7 @@ def perturbed_probabilities(
     seed: int,
     indices: Sequence[int],
     names: Sequence[int] | None = None,
+    repeat: int = 0,
     batch: int | None = None,
 ) -> NDArray[np.float64]:
     """Softmax outputs of every member, perturbed copy and noisy image.
@@ -83,6 +87,7 @@ def perturbed_probabilities(
         seed: Of the noise, which ``indices`` name image by image, and of the perturbations.
         indices: Numbers of the images, shape (B,).
         names: Numbers that name the members' perturbations, at least 0, shape (L,); their positions if ``None``.
+        repeat: 0, or 1, 2, ... for other noise and other copies, independent of those of 0.
         batch: Noisy images evaluated at once; chosen by the size of an image if ``None``.
     Returns:
         Probabilities, shape (B, L, m n, K); draw ``j n + i`` is copy j on noisy image i.
@@ -90,12 +95,12 @@ def perturbed_probabilities(
         ValueError: If an argument leaves its range, or a member's outputs are not finite.
     """
     _check(members, xs, indices, sigma, noises, copies, share, scale)
-    noisy = torch.cat([noisy_copies(x, noises, sigma, seed, i) for x, i in zip(xs, indices, strict=True)])
+    noisy = torch.cat([noisy_copies(x, noises, sigma, seed, i, repeat) for x, i in zip(xs, indices, strict=True)])
     at_once = batch or default_batch(xs[0])
     outputs = [
         _probabilities(member, perturbed_parameters(member, share, scale, seed, name, copy), noisy, at_once)
         for name, member in zip(names or range(len(members)), members, strict=True)
-        for copy in range(copies)
+        for copy in range(repeat * copies, (repeat + 1) * copies)
     ]
     p = np.stack(outputs).reshape(len(members), copies, len(xs), noises, -1)  # (L, m, B, n, K)
     return np.moveaxis(p, 2, 0).reshape(len(xs), len(members), copies * noises, -1)  # (B, L, m n, K)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -38,7 +38,7 @@ class Settings:
 
 
 class Chunk(NamedTuple):
-    """What the members of a pool say of some images."""
+    """Some images, and what the members of a pool say of them."""
 
     indices: list[int]  # (B,)
     labels: NDArray[np.int64]  # (B,)
@@ -67,6 +67,12 @@ class Seen:
         pairs = [(member.method, member.seed) for member in pool.members]
         return cls([model.to(device) for model in models], pairs, names, pool.sigma, settings, device, batch)
 
+    def only(self, members: Collection[tuple[str, int]]) -> Seen:
+        """These members alone, in the same order."""
+        kept = [number for number, member in enumerate(self.members) if member in members]
+        own = ([of[number] for number in kept] for of in (self.models, self.members, self.names))
+        return Seen(*own, self.sigma, self.settings, self.device, self.batch)
+
     def numbers(self, card: EnsembleCard) -> list[int]:
         """Positions of an ensemble's members."""
         return [self.members.index((member.method, member.seed)) for member in card.members]
@@ -80,8 +86,13 @@ class Seen:
             part = [int(i) for i in indices[start : start + at_once]]
             yield Chunk(part, images.labels[part], self.probabilities(images, part))
 
-    def probabilities(self, images: Images, indices: list[int], perturbed: bool = True) -> NDArray[np.float64]:
-        """Outputs on noisy images, of perturbed copies (B, L, m n, K) or of the members as they are (B, L, n, K)."""
+    def probabilities(
+        self, images: Images, indices: list[int], perturbed: bool = True, repeat: int = 0
+    ) -> NDArray[np.float64]:
+        """Outputs on noisy images, of perturbed copies (B, L, m n, K) or of the members as they are (B, L, n, K).
+
+        ``repeat`` 1, 2, ... are draws that are independent of those of 0.
+        """
         of = self.settings
         return perturbed_probabilities(
             self.models,
@@ -94,6 +105,7 @@ class Seen:
             seed=of.seed,
             indices=indices,
             names=self.names,
+            repeat=repeat,
             batch=self.batch,
         )
 

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from rs import certify, data, files, theory
+from rs.combination import kind_of
 from rs.data import Images
 from rs.device import suit_threads
 from rs.ensemble import SoftmaxAverage
@@ -32,10 +33,10 @@ from rs.perturb import CHOICE, margins
 from rs.pool import Entry
 from rs.seen import Chunk, Seen, Settings
 from rs.subset import select
-from rs.weights import Moments, algorithm2, global_weights, moments
+from rs.weights import Moments, algorithm2, clip_to_box, global_weights, moments
 
-SPREADS = ("ensemble", "source", "images", "alpha", "beta", "variance", "within", "across")
-BOUNDS = ("ensemble", "combination", "images", "bound", "bound_minimum", "measured", "other_class")
+SPREADS = ("ensemble", "members", "source", "images", "alpha", "beta", "variance", "within", "across")
+BOUNDS = ("ensemble", "members", "combination", "images", "bound", "bound_minimum", "measured", "other_class")
 """``other_class``: share of the images whose weights come from the margins of another class than the label."""
 
 
@@ -70,14 +71,14 @@ def weights_cell(
     solved = _solve(seen, cards, train, settings) if cards else {}
     study = _Study(seen, cards | solved, certification)
     indices, taken = select(len(test), certification.subset), 0.0
-    for chunk, spent in _timed(seen.chunks(test, indices) if cards else iter(())):
-        taken += spent / (len(indices) * len(pool.members))
+    for chunk, spent in _timed(study.seen.chunks(test, indices) if cards else iter(())):
+        taken += spent / (len(indices) * len(study.seen.members))
         study.add(test, chunk)
     with files.replacing(out) as temporary:
         temporary.mkdir()
         for slug, card in solved.items():
             card.write(temporary / f"{slug}.json")
-        for slug, lines in study.per_image.items():
+        for slug, lines in study.lines.items():
             files.write_text(temporary / f"{slug}.tsv", "\n".join(lines) + "\n")
         files.write_csv(temporary / "spreads.csv", SPREADS, study.spread_rows())
         files.write_csv(temporary / "bounds.csv", BOUNDS, study.bound_rows())
@@ -112,58 +113,75 @@ def _solve(seen: Seen, cards: Mapping[str, EnsembleCard], train: Images, setting
 
 
 class _Study:
-    """Per-image weights, and the theory in numbers, collected over chunks of test images."""
+    """Per-image weights, and the theory in numbers, collected over chunks of test images.
+
+    Of ensembles that differ in their seeds alone the theory is that of the first one.
+    """
 
     def __init__(self, seen: Seen, cards: Mapping[str, EnsembleCard], certification: certify.Settings) -> None:
-        self.seen, self.certification = seen, certification
-        self.groups = {card.name: (seen.numbers(card), card) for card in cards.values()}
+        self.certification = certification
+        self.firsts = {_kind(card): card for card in reversed(cards.values())}
         # the theory is about weighted averages of softmax outputs
-        self.cards = {s: c for s, c in cards.items() if c.how.rule == "softmax" and c.how.scope != "set"}
-        self.per_image: dict[str, list[str]] = {
+        averages = {s: c for s, c in cards.items() if c.how.rule == "softmax" and c.how.scope != "set"}
+        self.per_image = {slug: card for slug, card in averages.items() if card.how.scope == "per-image"}
+        self.weighted = {(_kind(card), card.combination): card for card in reversed(averages.values())}
+        used = [*self.firsts.values(), *self.per_image.values(), *self.weighted.values()]
+        self.seen = seen.only({(member.method, member.seed) for card in used for member in card.members})
+        self.lines = {
             slug: ["\t".join(["idx", "class", *(f"w{i}" for i in range(len(card.members)))])]
-            for slug, card in self.cards.items()
-            if card.how.scope == "per-image"
+            for slug, card in self.per_image.items()
         }
-        self.spreads: dict[tuple[str, str], list[NDArray]] = {}
-        self.bounds: dict[tuple[str, str], list[NDArray]] = {}
+        self.spreads: dict[tuple[str, str, str], list[NDArray]] = {}
+        self.bounds: dict[tuple[str, str, str], list[NDArray]] = {}
 
     def add(self, images: Images, chunk: Chunk) -> None:
         """Take in what the members say of some images."""
-        plain = margins(self.seen.probabilities(images, chunk.indices, perturbed=False), chunk.labels)
-        perturbed = margins(chunk.perturbed, chunk.labels)
-        for name, (own, card) in self.groups.items():
-            methods = [member.method for member in card.members]
+        self._spread(chunk, self.seen.probabilities(images, chunk.indices, perturbed=False))
+        predicted = self._predicted(images, chunk)
+        fresh = self.seen.probabilities(images, chunk.indices, repeat=1)  # weights are not judged by what chose them
+        for slug, card in self.per_image.items():
+            classes = self._classes(card, chunk, predicted)
+            self.lines[slug] += _lines(chunk.indices, classes, self._weights(card, chunk, classes))
+        for (kind, combination), card in self.weighted.items():
+            classes = self._classes(card, chunk, predicted)
+            z = margins(fresh[:, self.seen.numbers(card)], chunk.labels)
+            found = theory.chebyshev_bounds(z, chunk.labels, self._weights(card, chunk, classes))
+            line = np.stack([found.weighted, found.minimum, found.measured, classes != chunk.labels], axis=-1)
+            self.bounds.setdefault((kind, card.name, combination), []).append(line)
+
+    def _spread(self, chunk: Chunk, plain: NDArray[np.float64]) -> None:
+        perturbed, trained = (margins(p, chunk.labels) for p in (chunk.perturbed, plain))
+        for kind, card in self.firsts.items():
+            own, methods = self.seen.numbers(card), [member.method for member in card.members]
             for source, s in (
                 ("perturbed", moments(perturbed[:, own]).covariances),
-                ("trained", theory.trained_covariances(plain[:, own], methods)),
+                ("trained", theory.trained_covariances(trained[:, own], methods)),
             ):
-                self.spreads.setdefault((name, source), []).append(_spread(s, chunk.labels, methods))
-        predicted = self._predicted(images, chunk)
-        for slug, card in self.cards.items():
-            classes = predicted[card.name] if card.how.target == "predicted" else chunk.labels
-            weights = self._weights(card, chunk, classes)
-            if slug in self.per_image:
-                self.per_image[slug] += _lines(chunk.indices, classes, weights)
-            found = theory.chebyshev_bounds(perturbed[:, self.seen.numbers(card)], chunk.labels, weights)
-            line = np.stack([found.weighted, found.minimum, found.measured, classes != chunk.labels], axis=-1)
-            self.bounds.setdefault((card.name, card.combination), []).append(line)
+                self.spreads.setdefault((kind, card.name, source), []).append(_spread(s, chunk.labels, methods))
 
     def _weights(self, card: EnsembleCard, chunk: Chunk, classes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Weights of an ensemble for each image, (B, L)."""
         count = len(card.members)
         if card.how.scope == "per-image":
             z = margins(chunk.perturbed[:, self.seen.numbers(card)], classes)
-            return algorithm2(z, classes, card.how.weights)
+            solved = algorithm2(z, classes, card.how.weights)
+            return solved if card.how.low is None else clip_to_box(solved, card.how.low, card.how.high)
         fixed = card.solution.weights if card.solution else card.how.weights
         fixed = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
         return np.broadcast_to(fixed, (len(classes), count))
 
+    def _classes(
+        self, card: EnsembleCard, chunk: Chunk, predicted: Mapping[str, NDArray[np.int64]]
+    ) -> NDArray[np.int64]:
+        """The classes whose margins choose the weights, (B,)."""
+        return predicted[card.name] if card.how.target == "predicted" else chunk.labels
+
     def _predicted(self, images: Images, chunk: Chunk) -> dict[str, NDArray[np.int64]]:
         """The class that n0 draws of the plain average select, by ensemble, (B,); where weights need it."""
-        names = {card.name for card in self.cards.values() if card.how.target == "predicted"}
-        entries = {name: Entry(tuple(self.groups[name][0]), SoftmaxAverage()) for name in sorted(names)}
-        if not entries:
+        wanted = {card.name: card for card in self.per_image.values() if card.how.target == "predicted"}
+        if not wanted:
             return {}
+        entries = {name: Entry(tuple(self.seen.numbers(wanted[name])), SoftmaxAverage()) for name in sorted(wanted)}
         return self.seen.selected(images, chunk.indices, entries, self.certification)
 
     def spread_rows(self) -> list[dict[str, Any]]:
@@ -175,6 +193,10 @@ class _Study:
         return [_means(BOUNDS, key, parts) for key, parts in self.bounds.items()]
 
 
+def _kind(card: EnsembleCard) -> str:
+    return kind_of([(member.method, member.seed) for member in card.members])
+
+
 def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods: list[str]) -> NDArray[np.float64]:
     """Alpha, beta, variance, within, across of each image, (B, 5); alpha and beta as means over wrong classes."""
     wrong = np.arange(covariances.shape[1]) != labels[:, None]  # (B, K)
@@ -183,7 +205,7 @@ def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods
     return np.stack([*means, *theory.mean_covariances(covariances, labels, methods)], axis=-1)
 
 
-def _means(columns: Sequence[str], key: tuple[str, str], parts: Sequence[NDArray]) -> dict[str, Any]:
+def _means(columns: Sequence[str], key: tuple[str, ...], parts: Sequence[NDArray]) -> dict[str, Any]:
     values = np.concatenate(parts)
     numbers = [len(values), *(None if np.isnan(mean) else mean for mean in values.mean(axis=0).tolist())]
     return dict(zip(columns, [*key, *numbers], strict=True))
