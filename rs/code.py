@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import itertools
 import json
 import tokenize
 from collections.abc import Iterator
@@ -76,16 +77,55 @@ def _imported(root: Path, tree: ast.Module) -> Iterator[Path]:
 def digest(source: str) -> str:
     """SHA-256 of a module's text without comments, docstrings and blank lines; the same in every Python version.
 
+    Whatever else stands on the line of a docstring counts, and so do blank lines and spaces in other strings.
+
     >>> digest("x = 1  # one") == digest('x = 1') != digest("x = 2")
     True
     """
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    starts = [0, *itertools.accumulate(len(line) + 1 for line in source.split("\n"))]
+    characters = list(source)
+    for first, last in _strings(source, starts):  # a string is part of one line here, so that no part of it is blank
+        characters[first:last] = ["\0" if one == "\n" else one for one in characters[first:last]]
+    for first, last in (*_comments(source, starts), *_docstrings(source, starts)):
+        characters[first:last] = [""] * (last - first)
+    text = "\n".join(line.rstrip() for line in "".join(characters).split("\n") if line.strip())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+Spans = Iterator[tuple[int, int]]
+"""First character and the one after the last, from 0; ``starts`` are the first characters of the lines."""
+
+
+def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    return tokenize.generate_tokens(io.StringIO(source).readline)
+
+
+def _comments(source: str, starts: list[int]) -> Spans:
+    for token in _tokens(source):
         if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
+            first = starts[token.start[0] - 1] + token.start[1]
+            yield first, first + len(token.string)
+
+
+def _strings(source: str, starts: list[int]) -> Spans:
+    """Strings of every kind; from Python 3.12 on an f-string is several tokens, and may hold others."""
+    opened: list[tuple[int, int]] = []
+    for token in _tokens(source):
+        kind = tokenize.tok_name[token.type]
+        if kind in ("STRING", "FSTRING_START"):
+            opened.append(token.start)
+        if kind in ("STRING", "FSTRING_END"):
+            row, column = opened.pop()
+            yield starts[row - 1] + column, starts[token.end[0] - 1] + token.end[1]
+
+
+def _docstrings(source: str, starts: list[int]) -> Spans:
+    """Statements that are a string and nothing else."""
+    lines = source.split("\n")
+
+    def place(row: int, octets: int) -> int:
+        return starts[row - 1] + len(lines[row - 1].encode()[:octets].decode())  # ast counts bytes of UTF-8
+
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
-    text = "\n".join(line.rstrip() for line in lines if line.strip())
-    return hashlib.sha256(text.encode()).hexdigest()
+            yield place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)

@@ -105,6 +105,42 @@ def test_code_and_strings_do(old: str, new: str) -> None:
     assert code.digest(BARE.replace(old, new)) != code.digest(BARE)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('class A(B): "doc"', 'class A(C): "doc"'),
+        ('"doc"; x = 1', '"doc"; x = 2'),
+        ('x = 1; "doc"; y = 2', 'x = 1; "doc"; y = 3'),
+        ('def f(): """a\nb"""; return 1', 'def f(): """a\nb"""; return 2'),
+        ('"äöü€"; x = 1', '"äöü€"; x = 2'),
+        ('x = "ä"; "€€"; y = 1', 'x = "a"; "€€"; y = 1'),
+        ('x = """a\n\nb"""', 'x = """a\nb"""'),
+        ('x = """a \nb"""', 'x = """a\nb"""'),
+        ('x = f"""{y}\n\nb"""', 'x = f"""{y}\nb"""'),
+        ('x = """a\nb"""', 'x = r"""a\\nb"""'),
+    ],
+)
+def test_code_beside_a_docstring_counts_and_so_does_every_other_string(one: str, other: str) -> None:
+    assert code.digest(one) != code.digest(other)
+
+
+DOCSTRINGS = st.text(alphabet=st.sampled_from("aä€𝔸#' \n"), max_size=12).map(lambda text: f'"""{text} """')
+
+
+@given(DOCSTRINGS, DOCSTRINGS, st.integers(0, 1), st.integers(0, 1))
+def test_a_docstring_and_a_comment_count_nowhere_and_what_stands_beside_them_does(
+    doc: str, other: str, left: int, right: int
+) -> None:
+    def module(text: str, number: int) -> str:
+        return f"def f(x=({text!r}, 'ä')): {text}; return {number}  # {text!r}\n{text}\n"
+
+    def inside(text: str, number: int) -> str:
+        return f"class A(B{number}): {text}  # {text!r}\n"
+
+    assert (code.digest(inside(doc, left)) == code.digest(inside(other, right))) == (left == right)
+    assert (code.digest(module(doc, left)) == code.digest(module(other, right))) == ((doc, left) == (other, right))
+
+
 @given(st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "Zs")), max_size=30))
 def test_no_comment_changes_the_digest(comment: str) -> None:
     assert code.digest(f"x = [\n    1,  # {comment}\n]  #{comment}\n") == code.digest("x = [\n    1,\n]\n")
