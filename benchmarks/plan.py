@@ -103,8 +103,8 @@ def _identity(leg: Leg, values: dict[str, Any]) -> str:
     entries = [f"{leg.command[2].replace('.', '/')}.py"]
     if leg.name == "code":  # which fingerprints all of it
         entries = sorted(path.as_posix() for path in [*Path("stages").glob("*.py"), *Path("rs").rglob("*.py")])
-    entries += [f"rs/methods/{dep.stem}.py" for dep in leg.deps if dep.parent == Path("code/methods")]
-    made = {"command": words, "params": chosen, "code": _version(*entries)}
+    method = next((dep.stem for dep in leg.deps if dep.parent == Path("code/methods")), None)
+    made = {"command": words, "params": chosen, "code": _version(*entries, method=method)}
     return hashlib.sha256(repr(made).encode()).hexdigest()[:16]
 
 

@@ -16,6 +16,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+from rs.errors import InputError
+
 PACKAGES = ("rs", "stages")
 TABLE = Path("rs", "methods", "__init__.py")
 ROOT = Path(__file__).parent.parent
@@ -38,9 +40,57 @@ def fingerprint(root: Path, entry: Path) -> dict[str, str]:
     return {path.as_posix(): digest((root / path).read_text(encoding="utf-8")) for path in paths}
 
 
-def version(*entries: str) -> str:
-    """One hash of the running code of modules such as ``stages/train.py``, and of all they import."""
+def methods(root: Path) -> dict[str, str]:
+    """The training methods, from key to ``module:Class``, as their table says, which is read and not run.
+
+    Raises:
+        InputError: If the table is not ``METHODS = {"key": Class, ...}`` with classes that it imports by name.
+    """
+    tree = ast.parse((root / TABLE).read_text(encoding="utf-8"))
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    classes = {one.asname or one.name: f"{node.module}:{one.name}" for node in imports for one in node.names}
+    tables = [node.value for node in tree.body if "METHODS" in _assigned(node)]
+    if len(tables) == 1 and isinstance(tables[0], ast.Dict):
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in tables[0].keys]
+        named = [classes.get(value.id) if isinstance(value, ast.Name) else None for value in tables[0].values]
+        if None not in (*keys, *named):
+            return dict(zip(keys, named, strict=True))
+    raise InputError(
+        f'{root / TABLE} must have one METHODS = {{"key": Class, ...}}, of classes that it imports with "from module '
+        'import Class", so that it can be read without running it; write it so'
+    )
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    """Names that a statement gives a value."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def method_fingerprint(root: Path, key: str) -> dict[str, str]:
+    """The class that a key of the training methods names, and the hashes of its module and of all that imports.
+
+    Other methods are not in it, so that to add or to edit one trains no other again.
+
+    Raises:
+        InputError: If there is no such method.
+    """
+    known = methods(root)
+    if key not in known:
+        raise InputError(f"the method must be one of {', '.join(known)}; got {key!r}")
+    module = Path(*known[key].partition(":")[0].split("."))
+    return {"class": known[key], **fingerprint(root, module.with_suffix(".py"))}
+
+
+def version(*entries: str, method: str | None = None) -> str:
+    """One hash of the running code of modules such as ``stages/train.py``, and of all they import.
+
+    Args:
+        entries: Modules, as paths.
+        method: A training method, by its key, whose code counts as well.
+    """
     made = [fingerprint(ROOT, Path(entry)) for entry in entries]
+    made += [method_fingerprint(ROOT, method)] if method is not None else []
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
 

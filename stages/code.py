@@ -17,12 +17,11 @@ def main(
     """Write what each stage and each training method is made of: its modules and their hashes."""
     from rs import code, files
 
-    stages = [path for path in sorted(root.glob("stages/*.py")) if path.stem not in HELPERS]
-    methods = [path for path in sorted(root.glob("rs/methods/*.py")) if path.stem not in ("__init__", "base")]
-    for path, target in [(p, out / f"{p.stem}.json") for p in stages] + [
-        (p, out / "methods" / f"{p.stem}.json") for p in methods
-    ]:
-        files.write_json(target, code.fingerprint(root, path.relative_to(root)))
+    for path in sorted(root.glob("stages/*.py")):
+        if path.stem not in HELPERS:
+            files.write_json(out / f"{path.stem}.json", code.fingerprint(root, path.relative_to(root)))
+    for key in code.methods(root):
+        files.write_json(out / "methods" / f"{key}.json", code.method_fingerprint(root, key))
 
 
 if __name__ == "__main__":
