@@ -16,8 +16,8 @@ Layers; each may import what is below it:
     combination, ensemble, outputs,       pass for all, margins under perturbation, their bounds, optimal weights
     perturb, theory, weights
     smoothing, stop, artefacts, data    the smoothed classifier, when it has drawn enough; models and images on disk
-    models, attack, soft, noise,        torch maths; one training by several processes; what both engines share
-    distributed, compiling
+    models, attack, soft, noise,        torch maths; one training by several processes; what both engines share; a
+    distributed, compiling, describe      model as text, for its fingerprint
     tables, ensemble_tables,            from certificate rows to numbers, tables and pictures
     theory_tables, figures, rows,
     results, metrics

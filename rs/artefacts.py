@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from rs import arithmetic, files, models
+from rs.describe import describe
 from rs.errors import InputError
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
@@ -110,20 +111,14 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 of a classifier: its structure, plain attributes, parameters and buffers (normalisation included).
+    """SHA-256 of a classifier: types, attributes, hooks, parameters and buffers of all its modules.
 
     The code of ``forward`` is not in it; who may be given a model of another's code must add that.
+
+    Raises:
+        InputError: If an attribute is of a kind whose content cannot be told; see :func:`rs.describe.describe`.
     """
-    digest = hashlib.sha256(repr(model).encode())
-    for name, module in model.named_modules():
-        values = {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "training"}
-        plain = {key: value for key, value in values.items() if isinstance(value, str | float | list | tuple)}
-        digest.update(f"{name} {sorted(plain.items())!r}".encode())
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    for key, value in sorted(tensors.items()):
-        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return hashlib.sha256(describe(model).encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:

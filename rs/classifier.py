@@ -66,7 +66,7 @@ class Classifier:
     def sources(self) -> str | None:
         """SHA-256 of the files a user's model is written in: of its function, and of its parts but torch's.
 
-        Its weights and plain attributes are in the fingerprint; what else its code reads is not known here. ``None``
+        Its weights and attributes are in the fingerprint; what else its code reads is not known here. ``None``
         for what this project has built.
         """
         if not _is_function(self.name):

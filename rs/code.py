@@ -10,10 +10,16 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import itertools
 import json
+import platform
 import tokenize
 from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
 from pathlib import Path
+
+from rs.errors import InputError
 
 PACKAGES = ("rs", "stages")
 TABLE = Path("rs", "methods", "__init__.py")
@@ -37,10 +43,67 @@ def fingerprint(root: Path, entry: Path) -> dict[str, str]:
     return {path.as_posix(): digest((root / path).read_text(encoding="utf-8")) for path in paths}
 
 
-def version(*entries: str) -> str:
-    """One hash of the running code of modules such as ``stages/train.py``, and of all they import."""
+def methods(root: Path) -> dict[str, str]:
+    """The training methods, from key to ``module:Class``, as their table says, which is read and not run.
+
+    Raises:
+        InputError: If the table is not ``METHODS = {"key": Class, ...}`` with classes that it imports by name.
+    """
+    tree = ast.parse((root / TABLE).read_text(encoding="utf-8"))
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    classes = {one.asname or one.name: f"{node.module}:{one.name}" for node in imports for one in node.names}
+    tables = [node.value for node in tree.body if "METHODS" in _assigned(node)]
+    if len(tables) == 1 and isinstance(tables[0], ast.Dict):
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in tables[0].keys]
+        named = [classes.get(value.id) if isinstance(value, ast.Name) else None for value in tables[0].values]
+        if None not in (*keys, *named):
+            return dict(zip(keys, named, strict=True))
+    raise InputError(
+        f'{root / TABLE} must have one METHODS = {{"key": Class, ...}}, of classes that it imports with "from module '
+        'import Class", so that it can be read without running it; write it so'
+    )
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    """Names that a statement gives a value."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def method_fingerprint(root: Path, key: str) -> dict[str, str]:
+    """The class that a key of the training methods names, and the hashes of its module and of all that imports.
+
+    Other methods are not in it, so that to add or to edit one trains no other again.
+
+    Raises:
+        InputError: If there is no such method.
+    """
+    known = methods(root)
+    if key not in known:
+        raise InputError(f"the method must be one of {', '.join(known)}; got {key!r}")
+    module = Path(*known[key].partition(":")[0].split("."))
+    return {"class": known[key], **fingerprint(root, module.with_suffix(".py"))}
+
+
+def version(*entries: str, method: str | None = None) -> str:
+    """One hash of the running code of modules such as ``stages/train.py``, and of all they import.
+
+    Args:
+        entries: Modules, as paths.
+        method: A training method, by its key, whose code counts as well.
+    """
     made = [fingerprint(ROOT, Path(entry)) for entry in entries]
+    made += [method_fingerprint(ROOT, method)] if method is not None else []
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+
+
+def series() -> dict[str, str]:
+    """Series, such as 2.14, of what computes and of what draws the noise: Python, NumPy and torch; none is imported.
+
+    A release within a series is not told apart: a stage that depends on this does not run again after one.
+    """
+    releases = {"python": platform.python_version(), **{name: metadata.version(name) for name in ("numpy", "torch")}}
+    return {name: ".".join(release.split(".")[:2]) for name, release in releases.items()}
 
 
 def closure(root: Path, entry: Path, stop: Path | None = None) -> set[Path]:
@@ -54,38 +117,84 @@ def closure(root: Path, entry: Path, stop: Path | None = None) -> set[Path]:
         path = waiting.pop()
         if path not in found and path != stop:
             found.add(path)
-            waiting += _imported(root, ast.parse((root / path).read_text(encoding="utf-8")))
+            waiting += _imported(root, (root / path).read_text(encoding="utf-8"))
     return found
 
 
-def _imported(root: Path, tree: ast.Module) -> Iterator[Path]:
+def _imported(root: Path, source: str) -> Iterator[Path]:
     """Paths of the project's modules that a module names in its imports."""
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-    for words in (name.split(".") for name in names):
+    for words in (name.split(".") for name in _names(source)):
         for depth in range(1, len(words) + 1) if words[0] in PACKAGES else ():  # a module imports its packages first
             path = Path(*words[:depth])
             candidates = (path.with_suffix(".py"), path / "__init__.py")
             yield from (candidate for candidate in candidates if (root / candidate).is_file())
 
 
+@cache  # one module is imported by many
+def _names(source: str) -> list[str]:
+    """What a module names in its imports."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    return names
+
+
+@cache
 def digest(source: str) -> str:
     """SHA-256 of a module's text without comments, docstrings and blank lines; the same in every Python version.
+
+    Whatever else stands on the line of a docstring counts, and so do blank lines and spaces in other strings.
 
     >>> digest("x = 1  # one") == digest('x = 1') != digest("x = 2")
     True
     """
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    starts = [0, *itertools.accumulate(len(line) + 1 for line in source.split("\n"))]
+    characters = list(source)
+    for first, last in _strings(source, starts):  # a string is part of one line here, so that no part of it is blank
+        characters[first:last] = ["\0" if one == "\n" else one for one in characters[first:last]]
+    for first, last in (*_comments(source, starts), *_docstrings(source, starts)):
+        characters[first:last] = [""] * (last - first)
+    text = "\n".join(line.rstrip() for line in "".join(characters).split("\n") if line.strip())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+Spans = Iterator[tuple[int, int]]
+"""First character and the one after the last, from 0; ``starts`` are the first characters of the lines."""
+
+
+def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    return tokenize.generate_tokens(io.StringIO(source).readline)
+
+
+def _comments(source: str, starts: list[int]) -> Spans:
+    for token in _tokens(source):
         if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
+            first = starts[token.start[0] - 1] + token.start[1]
+            yield first, first + len(token.string)
+
+
+def _strings(source: str, starts: list[int]) -> Spans:
+    """Strings of every kind; from Python 3.12 on an f-string is several tokens, and may hold others."""
+    opened: list[tuple[int, int]] = []
+    for token in _tokens(source):
+        kind = tokenize.tok_name[token.type]
+        if kind in ("STRING", "FSTRING_START"):
+            opened.append(token.start)
+        if kind in ("STRING", "FSTRING_END"):
+            row, column = opened.pop()
+            yield starts[row - 1] + column, starts[token.end[0] - 1] + token.end[1]
+
+
+def _docstrings(source: str, starts: list[int]) -> Spans:
+    """Statements that are a string and nothing else."""
+    lines = source.split("\n")
+
+    def place(row: int, octets: int) -> int:
+        return starts[row - 1] + len(lines[row - 1].encode()[:octets].decode())  # ast counts bytes of UTF-8
+
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
-    text = "\n".join(line.rstrip() for line in lines if line.strip())
-    return hashlib.sha256(text.encode()).hexdigest()
+            yield place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)

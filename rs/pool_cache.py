@@ -36,6 +36,8 @@ class CacheKey:
     seed: int
     precision: Precision
     device: str  # its kind, which draws its own noise
+    code: str  # that made them, ``rs.code.version``
+    versions: dict[str, str]  # ``rs.artefacts.versions``
 
 
 class OutputCache:

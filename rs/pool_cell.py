@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs import artefacts, certify, data, files, publishing, ranks, work
+from rs import artefacts, certify, code, data, files, publishing, ranks, work
 from rs.candidates import Candidate, combined, single_models
 from rs.certify_cell import circumstances
 from rs.compiling import Engine
@@ -162,6 +162,8 @@ class _Engine:
             self.how.seed,
             self.precision,
             self.device.type,
+            code.version("stages/certify_ensembles.py"),
+            artefacts.versions(),
         )
         folder = work.root() / "outputs" / work.key(asdict(key))
         size = OutputCache.size(len(self.models), len(indices), key.n0 + key.n, key.num_classes)

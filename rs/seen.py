@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ class Seen:
 
     models: list[nn.Module]
     members: list[tuple[str, int]]  # method and seed
-    names: list[int]  # of their perturbations, which so do not depend on the other members
+    names: list[int]  # of their perturbations
     sigma: float
     settings: Settings
     device: torch.device
@@ -61,9 +62,12 @@ class Seen:
     def load(
         cls, pool: PoolCard, source: Path, meta: Meta, settings: Settings, device: torch.device, batch: int | None
     ) -> Seen:
-        """Load the members, and check that they are those the pool was made of, and of the data set's images."""
+        """Load the members, and check that they are those the pool was made of, and of the data set's images.
+
+        Perturbations are named by method and seed, so they depend neither on the other members nor on the fingerprint.
+        """
         models, _ = load_members(pool.members, pool.dataset, pool.sigma, source, meta)
-        names = [int(member.classifier[:8], 16) for member in pool.members]
+        names = [zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in pool.members]
         pairs = [(member.method, member.seed) for member in pool.members]
         return cls([model.to(device) for model in models], pairs, names, pool.sigma, settings, device, batch)
 

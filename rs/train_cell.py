@@ -46,8 +46,7 @@ def train_cell(
     train, test = data.load(folder, "train"), data.load(folder, "test")
     suit_threads(train.meta.shape)
     card = _card(recipe, train, sigma, seed, device)
-    method = Path("rs", *type(recipe.method).__module__.split(".")[1:]).with_suffix(".py").as_posix()
-    running = code.version("stages/train.py", method)  # a training is not continued by other code
+    running = code.version("stages/train.py", method=recipe.name)  # a training is not continued by other code
     identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
     if seconds is not None:
         identity["seconds"] = seconds

@@ -1,5 +1,6 @@
 """Fingerprints of code: what a change must and must not reach."""
 
+import re
 import sys
 from modulefinder import ModuleFinder
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs import code
+from rs.errors import InputError
 
 ROOT = Path(__file__).parent.parent
 STAGES = sorted(path.stem for path in (ROOT / "stages").glob("*.py") if path.stem not in ("__init__", "shell"))
@@ -33,9 +35,9 @@ def test_the_closure_is_what_the_standard_library_finds(stage: str) -> None:
 
 
 def project(root: Path, **modules: str) -> Path:
-    """Write modules; ``rs__methods__macer`` is ``rs/methods/macer.py``."""
+    """Write modules; ``rs__methods__macer`` is ``rs/methods/macer.py``, and ``____init__`` an ``__init__.py``."""
     for name, text in modules.items():
-        path = root / Path(*name.split("__")).with_suffix(".py")
+        path = root / Path(*re.split("__(?!init__|$)", name)).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return root
@@ -105,6 +107,42 @@ def test_code_and_strings_do(old: str, new: str) -> None:
     assert code.digest(BARE.replace(old, new)) != code.digest(BARE)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('class A(B): "doc"', 'class A(C): "doc"'),
+        ('"doc"; x = 1', '"doc"; x = 2'),
+        ('x = 1; "doc"; y = 2', 'x = 1; "doc"; y = 3'),
+        ('def f(): """a\nb"""; return 1', 'def f(): """a\nb"""; return 2'),
+        ('"äöü€"; x = 1', '"äöü€"; x = 2'),
+        ('x = "ä"; "€€"; y = 1', 'x = "a"; "€€"; y = 1'),
+        ('x = """a\n\nb"""', 'x = """a\nb"""'),
+        ('x = """a \nb"""', 'x = """a\nb"""'),
+        ('x = f"""{y}\n\nb"""', 'x = f"""{y}\nb"""'),
+        ('x = """a\nb"""', 'x = r"""a\\nb"""'),
+    ],
+)
+def test_code_beside_a_docstring_counts_and_so_does_every_other_string(one: str, other: str) -> None:
+    assert code.digest(one) != code.digest(other)
+
+
+DOCSTRINGS = st.text(alphabet=st.sampled_from("aä€𝔸#' \n"), max_size=12).map(lambda text: f'"""{text} """')
+
+
+@given(DOCSTRINGS, DOCSTRINGS, st.integers(0, 1), st.integers(0, 1))
+def test_a_docstring_and_a_comment_count_nowhere_and_what_stands_beside_them_does(
+    doc: str, other: str, left: int, right: int
+) -> None:
+    def module(text: str, number: int) -> str:
+        return f"def f(x=({text!r}, 'ä')): {text}; return {number}  # {text!r}\n{text}\n"
+
+    def inside(text: str, number: int) -> str:
+        return f"class A(B{number}): {text}  # {text!r}\n"
+
+    assert (code.digest(inside(doc, left)) == code.digest(inside(other, right))) == (left == right)
+    assert (code.digest(module(doc, left)) == code.digest(module(other, right))) == ((doc, left) == (other, right))
+
+
 @given(st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "Zs")), max_size=30))
 def test_no_comment_changes_the_digest(comment: str) -> None:
     assert code.digest(f"x = [\n    1,  # {comment}\n]  #{comment}\n") == code.digest("x = [\n    1,\n]\n")
@@ -127,6 +165,99 @@ def test_a_method_depends_on_the_methods_it_imports(tmp_path: Path) -> None:
         rs__methods__macer="",
     )
     assert set(code.fingerprint(root, Path("rs/methods/mine.py"))) == {"rs/methods/mine.py", "rs/methods/macer.py"}
+
+
+TABLE = """
+from rs.methods.macer import Macer
+from rs.methods.mine import Mine
+METHODS: dict[str, type] = {"macer": Macer, "mine": Mine}
+"""
+
+
+def test_a_method_is_fingerprinted_by_its_key_and_the_class_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = project(
+        tmp_path,
+        stages__train="",
+        rs__methods____init__=TABLE,
+        rs__methods__macer="class Macer: pass",
+        rs__methods__mine="class Mine: pass",
+        rs__methods__new="class New: pass",
+    )
+    monkeypatch.setattr(code, "ROOT", root)
+    assert code.methods(root) == {"macer": "rs.methods.macer:Macer", "mine": "rs.methods.mine:Mine"}
+
+    def after(**changes: str) -> tuple[list[dict[str, str]], list[str]]:
+        table = TABLE
+        for old, new in changes.items():
+            table = table.replace(old, new)
+        (root / code.TABLE).write_text(table)
+        keys = ("macer", "mine")
+        prints = [code.method_fingerprint(root, key) for key in keys]
+        return prints, [code.version("stages/train.py", method=key) for key in keys]
+
+    prints, versions = after()
+    assert prints[1]["class"] == "rs.methods.mine:Mine"
+    assert set(prints[1]) == {"class", "rs/methods/mine.py"}
+    added = {"METHODS": "from rs.methods.new import New\nMETHODS", "}": ', "new": New}'}
+    assert after(**added) == (prints, versions)
+    for remapped in ({'"mine": Mine': '"mine": Macer'}, {"import Mine": "import Other as Mine"}):
+        found, running = after(**remapped)
+        assert (found[0], running[0]) == (prints[0], versions[0])
+        assert found[1] != prints[1]
+        assert running[1] != versions[1]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "",
+        "METHODS = dict(mine=Mine)",
+        'METHODS = {"mine": Mine}',
+        'METHODS = {"a": A}\nMETHODS = {"a": A}',
+        'METHODS = {"a": A, **B}',
+    ],
+)
+def test_a_table_of_methods_that_cannot_be_read_without_running_it_is_refused(tmp_path: Path, table: str) -> None:
+    root = project(tmp_path, rs__methods____init__=f"from rs.methods.a import A, B\n{table}")
+    with pytest.raises(InputError, match=r'must have one METHODS = ."key": Class'):
+        code.methods(root)
+
+
+def test_the_table_that_is_read_is_the_one_that_runs() -> None:
+    from rs.methods import METHODS
+
+    assert code.methods(ROOT) == {key: f"{one.__module__}:{one.__name__}" for key, one in METHODS.items()}
+
+
+def test_a_method_that_is_not_in_the_table_is_refused() -> None:
+    with pytest.raises(InputError, match=r"must be one of gaussian, .*; got 'mine'"):
+        code.method_fingerprint(ROOT, "mine")
+
+
+@pytest.mark.parametrize(
+    ("releases", "changed"),
+    [
+        ({"torch": "2.14.3"}, set()),
+        ({"torch": "2.14.0+cu126", "numpy": "2.3.9", "python": "3.11.99"}, set()),
+        ({"torch": "2.15.0"}, {"torch"}),
+        ({"numpy": "2.13.1"}, {"numpy"}),
+        ({"numpy": "3.3.1"}, {"numpy"}),
+        ({"python": "3.12.1"}, {"python"}),
+    ],
+    ids=str,
+)
+def test_an_upgrade_shows_and_a_release_of_the_same_series_does_not(
+    releases: dict[str, str], changed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = {"python": "3.11.7", "numpy": "2.3.1", "torch": "2.14.0+cpu"}
+    monkeypatch.setattr("importlib.metadata.version", lambda name: installed[name])
+    monkeypatch.setattr("platform.python_version", lambda: installed["python"])
+    before = code.series()
+    assert before == {"python": "3.11", "numpy": "2.3", "torch": "2.14"}
+    installed |= releases
+    assert {name for name, found in code.series().items() if found != before[name]} == changed
 
 
 def test_the_version_of_a_stage_changes_with_the_code_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

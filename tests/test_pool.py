@@ -1,5 +1,6 @@
 import math
 from dataclasses import asdict
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -139,13 +140,22 @@ def test_the_shortcut_is_taken_by_the_entries_that_would_take_it_alone(label):
     assert taken == {"certify", "shortcut"}
 
 
+EVALUATED = WeakKeyDictionary()
+
+
 class Counting(nn.Module):
+    """Counts its images outside of itself: its fingerprint stays the same."""
+
     def __init__(self, base):
         super().__init__()
-        self.base, self.images = base, 0
+        self.base = base
+
+    @property
+    def images(self):
+        return EVALUATED.get(self, 0)
 
     def forward(self, x):
-        self.images += len(x)
+        EVALUATED[self] = self.images + len(x)
         return self.base(x)
 
 

@@ -37,6 +37,8 @@ def key_of(models, indices=(0, 7), **changes):
         seed=1,
         precision="float32",
         device="cpu",
+        code="of today",
+        versions={"torch": "2.14"},
     )
     return replace(key, **changes)
 
@@ -130,7 +132,16 @@ def test_an_image_whose_filling_failed_is_not_in_the_cache(tmp_path):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"sigma": 0.25}, {"seed": 2}, {"n": N + 1}, {"indices": [0]}, {"images": "x"}, {"members": ["x"]}],
+    [
+        {"sigma": 0.25},
+        {"seed": 2},
+        {"n": N + 1},
+        {"indices": [0]},
+        {"images": "x"},
+        {"members": ["x"]},
+        {"code": "mended"},
+        {"versions": {"torch": "2.15"}},
+    ],
     ids=str,
 )
 def test_a_cache_of_anything_else_is_refused(tmp_path, changes):

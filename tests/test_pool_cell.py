@@ -313,6 +313,17 @@ def test_one_more_ensemble_needs_no_evaluation_and_changes_no_rows_of_the_others
     assert [path.name for path in work.iterdir()] == ["outputs"]
 
 
+@pytest.mark.parametrize(
+    ("function", "value"), [("rs.code.version", "mended"), ("rs.artefacts.versions", {"torch": "newer"})]
+)
+def test_what_other_code_or_other_versions_have_cached_is_not_used(monkeypatch, work, function, value):
+    pool("before", cache=True)
+    monkeypatch.setattr(function, lambda *_: value)
+    evaluated = evaluations(lambda: pool(cache=True))
+    assert evaluated == evaluations(lambda: pool("else", cache=True, seed=5))
+    assert len(list(work.glob("outputs/*/cache.json"))) == 3
+
+
 def test_the_shortcut_is_taken_from_a_cache_too():
     """One draw selects: so it errs now and then."""
     pool("whole", cache=True, n0=1)

@@ -20,6 +20,7 @@ from test_seen import (
     ENSEMBLES,
     GRID,
     PAIR,
+    POOL,
     SETTINGS,
     SIGMA,
     TURNED,
@@ -92,14 +93,15 @@ def slow(made):
     """Outputs of perturbed copies, (B, 3, m n, K), and labels, of the fitted train images and of the test images."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
-        train, test, members = data.load(Path("data"), "train"), data.load(Path("data"), "test"), pool_members()
+        train, test = data.load(Path("data"), "train"), data.load(Path("data"), "test")
+        named = list(zip(POOL, pool_members(), strict=True))
         rng = stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)
         chosen = sorted(torch.randperm(24, generator=rng).tolist()[:20])
         found = {}
         for name, images, indices in (("train", train, chosen), ("test", test, range(10))):
-            outputs = [[slow_probabilities(member, images, i) for member in members] for i in indices]
+            outputs = [[slow_probabilities(*member, images, i) for member in named] for i in indices]
             found[name] = np.array(outputs), np.array([i % 3 for i in indices])
-        plain = [[slow_probabilities(member, test, i, perturbed=False) for member in members] for i in range(10)]
+        plain = [[slow_probabilities(*member, test, i, perturbed=False) for member in named] for i in range(10)]
     return found | {"plain": (np.array(plain), found["test"][1])}
 
 

@@ -1,0 +1,287 @@
+"""Descriptions of models: what must and must not show in a fingerprint."""
+
+import enum
+import functools
+import random
+import re
+import subprocess
+import sys
+import threading
+import weakref
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from rs import engine, models
+from rs.artefacts import fingerprint
+from rs.describe import describe
+from rs.ensemble import RULES, Ensemble, KConsensus, MaxMargin, Polytope, SoftmaxAverage
+from rs.errors import InputError
+
+Pair = namedtuple("Pair", "left right")
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Meters(float):
+    pass
+
+
+@dataclass
+class Settings:
+    factor: float
+
+
+class Slotted:
+    __slots__ = ("__hidden", "factor")
+
+    def __init__(self, factor, hidden=0):
+        self.factor, self.__hidden = factor, hidden
+
+
+class Plain:
+    def __init__(self, **values):
+        vars(self).update(values)
+
+    def method(self):
+        return self
+
+
+class Model(nn.Module):
+    """A model with attributes of any kind."""
+
+    def __init__(self, **values):
+        super().__init__()
+        for key, value in values.items():
+            setattr(self, key, value)
+
+
+def multiply(by):
+    return lambda x: x * by
+
+
+def with_default(x, by=2):
+    return x * by
+
+
+def with_other_default(x, by=3):
+    return x * by
+
+
+VALUES = [
+    None, ..., True, False, 0, 1, 1.0, 0.0, -0.0, float("nan"), float("inf"), 1j, "1", "", b"1", "None", Level.LOW,
+    Colour.RED, Colour.BLUE, Meters(1), slice(1), slice(1, 2), slice(None), range(1), range(2),
+    torch.float32, torch.float64, torch.device("cpu"), torch.device("cuda", 0), torch.Size([1, 2]), (1, 2), [1, 2],
+    [1, [2]], [[1], 2], [2, 1], [1, 2.0], (1,), [], (), {}, set(), frozenset(), {1, 2}, {1, "2"}, frozenset({1, 2}),
+    {"a": 1}, {"a": 2}, {"b": 1}, {1: "a"}, {"a": 1, "b": 2}, {"a": {"b": 2}}, OrderedDict(a=1), defaultdict(int, a=1),
+    defaultdict(float, a=1), Pair(1, 2), ["a, b"], ["a", "b"], ["a', 'b"],
+    torch.tensor(1), torch.tensor(1.0), torch.tensor(1, dtype=torch.int32), torch.tensor([1]), torch.zeros(2, 3),
+    torch.zeros(3, 2), torch.zeros(6), torch.zeros(0, 2), torch.zeros(2, 0), torch.ones(2, 3), torch.tensor([1 + 2j]),
+    torch.tensor([1 + 2j]).conj(), nn.Parameter(torch.zeros(6)), torch.tensor(torch.nan),
+    np.float64(1), np.float32(1), np.int64(1), np.array(1.0), np.array([1.0]), np.array([1]), np.zeros((2, 3)),
+    np.zeros((3, 2)), np.dtype("float32"), np.dtype("float64"), Path("a"), Path("b"),
+    functools.partial(F.relu), functools.partial(F.relu, inplace=True), functools.partial(F.gelu), F.relu, F.gelu,
+    torch.relu, torch.sigmoid, torch.Tensor.relu, torch.Tensor.sigmoid, len, [].append, [1].append, np.exp, np.log,
+    multiply(2), multiply(3), lambda x: x + 1, lambda x: x + 2, lambda x: x - 1, lambda x: x.relu(), lambda x: x.gelu(),
+    lambda x: (lambda y: y + 1)(x), lambda x: (lambda y: y + 2)(x), with_default, with_other_default,
+    Plain, Settings, nn.ReLU, nn.GELU, Plain(a=1), Plain(a=2), Plain(b=1), Plain(a=Plain(a=1)), Plain(a=1).method,
+    Plain(a=2).method, Settings(1), Settings(1.0), Settings(2), Slotted(1), Slotted(2), Slotted(1, 1),
+    SimpleNamespace(a=1), nn.ReLU(), nn.GELU(), nn.Softplus(2), nn.Softplus(3), nn.Sequential(nn.ReLU()), [nn.ReLU()],
+    weakref.ref(Plain),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "place", ["attribute", "_hidden", "constant", "list", "dict", "hook", "unregistered", "closure"]
+)
+def test_unlike_values_make_unlike_models_wherever_they_are(place):
+    made = {
+        "attribute": lambda value: Model(value=value),
+        "_hidden": lambda value: nn.Sequential(nn.Identity(), Model(_hidden=value)),
+        "constant": lambda value: type("Model", (nn.Module,), {"VALUE": [value]})(),
+        "list": lambda value: Model(values=[0, value]),
+        "dict": lambda value: Model(values={"key": value}),
+        "hook": hooked,
+        "unregistered": lambda value: Model(modules_=[Model(value=value)]),
+        "closure": lambda value: Model(function=multiply(value)),
+    }[place]
+    found = {}
+    for number, value in enumerate(VALUES):
+        other = found.setdefault(fingerprint(made(value)), number)
+        assert other == number, (VALUES[other], value)
+
+
+def hooked(value):
+    model = Model()
+    model.register_forward_hook(functools.partial(with_default, by=value))
+    return model
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=6,
+), st.data())  # fmt: skip
+def test_a_description_says_all_of_a_value_and_a_copy_has_the_same(value, data):
+    assert describe(value) == describe(eval(repr(value), {"nan": float("nan"), "inf": float("inf")}))
+    other = data.draw(st.sampled_from([[value], (value,), {"": value}, repr(value), describe(value)]))
+    assert describe(other) != describe(value)
+
+
+def test_a_user_s_class_constant_is_part_of_what_the_model_is():
+    def model(**constants):
+        return type("Model", (type("Base", (nn.Module,), {"CLASS": 3} | constants),), {})()
+
+    assert fingerprint(model(CLASS=7)) != fingerprint(model()) == fingerprint(model(forward=lambda self, x: x))
+    assert fingerprint(model(SIZES=[1])) != fingerprint(model(SIZES=(1,)))
+    assert fingerprint(Model(of=type("Of", (), {"C": 1})())) != fingerprint(Model(of=type("Of", (), {"C": 2})()))
+
+
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hook_shows_and_so_does_how_it_is_called(register):
+    def made(hooks, **how):
+        model = Model(layer=nn.ReLU())
+        for hook in hooks:
+            getattr(model.layer, register)(hook, **how)
+        return model
+
+    one, other = multiply(2), multiply(3)
+    some = [made([]), made([one]), made([other]), made([one, other]), made([other, one]), made([one], with_kwargs=True)]
+    assert len({fingerprint(model) for model in some}) == len(some)
+    removed = Model(layer=nn.ReLU())
+    getattr(removed.layer, register)(one).remove()
+    assert fingerprint(removed) == fingerprint(made([]))
+    getattr(removed.layer, register)(multiply(2))  # under another number than the first time
+    assert fingerprint(removed) == fingerprint(made([one]))
+
+
+def test_the_mode_gradients_and_the_place_in_memory_do_not_show():
+    model = models.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0)
+    before = fingerprint(model)
+    other = models.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0).eval().requires_grad_(False)
+    assert fingerprint(other.to(memory_format=torch.contiguous_format)) == before
+    assert describe(torch.arange(6).view(2, 3).T) == describe(torch.tensor([[0, 3], [1, 4], [2, 5]]))
+    assert describe(np.arange(6).reshape(2, 3).T) == describe(np.array([[0, 3], [1, 4], [2, 5]]))
+
+
+def test_sets_do_not_show_their_order_in_memory_and_nan_is_nan():
+    assert list({8, 0}) != list({0, 8})
+    assert describe({8, 0}) == describe({0, 8})
+    assert describe([float("nan")]) == describe([float("nan")]) == describe([-float("nan")])
+
+
+def test_a_model_has_one_fingerprint_in_every_process():
+    script = (
+        "import sys; sys.path += ['tests']; from test_describe import *;"
+        "values = dict(a={'x', 'y', 'z'}, b=multiply(2), c=F.relu, d=Plain(a=[1]), e=lambda x: x in {'x', 'y'});"
+        "print(fingerprint(Model(**values)))"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", script], cwd=ROOT, env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+                       capture_output=True, text=True, check=True).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert runs[0] == runs[1]
+
+
+def test_what_holds_itself_is_described():
+    values = [[1], [2]]
+    for value in values:
+        value.append(value)
+    parent, twin = Model(child=Model()), Model(child=Model())
+    for model in (parent, twin):
+        model.child.parent = [model]
+        model.child.method = model.extra_repr
+    assert describe(values[0]) != describe(values[1])
+    assert fingerprint(parent) == fingerprint(twin)
+    twin.child.parent = [twin.child]
+    assert fingerprint(parent) != fingerprint(twin)
+
+
+class Inherits(random.Random):
+    pass
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.Generator(), threading.Lock(), threading.RLock(), re.compile("x"), random.Random(0), Inherits(0),
+        random.random, np.random.default_rng(), iter([]), (x for x in ()), np.array([object()]),
+        torch.ones(2).to_sparse(), torch.empty(2, device="meta"), nn.UninitializedParameter(), functools.lru_cache(len),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_cannot_be_told_is_refused_with_its_path_and_its_type(value):
+    model = nn.Sequential(nn.Identity(), Model(layers={"a": [0, Plain(rng=value)]}))
+    held = f"{type(value).__module__}.{type(value).__qualname__}" if value is not random.random else "random.Random"
+    message = (
+        f"attribute 1.layers['a'][1].rng must be of a kind .* got {held}; make it a number, a tensor or a registered"
+    )
+    with pytest.raises(InputError, match=re.escape(message).replace(r"\.\*", ".*")):
+        fingerprint(model)
+
+
+def test_an_open_file_is_refused(tmp_path):
+    with (tmp_path / "file").open("w") as file, pytest.raises(InputError, match=r"attribute log .* _io.TextIOWrapper"):
+        fingerprint(Model(log=file))
+
+
+@pytest.mark.parametrize("architecture", models.ARCHITECTURES)
+def test_every_architecture_and_its_folded_network_have_fingerprints_that_see_their_weights(architecture):
+    shape = {"lenet": (1, 28, 28), "smallnet": (1, 8, 8)}.get(architecture, (3, 32, 32))
+    constants = ([0.5] * shape[0], [0.25] * shape[0])
+    one, same, other = (models.build(architecture, shape, 3, *constants, seed).eval() for seed in (0, 0, 1))
+    prints = [fingerprint(model) for model in (one, other)]
+    folded = [fingerprint(engine.fold(model, torch.float32, shape)) for model in (one, other)]
+    assert len({*prints, *folded}) == 4
+    assert [fingerprint(same), fingerprint(engine.fold(same, torch.float32, shape))] == [prints[0], folded[0]]
+
+
+def test_every_rule_is_another_ensemble():
+    members = [models.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed) for seed in (0, 1)]
+    rules = [make(1) if name == "consensus" else make() for name, make in RULES.items()]
+    rules += [KConsensus(2), SoftmaxAverage([0.4, 0.6]), Polytope([[0.0, 1.0], [1.0, 0.0]]), lambda logits: logits[0]]
+    made = [Ensemble(members, rule) for rule in rules] + [Ensemble(members[::-1], MaxMargin())]
+    assert len({fingerprint(model) for model in made}) == len(made)
+    assert fingerprint(Ensemble(members, SoftmaxAverage([0.4, 0.6]))) == fingerprint(made[len(RULES) + 1])
+
+
+def test_torchvision_s_and_torch_s_own_networks_have_fingerprints():
+    from torchvision.models import resnet18
+
+    some = [resnet18(num_classes=2), nn.LSTM(2, 2), nn.MultiheadAttention(2, 1), nn.TransformerEncoderLayer(8, 2)]
+    some += [
+        nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2)),
+        nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
+    ]
+    assert len({fingerprint(model) for model in some}) == len(some)
+
+
+def test_a_traced_network_shows_its_code_and_a_compiled_one_its_network():
+    double, again, triple = (torch.fx.symbolic_trace(multiply(by)) for by in (2, 2, 3))
+    assert fingerprint(double) == fingerprint(again) != fingerprint(triple)
+    one, other = (torch.compile(Model(value=value)) for value in (1, 2))
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one) == fingerprint(torch.compile(Model(value=1)))
+    plain = Model(value=1)
+    before = fingerprint(plain)
+    torch.compile(plain)
+    plain.compile()
+    assert fingerprint(plain) == before
