@@ -13,7 +13,7 @@ from rs import headlines, metrics
 from rs.columns import Row, acr, difference, marked, plain, table
 from rs.errors import InputError
 from rs.headlines import paper_value
-from rs.results import Group, Result
+from rs.results import Group, Result, each
 from rs.typeset import Table
 
 NONE = "none (mean of members)"
@@ -35,7 +35,7 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
         InputError: If there is no ensemble at ``sigma``, or a member has no result.
     """
     found = _ensembles(results, sigma)
-    groups = {result.method: Group((result,)) for result in found}
+    groups = each(found)[sigma]
     best = headlines.best(groups)
     data = [
         names_of(result)
@@ -91,7 +91,7 @@ def weighting(results: Sequence[Result], sigma: float, seconds: Mapping[str, flo
     if printed := any(row["paper_acr"] is not None for row in data):
         columns["Clean accuracy, paper"] = plain("paper_clean_accuracy", ".1%")
         columns |= {"ACR, paper": plain("paper_acr", ".3f"), "Time, paper": plain("paper_seconds", ".3g", " s")}
-    caption = f"Weights of ensembles at σ = {sigma}. {headlines.about({sigma: {NONE: Group((found[0],))}})}"
+    caption = f"Weights of ensembles at σ = {sigma}. {headlines.about(each(found))}"
     notes = [headlines.CLEAN, headlines.ERROR, BOLD, TIMES, *unsound_note(found), *_set_note(found)]
     return table(f"tab:weighting-{sigma}", caption, columns, data, notes + [headlines.PAPER] * printed)
 

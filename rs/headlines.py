@@ -26,8 +26,9 @@ UNSOUND = (
 
 def about(groups: Groups) -> str:
     """Say what the numbers are of: images, subset and budget."""
-    group = next(iter(next(iter(groups.values())).values()))
-    n0, n, alpha = (metrics.budget(group.rows[0], name) for name in ("n0", "n", "alpha"))
+    everyone = [group for methods in groups.values() for group in methods.values()]
+    group, rows = everyone[0], [rows for one in everyone for rows in one.rows]
+    n0, n, alpha = (metrics.common_budget(rows, name) for name in ("n0", "n", "alpha"))
     return (
         f"{len(group.mean):,} images (subset {group.results[0].subset}), n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
     )

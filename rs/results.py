@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import pandas as pd
 from rs import metrics
 from rs.errors import InputError
 from rs.recertify import two_sided
-from rs.rows import UNSOUND, asks_one_radius
+from rs.rows import UNSOUND
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,12 @@ def grouped(results: Sequence[Result]) -> Groups:
     """
     if not results:
         raise InputError("tables need at least one result, got none; list methods and seeds in params.yaml")
-    first: dict[float, Result] = {}
+    first: dict[float | str, Result] = {}
     found: dict[float, dict[str, list[Result]]] = {}
     for result in results:
-        _check_radii(result)
+        metrics.check_radii(result.rows, _name(result))
         _check_alike(results[0], result)
+        _check_budget(first, result)
         _check_same_images(first.setdefault(result.sigma, result), result)
         seeds = found.setdefault(result.sigma, {}).setdefault(result.method, [])
         if any(result.ensemble != other.ensemble for other in seeds):
@@ -115,18 +116,17 @@ def grouped(results: Sequence[Result]) -> Groups:
     }
 
 
+def each(results: Sequence[Result]) -> Groups:
+    """Return every result as a group of its own."""
+    groups: Groups = {}
+    for result in results:
+        groups.setdefault(result.sigma, {})[result.method] = Group((result,))
+    return groups
+
+
 def _name(result: Result) -> str:
     seed = "" if result.seed is None else f", seed {result.seed}"
     return f"{result.method} at sigma {result.sigma}{seed}"
-
-
-def _check_radii(result: Result) -> None:
-    mode = metrics.mode_of(result.rows)
-    if asks_one_radius(mode):
-        raise InputError(
-            f"{_name(result)} must have radii, but its rows say only whether one radius is certified ({mode}); certify "
-            "without --at-radius"
-        )
 
 
 def _check_alike(a: Result, b: Result) -> None:
@@ -140,17 +140,23 @@ def _check_alike(a: Result, b: Result) -> None:
         raise InputError(
             f"{_name(a)} and {_name(b)} must be certified alike, got {modes[0]} and {modes[1]}; certify both alike"
         )
+
+
+def _check_budget(first: dict[float | str, Result], result: Result) -> None:
+    """Compare with the first result that says n0, n and alpha; rows that skipped all their n draws do not say n."""
     for name in ("n0", "n", "alpha"):
-        here, there = metrics.budget(a.rows, name), metrics.budget(b.rows, name)
-        if here != there and not (pd.isna(here) and pd.isna(there)):
-            raise InputError(
-                f"{_name(a)} and {_name(b)} must be certified with the same {name}, got {here:g} and {there:g}; "
-                "average radii of different budgets cannot be compared: certify both alike"
-            )
+        if metrics.budget(result.rows, name) != 0:
+            other = first.setdefault(name, result)
+            _naming(lambda pair, name=name: metrics.common_budget(pair, name), other, result)
 
 
 def _check_same_images(a: Result, b: Result) -> None:
+    _naming(metrics.check_comparable, a, b)
+
+
+def _naming(check: Callable[[Sequence[pd.DataFrame]], object], a: Result, b: Result) -> None:
+    """Check the rows of two results; the message then names both."""
     try:
-        metrics.check_comparable([a.rows, b.rows])
+        check([a.rows, b.rows])
     except InputError as error:
         raise InputError(f"{_name(a)} and {_name(b)}: {error}") from error

@@ -115,7 +115,7 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
         raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; run {command}")
     for name in ("n0", "n", "alpha", "sigma"):
         inside, beside = metrics.budget(rows, name), sidecar.get(name)
-        if inside != beside and not pd.isna(inside):
+        if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
             raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; run {command}")
     if metrics.budget(rows, "sigma") != float(sigma):
         raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")

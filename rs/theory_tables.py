@@ -20,7 +20,7 @@ from rs import headlines
 from rs.columns import Row, difference, marked, plain, table
 from rs.ensemble_tables import TIE, methods_of, names_of, paired, unsound_note
 from rs.errors import InputError
-from rs.results import Group, Result
+from rs.results import Result, each
 from rs.rows import parse_counts
 from rs.theory import average_variance_bound
 from rs.typeset import EMPTY, Cell, Table
@@ -53,8 +53,9 @@ def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bo
         "Chebyshev's, on the probability that a noisy image gets its label. Covariances: of the margins of two members "
         "(perturbed copies), mean over pairs, with the difference in brackets."
     )
-    caption += f" {headlines.about({a.sigma: {combination: Group((a,))} for a, _ in pairs})}" if pairs else ""
-    notes = [TIE, EXPECTED, *unsound_note([result for pair in pairs for result in pair])]
+    shown = [result for pair in pairs for result in pair]
+    caption += f" {headlines.about(each(shown))}" if pairs else ""
+    notes = [TIE, EXPECTED, *unsound_note(shown)]
     return table("tab:mixed", caption, columns, data, notes)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_study import ALPHA, IMAGES, N0, SIGMAS, N, cell_rows, ensemble_rows, make_study
+from tiny_study import ALPHA, ENSEMBLES, IMAGES, N0, SIGMAS, N, cell_rows, ensemble_rows, make_study
 
 from rs import metrics, report, rows
 from rs.errors import InputError
@@ -74,6 +74,20 @@ def test_the_stages_numbers_are_those_of_the_rows(made):
         assert found["clean_accuracy"] == pytest.approx(np.mean([rows["correct"] for rows in seeds]))
         assert (found["images"], found["seeds"]) == (IMAGES, 2)
         assert numbers["gaussian"][str(sigma)]["seeds"] == 1
+
+
+@pytest.mark.parametrize("name", ["gaussian-0", "advmacer-0", "pool/advmacer-1", f"pool/{ENSEMBLES[0]}"])
+def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table(tiny, name):
+    for sigma in SIGMAS:
+        path = tiny / "results" / str(sigma) / f"{name}.tsv"
+        skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut"}
+        rows.write(rows.read(path).assign(predict=2, correct=0, **skipped), path)
+    made, times = tiny_report(tiny)
+    tables = [content.decode() for file, content in (made | times).items() if file.endswith(".md")]
+    assert not [text for text in tables if "nan" in text]
+    captions = [text for text in tables if "n₀ = " in text]
+    assert len(captions) > 5
+    assert all("n = 200," in text for text in captions)
 
 
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):

@@ -1,6 +1,7 @@
 import pytest
 from tiny_study import result
 
+from rs import headlines
 from rs.errors import InputError
 from rs.results import grouped
 
@@ -22,6 +23,17 @@ CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), r
 def test_what_cannot_be_compared_never_stands_in_one_table(other, message):
     with pytest.raises(InputError, match=message):
         grouped([CLOSE[0], result(**{"method": "z", "radii": [1.0] * 4, **other})])
+
+
+def test_a_result_that_skipped_all_its_draws_stands_beside_any_but_hides_no_difference():
+    none = result("z", [0.0] * 4, [0] * 4, n=0)
+    for results in ([none, *CLOSE], [*CLOSE, none]):
+        groups = grouped(results)
+        assert headlines.about(groups) == "4 images (subset all), n₀ = 10, n = 200, α = 0.01."
+        assert headlines.best(groups[0.5])[0] == "a"
+    other = result("y", [1.0] * 4, n=999, sigma=1.0)
+    with pytest.raises(InputError, match=r"a at sigma 0.5, seed 0 and y at sigma 1.0, seed 0: .*n, got 200 and 999"):
+        grouped([none, *CLOSE, other])
 
 
 def test_no_results_make_no_table():
