@@ -90,6 +90,22 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
     assert all("n = 200," in text for text in captions)
 
 
+def test_a_reference_that_the_grid_leaves_out_makes_a_note_and_a_name_from_elsewhere_a_column(tiny, tmp_path):
+    edit(tiny / "params.yaml", "    gaussian: {}", "    gaussian: {}\n    macer: {}")
+    edit(tiny / "params.yaml", "reference: gaussian", "reference: macer")
+    made, _ = tiny_report(tiny)
+    assert "macer is not among the methods: no differences to it." in made["differences.md"].decode()
+    edit(tiny / "params.yaml", "reference: macer", "reference: theirs")
+    log = {"name": "theirs", "path": tmp_path / "results/0.5/gaussian-0.tsv"}
+    assert "to theirs, σ = 0.5" in tiny_report(tiny, [log])[0]["differences.md"].decode()
+
+
+def test_without_ensembles_any_combination_will_do(tiny):
+    text = (tiny / "params.yaml").read_text().replace("combination: average}", "combination: none}")
+    (tiny / "params.yaml").write_text(text[: text.index("ensembles:")] + text[text.index("datasets:") :])
+    assert "main.md" in tiny_report(tiny)[0]
+
+
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
     curves = pd.read_csv(
         io.BytesIO(made[0]["curves.csv"]), converters={"radius": float, "accuracy": float}
@@ -142,6 +158,15 @@ def edit(path, old, new):
         ),
         (lambda r: edit(r / "params.yaml", "tables:", "table:"), "the key tables"),
         (lambda r: edit(r / "params.yaml", "reference:", "refer:"), "tables.refer"),
+        (
+            lambda r: edit(r / "params.yaml", "combination: average}", "combination: avarage}"),
+            "one that ensembles have, average, per-image; got 'avarage'",
+        ),
+        (
+            lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: gausian"),
+            "a name of --outside, gaussian, advmacer, advmacer x2, advmacer x2 (per-image), ",
+        ),
+        (lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: training"), "got 'training'"),
     ],
 )
 def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys, damage, message):
