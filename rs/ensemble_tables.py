@@ -59,6 +59,7 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
         f"to that of the same members combined by {reference}. {headlines.about({sigma: groups})}"
     )
     notes = [headlines.CLEAN, headlines.ERROR, BEST, TIE, BEST_MEMBER, *unsound_note(found), *_set_note(found)]
+    notes += headlines.unlike(_with_members(found, results))
     return table(f"tab:ensembles-{sigma}", caption, columns, data, notes)
 
 
@@ -93,6 +94,7 @@ def weighting(results: Sequence[Result], sigma: float, seconds: Mapping[str, flo
         columns |= {"ACR, paper": plain("paper_acr", ".3f"), "Time, paper": plain("paper_seconds", ".3g", " s")}
     caption = f"Weights of ensembles at σ = {sigma}. {headlines.about(each(found))}"
     notes = [headlines.CLEAN, headlines.ERROR, BOLD, TIMES, *unsound_note(found), *_set_note(found)]
+    notes += headlines.unlike(_with_members(found, results))
     return table(f"tab:weighting-{sigma}", caption, columns, data, notes + [headlines.PAPER] * printed)
 
 
@@ -133,6 +135,12 @@ def _members(ensemble: Result, results: Sequence[Result]) -> Group:
             f"{', '.join(missing) or 'all'}; certify them on the same images"
         )
     return Group(tuple(singles[member] for member in ensemble.members))
+
+
+def _with_members(found: Sequence[Result], results: Sequence[Result]) -> list[Result]:
+    """Return ensembles, and every member of them once."""
+    members = {member.name: member for result in found for member in _members(result, results).results}
+    return [*found, *members.values()]
 
 
 def methods_of(result: Result) -> list[str]:

@@ -19,7 +19,7 @@ from rs import files, metrics
 from rs import rows as certificates
 from rs.errors import InputError
 from rs.params import NonNegativeCount, Positive, check, for_sigma, section
-from rs.results import Result
+from rs.results import Circumstances, Result
 from rs.subset import subset_name
 
 SHOWN = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
@@ -100,6 +100,7 @@ def read_result(cell: Cell, results: Path, logs: Path) -> Result:
         seconds,
         sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
         rows["scope"].iloc[0],
+        circumstances=Circumstances.of(sidecar),
     )
 
 

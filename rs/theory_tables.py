@@ -55,7 +55,7 @@ def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bo
     )
     shown = [result for pair in pairs for result in pair]
     caption += f" {headlines.about(each(shown))}" if pairs else ""
-    notes = [TIE, EXPECTED, *unsound_note(shown)]
+    notes = [TIE, EXPECTED, *unsound_note(shown), *headlines.unlike(shown)]
     return table("tab:mixed", caption, columns, data, notes)
 
 
@@ -87,11 +87,11 @@ def theory(spreads: pd.DataFrame, results: Sequence[Result]) -> Table:
 
 def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
     """Return Chebyshev's lower bounds on the probability of the label beside measured shares of draws and of votes."""
-    by_names = {tuple(names_of(result).values()): result.rows for result in results}
-    data = [
-        row | _votes(by_names.get((row["sigma"], row["ensemble"], row["combination"])))
-        for row in bounds.to_dict("records")
+    by_names = {tuple(names_of(result).values()): result for result in results}
+    lines = [
+        (row, by_names.get((row["sigma"], row["ensemble"], row["combination"]))) for row in bounds.to_dict("records")
     ]
+    data = [row | _votes(None if result is None else result.rows) for row, result in lines]
     columns = {
         "Ensemble": plain("ensemble"),
         "Combination": plain("combination"),
@@ -111,7 +111,9 @@ def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
         "weights come from the margins of another class than the label."
     )
     unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in data if row["votes_unknown"])
-    return table("tab:bounds", caption, columns, data, [SHORTCUT.format(*counts) for counts in unknown])
+    notes = [SHORTCUT.format(*counts) for counts in unknown]
+    notes += headlines.unlike(result for _, result in lines if result is not None)
+    return table("tab:bounds", caption, columns, data, notes)
 
 
 def _rivals(a: Result, b: Result) -> bool:

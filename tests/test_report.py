@@ -106,6 +106,30 @@ def test_without_ensembles_any_combination_will_do(tiny):
     assert "main.md" in tiny_report(tiny)[0]
 
 
+COMPARING = ["main", "differences", "bounds"] + [
+    f"{stem}-{sigma}" for stem in ("certified", "ensembles", "weighting") for sigma in SIGMAS
+]
+"""Tables with rows of the ensembles; that of cost has the trained methods alone."""
+
+
+def test_every_table_says_what_was_certified_unlike(tiny):
+    for path in (tiny / "results").glob("*/**/*.json"):
+        sidecar = json.loads(path.read_text()) | {"precision": "float32", "versions": {"torch": "2.9.1"}}
+        sidecar |= {"precision": "bfloat16"} if path.stem == ENSEMBLES[0] else {}
+        path.write_text(json.dumps(sidecar))
+    made, times = tiny_report(tiny)
+    said = "Certified unlike: precision bfloat16 (advmacer x2), float32 (all others)."
+    texts = {name: content.decode() for name, content in (made | times).items() if name.endswith(".md")}
+    assert {name for name, text in texts.items() if said in text} == {f"{stem}.md" for stem in COMPARING}
+    assert {name for name, text in texts.items() if "unlike" in text and said not in text} == {"mixed.md"}
+    of_two = "Certified unlike: precision float32 (gaussian x1 + advmacer x1), bfloat16 (all others)."
+    assert of_two in texts["mixed.md"]
+
+
+def test_what_was_certified_alike_goes_without_saying(made):
+    assert not [name for name, content in (made[0] | made[1]).items() if b"unlike" in content]
+
+
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
     curves = pd.read_csv(
         io.BytesIO(made[0]["curves.csv"]), converters={"radius": float, "accuracy": float}
