@@ -52,7 +52,9 @@ class SmoothedClassifier:
             evaluated in eval mode and must be one fixed function of the image.
         num_classes: K.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive.
-        precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way.
+        precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits that
+            come in bfloat16 are equal now and then, and such a draw goes to the lowest class: networks of this project
+            compute theirs in float32, one of your own should too (``rs.models.Logits``).
         batch: Noisy images evaluated at once, rounded down to blocks of ``rs.noise.BLOCK``; chosen by the size of an
             image and the kind of device if ``None``. It does not change the noise.
         undecided: ``base`` gives K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
