@@ -27,6 +27,7 @@ class Said(NamedTuple):
 
     votes: np.ndarray  # (B, n0 + n)
     rows: list[dict[str, Any]]
+    ties: float  # share of the draws whose two largest logits are equal
 
 
 def main(
@@ -38,7 +39,7 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
-    """Print a Markdown table: equal votes, equal predictions, change of the radii and of the ACR."""
+    """Print a Markdown table: equal votes, ties of logits, equal predictions, change of the radii and of the ACR."""
     import torch
 
     from rs import classifier
@@ -49,8 +50,8 @@ def main(
     torch.set_num_threads(threads)
     test, where = load(data, "test"), device_named(device)
     indices = [round(i * len(test) / images) for i in range(min(images, len(test)))]
-    print("| model | engine | equal votes | equal predictions | change of radius: mean, largest | ACR, change |")
-    print("|---|---|---:|---:|---:|---:|")
+    print("| model | engine | equal votes | ties | equal predictions | change of radius: mean, largest | ACR, change |")
+    print("|---|---|---:|---:|---:|---:|---:|")
     for model in models:
         plain, loaded = None, classifier.load(model, test.meta)
         for engine, precision in ENGINES:
@@ -60,8 +61,8 @@ def main(
             votes = (found.votes == plain.votes).mean()
             same = sum(a["predict"] == b["predict"] for a, b in zip(found.rows, plain.rows, strict=True))
             change = [a["radius"] - b["radius"] for a, b in zip(found.rows, plain.rows, strict=True)]
-            cells = [f"{votes:.2%}", f"{same} of {len(indices)}", f"{sum(change) / len(change):+.4f}"]
-            cells[-1] += f", {max(change, key=abs):+.4f}"
+            cells = [f"{votes:.2%}", f"{found.ties:.3%}", f"{same} of {len(indices)}"]
+            cells.append(f"{sum(change) / len(change):+.4f}, {max(change, key=abs):+.4f}")
             cells.append(f"{acr(found.rows):.4f}, {acr(found.rows) - acr(plain.rows):+.4f}")
             print(f"| {model} | {engine}, {precision} | {' | '.join(cells)} |", flush=True)
     print(f"\n{images} images, 100 + {n} draws, alpha {alpha}; changes are from plain, float32")
@@ -77,17 +78,21 @@ def said(
     from rs.noise import Stream
     from rs.smoothing import certificate
 
-    votes, rows = [], []
+    votes, rows, ties = [], [], []
     for index in indices:
         x, label = test.pixels(index).to(device), int(test.labels[index])
         chosen: list[list[np.ndarray]] = [[], []]
         for phase, draws, into in ((Stream.SELECT, 100, chosen[0]), (Stream.ESTIMATE, n, chosen[1])):
-            keep = lambda scores, _, into=into: into.append(scores.argmax(dim=1).cpu().numpy())  # noqa: E731
+
+            def keep(scores: torch.Tensor, _: int, into: list[np.ndarray] = into) -> None:
+                into.append(scores.argmax(dim=1).cpu().numpy())
+                ties.append((scores.topk(2).values.diff() == 0).cpu().numpy())
+
             smoothed.visit(keep, x, draws, 0, phase, index)
         counts = [np.bincount(np.concatenate(part), minlength=smoothed.num_classes) for part in chosen]
         rows.append(certificate(*counts, alpha, smoothed.sigma).row(index, label))
         votes.append(np.concatenate(chosen[0] + chosen[1]))
-    return Said(np.stack(votes), rows)
+    return Said(np.stack(votes), rows, float(np.concatenate(ties).mean()))
 
 
 if __name__ == "__main__":

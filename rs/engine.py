@@ -17,6 +17,7 @@ from rs.attack import evaluating
 from rs.compiling import PASSES, Engine, check_folding, compiled, unlimited, warn
 from rs.ensemble import Ensemble
 from rs.errors import InputError
+from rs.models import Logits
 from rs.noise import BLOCK
 from rs.smoothing import Precision, autocast, default_batch
 
@@ -123,7 +124,8 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
     Args:
         module: Left as it is. Where it is a ``normalize`` and a ``network`` (``rs.models.build``), the normalisation
             stays in float32.
-        dtype: Of weights and activations; the logits come back in float32.
+        dtype: Of weights and activations; the layer of logits of a network of this project stays in float32, and
+            the logits of every network come back in float32.
         shape: (C, H, W) of an image.
     """
     from torch.fx.experimental.optimization import fuse
@@ -133,7 +135,7 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
         return _split(copy.deepcopy(module).eval(), fuse, dtype)
     except Exception as error:  # of networks of every kind, which tracing may break in every way
         warn("keeps its batch norms", error)
-        return Arranged(nn.Identity(), copy.deepcopy(module).eval().to(dtype, memory_format=torch.channels_last), dtype)
+        return Arranged(nn.Identity(), _cast(module, copy.deepcopy(module).eval(), dtype), dtype)
 
 
 def _split(module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None) -> Arranged:
@@ -141,10 +143,20 @@ def _split(module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: tor
     normalize, network = nn.Identity(), module
     if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
         normalize, network = module
-    network = fuse(network)
+    fused = fuse(network)
     if dtype is not None:
-        network = network.to(dtype, memory_format=torch.channels_last)
-    return Arranged(normalize, network, dtype or torch.float64).eval()
+        fused = _cast(network, fused, dtype)
+    return Arranged(normalize, fused, dtype or torch.float64).eval()
+
+
+def _cast(network: nn.Module, fused: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Hold the weights in ``dtype``, but those of the layer of logits, which computes in float32, as they are."""
+    last = [name for name, module in network.named_modules() if isinstance(module, Logits)]
+    kept = {name: copy.deepcopy(fused.get_submodule(name)) for name in last}
+    fused = fused.to(dtype, memory_format=torch.channels_last)
+    for name, module in kept.items():
+        fused.set_submodule(name, module)
+    return fused
 
 
 class Arranged(nn.Module):

@@ -50,7 +50,7 @@ class Solution:
 
     weights: list[float]  # (L,) on the simplex
     images: int  # of the train split, that they were fitted on
-    share: float  # of these images: those on which every mean margin is positive, which the weights rest on
+    used_share: float  # of these images: those that the weights rest on (``rs.weights.global_weights``); 0: equal ones
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from rs import headlines, metrics
 from rs.columns import Row, acr, difference, marked, plain, table
 from rs.errors import InputError
 from rs.headlines import paper_value
-from rs.results import Group, Result
+from rs.results import Group, Result, each
 from rs.typeset import Table
 
 NONE = "none (mean of members)"
@@ -35,7 +35,7 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
         InputError: If there is no ensemble at ``sigma``, or a member has no result.
     """
     found = _ensembles(results, sigma)
-    groups = {result.method: Group((result,)) for result in found}
+    groups = each(found)[sigma]
     best = headlines.best(groups)
     data = [
         names_of(result)
@@ -59,6 +59,7 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
         f"to that of the same members combined by {reference}. {headlines.about({sigma: groups})}"
     )
     notes = [headlines.CLEAN, headlines.ERROR, BEST, TIE, BEST_MEMBER, *unsound_note(found), *_set_note(found)]
+    notes += headlines.unlike(_with_members(found, results))
     return table(f"tab:ensembles-{sigma}", caption, columns, data, notes)
 
 
@@ -91,8 +92,9 @@ def weighting(results: Sequence[Result], sigma: float, seconds: Mapping[str, flo
     if printed := any(row["paper_acr"] is not None for row in data):
         columns["Clean accuracy, paper"] = plain("paper_clean_accuracy", ".1%")
         columns |= {"ACR, paper": plain("paper_acr", ".3f"), "Time, paper": plain("paper_seconds", ".3g", " s")}
-    caption = f"Weights of ensembles at σ = {sigma}. {headlines.about({sigma: {NONE: Group((found[0],))}})}"
+    caption = f"Weights of ensembles at σ = {sigma}. {headlines.about(each(found))}"
     notes = [headlines.CLEAN, headlines.ERROR, BOLD, TIMES, *unsound_note(found), *_set_note(found)]
+    notes += headlines.unlike(_with_members(found, results))
     return table(f"tab:weighting-{sigma}", caption, columns, data, notes + [headlines.PAPER] * printed)
 
 
@@ -133,6 +135,12 @@ def _members(ensemble: Result, results: Sequence[Result]) -> Group:
             f"{', '.join(missing) or 'all'}; certify them on the same images"
         )
     return Group(tuple(singles[member] for member in ensemble.members))
+
+
+def _with_members(found: Sequence[Result], results: Sequence[Result]) -> list[Result]:
+    """Return ensembles, and every member of them once."""
+    members = {member.name: member for result in found for member in _members(result, results).results}
+    return [*found, *members.values()]
 
 
 def methods_of(result: Result) -> list[str]:

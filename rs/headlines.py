@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 
 import pandas as pd
 
 from rs import metrics
-from rs.results import Group, Groups
+from rs.results import Circumstances, Group, Groups, Result
 from rs.typeset import EMPTY, Cell
 
 CLEAN = "Clean accuracy is the share of images correct and certified at radius 0: an abstention is an error."
@@ -26,11 +27,9 @@ UNSOUND = (
 
 def about(groups: Groups) -> str:
     """Say what the numbers are of: images, subset and budget."""
-    group = next(iter(next(iter(groups.values())).values()))
-    n0, n, alpha = (metrics.budget(group.rows[0], name) for name in ("n0", "n", "alpha"))
-    return (
-        f"{len(group.mean):,} images (subset {group.results[0].subset}), n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
-    )
+    results = results_of(groups)
+    n0, n, alpha = (metrics.common_budget([result.rows for result in results], name) for name in ("n0", "n", "alpha"))
+    return f"{len(results[0].rows):,} images (subset {results[0].subset}), n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
 
 
 def methods_of(groups: Groups) -> list[str]:
@@ -89,6 +88,45 @@ def in_paper(figures: pd.DataFrame, methods: Sequence[str], sigma: float) -> boo
     return any(paper_value(figures, method, sigma, "acr") is not None for method in methods)
 
 
+def unlike(results: Iterable[Result]) -> list[str]:
+    """Say which results were computed unlike the others, and in what; nothing if none was.
+
+    >>> ran = [Circumstances(precision=precision) for precision in ("bfloat16", "float32", "float32")]
+    >>> unlike([Result(f"macer x{k}", 0.5, 0, pd.DataFrame(), "all", circumstances=one) for k, one in enumerate(ran)])
+    ['Certified unlike: precision bfloat16 (macer x0), float32 (all others).']
+    """
+    known, unknown = [], []
+    for result in results:
+        (unknown if result.circumstances is None else known).append(result)
+    values = [[getattr(result.circumstances, field.name) for result in known] for field in fields(Circumstances)]
+    parts = [
+        f"{field.name} {_sides(known, own)}"
+        for field, own in zip(fields(Circumstances), values, strict=True)
+        if len(set(own)) > 1
+    ]
+    parts += [f"not known of {', '.join(dict.fromkeys(one.method for one in unknown))}"] * bool(parts and unknown)
+    return [f"Certified unlike: {'; '.join(parts)}."] * bool(parts)
+
+
+def _sides(results: Sequence[Result], values: Sequence[str | None]) -> str:
+    """Name the results of each value, the most frequent one last and its results without their names."""
+    *fewer, most = sorted(dict.fromkeys(values), key=values.count)
+    sides = [f"{value or 'not stated'} ({', '.join(_named(results, values, value))})" for value in fewer]
+    return ", ".join([*sides, f"{most or 'not stated'} (all others)"])
+
+
+def _named(results: Sequence[Result], values: Sequence[str | None], value: str | None) -> list[str]:
+    """Name the results that have the value, all those of a method by the method alone."""
+    have = [result for result, own in zip(results, values, strict=True) if own == value]
+    lack = {result.method for result, own in zip(results, values, strict=True) if own != value}
+    return list(dict.fromkeys(result.name if result.method in lack else result.method for result in have))
+
+
+def results_of(groups: Groups) -> list[Result]:
+    """Return every result of every group."""
+    return [result for methods in groups.values() for group in methods.values() for result in group.results]
+
+
 def notes(groups: Groups, paper: bool, errors: bool = True) -> list[str]:
     """Say what the signs of a table mean, and who ties; ``errors``: whether it shows ± and clean accuracy."""
     everyone = [group for methods in groups.values() for group in methods.values()]
@@ -102,7 +140,7 @@ def notes(groups: Groups, paper: bool, errors: bool = True) -> list[str]:
             said.append(
                 f"σ = {sigma}: {', '.join(ties)} tied with {first}, the largest ACR (within 2 paired standard errors)."
             )
-    return said
+    return said + unlike(results_of(groups))
 
 
 def signed(value: float) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
-from rs.rows import draws_at_most
+from rs.rows import asks_one_radius, draws_at_most
 
 Rows = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
 BUDGET = ("n0", "n", "alpha", "sigma")
@@ -45,6 +45,9 @@ class Spread:
 def acr(rows: Rows) -> float:
     """Return the average certified radius: the mean over all images of radius times correct.
 
+    Raises:
+        InputError: If rows were certified in several ways (:func:`mode_of`), or have no radii (:func:`check_radii`).
+
     >>> acr([{"radius": 1.0, "correct": 1}, {"radius": 2.0, "correct": 0}])
     0.5
     """
@@ -55,7 +58,7 @@ def standard_error(rows: Rows) -> float:
     """Return the standard error of the ACR over images: sample standard deviation / sqrt(N).
 
     Raises:
-        InputError: If there are fewer than two images.
+        InputError: If there are fewer than two images; and as :func:`acr`.
     """
     return _error(_scores(_frame(rows)))
 
@@ -65,10 +68,14 @@ def certified_accuracy(rows: Rows, radii: ArrayLike) -> NDArray[np.float64]:
 
     At 0 this is the field's "clean accuracy": abstentions are errors.
 
+    Raises:
+        InputError: If rows were certified in several ways (:func:`mode_of`).
+
     >>> certified_accuracy({"radius": [1.0, 2.0], "correct": [1, 0]}, [0.0, 1.0, 1.5])
     array([0.5, 0.5, 0. ])
     """
     frame, at = _frame(rows), np.asarray(radii, dtype=np.float64)
+    mode_of(frame)
     certified = np.sort(_column(frame, "radius")[_column(frame, "correct") == 1])
     beyond = certified.size - np.searchsorted(certified, at, side="left")
     return np.asarray(beyond / len(frame))[()]
@@ -102,7 +109,7 @@ def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
     frames = [_frame(one).sort_values("idx", ignore_index=True) for one in rows]
     check_comparable(frames)
     mean = np.mean([_scores(frame) for frame in frames], axis=0)
-    known = {name: budget(frames[0], name) for name in BUDGET if name in frames[0]}
+    known = {name: common_budget(frames, name) for name in BUDGET if name in frames[0]}
     kept = frames[0][[name for name in ("idx", "label") if name in frames[0]]]
     return kept.assign(radius=mean, correct=(mean > 0).astype(int), **known)
 
@@ -132,13 +139,9 @@ def check_comparable(rows: Sequence[Rows]) -> None:
                 f"rows to compare must be certified alike, got {kind} and {mode_of(frame)}; their radii do not mean "
                 "the same: certify both alike"
             )
-        for name in BUDGET:
-            here, there = budget(frames[0], name), budget(frame, name)
-            if not (here == there or (np.isnan(here) and np.isnan(there))):
-                raise InputError(
-                    f"rows to compare must have the same {name}, got {here:g} and {there:g} (nan: unknown); "
-                    "certify both alike, or state what a log does not say"
-                )
+    for name in BUDGET:
+        common_budget(frames, name)
+    for frame in frames[1:]:
         images = _images(frame)
         if not first.index.equals(images.index):
             raise InputError(
@@ -162,11 +165,27 @@ def mode_of(rows: Rows) -> str:
     return modes[0]
 
 
+def check_radii(rows: Rows, what: str = "rows") -> None:
+    """Refuse rows that say only whether one radius is certified: their average certified radius means nothing.
+
+    Args:
+        rows: The rows.
+        what: What the message calls them.
+    Raises:
+        InputError: If they do, or there are several modes.
+    """
+    mode = mode_of(rows)
+    if asks_one_radius(mode):
+        raise InputError(
+            f"{what} must hold radii, got only whether one radius is certified ({mode}); certify without --at-radius"
+        )
+
+
 def budget(rows: Rows, name: str) -> float:
     """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if they do not say.
 
-    Shortcut rows, whose n draws were skipped, do not count for n; of rows that stopped when they were sure it is the
-    most draws.
+    Shortcut rows, whose n draws were skipped, do not count for n, which is 0 if there are no others; of rows that
+    stopped when they were sure it is the most draws.
 
     Raises:
         InputError: If there are several values.
@@ -176,10 +195,30 @@ def budget(rows: Rows, name: str) -> float:
         return float("nan")
     most = [draws_at_most(mode) for mode in frame["mode"].unique()] if name == "n" and "mode" in frame else []
     values = np.array(most, dtype=np.float64) if None not in most and most else _column(frame, name)
-    known = np.unique(values[~np.isnan(values) & ((values > 0) | (name != "n"))])
+    stated = np.unique(values[~np.isnan(values)])
+    known = stated[stated > 0] if name == "n" and stated.max(initial=0) > 0 else stated
     if known.size > 1:
         raise InputError(f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in known)}")
     return float(known[0]) if known.size else float("nan")
+
+
+def common_budget(rows: Sequence[Rows], name: str) -> float:
+    """Return the one value that several sets of rows have (:func:`budget`).
+
+    Rows that skipped all their n draws agree with any n; n is 0 if there are no others.
+
+    Raises:
+        InputError: If two of them differ.
+    """
+    values = [budget(one, name) for one in rows]
+    first, *others = [value for value in values if value != 0] or values
+    for other in others:
+        if not (first == other or (np.isnan(first) and np.isnan(other))):
+            raise InputError(
+                f"rows to compare must have the same {name}, got {first:g} and {other:g} (nan: unknown); certify both "
+                "alike, or state what a log does not say"
+            )
+    return first
 
 
 def _images(frame: pd.DataFrame) -> pd.Series:
@@ -193,6 +232,7 @@ def _images(frame: pd.DataFrame) -> pd.Series:
 
 def _scores(frame: pd.DataFrame) -> NDArray[np.float64]:
     """Return radius times correct, shape (N,)."""
+    check_radii(frame)
     scores = _column(frame, "radius") * _column(frame, "correct")
     if not np.isfinite(scores).all():
         raise InputError("radius and correct must be finite numbers in every row, got NaN or infinity")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -31,6 +32,24 @@ class Normalize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) -> the same shape."""
         return (x - self.mean) / self.std
+
+
+class Logits(nn.Linear):
+    """Last layer of every network: it computes in float32 or better whatever computes the features.
+
+    Logits in bfloat16 have 8 bits, so the two largest are equal now and then, and the draw goes to the lower class.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (N, F) -> logits (N, K)."""
+        return _linear(x, self.weight, self.bias)
+
+
+@torch.fx.wrap  # as it is, not as the operations of one trace: these would follow autocast
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        return F.linear(x.to(dtype), weight.to(dtype), bias.to(dtype))
 
 
 class BasicBlock(nn.Module):
@@ -68,7 +87,7 @@ class CifarResNet(nn.Module):
         self.layer1 = self._stage(16, 16, blocks, 1)
         self.layer2 = self._stage(16, 32, blocks, 2)
         self.layer3 = self._stage(32, 64, blocks, 2)
-        self.fc = nn.Linear(64, num_classes)
+        self.fc = Logits(64, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -93,7 +112,7 @@ class LeNet(nn.Module):
         self.conv1 = nn.Conv2d(channels, 20, 5)
         self.conv2 = nn.Conv2d(20, 50, 5)
         self.fc1 = nn.Linear(4 * 4 * 50, 500)
-        self.fc2 = nn.Linear(500, num_classes)
+        self.fc2 = Logits(500, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, 28, 28) -> logits (N, K)."""
@@ -113,7 +132,7 @@ class SmallNet(nn.Module):
             layers += [nn.Conv2d(channels, wider, 3, stride, 1, bias=False), nn.BatchNorm2d(wider), nn.ReLU()]
             channels, height, width = wider, -(-height // stride), -(-width // stride)
         self.features = nn.Sequential(*layers)
-        self.fc = nn.Linear(channels * height * width, num_classes)
+        self.fc = Logits(channels * height * width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) -> logits (N, K)."""
@@ -123,7 +142,11 @@ class SmallNet(nn.Module):
 def _resnet50(shape: Sequence[int], num_classes: int) -> nn.Module:
     from torchvision.models import resnet50  # a second to import, and only ImageNet needs it
 
-    return resnet50(weights=None, num_classes=num_classes)
+    network = resnet50(weights=None, num_classes=num_classes)
+    last = Logits(network.fc.in_features, num_classes)
+    last.load_state_dict(network.fc.state_dict())
+    network.fc = last
+    return network
 
 
 ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {

@@ -106,6 +106,7 @@ def answers(
 
     Args:
         files: Image files; the position of a file among them and ``seed`` name its noise.
+        seed: At least 0; who chooses an image must not know it (see docs/method.md).
         model: See :func:`rs.classifier.load`.
         folder: A prepared data set with the classes and the shape of the model; needed for a function of the user's,
             and compared with what any other model says.

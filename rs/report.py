@@ -25,6 +25,9 @@ from rs.typeset import written
 STEPS = 200
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
 
+PARTS = ("model", "training", "certify", "weights", "pool")
+"""Sections of a recipe that are no methods."""
+
 
 @validated
 class Settings:
@@ -60,14 +63,12 @@ def report(
     settings = check(Settings, section(values, "tables"), "tables")
     cells, printed = study.cells(values, dataset), published(study.base_dataset(values, dataset))
     ensembles = declared(values)
-    if any(one.combination == settings.combination and one.how.scope == UNSOUND for one in ensembles):
-        raise InputError(
-            "params.yaml: tables.combination must be one whose certificates are sound, got "
-            f"{settings.combination}; its weights depend on the image"
-        )
+    _check_combination(settings.combination, ensembles)
+    labels = {one.label(settings.combination) for one in ensembles}
+    _check_reference(settings.reference, values, dataset, labels | {log["name"] for log in outside})
     found = [study.read_result(cell, results, logs) for cell in cells]
     for log in outside:
-        if log["name"] in {cell.method for cell in cells} | {one.label(settings.combination) for one in ensembles}:
+        if log["name"] in {cell.method for cell in cells} | labels:
             raise InputError(f"--outside must give a name that is no method of the study, got {log['name']!r}")
     found += [read_outside(beside=found, **log) for log in outside]
     pairs = [(result.method, result.sigma) for result in found]
@@ -82,6 +83,30 @@ def report(
     times = written("cost", tables.cost(groups, configurations, printed))
     times |= history(study.best_acr_over_time(cells, logs))
     return made | pools.tables(together), times | pools.times(together, printed)
+
+
+def _check_combination(name: str, ensembles: Sequence[Declared]) -> None:
+    known = dict.fromkeys(one.combination for one in ensembles)
+    if known and name not in known:
+        raise InputError(
+            f"params.yaml: tables.combination must be one that ensembles have, {', '.join(known)}; got {name!r}"
+        )
+    if any(one.combination == name and one.how.scope == UNSOUND for one in ensembles):
+        raise InputError(
+            f"params.yaml: tables.combination must be one whose certificates are sound, got {name}; its weights depend "
+            "on the image"
+        )
+
+
+def _check_reference(name: str, values: dict[str, Any], dataset: str, others: set[str]) -> None:
+    """Refuse a name that means nothing; a method that this grid leaves out only makes no differences."""
+    recipe = section(values, "recipes", dataset)
+    known = dict.fromkeys([*(key for key in recipe if key not in PARTS), *sorted(others)])
+    if name not in known:
+        raise InputError(
+            f"params.yaml: tables.reference must be a method of recipes.{dataset}, an ensemble or a name of --outside, "
+            f"{', '.join(known)}; got {name!r}"
+        )
 
 
 def numbers(groups: Groups, methods: Groups, settings: Settings, printed: pd.DataFrame) -> dict[str, bytes]:

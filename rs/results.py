@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
 from rs import metrics
 from rs.errors import InputError
 from rs.recertify import two_sided
-from rs.rows import UNSOUND, asks_one_radius
+from rs.rows import UNSOUND
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """How rows were computed, as their sidecar says it; ``None`` where it does not say."""
+
+    device: str | None = None
+    precision: str | None = None
+    engine: str | None = None
+    arithmetic: str | None = None
+    torch: str | None = None  # the minor series, like 2.9
+    numpy: str | None = None
+
+    @classmethod
+    def of(cls, sidecar: Mapping[str, Any]) -> Circumstances:
+        """Take what matters from a sidecar (``rs.certify_cell.circumstances``)."""
+        series = {name: ".".join(version.split(".")[:2]) for name, version in sidecar.get("versions", {}).items()}
+        return cls(**{field.name: sidecar.get(field.name, series.get(field.name)) for field in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -29,6 +48,13 @@ class Result:
     ensemble: str | None = None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
     combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
+    circumstances: Circumstances | None = None  # None: not known, as for a log from elsewhere
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others, in words."""
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{self.method} at sigma {self.sigma}{seed}"
 
     @property
     def sound(self) -> bool:
@@ -98,59 +124,60 @@ def grouped(results: Sequence[Result]) -> Groups:
     """
     if not results:
         raise InputError("tables need at least one result, got none; list methods and seeds in params.yaml")
-    first: dict[float, Result] = {}
+    first: dict[float | str, Result] = {}
     found: dict[float, dict[str, list[Result]]] = {}
     for result in results:
-        _check_radii(result)
+        metrics.check_radii(result.rows, result.name)
         _check_alike(results[0], result)
+        _check_budget(first, result)
         _check_same_images(first.setdefault(result.sigma, result), result)
         seeds = found.setdefault(result.sigma, {}).setdefault(result.method, [])
         if any(result.ensemble != other.ensemble for other in seeds):
-            raise InputError(f"{_name(result)} must be one kind of classifier, got an ensemble and a model; rename one")
+            raise InputError(f"{result.name} must be one kind of classifier, got an ensemble and a model; rename one")
         if any(result.seed == other.seed for other in seeds):
-            raise InputError(f"{_name(result)} must come once, got it twice; remove one of the two")
+            raise InputError(f"{result.name} must come once, got it twice; remove one of the two")
         seeds.append(result)
     return {
         sigma: {method: Group(tuple(seeds)) for method, seeds in methods.items()} for sigma, methods in found.items()
     }
 
 
-def _name(result: Result) -> str:
-    seed = "" if result.seed is None else f", seed {result.seed}"
-    return f"{result.method} at sigma {result.sigma}{seed}"
-
-
-def _check_radii(result: Result) -> None:
-    mode = metrics.mode_of(result.rows)
-    if asks_one_radius(mode):
-        raise InputError(
-            f"{_name(result)} must have radii, but its rows say only whether one radius is certified ({mode}); certify "
-            "without --at-radius"
-        )
+def each(results: Sequence[Result]) -> Groups:
+    """Return every result as a group of its own."""
+    groups: Groups = {}
+    for result in results:
+        groups.setdefault(result.sigma, {})[result.method] = Group((result,))
+    return groups
 
 
 def _check_alike(a: Result, b: Result) -> None:
     if a.subset != b.subset:
         raise InputError(
-            f"{_name(a)} and {_name(b)} must be certified on the same subset, got {a.subset} and {b.subset}; "
+            f"{a.name} and {b.name} must be certified on the same subset, got {a.subset} and {b.subset}; "
             "certify both alike"
         )
     modes = [metrics.mode_of(result.rows) for result in (a, b)]
     if modes[0] != modes[1]:
         raise InputError(
-            f"{_name(a)} and {_name(b)} must be certified alike, got {modes[0]} and {modes[1]}; certify both alike"
+            f"{a.name} and {b.name} must be certified alike, got {modes[0]} and {modes[1]}; certify both alike"
         )
+
+
+def _check_budget(first: dict[float | str, Result], result: Result) -> None:
+    """Compare with the first result that says n0, n and alpha; rows that skipped all their n draws do not say n."""
     for name in ("n0", "n", "alpha"):
-        here, there = metrics.budget(a.rows, name), metrics.budget(b.rows, name)
-        if here != there and not (pd.isna(here) and pd.isna(there)):
-            raise InputError(
-                f"{_name(a)} and {_name(b)} must be certified with the same {name}, got {here:g} and {there:g}; "
-                "average radii of different budgets cannot be compared: certify both alike"
-            )
+        if metrics.budget(result.rows, name) != 0:
+            other = first.setdefault(name, result)
+            _naming(lambda pair, name=name: metrics.common_budget(pair, name), other, result)
 
 
 def _check_same_images(a: Result, b: Result) -> None:
+    _naming(metrics.check_comparable, a, b)
+
+
+def _naming(check: Callable[[Sequence[pd.DataFrame]], object], a: Result, b: Result) -> None:
+    """Check the rows of two results; the message then names both."""
     try:
-        metrics.check_comparable([a.rows, b.rows])
+        check([a.rows, b.rows])
     except InputError as error:
-        raise InputError(f"{_name(a)} and {_name(b)}: {error}") from error
+        raise InputError(f"{a.name} and {b.name}: {error}") from error

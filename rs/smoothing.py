@@ -52,7 +52,9 @@ class SmoothedClassifier:
             evaluated in eval mode and must be one fixed function of the image.
         num_classes: K.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive.
-        precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way.
+        precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits that
+            come in bfloat16 are equal now and then, and such a draw goes to the lowest class: networks of this project
+            compute theirs in float32, one of your own should too (``rs.models.Logits``).
         batch: Noisy images evaluated at once, rounded down to blocks of ``rs.noise.BLOCK``; chosen by the size of an
             image and the kind of device if ``None``. It does not change the noise.
         undecided: ``base`` gives K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
@@ -113,7 +115,8 @@ class SmoothedClassifier:
             x: One image in [0, 1], shape (C, H, W), on the device of the model.
             n0, n: Numbers of draws, at least 1.
             alpha: Failure probability, in (0, 1).
-            seed, index: Name the noise: image ``index`` of seed ``seed`` always meets the same draws.
+            seed, index: Name the noise: image ``index`` of seed ``seed`` always meets the same draws. The guarantee
+                is over the draws, so ``x`` must not be chosen by who knows them: give a fresh, secret seed in use.
             label: The evaluation shortcut, if given: an image whose selected class is not this one skips its ``n``
                 draws, which changes neither ACR nor accuracies; the certificate says so (``mode``).
         """
@@ -157,7 +160,8 @@ class SmoothedClassifier:
         """PREDICT: the class of g(x), or ABSTAIN; wrong with probability at most alpha.
 
         A two-sided binomial test of the two largest counts of ``n`` draws against 1/2 (Hung & Fithian 2019); of the
-        largest count against all the others where some draws are votes for no class.
+        largest count against all the others where some draws are votes for no class. As for :meth:`certify`, ``x`` must
+        not be chosen by who knows ``seed``.
         """
         from scipy.stats import binomtest  # a third of a second to import, which CERTIFY does not need
 

@@ -19,7 +19,7 @@ from rs import files, metrics
 from rs import rows as certificates
 from rs.errors import InputError
 from rs.params import NonNegativeCount, Positive, check, for_sigma, section
-from rs.results import Result
+from rs.results import Circumstances, Result
 from rs.subset import subset_name
 
 SHOWN = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
@@ -100,6 +100,7 @@ def read_result(cell: Cell, results: Path, logs: Path) -> Result:
         seconds,
         sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
         rows["scope"].iloc[0],
+        circumstances=Circumstances.of(sidecar),
     )
 
 
@@ -115,7 +116,7 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
         raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; run {command}")
     for name in ("n0", "n", "alpha", "sigma"):
         inside, beside = metrics.budget(rows, name), sidecar.get(name)
-        if inside != beside and not pd.isna(inside):
+        if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
             raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; run {command}")
     if metrics.budget(rows, "sigma") != float(sigma):
         raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")

@@ -17,7 +17,7 @@ import pandas as pd
 from rs.combination import Declared, declared
 from rs.errors import InputError
 from rs.params import section
-from rs.results import Result
+from rs.results import Circumstances, Result
 from rs.study import Cell, cells, pool_target, read_rows, read_table, subset_of
 
 
@@ -72,6 +72,7 @@ def read_ensemble(one: Declared, dataset: str, sigma: Any, results: Path, defaul
         one.name,
         one.combination,
         one.members,
+        Circumstances.of(sidecar),
     )
 
 

@@ -110,6 +110,7 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
     )
     absent = [name for name in references if name not in methods_of(groups)]
     notes = [f"{name} is not among the methods: no differences to it." for name in absent]
+    notes += headlines.unlike(headlines.results_of(groups))
     frame = pd.DataFrame(data, columns=[*keys, "difference", "error", "images", "tie"])
     header = ["Method", *(f"to {name}, σ = {sigma}" for sigma, name in pairs)]
     return Table("tab:differences", caption, header, body, frame, notes)
@@ -143,15 +144,18 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
         "Main hyper-parameters and training time: wall time, mean over seeds, evaluation excluded. It depends on the "
         f"machine; the paper's is of one V100. {about(groups)}"
     )
-    return Table("tab:cost", caption, header, body, pd.DataFrame(data, columns=[*names, *numbers]))
+    shown = [result for result in headlines.results_of(groups) if result.training_seconds is not None]
+    notes = headlines.unlike(shown)
+    return Table("tab:cost", caption, header, body, pd.DataFrame(data, columns=[*names, *numbers]), notes)
 
 
 def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
     """Return every published figure that the study has too, ours beside it; ``None`` if there is none."""
-    data = []
+    data, shown = [], {}
     for figure in figures[figures["metric"].isin(KINDS)].to_dict("records"):
         group = groups.get(figure["sigma"], {}).get(figure["method"])
         if group is not None:
+            shown.setdefault(figure["sigma"], {})[figure["method"]] = group
             ours = _value(group, figure["metric"], figure["radius"])
             keys = {name: figure[name] for name in ("table", "method", "sigma", "metric", "radius")}
             data.append(keys | {"ours": ours, "paper": figure["value"], "difference": ours - figure["value"]})
@@ -160,7 +164,7 @@ def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
     body = [[Cell(text) for text in _beside_texts(row)] for row in data]
     header = ["Method", "σ", "Metric", "Ours", "Paper", "Difference", "Paper's table"]
     caption = f"Our figures beside the paper's. {about(groups)}"
-    notes = [headlines.PAPER, headlines.CLEAN]
+    notes = [headlines.PAPER, headlines.CLEAN, *headlines.unlike(headlines.results_of(shown))]
     return Table("tab:published", caption, header, body, pd.DataFrame(data), notes)
 
 

@@ -20,7 +20,7 @@ from rs import headlines
 from rs.columns import Row, difference, marked, plain, table
 from rs.ensemble_tables import TIE, methods_of, names_of, paired, unsound_note
 from rs.errors import InputError
-from rs.results import Group, Result
+from rs.results import Result, each
 from rs.rows import parse_counts
 from rs.theory import average_variance_bound
 from rs.typeset import EMPTY, Cell, Table
@@ -53,8 +53,9 @@ def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bo
         "Chebyshev's, on the probability that a noisy image gets its label. Covariances: of the margins of two members "
         "(perturbed copies), mean over pairs, with the difference in brackets."
     )
-    caption += f" {headlines.about({a.sigma: {combination: Group((a,))} for a, _ in pairs})}" if pairs else ""
-    notes = [TIE, EXPECTED, *unsound_note([result for pair in pairs for result in pair])]
+    shown = [result for pair in pairs for result in pair]
+    caption += f" {headlines.about(each(shown))}" if pairs else ""
+    notes = [TIE, EXPECTED, *unsound_note(shown), *headlines.unlike(shown)]
     return table("tab:mixed", caption, columns, data, notes)
 
 
@@ -86,11 +87,11 @@ def theory(spreads: pd.DataFrame, results: Sequence[Result]) -> Table:
 
 def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
     """Return Chebyshev's lower bounds on the probability of the label beside measured shares of draws and of votes."""
-    by_names = {tuple(names_of(result).values()): result.rows for result in results}
-    data = [
-        row | _votes(by_names.get((row["sigma"], row["ensemble"], row["combination"])))
-        for row in bounds.to_dict("records")
+    by_names = {tuple(names_of(result).values()): result for result in results}
+    lines = [
+        (row, by_names.get((row["sigma"], row["ensemble"], row["combination"]))) for row in bounds.to_dict("records")
     ]
+    data = [row | _votes(None if result is None else result.rows) for row, result in lines]
     columns = {
         "Ensemble": plain("ensemble"),
         "Combination": plain("combination"),
@@ -110,7 +111,9 @@ def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
         "weights come from the margins of another class than the label."
     )
     unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in data if row["votes_unknown"])
-    return table("tab:bounds", caption, columns, data, [SHORTCUT.format(*counts) for counts in unknown])
+    notes = [SHORTCUT.format(*counts) for counts in unknown]
+    notes += headlines.unlike(result for _, result in lines if result is not None)
+    return table("tab:bounds", caption, columns, data, notes)
 
 
 def _rivals(a: Result, b: Result) -> bool:

@@ -80,10 +80,10 @@ def algorithm2(margins: ArrayLike, y: ArrayLike, form: str = "optimal") -> Float
 
 
 class GlobalWeights(NamedTuple):
-    """Weights for all images, and the share of images that they rest on."""
+    """Weights for all images, and what they rest on."""
 
     weights: Floats  # (L,)
-    share: float
+    used_share: float  # of the images: those on which the bound exceeds 0 at equal weights, which alone are summed over
 
 
 def global_weights(stats: Moments, ys: ArrayLike, form: str = "optimal") -> GlobalWeights:

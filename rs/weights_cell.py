@@ -106,8 +106,8 @@ def _solve(seen: Seen, cards: Mapping[str, EnsembleCard], train: Images, setting
     for slug, card in wanted.items():
         own = seen.numbers(card)
         some = Moments(stats.means[:, own], stats.covariances[:, :, own][..., own])
-        weights, share = global_weights(some, train.labels[chosen], card.how.weights)
-        solution = Solution(weights=weights.tolist(), images=len(chosen), share=share)
+        weights, used_share = global_weights(some, train.labels[chosen], card.how.weights)
+        solution = Solution(weights=weights.tolist(), images=len(chosen), used_share=used_share)
         solved[slug] = replace(card, solution=solution)
     return solved
 

@@ -17,15 +17,11 @@ def main(
     import pandas as pd
 
     from rs.errors import InputError
-    from rs.metrics import mode_of
-    from rs.rows import UNSOUND, asks_one_radius, read, write_field_log
+    from rs.metrics import check_radii
+    from rs.rows import UNSOUND, read, write_field_log
 
     table = read(rows)
-    mode = mode_of(table)
-    if asks_one_radius(mode):
-        raise InputError(
-            f"{rows} must hold radii, but says only whether one is certified ({mode}); certify without --at-radius"
-        )
+    check_radii(table, str(rows))
     if (table["scope"] == UNSOUND).any():
         print(
             f"warning: the certificates in {rows} are of frozen weights, chosen image by image; the six columns cannot "

@@ -1,5 +1,7 @@
 """Classify images of your own with a smoothed classifier, and certify them."""
 
+import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +26,10 @@ def main(
     n0: Annotated[int, typer.Option(help="Draws that select the class.")] = 100,
     n: Annotated[int, typer.Option(help="Draws that bound its probability.")] = 1000,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
-    seed: Annotated[int, typer.Option(help="Names the noise, with the position of the image.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Names the noise, with the position of the image; default: from the operating system."),
+    ] = None,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     engine: Annotated[str, typer.Option(help="plain, folded or compiled: how the network runs.")] = "plain",
@@ -34,9 +39,14 @@ def main(
     from rs.device import device_named
     from rs.predict_cell import answers
 
-    numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": seed, "sigma": sigma}
+    given = (
+        secrets.randbits(32) if seed is None else seed
+    )  # who knows it beforehand can choose the image after the noise
+    numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": given, "sigma": sigma}
     how = {"device": device_named(device), "precision": precision, "engine": engine}
-    for answer in answers(images, model, data, **numbers, **how):
+    for number, answer in enumerate(answers(images, model, data, **numbers, **how)):
+        if seed is None and not as_json and number == 0:  # once it is sure that there is a run to repeat
+            print(f"seed {given} (from the operating system; --seed {given} repeats this run)", file=sys.stderr)
         print(answer.json() if as_json else answer.text(), flush=True)
 
 

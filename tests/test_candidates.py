@@ -77,7 +77,7 @@ def made(tmp_path_factory):
         values = {"recipes": tiny_params()["recipes"], **grid, "combinations": HOW, "ensembles": [pair]}
         ensemble_cell(values, "tiny", 0.25, Path("models"), ENSEMBLES)
         for key, weights in SOLUTIONS.items():
-            solution = Solution(weights=list(weights), images=20, share=1.0)
+            solution = Solution(weights=list(weights), images=20, used_share=1.0)
             replace(read(ENSEMBLES / f"{slug(key)}.json"), solution=solution).write(WEIGHTS / f"{slug(key)}.json")
         for key in ("per-image", "per-image-label"):
             files.write_text(WEIGHTS / f"{slug(key)}.tsv", TSV)

@@ -11,7 +11,7 @@ from rs.ensemble import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.noise import BLOCK
 from rs.smoothing import SmoothedClassifier
-from rs.training_engine import frozen
+from rs.training_engine import frozen, network
 
 CPU = torch.device("cpu")
 
@@ -66,6 +66,43 @@ def test_logits_come_back_in_float32_and_noise_is_normalised_before_it_is_rounde
     assert torch.allclose(made(rounded), made(x), atol=1e-6)
 
 
+def close_call():
+    """A network whose features are all 1 and whose logits are 1 and 1 + 2^-12, which in bfloat16 is 1 as well."""
+    model = smallnet().eval()
+    with torch.no_grad():
+        for module in model.network.features:
+            if isinstance(module, nn.Conv2d):
+                module.weight.zero_()
+            if isinstance(module, nn.BatchNorm2d):
+                module.bias.fill_(1.0)
+        model.network.fc.weight.zero_()
+        model.network.fc.bias.zero_()
+        model.network.fc.weight[:, 0] = torch.tensor([1.0, 1.0 + 2**-12])
+    return model
+
+
+@pytest.mark.parametrize("engine", ["plain", "folded", pytest.param("compiled", marks=pytest.mark.slow)])
+def test_logits_that_only_bfloat16_cannot_tell_apart_are_told_apart(engine):
+    made = arrange(close_call(), engine, "bfloat16", SHAPE, CPU)
+    classifier = SmoothedClassifier(made.module, 2, 0.5, precision=made.precision, batch=made.batch)
+    found = []
+    classifier.visit(lambda logits, _: found.append(logits), torch.zeros(SHAPE), 100, 0, 1)
+    assert torch.cat(found).dtype == torch.float32
+    assert torch.cat(found).unique(dim=0).tolist() == [[1.0, 1.0 + 2**-12]]
+    assert classifier.votes(torch.zeros(SHAPE), 100, 0, 1).tolist() == [0, 100]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("engine", ["plain", "folded"])
+def test_training_in_bfloat16_tells_them_apart_too(engine, training):
+    trained = network(close_call(), engine, SHAPE).train(training)
+    x = torch.zeros(2, *SHAPE, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = trained(x)
+    assert logits.dtype == torch.float32
+    assert logits.tolist() == [[1.0, 1.0 + 2**-12]] * 2
+
+
 class Branches(nn.Module):
     """What torch.fx cannot trace."""
 
@@ -111,6 +148,16 @@ def test_a_network_that_cannot_be_folded_keeps_its_batch_norms_and_its_function(
     assert capsys.readouterr().err.startswith("warning: this network keeps its batch norms (")
     assert [module for module in folded.modules() if isinstance(module, nn.BatchNorm2d)]
     torch.testing.assert_close(folded(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_network_that_keeps_its_batch_norms_has_float32_logits_too(monkeypatch, capsys):
+    def fail(*_):
+        raise ValueError("no")
+
+    monkeypatch.setattr("rs.engine.check_folding", fail)
+    folded = fold(close_call(), torch.bfloat16, SHAPE)
+    assert "keeps its batch norms" in capsys.readouterr().err
+    assert folded(torch.zeros(1, *SHAPE)).tolist() == [[1.0, 1.0 + 2**-12]]
 
 
 def test_a_network_whose_logits_are_all_zero_is_folded(capsys):

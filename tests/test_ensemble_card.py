@@ -51,7 +51,7 @@ def written(made, path="ensemble.json"):
 
 
 def solved(*weights):
-    return Solution(weights=list(weights), images=20, share=0.75)
+    return Solution(weights=list(weights), images=20, used_share=0.75)
 
 
 MADE = {
@@ -137,7 +137,7 @@ def test_an_ensemble_is_named_as_what_it_is():
 
 # ------------------------------------------------------------------------------------------------- parts that fit
 
-THREE = {"weights": [0.2, 0.3, 0.5], "images": 20, "share": 0.75}
+THREE = {"weights": [0.2, 0.3, 0.5], "images": 20, "used_share": 0.75}
 WEIGHED = {"rule": "softmax", "scope": "global"}
 BAD = [
     ({"members": []}, "an ensemble must have at least one member, got none"),

@@ -136,6 +136,44 @@ def test_skipped_draws_of_wrong_images_do_not_make_rows_incomparable():
     assert metrics.budget(cut, "n") == 1000
 
 
+def test_rows_that_all_skipped_their_draws_agree_with_any_n():
+    """No image was selected right: the ACR is 0 whatever n would have been."""
+    none = frame([(0.0, 0)] * 3, n=0, mode="shortcut")
+    assert metrics.budget(none, "n") == 0
+    for n in (1000, 2000):
+        some = frame([(1.0, 1), (0.0, 0), (0.0, 0)], n=n)
+        assert paired_difference(some, none).difference == acr(some)
+        for rows in ([none, some], [some, none]):
+            assert metrics.common_budget(rows, "n") == n
+            mean = average_rows(rows)
+            assert (acr(mean), metrics.budget(mean, "n")) == (acr(some) / 2, n)
+    assert metrics.budget(average_rows([none, none]), "n") == 0
+
+
+def test_rows_that_all_skipped_their_draws_do_not_hide_that_others_differ():
+    none, a, b = frame(ROWS, n=0), frame(ROWS, n=1000), frame(ROWS, n=2000)
+    with pytest.raises(InputError, match="the same n, got 1000 and 2000"):
+        average_rows([none, a, b])
+
+
+@pytest.mark.parametrize("measure", [acr, standard_error, lambda rows: certified_accuracy(rows, 0.0)])
+@pytest.mark.parametrize("mode", ["certify", "shortcut", "at-radius:0.5:1000", "within:0.1:2000"])
+def test_rows_of_several_modes_have_no_one_number(measure, mode):
+    mixed = frame(ROWS, mode=[mode, "within:0.1:1000", "within:0.1:1000"])
+    with pytest.raises(InputError, match="rows must all be certified alike"):
+        measure(mixed)
+
+
+@pytest.mark.parametrize(
+    "measure", [acr, standard_error, lambda rows: paired_difference(rows, rows), lambda rows: average_rows([rows])]
+)
+def test_rows_that_ask_one_radius_have_no_average_radius(measure):
+    asked = frame([(0.5, 1), (0.5, 1), (0.0, 0)], mode="at-radius:0.5:1000")
+    with pytest.raises(InputError, match=r"must hold radii, got only .*\(at-radius:0.5:1000\); .* without --at-radius"):
+        measure(asked)
+    assert certified_accuracy(asked, 0.5) == pytest.approx(2 / 3)
+
+
 def test_rows_that_say_no_budget_can_be_compared_with_each_other():
     bare = [{"idx": 0, "radius": 1.0, "correct": 1}, {"idx": 1, "radius": 0.0, "correct": 0}]
     assert paired_difference(bare, bare).difference == 0

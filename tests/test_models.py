@@ -220,3 +220,33 @@ def test_normalisation_follows_the_dtype_and_constants_of_the_channels():
     wide = normalize.double()(x.double())
     assert wide.dtype == torch.float64
     assert wide.flatten().tolist() == [0.25, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shape"), [("smallnet", (1, 8, 8)), ("lenet", (1, 28, 28)), ("resnet20", (3, 32, 32))]
+)
+def test_the_last_layer_computes_in_float32_where_the_others_do_in_bfloat16(architecture, shape):
+    model = models.build(architecture, shape, 5, [0.5] * shape[0], [0.25] * shape[0], 0).eval()
+    last = [module for module in model.modules() if isinstance(module, models.Logits)]
+    seen = []
+    last[0].register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        logits = model(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)))
+    ((features, output),) = seen
+    assert len(last) == 1
+    assert (features.dtype, logits.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(logits, output)
+    assert torch.equal(logits, nn.functional.linear(features.float(), last[0].weight, last[0].bias))
+
+
+def test_resnet50_ends_in_the_same_layer_with_the_weights_it_began_with():
+    from torchvision.models import resnet50
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        own = resnet50(weights=None, num_classes=7).state_dict()
+    built = models.build("resnet50", (3, 64, 64), 7, [0.5] * 3, [0.25] * 3, 0)
+    assert isinstance(built.network.fc, models.Logits)
+    state = built.network.state_dict()
+    assert list(state) == list(own)
+    assert all(torch.equal(state[name], own[name]) for name in own)

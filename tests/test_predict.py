@@ -1,6 +1,7 @@
 """Images of the user's own: ``rs.predict_cell``, and the command predict as a person runs it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def first_pixel(path, value):
 
 
 def words(files, model, **options):
-    chosen = {"model": model, "device": "cpu", **options}
+    chosen = {"model": model, "device": "cpu", "seed": 0, **options}
     return [*files, *(str(word) for name, value in chosen.items() for word in (f"--{name}", value))]
 
 
@@ -199,6 +200,22 @@ def test_position_and_seed_name_the_noise(capfd, tmp_path, tiny):
     first, second = votes([file, file], 0)
     assert first != second
     assert votes([file], 0) == [first] != votes([file], 1)
+
+
+def test_without_a_seed_every_run_draws_noise_of_its_own_and_says_how_to_repeat_it(capfd, tmp_path, tiny):
+    file = first_pixel(tmp_path / "a.png", 150)
+    fixed = words([file, file], LINEAR, data=tiny, sigma=1)
+    fresh = [word for at, word in enumerate(fixed) if "--seed" not in fixed[max(0, at - 1) : at + 1]]
+    runs = [[json.loads(line) for line in asked(capfd, *fresh, "--json")] for _ in range(2)]
+    seeds = [{made["seed"] for made in run} for run in runs]
+    assert [len(one) for one in seeds] == [1, 1]
+    assert seeds[0] != seeds[1]  # but for one time in 2^32
+    assert all(0 <= made["seed"] < 2**32 for run in runs for made in run)
+    again = asked(capfd, *words([file, file], LINEAR, data=tiny, sigma=1, seed=seeds[0].pop()), "--json")
+    assert [json.loads(line) for line in again] == runs[0]
+    code, out, (said,) = command(capfd, *fresh)
+    seed = re.fullmatch(r"seed (\d+) \(from the operating system; --seed \1 repeats this run\)", said)[1]
+    assert (code, out) == (0, asked(capfd, *words([file, file], LINEAR, data=tiny, sigma=1, seed=seed)))
 
 
 def test_too_few_draws_are_warned_of(capfd, model, tiny_files):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_study import ALPHA, IMAGES, N0, SIGMAS, N, cell_rows, ensemble_rows, make_study
+from tiny_study import ALPHA, ENSEMBLES, IMAGES, N0, SIGMAS, N, cell_rows, ensemble_rows, make_study
 
 from rs import metrics, report, rows
 from rs.errors import InputError
@@ -76,6 +76,60 @@ def test_the_stages_numbers_are_those_of_the_rows(made):
         assert numbers["gaussian"][str(sigma)]["seeds"] == 1
 
 
+@pytest.mark.parametrize("name", ["gaussian-0", "advmacer-0", "pool/advmacer-1", f"pool/{ENSEMBLES[0]}"])
+def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table(tiny, name):
+    for sigma in SIGMAS:
+        path = tiny / "results" / str(sigma) / f"{name}.tsv"
+        skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut"}
+        rows.write(rows.read(path).assign(predict=2, correct=0, **skipped), path)
+    made, times = tiny_report(tiny)
+    tables = [content.decode() for file, content in (made | times).items() if file.endswith(".md")]
+    assert not [text for text in tables if "nan" in text]
+    captions = [text for text in tables if "n₀ = " in text]
+    assert len(captions) > 5
+    assert all("n = 200," in text for text in captions)
+
+
+def test_a_reference_that_the_grid_leaves_out_makes_a_note_and_a_name_from_elsewhere_a_column(tiny, tmp_path):
+    edit(tiny / "params.yaml", "    gaussian: {}", "    gaussian: {}\n    macer: {}")
+    edit(tiny / "params.yaml", "reference: gaussian", "reference: macer")
+    made, _ = tiny_report(tiny)
+    assert "macer is not among the methods: no differences to it." in made["differences.md"].decode()
+    edit(tiny / "params.yaml", "reference: macer", "reference: theirs")
+    log = {"name": "theirs", "path": tmp_path / "results/0.5/gaussian-0.tsv"}
+    assert "to theirs, σ = 0.5" in tiny_report(tiny, [log])[0]["differences.md"].decode()
+
+
+def test_without_ensembles_any_combination_will_do(tiny):
+    text = (tiny / "params.yaml").read_text().replace("combination: average}", "combination: none}")
+    (tiny / "params.yaml").write_text(text[: text.index("ensembles:")] + text[text.index("datasets:") :])
+    assert "main.md" in tiny_report(tiny)[0]
+
+
+COMPARING = ["main", "differences", "bounds"] + [
+    f"{stem}-{sigma}" for stem in ("certified", "ensembles", "weighting") for sigma in SIGMAS
+]
+"""Tables with rows of the ensembles; that of cost has the trained methods alone."""
+
+
+def test_every_table_says_what_was_certified_unlike(tiny):
+    for path in (tiny / "results").glob("*/**/*.json"):
+        sidecar = json.loads(path.read_text()) | {"precision": "float32", "versions": {"torch": "2.9.1"}}
+        sidecar |= {"precision": "bfloat16"} if path.stem == ENSEMBLES[0] else {}
+        path.write_text(json.dumps(sidecar))
+    made, times = tiny_report(tiny)
+    said = "Certified unlike: precision bfloat16 (advmacer x2), float32 (all others)."
+    texts = {name: content.decode() for name, content in (made | times).items() if name.endswith(".md")}
+    assert {name for name, text in texts.items() if said in text} == {f"{stem}.md" for stem in COMPARING}
+    assert {name for name, text in texts.items() if "unlike" in text and said not in text} == {"mixed.md"}
+    of_two = "Certified unlike: precision float32 (gaussian x1 + advmacer x1), bfloat16 (all others)."
+    assert of_two in texts["mixed.md"]
+
+
+def test_what_was_certified_alike_goes_without_saying(made):
+    assert not [name for name, content in (made[0] | made[1]).items() if b"unlike" in content]
+
+
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
     curves = pd.read_csv(
         io.BytesIO(made[0]["curves.csv"]), converters={"radius": float, "accuracy": float}
@@ -128,6 +182,15 @@ def edit(path, old, new):
         ),
         (lambda r: edit(r / "params.yaml", "tables:", "table:"), "the key tables"),
         (lambda r: edit(r / "params.yaml", "reference:", "refer:"), "tables.refer"),
+        (
+            lambda r: edit(r / "params.yaml", "combination: average}", "combination: avarage}"),
+            "one that ensembles have, average, per-image; got 'avarage'",
+        ),
+        (
+            lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: gausian"),
+            "a name of --outside, gaussian, advmacer, advmacer x2, advmacer x2 (per-image), ",
+        ),
+        (lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: training"), "got 'training'"),
     ],
 )
 def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys, damage, message):

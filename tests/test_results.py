@@ -1,8 +1,9 @@
 import pytest
 from tiny_study import result
 
+from rs import headlines
 from rs.errors import InputError
-from rs.results import grouped
+from rs.results import Circumstances, grouped
 
 CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
 
@@ -24,6 +25,17 @@ def test_what_cannot_be_compared_never_stands_in_one_table(other, message):
         grouped([CLOSE[0], result(**{"method": "z", "radii": [1.0] * 4, **other})])
 
 
+def test_a_result_that_skipped_all_its_draws_stands_beside_any_but_hides_no_difference():
+    none = result("z", [0.0] * 4, [0] * 4, n=0)
+    for results in ([none, *CLOSE], [*CLOSE, none]):
+        groups = grouped(results)
+        assert headlines.about(groups) == "4 images (subset all), n₀ = 10, n = 200, α = 0.01."
+        assert headlines.best(groups[0.5])[0] == "a"
+    other = result("y", [1.0] * 4, n=999, sigma=1.0)
+    with pytest.raises(InputError, match=r"a at sigma 0.5, seed 0 and y at sigma 1.0, seed 0: .*n, got 200 and 999"):
+        grouped([none, *CLOSE, other])
+
+
 def test_no_results_make_no_table():
     with pytest.raises(InputError, match="at least one result"):
         grouped([])
@@ -34,3 +46,36 @@ def test_a_model_and_an_ensemble_of_one_name_are_refused():
     ensemble = result("macer", [0.3, 0.4], seed=None, ensemble="macer x2", members=(("macer", 0), ("macer", 1)))
     with pytest.raises(InputError, match="one kind of classifier"):
         grouped([model, ensemble])
+
+
+def ran(method="a", seed=0, **circumstances):
+    return result(method, [0.1, 0.2], seed=seed, circumstances=Circumstances(**circumstances))
+
+
+@pytest.mark.parametrize("name", ["device", "precision", "engine", "arithmetic", "torch", "numpy"])
+def test_one_that_was_computed_unlike_the_others_is_named_with_what_differs(name):
+    results = [ran("a", **{name: "x"}), ran("b", **{name: "y"}), ran("c", **{name: "x"})]
+    assert headlines.unlike(results) == [f"Certified unlike: {name} y (b), x (all others)."]
+    assert headlines.unlike(results[::2]) == []
+
+
+def test_what_a_sidecar_does_not_say_is_unlike_what_another_says_and_what_is_not_known_stands_apart():
+    outside = result("theirs", [0.1, 0.2])
+    results = [ran("a", 0), ran("a", 1), ran("b", arithmetic="native"), outside]
+    assert headlines.unlike(results) == [
+        "Certified unlike: arithmetic native (b), not stated (all others); not known of theirs."
+    ]
+    assert headlines.unlike([outside, results[0]]) == []
+
+
+def test_of_a_method_with_seeds_unlike_each_other_the_seed_is_named():
+    results = [ran("a", 0, device="cpu"), ran("a", 1, device="cuda"), ran("b", device="cpu")]
+    assert headlines.unlike(results) == ["Certified unlike: device cuda (a at sigma 0.5, seed 1), cpu (all others)."]
+
+
+def test_circumstances_are_those_of_the_sidecar_with_the_minor_series_of_what_computes():
+    sidecar = {"device": "cpu", "precision": "bfloat16", "engine": "folded", "n": 5}
+    sidecar["versions"] = {"python": "3.12", "torch": "2.14.1+cu130", "numpy": "2.3.5"}
+    assert Circumstances.of(sidecar) == Circumstances("cpu", "bfloat16", "folded", None, "2.14", "2.3")
+    assert Circumstances.of(sidecar | {"arithmetic": "native"}).arithmetic == "native"
+    assert Circumstances.of({}) == Circumstances()

@@ -362,3 +362,29 @@ def test_an_image_that_is_not_a_number_is_refused():
 )
 def test_on_a_cpu_smaller_images_are_evaluated_more_at_once_in_whole_blocks(shape, batch):
     assert default_batch(torch.zeros(shape)) == batch
+
+
+class Stripes(nn.Module):
+    """Class 1 in every other stripe of the first pixel, 1/16 wide.
+
+    With noise of 1/2 both classes have the probability 1/2 at every image, but for exp(-2 pi^2 4^2) = 1e-137, so no
+    certificate is true.
+    """
+
+    def forward(self, x):
+        odd = (x[:, 0, 0, 0] * 16).floor().remainder(2)
+        return torch.stack([1 - odd, odd], dim=1)
+
+
+def test_a_known_seed_lets_an_adversary_choose_the_image_and_fresh_seeds_do_not():
+    """The guarantee is over the draws: for one image, not for the worst of many images at the same draws."""
+    classifier, alpha, runs = SmoothedClassifier(Stripes(), 2, 0.5), 0.01, 400
+
+    def is_false(value, seed):
+        x = torch.full((1, 1, 1), value / 255)
+        return classifier.certify(x, 10, 200, alpha, seed=seed).predict != ABSTAIN
+
+    chosen = [value for value in range(256) if is_false(value, seed=0)]
+    assert chosen  # all that the adversary needs: some image of 8 bits that is falsely certified, for good
+    most = stats.binom.isf(1e-6, runs, alpha)
+    assert sum(is_false(chosen[0], seed) for seed in range(1, 1 + runs)) <= most

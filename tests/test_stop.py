@@ -182,5 +182,5 @@ def test_a_mode_that_is_none_is_refused(tmp_path, three, mode):
 def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, three, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(export, arguments=[str(tmp_path / "at.tsv"), "--out", str(tmp_path / "log.tsv")])
-    assert "must hold radii, but says only whether one is certified" in capsys.readouterr().err
+    assert "must hold radii, got only whether one radius is certified (at-radius:0.1:5000)" in capsys.readouterr().err
     assert not (tmp_path / "log.tsv").exists()

@@ -256,7 +256,7 @@ def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
     good = [margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6]], noise, 1) for noise in ([0.1, 0.2], [0.3, 0.1])]
     bad = margins_with([[0, 0.5, 0.3], [0, -0.4, 0.6]], [0.01, 0.9])
     found = global_weights(moments(np.stack([good[0], bad, good[1]])), [0, 0, 0])
-    assert found.share == pytest.approx(2 / 3)
+    assert found.used_share == pytest.approx(2 / 3)
 
     def total(w):
         both = [moments(z) for z in good]
@@ -277,19 +277,19 @@ def test_an_image_whose_bound_says_nothing_does_not_decide_the_weights_of_all():
     assert (inverse_square_margins(both.means, [0, 0])[1] > 1e5).any()
     found = global_weights(both, [0, 0])
     np.testing.assert_allclose(found.weights, algorithm2(good, 0), atol=1e-12)
-    assert found.share == 0.5
+    assert found.used_share == 0.5
 
 
 def test_global_weights_of_one_image_are_those_of_algorithm_2():
     z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6], [0, 0.2, 0.2]], [0.1, 0.2, 0.15])
     found = global_weights(moments(z[None]), [0])
     np.testing.assert_allclose(found.weights, algorithm2(z, 0), atol=1e-12)
-    assert found.share == 1
+    assert found.used_share == 1
 
 
 def test_global_weights_are_equal_where_no_image_has_a_bound():
     found = global_weights(moments(margins_with([[0, 0.5], [0, -0.4], [0, 0.1]], [0.1, 0.2, 0.1])[None]), [0])
-    assert (found.weights.tolist(), found.share) == ([1 / 3] * 3, 0.0)
+    assert (found.weights.tolist(), found.used_share) == ([1 / 3] * 3, 0.0)
 
 
 boxes = st.tuples(st.integers(1, 5), st.integers(0, 2**32 - 1), st.booleans()).map(lambda given: random_box(*given))

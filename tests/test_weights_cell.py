@@ -135,7 +135,7 @@ def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_traini
     stats = moments(margins(probabilities[:, SOLVED[slug]], labels))
     expected, share = global_weights(stats, labels, "printed" if slug.endswith("turned") else "optimal")
     solution = read(Path("weights", f"{slug}.json")).solution
-    assert (solution.weights, solution.share, solution.images) == (expected.tolist(), share, 20)
+    assert (solution.weights, solution.used_share, solution.images) == (expected.tolist(), share, 20)
     assert 0 < share < 1  # some images count, and not all
     assert len(set(solution.weights)) == len(solution.weights)  # not the equal weights of a failure
 
