@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from rs import headlines
+from rs.comparison import Estimate
 from rs.typeset import EMPTY, Cell, Table
 
 Row = dict[str, Any]
@@ -15,9 +16,33 @@ Columns = dict[str, Callable[[Row], Cell]]
 
 
 def table(label: str, caption: str, columns: Columns, data: list[Row], notes: list[str]) -> Table:
-    """Print rows of data in these columns, by title."""
+    """Print rows of data in these columns, by title; estimates among the data become numbers."""
     body = [[cell(row) for cell in columns.values()] for row in data]
-    return Table(label, caption, list(columns), body, pd.DataFrame(data), notes)
+    return Table(label, caption, list(columns), body, pd.DataFrame([_flat(row) for row in data]), notes)
+
+
+def _flat(row: Row) -> Row:
+    """Put numbers in the place of estimates; of the ``estimate`` of a row itself only what is not there already."""
+    estimates = {name: value for name, value in row.items() if isinstance(value, Estimate)}
+    flat = {name: value for name, value in row.items() if name not in estimates}
+    for name, made in estimates.items():
+        if name != "estimate":
+            flat |= numbers(made, f"{name}_")
+    return flat
+
+
+def numbers(made: Estimate, prefix: str = "") -> Row:
+    """Return what there is to know of a difference, by name."""
+    found = {
+        "difference": made.value,
+        "error_images": made.error_images,
+        "error": made.error,
+        "p_value": made.p_value,
+        "tie": made.tie,
+        "images": made.images,
+        "seeds": made.seeds,
+    }
+    return {prefix + name: value for name, value in found.items()}
 
 
 def plain(name: str, form: str = "", unit: str = "") -> Callable[[Row], Cell]:
@@ -31,17 +56,10 @@ def marked(name: str) -> Callable[[Row], Cell]:
 
 
 def acr(row: Row) -> Cell:
-    """Return ACR ± standard error, bold where it is the best."""
-    return Cell(f"{row['acr']:.3f} ± {row['standard_error']:.3f}", row["best"])
+    """Return ACR with its errors, bold where it is the best."""
+    return Cell(headlines.with_errors(row["estimate"]), row["best"])
 
 
 def difference(name: str) -> Callable[[Row], Cell]:
-    """Return a paired difference ± its error, and whether it is a tie."""
-
-    def cell(row: Row) -> Cell:
-        by, error, tie = (row[f"{name}_{field}"] for field in ("difference", "error", "tie"))
-        if by is None:
-            return EMPTY
-        return Cell(f"{headlines.signed(by)} ± {error:.3f}" + " tie" * tie)
-
-    return cell
+    """Return a difference with its errors, and whether it is a tie."""
+    return lambda row: EMPTY if row[name] is None else Cell(headlines.difference(row[name]))

@@ -5,27 +5,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import gcd
 
 import pandas as pd
 
 from rs import headlines, metrics
 from rs.columns import Row, acr, difference, marked, plain, table
+from rs.comparison import Sample, estimate, sample
 from rs.errors import InputError
 from rs.headlines import paper_value
 from rs.results import Group, Result, each
 from rs.typeset import Table
 
 NONE = "none (mean of members)"
-TIE = "Differences are ± their paired standard error over the same images; tie: within two such errors."
 SET = (
     "Scope set: a draw counts for a class only if that class wins it for all weights of the set. The ACR is of the "
-    "class that wins for all of them, and holds for any rule that chooses weights in the set."
+    "class that wins for all of them, and holds for any rule that chooses weights in the set, by the image too: for "
+    "per-image weights that are clipped into it."
 )
 BEST_MEMBER = "The best member is chosen by its ACR on these very images, so a gain over it is rather understated."
-BEST = "Bold: the largest sound ACR of all, and every one within two paired errors of it."
-BOLD = "Bold: the largest sound ACR of an ensemble, and every one within two paired errors of it."
+BEST = "Bold: the largest sound ACR of all, and every one that ties with it."
+BOLD = "Bold: the largest sound ACR of an ensemble, and every one that ties with it."
 TIMES = "Time: of one certificate, on our machine. With scope per-image it includes computing the weights."
+FAMILIES = (
+    "An ensemble by numbers of members (x3) is the mean over all sub-ensembles of the trained seeds; one by seeds "
+    "(0-1-2) is that one alone."
+)
 
 
 def ensembles(results: Sequence[Result], sigma: float, reference: str = "average") -> Table:
@@ -35,14 +42,14 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
         InputError: If there is no ensemble at ``sigma``, or a member has no result.
     """
     found = _ensembles(results, sigma)
-    groups = each(found)[sigma]
+    groups = together(found)
     best = headlines.best(groups)
     data = [
-        names_of(result)
-        | {"scope": result.scope, "sound": result.sound, "best": result.method in best}
-        | groups[result.method].numbers()
-        | _against(result, results, reference)
-        for result in found
+        names_of(group.results[0])
+        | {"scope": group.results[0].scope, "sound": group.sound, "best": method in best, "estimate": group.acr}
+        | group.numbers()
+        | _against(group, results, reference)
+        for method, group in groups.items()
     ]
     columns = {
         "Ensemble": plain("ensemble"),
@@ -58,7 +65,8 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
         f"Ensembles at σ = {sigma}: ACR, and its difference to the mean of the members' ACRs, to the best member's and "
         f"to that of the same members combined by {reference}. {headlines.about({sigma: groups})}"
     )
-    notes = [headlines.CLEAN, headlines.ERROR, BEST, TIE, BEST_MEMBER, *unsound_note(found), *_set_note(found)]
+    notes = [headlines.CLEAN, headlines.ERROR, headlines.SEEDS, BEST, headlines.TIES, BEST_MEMBER, FAMILIES]
+    notes += [*unsound_note(found), *_set_note(found)]
     notes += headlines.unlike(_with_members(found, results))
     return table(f"tab:ensembles-{sigma}", caption, columns, data, notes)
 
@@ -76,8 +84,8 @@ def weighting(results: Sequence[Result], sigma: float, seconds: Mapping[str, flo
     """
     found, data = _ensembles(results, sigma), []
     for name in dict.fromkeys(result.ensemble for result in found):
-        mine = [result for result in found if result.ensemble == name]
-        groups = {NONE: _members(mine[0], results)} | {str(r.combination): Group((r,)) for r in mine}
+        groups = {NONE: _members([result for result in found if result.ensemble == name], results)}
+        groups |= {str(group.results[0].combination): group for group in _of_same_members(name, found)}
         best = headlines.best(groups)
         for combination, group in groups.items():
             keys = {"sigma": sigma, "ensemble": name, "combination": combination, "sound": group.sound}
@@ -93,7 +101,8 @@ def weighting(results: Sequence[Result], sigma: float, seconds: Mapping[str, flo
         columns["Clean accuracy, paper"] = plain("paper_clean_accuracy", ".1%")
         columns |= {"ACR, paper": plain("paper_acr", ".3f"), "Time, paper": plain("paper_seconds", ".3g", " s")}
     caption = f"Weights of ensembles at σ = {sigma}. {headlines.about(each(found))}"
-    notes = [headlines.CLEAN, headlines.ERROR, BOLD, TIMES, *unsound_note(found), *_set_note(found)]
+    notes = [headlines.CLEAN, headlines.ERROR, headlines.SEEDS, BOLD, TIMES, FAMILIES]
+    notes += [*unsound_note(found), *_set_note(found)]
     notes += headlines.unlike(_with_members(found, results))
     return table(f"tab:weighting-{sigma}", caption, columns, data, notes + [headlines.PAPER] * printed)
 
@@ -102,21 +111,42 @@ def sizes(results: Sequence[Result], combination: str) -> pd.DataFrame:
     """Return ACR by number of members, of ensembles combined by ``combination``.
 
     Returns:
-        Columns ``sigma kind ensemble members acr error``. ``kind`` names the training methods. One member: the mean
-        over training seeds, for each method that is in an ensemble. ``error``: standard error over images.
+        Columns ``sigma kind ensemble members acr error_images error``. ``kind`` names the training methods. One member:
+        the mean over training seeds, for each method that is in an ensemble. ``error``: over images and training seeds,
+        missing where one training is all there is.
     """
     data = []
     for sigma in dict.fromkeys(result.sigma for result in results):
         here = [result for result in results if result.sigma == sigma]
-        found = [result for result in here if result.ensemble is not None and result.combination == combination]
-        for result in found:
-            _members(result, here)  # refuses an ensemble without its members
-        for method in sorted({method for result in found for method in methods_of(result)}):
-            seeds = [result.rows for result in here if result.ensemble is None and result.method == method]
-            data.append((sigma, method, f"{method} x1", 1, metrics.average_rows(seeds)))
-        data += [(sigma, " + ".join(methods_of(r)), r.ensemble, len(r.members), r.rows) for r in found]
-    points = [(*keys, metrics.acr(rows), metrics.standard_error(rows)) for *keys, rows in data]
-    return pd.DataFrame(points, columns=["sigma", "kind", "ensemble", "members", "acr", "error"])
+        groups = families([result for result in here if result.combination == combination])
+        for group in groups:
+            _members(group.results, here)  # refuses an ensemble without its members
+        for method in sorted({method for group in groups for method in methods_of(group.results[0])}):
+            seeds = Group(tuple(result for result in here if result.ensemble is None and result.method == method))
+            data.append((sigma, method, f"{method} x1", 1, seeds.acr))
+        for group in groups:
+            one = group.results[0]
+            data.append((sigma, " + ".join(methods_of(one)), one.ensemble, len(one.members), group.acr))
+    points = [(*keys, acr.value, acr.error_images, acr.error) for *keys, acr in data]
+    return pd.DataFrame(points, columns=["sigma", "kind", "ensemble", "members", "acr", "error_images", "error"])
+
+
+def together(results: Sequence[Result]) -> dict[str, Group]:
+    """Group results by what they are called, in their order."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.method, []).append(result)
+    return {method: Group(tuple(own)) for method, own in groups.items()}
+
+
+def families(results: Sequence[Result]) -> list[Group]:
+    """Group ensembles, and keep of each kind of them the group with the most sub-ensembles."""
+    kept: dict[str, Group] = {}
+    for group in together([result for result in results if result.ensemble is not None]).values():
+        other = kept.get(group.results[0].kind)
+        if other is None or len(other.results) < len(group.results):
+            kept[group.results[0].kind] = group
+    return list(kept.values())
 
 
 def _ensembles(results: Sequence[Result], sigma: float) -> list[Result]:
@@ -126,20 +156,34 @@ def _ensembles(results: Sequence[Result], sigma: float) -> list[Result]:
     return found
 
 
-def _members(ensemble: Result, results: Sequence[Result]) -> Group:
-    singles = {(r.method, r.seed): r for r in results if r.ensemble is None and r.sigma == ensemble.sigma}
-    missing = [f"{method}-{seed}" for method, seed in ensemble.members if (method, seed) not in singles]
-    if missing or not ensemble.members:
-        raise InputError(
-            f"{ensemble.method} at sigma {ensemble.sigma} must come with the results of all its members, missing: "
-            f"{', '.join(missing) or 'all'}; certify them on the same images"
-        )
-    return Group(tuple(singles[member] for member in ensemble.members))
+def _of_same_members(name: str, found: Sequence[Result]) -> list[Group]:
+    """The combinations of an ensemble: its own, and of its very members those that go by another name."""
+    own = [result for result in found if result.ensemble == name]
+    members, known = {result.members for result in own}, {result.combination for result in own}
+    others = [r for r in found if r.ensemble != name and r.members in members and r.combination not in known]
+    return list(together([*others, *own] if len(members) == 1 else own).values())
+
+
+def _members(ensembles: Sequence[Result], results: Sequence[Result]) -> Group:
+    """The members of ensembles of one kind, each as often as it takes for the mean over them."""
+    singles = {(r.method, r.seed): r for r in results if r.ensemble is None and r.sigma == ensembles[0].sigma}
+    for ensemble in ensembles:
+        missing = [f"{method}-{seed}" for method, seed in ensemble.members if (method, seed) not in singles]
+        if missing or not ensemble.members:
+            raise InputError(
+                f"{ensemble.method} at sigma {ensemble.sigma} must come with the results of all its members, missing: "
+                f"{', '.join(missing) or 'all'}; certify them on the same images"
+            )
+    used = Counter(
+        member for ensemble in {one.members: one for one in ensembles}.values() for member in ensemble.members
+    )
+    least = gcd(*used.values())
+    return Group(tuple(singles[member] for member, times in used.items() for _ in range(times // least)))
 
 
 def _with_members(found: Sequence[Result], results: Sequence[Result]) -> list[Result]:
     """Return ensembles, and every member of them once."""
-    members = {member.name: member for result in found for member in _members(result, results).results}
+    members = {member.name: member for result in found for member in _members([result], results).results}
     return [*found, *members.values()]
 
 
@@ -153,36 +197,36 @@ def names_of(result: Result) -> Row:
     return {"sigma": result.sigma, "ensemble": result.ensemble, "combination": result.combination}
 
 
-def _against(result: Result, results: Sequence[Result], reference: str) -> Row:
+def _against(group: Group, results: Sequence[Result], reference: str) -> Row:
     """Return the differences that :func:`ensembles` prints; ``None`` where there is nothing to compare with."""
-    members = _members(result, results)
-    same = [r.rows for r in results if names_of(r) == names_of(result) | {"combination": reference}]
-    others = {
-        "members": members.mean,
-        "best_member": max(members.rows, key=metrics.acr),
-        "reference": same[0] if same and result.combination != reference else None,
+    own = {result.members for result in group.results}
+    same = [r for r in results if (r.sigma, r.combination) == (group.results[0].sigma, reference) and r.members in own]
+    same = list({result.members: result for result in same}.values())
+    comparable = group.results[0].combination != reference and len(same) == len(own)
+    return {
+        "members": group.less(_members(group.results, results)),
+        "best_member": estimate(group.sample, _best_members(group, results)),
+        "reference": group.less(Group(tuple(same))) if comparable else None,
     }
-    return {k: v for name, other in others.items() for k, v in paired(name, result.rows, other).items()}
 
 
-def paired(name: str, rows: pd.DataFrame, other: pd.DataFrame | None) -> Row:
-    """Return difference, error and tie under names that begin with ``name``; ``None`` where there is no other."""
-    if other is None:
-        return {f"{name}_{field}": None for field in ("difference", "error", "tie")}
-    paired = metrics.paired_difference(rows, other)
-    return {f"{name}_{field}": getattr(paired, field) for field in ("difference", "error", "tie")}
+def _best_members(group: Group, results: Sequence[Result]) -> Sample:
+    """The member of largest ACR of each sub-ensemble."""
+    best = [max(_members([one], results).rows, key=metrics.acr) for one in group.results]
+    return sample(best, [one.seeds for one in group.results])
 
 
 def _weighting(group: Group, seconds: Mapping[str, float], figures: pd.DataFrame) -> Row:
     """Return our numbers of one row of :func:`weighting` and the paper's; ``None`` where not known."""
     first = group.results[0]
-    times = [seconds.get(r.method if r.seed is None else f"{r.method}-{r.seed}") for r in group.results]
+    times = [seconds.get(r.kind if r.seed is None else f"{r.method}-{r.seed}") for r in group.results]
     numbers = {name: group.numbers()[name] for name in ("clean_accuracy", "acr", "standard_error")}
+    numbers |= {"standard_error_with_seeds": group.acr.error, "estimate": group.acr}
     numbers["seconds"] = None if None in times else sum(times) / len(times)
     alike = len({result.method for result in group.results}) == 1  # the paper has no mean over methods
     metric = {"clean_accuracy": "clean_accuracy", "acr": "acr", "seconds": "certificate_seconds"}
     return numbers | {
-        f"paper_{name}": paper_value(figures, first.method, first.sigma, metric[name]) if alike else None
+        f"paper_{name}": paper_value(figures, first.kind, first.sigma, metric[name]) if alike else None
         for name in metric
     }
 

@@ -77,10 +77,10 @@ def acr_by_members(frame: pd.DataFrame) -> Figure:
     """Draw ACR against the number of members, one panel per noise level.
 
     A solid line with round marks is of one training method, in its colour; a dashed one with diamonds of a mixture.
-    Every ensemble is a mark with its standard error, and the line runs through the mean of those of one size.
+    Every kind of ensemble is a mark with the larger one of its standard errors, and the line runs through the mean of those of one size.
 
     Args:
-        frame: Columns ``sigma kind members acr error`` of ``rs.ensemble_tables.sizes``.
+        frame: Columns ``sigma kind members acr error_images error`` of ``rs.ensemble_tables.sizes``.
     """
     sigmas, kinds = list(dict.fromkeys(frame["sigma"])), list(dict.fromkeys(frame["kind"]))
     figure, axes = _panels(len(sigmas), share_y=False)
@@ -137,7 +137,9 @@ def _styles(methods: Iterable[str]) -> dict[str, dict[str, object]]:
 def _marks(axis: Axes, points: pd.DataFrame, style: dict[str, object]) -> None:
     """Mark each point with its error: round if its line is solid, else a diamond."""
     at, colour = (points["members"], points["acr"]), style["color"]
-    axis.errorbar(*at, points["error"], fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.6)
+    axis.errorbar(
+        *at, points[["error_images", "error"]].max(axis=1), fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.6
+    )
     axis.plot(*at, "o" if style["linestyle"] == "-" else "D", ms=4.5, color=colour)
 
 

@@ -8,13 +8,21 @@ from dataclasses import fields
 import pandas as pd
 
 from rs import metrics
+from rs.comparison import Estimate
 from rs.results import Circumstances, Group, Groups, Result
 from rs.typeset import EMPTY, Cell
 
 CLEAN = "Clean accuracy is the share of images correct and certified at radius 0: an abstention is an error."
 ERROR = "± is the standard error of the ACR over images."
 MEANS = "Means over training seeds, where there are several."
-SEEDS = "Means over training seeds; square brackets give the standard deviation of the ACR over the seeds."
+SEEDS = (
+    "Means over training seeds, of ensembles over all sub-ensembles of them; square brackets give the standard error "
+    "over images and training seeds."
+)
+TIES = (
+    "Tie: the difference may be 0 at the level of 5 %, by its error over images or by that over images and training "
+    "seeds (docs/method.md); images only: one training each is all there is, and another may turn it."
+)
 PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
     "ours, and then the figures cannot be compared."
@@ -42,10 +50,9 @@ def best(methods: Mapping[str, Group]) -> list[str]:
     sound = {method: group for method, group in methods.items() if group.sound}
     if not sound:
         return []
-    first = max(sound, key=lambda method: metrics.acr(sound[method].mean))
+    first = max(sound, key=lambda method: sound[method].acr.value)
     others = [method for method in sound if method != first]
-    ties = [m for m in others if metrics.paired_difference(sound[first].mean, sound[m].mean).tie]
-    return [first, *ties]
+    return [first, *(method for method in others if sound[first].less(sound[method]).tie)]
 
 
 def label(groups: Groups, method: str) -> Cell:
@@ -55,14 +62,24 @@ def label(groups: Groups, method: str) -> Cell:
 
 
 def headline(group: Group) -> str:
-    """Return ACR ± error [deviation over seeds] (clean accuracy).
+    """Return ACR ± error (clean accuracy).
 
-    The form is ``0.554 ± 0.018 (76.0%)``, and ``0.554 ± 0.018 [0.004] (76.0%)`` with several seeds.
+    The form is ``0.554 ± 0.018 (76.0%)``, and ``0.554 ± 0.018 [0.019] (76.0%)`` with several seeds.
     """
-    numbers = group.numbers()
-    deviation = f" [{numbers['seed_deviation']:.3f}]" if "seed_deviation" in numbers else ""
-    share = f"{100 * numbers['clean_accuracy']:.1f}%"
-    return f"{numbers['acr']:.3f} ± {numbers['standard_error']:.3f}{deviation} ({share})"
+    return f"{with_errors(group.acr)} ({100 * group.accuracy(0.0):.1f}%)"
+
+
+def with_errors(acr: Estimate) -> str:
+    """Return ACR ± error over images [error over images and training seeds, where it is known]."""
+    both = "" if acr.error is None else f" [{acr.error:.3f}]"
+    return f"{acr.value:.3f} ± {acr.error_images:.3f}{both}"
+
+
+def difference(made: Estimate) -> str:
+    """Return a difference of ACRs like :func:`with_errors`, and whether it is a tie, or rests on images alone."""
+    said = ", ".join(["tie"] * made.tie + ["images only"] * (made.error is None))
+    both = "" if made.error is None else f" [{made.error:.4f}]"
+    return f"{signed(made.value)} ± {made.error_images:.4f}{both} {said}".rstrip()
 
 
 def paper_headline(figures: pd.DataFrame, method: str, sigma: float) -> Cell:
@@ -130,26 +147,24 @@ def results_of(groups: Groups) -> list[Result]:
 def notes(groups: Groups, paper: bool, errors: bool = True) -> list[str]:
     """Say what the signs of a table mean, and who ties; ``errors``: whether it shows ± and clean accuracy."""
     everyone = [group for methods in groups.values() for group in methods.values()]
-    several = any(len(group.results) > 1 for group in everyone)
+    several = any(group.acr.error is not None for group in everyone)
     said = [CLEAN, ERROR] + [SEEDS] * several if errors else [MEANS] * several
     said += [PAPER] * paper
     said += [UNSOUND] * any(not group.sound for group in everyone)
     for sigma, methods in groups.items():
         first, *ties = best(methods) or [""]
         if ties:
-            said.append(
-                f"σ = {sigma}: {', '.join(ties)} tied with {first}, the largest ACR (within 2 paired standard errors)."
-            )
+            said.append(f"σ = {sigma}: {', '.join(ties)} tied with {first}, the largest ACR. {TIES}")
     return said + unlike(results_of(groups))
 
 
 def signed(value: float) -> str:
-    """Write a difference to three decimals, and zero without a sign.
+    """Write a difference to four decimals, and zero without a sign.
 
-    >>> signed(0.0126), signed(-0.0001)
-    ('+0.013', '0.000')
+    >>> signed(0.01264), signed(-0.00001)
+    ('+0.0126', '0.0000')
     """
-    return f"{value:+.3f}" if abs(value) >= 0.0005 else "0.000"
+    return f"{value:+.4f}" if abs(value) >= 0.00005 else "0.0000"
 
 
 def duration(seconds: float) -> str:

@@ -27,7 +27,7 @@ from rs.data import Images
 from rs.device import suit_threads
 from rs.engine import arrange
 from rs.ensemble import Ensemble, LogitAverage
-from rs.ensemble_card import load_members
+from rs.ensemble_card import EnsembleCard, load_members
 from rs.ensemble_cell import POOL, read_pool
 from rs.errors import InputError
 from rs.noise import BLOCK, Stream
@@ -102,7 +102,7 @@ def pool_cell(
 
     certify.warn_if_hopeless(certification.n, certification.alpha)
     if (publishing.rows_to(outs, times / "images.csv", indices, made) or not alone.exists()) and ranks.place()[0] == 0:
-        _write_times(alone, engine, candidates, indices, settings.timed)
+        _write_times(alone, engine, _firsts(candidates, cards), indices, settings.timed)
 
 
 def _engine(
@@ -199,6 +199,15 @@ class _Engine:
 
     def _label(self, index: int) -> int | None:
         return int(self.images.labels[index]) if self.how.shortcut else None
+
+
+def _firsts(candidates: Mapping[str, Candidate], cards: Mapping[str, EnsembleCard]) -> dict[str, Candidate]:
+    """The classifiers whose time is that of all of their kind: those of other seeds take as long."""
+    kinds = {
+        slug: (card.combination, *(member.method for member in card.members)) for slug, card in reversed(cards.items())
+    }
+    firsts = {kind: slug for slug, kind in kinds.items()}
+    return {name: one for name, one in candidates.items() if name not in cards or firsts[kinds[name]] == name}
 
 
 def _write_times(

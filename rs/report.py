@@ -25,7 +25,7 @@ from rs.typeset import written
 STEPS = 200
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
 
-PARTS = ("model", "training", "certify", "weights", "pool")
+PARTS = ("arithmetic", "model", "training", "certify", "weights", "pool")
 """Sections of a recipe that are no methods."""
 
 

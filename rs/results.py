@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
 from rs import metrics
+from rs.combination import kind_of, trained_as
+from rs.comparison import Estimate, Sample, estimate, sample
 from rs.errors import InputError
 from rs.recertify import two_sided
 from rs.rows import UNSOUND
@@ -54,7 +57,18 @@ class Result:
     def name(self) -> str:
         """What tells it from the others, in words."""
         seed = "" if self.seed is None else f", seed {self.seed}"
-        return f"{self.method} at sigma {self.sigma}{seed}"
+        own = f" of {trained_as(self.members)}" if self.members and self.ensemble != trained_as(self.members) else ""
+        return f"{self.method}{own} at sigma {self.sigma}{seed}"
+
+    @property
+    def seeds(self) -> frozenset[int]:
+        """Training seeds that it depends on; none where they are not known."""
+        return frozenset(seed for _, seed in self.members) if self.members else frozenset({self.seed} - {None})
+
+    @property
+    def kind(self) -> str:
+        """Its name without training seeds: that of all ensembles of as many members of the same methods."""
+        return self.method if self.ensemble is None else self.method.replace(self.ensemble, kind_of(self.members), 1)
 
     @property
     def sound(self) -> bool:
@@ -64,7 +78,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Group:
-    """The results of one method at one noise level, one for each training seed."""
+    """The results of one method at one noise level: one for each training seed, or sub-ensemble of the seeds."""
 
     results: tuple[Result, ...]
 
@@ -74,9 +88,18 @@ class Group:
         return [result.rows for result in self.results]
 
     @cached_property
-    def mean(self) -> pd.DataFrame:
-        """Rows averaged over the seeds: for ACR, its error and paired differences."""
-        return metrics.average_rows(self.rows)
+    def sample(self) -> Sample:
+        """Scores of all results, with the seeds that each depends on."""
+        return sample(self.rows, [result.seeds for result in self.results])
+
+    @cached_property
+    def acr(self) -> Estimate:
+        """ACR with its errors."""
+        return estimate(self.sample)
+
+    def less(self, other: Group) -> Estimate:
+        """Return the difference of the ACR to another group's, with its errors."""
+        return estimate(self.sample, other.sample)
 
     @property
     def sound(self) -> bool:
@@ -91,23 +114,23 @@ class Group:
 
     def accuracy(self, radius: float) -> float:
         """Certified accuracy at ``radius``, mean over the seeds."""
-        return metrics.seed_spread(self.rows, lambda rows: metrics.certified_accuracy(rows, radius)).mean
+        return fmean(float(metrics.certified_accuracy(rows, radius)) for rows in self.rows)
 
     def numbers(self) -> dict[str, float | int]:
-        """Headline numbers, none of them NaN."""
-        spread = metrics.seed_spread(self.rows)
+        """Headline numbers, none of them NaN; ``standard_error`` is that over images."""
         numbers = {
-            "acr": spread.mean,
-            "standard_error": metrics.standard_error(self.mean),
+            "acr": self.acr.value,
+            "standard_error": self.acr.error_images,
             "clean_accuracy": self.accuracy(0.0),
-            "images": len(self.mean),
-            "seeds": spread.seeds,
+            "images": self.acr.images,
+            "seeds": self.acr.seeds,
         }
-        if spread.deviation is not None:
-            numbers["seed_deviation"] = spread.deviation
+        if self.acr.error is not None:
+            numbers["standard_error_with_seeds"] = self.acr.error
         if all(result.classes for result in self.results):
-            both = [two_sided(result.rows, result.classes) for result in self.results]
-            numbers["acr_two_sided"] = metrics.seed_spread(both).mean
+            numbers["acr_two_sided"] = fmean(
+                metrics.acr(two_sided(result.rows, result.classes)) for result in self.results
+            )
         return numbers
 
 
@@ -134,7 +157,7 @@ def grouped(results: Sequence[Result]) -> Groups:
         seeds = found.setdefault(result.sigma, {}).setdefault(result.method, [])
         if any(result.ensemble != other.ensemble for other in seeds):
             raise InputError(f"{result.name} must be one kind of classifier, got an ensemble and a model; rename one")
-        if any(result.seed == other.seed for other in seeds):
+        if any((result.seed, result.members) == (other.seed, other.members) for other in seeds):
             raise InputError(f"{result.name} must come once, got it twice; remove one of the two")
         seeds.append(result)
     return {

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from rs.combination import Declared, declared
+from rs.combination import Declared, declared, kind_of
 from rs.errors import InputError
 from rs.params import section
 from rs.results import Circumstances, Result
@@ -91,7 +91,7 @@ def seconds_alone(
     """Seconds of a certificate of each classifier of a pool alone; with those of its weights, if images choose them.
 
     Returns:
-        By label of an ensemble, and by METHOD-SEED of a member.
+        By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member.
     """
     command = f"dvc repro {pool_target(dataset, sigma)}"
     alone = read_table(results / str(sigma) / "times" / "alone.csv", ["classifier", "seconds"], command, empty=True)
@@ -100,5 +100,6 @@ def seconds_alone(
     for one in found:
         if one.slug in seconds:
             extra = len(one.members) * float(per_member["seconds"].iloc[0]) if one.how.scope == "per-image" else 0.0
-            seconds[one.label(default)] = seconds.pop(one.slug) + extra
+            name = one.label(default).replace(one.name, kind_of(one.members), 1)
+            seconds[name] = seconds.pop(one.slug) + extra
     return seconds

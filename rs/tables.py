@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from rs import headlines, metrics
+from rs import columns, headlines
 from rs.headlines import about, best, label, methods_of, paper_value
 from rs.results import Group, Groups
 from rs.typeset import EMPTY, Cell, Table
@@ -27,7 +27,7 @@ KINDS = {"acr": "ACR", "clean_accuracy": "clean accuracy", "certified_accuracy":
 def main(groups: Groups, figures: pd.DataFrame) -> Table:
     """Return ACR and clean accuracy of every method at every noise level (the paper's main table).
 
-    The best ACR of a noise level is bold, and so is every ACR within two paired standard errors of it.
+    The best ACR of a noise level is bold, and so is every ACR that ties with it.
     """
     printed = [sigma for sigma in groups if headlines.in_paper(figures, list(groups[sigma]), sigma)]
     bests = {sigma: best(methods) for sigma, methods in groups.items()}
@@ -64,21 +64,21 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
     methods = groups[sigma]
     shares = pd.DataFrame({m: [round(group.accuracy(r), 3) for r in radii] for m, group in methods.items()})
     top = shares[[method for method, group in methods.items() if group.sound]].max(axis=1)
-    columns = _acr_columns(methods, sigma, figures)
+    of_acr = _acr_columns(methods, sigma, figures)
     body = [
         [
             label({sigma: methods}, method),
             *(Cell(f"{v:.3f}", group.sound and v == t > 0) for v, t in zip(shares[method], top, strict=True)),
-            *(cells[method] for cells in columns.values()),
+            *(cells[method] for cells in of_acr.values()),
         ]
         for method, group in methods.items()
     ]
-    header = [f"Method (σ = {sigma})", *(f"{r:.2f}" for r in radii), *columns]
+    header = [f"Method (σ = {sigma})", *(f"{r:.2f}" for r in radii), *of_acr]
     caption = (
         "Certified accuracy: the share of images correct with at least this radius; at 0.00 the clean accuracy, "
         f"abstentions being errors. {about(groups)}"
     )
-    notes = headlines.notes({sigma: methods}, "ACR, paper" in columns, errors=False)
+    notes = headlines.notes({sigma: methods}, "ACR, paper" in of_acr, errors=False)
     data = _accuracies(methods, sigma, radii, figures)
     return Table(f"tab:certified-{sigma}", caption, header, body, data, notes)
 
@@ -87,31 +87,29 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
     """Return the difference of every method's ACR to each reference's, paired over images."""
     pairs = [(sigma, name) for sigma in groups for name in references if name in groups[sigma]]
     facts = {
-        (method, sigma, name): metrics.paired_difference(group.mean, groups[sigma][name].mean)
+        (method, sigma, name): group.less(groups[sigma][name])
         for sigma, name in pairs
         for method, group in groups[sigma].items()
         if method != name
     }
 
     def cell(method: str, sigma: float, name: str) -> Cell:
-        paired = facts.get((method, sigma, name))
-        if paired is None:
-            return EMPTY
-        return Cell(f"{headlines.signed(paired.difference)} ± {paired.error:.3f}" + " tie" * paired.tie)
+        made = facts.get((method, sigma, name))
+        return EMPTY if made is None else Cell(headlines.difference(made))
 
     body = [
         [label(groups, method), *(cell(method, sigma, name) for sigma, name in pairs)] for method in methods_of(groups)
     ]
     keys = ["sigma", "method", "reference"]
-    data = [dict(zip(keys, (s, m, r), strict=True)) | vars(paired) for (m, s, r), paired in facts.items()]
+    data = [dict(zip(keys, (s, m, r), strict=True)) | columns.numbers(made) for (m, s, r), made in facts.items()]
     caption = (
-        "Difference of ACR to a reference method ± its paired standard error over the same images. Tie: within two "
-        f"paired errors. The spread over training seeds is not in the error. {about(groups)}"
+        "Difference of ACR to a reference method ± its paired standard error over the same images; square brackets "
+        f"give the standard error over images and training seeds. {about(groups)}"
     )
     absent = [name for name in references if name not in methods_of(groups)]
     notes = [f"{name} is not among the methods: no differences to it." for name in absent]
-    notes += headlines.unlike(headlines.results_of(groups))
-    frame = pd.DataFrame(data, columns=[*keys, "difference", "error", "images", "tie"])
+    notes += [headlines.TIES, *headlines.unlike(headlines.results_of(groups))]
+    frame = pd.DataFrame(data)
     header = ["Method", *(f"to {name}, σ = {sigma}" for sigma, name in pairs)]
     return Table("tab:differences", caption, header, body, frame, notes)
 
@@ -121,7 +119,7 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
     data = [
         {"method": method, "sigma": sigma}
         | dict(configurations.get((method, sigma), {}))
-        | {"acr": metrics.acr(group.mean), "training_seconds": group.training_seconds}
+        | {"acr": group.acr.value, "training_seconds": group.training_seconds}
         | {"paper_training_hours": paper_value(figures, method, sigma, "training_hours")}
         for sigma, methods in groups.items()
         for method, group in methods.items()
@@ -152,8 +150,12 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
 def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
     """Return every published figure that the study has too, ours beside it; ``None`` if there is none."""
     data, shown = [], {}
+    kinds = {
+        sigma: {group.results[0].kind: group for group in reversed(methods.values())}
+        for sigma, methods in groups.items()
+    }
     for figure in figures[figures["metric"].isin(KINDS)].to_dict("records"):
-        group = groups.get(figure["sigma"], {}).get(figure["method"])
+        group = kinds.get(figure["sigma"], {}).get(figure["method"])
         if group is not None:
             shown.setdefault(figure["sigma"], {})[figure["method"]] = group
             ours = _value(group, figure["metric"], figure["radius"])
@@ -176,7 +178,7 @@ def _beside_texts(row: Mapping[str, Any]) -> list[str]:
 
 def _value(group: Group, metric: str, radius: float) -> float:
     if metric == "acr":
-        return metrics.acr(group.mean)
+        return group.acr.value
     return group.accuracy(0.0 if metric == "clean_accuracy" else radius)
 
 
@@ -192,13 +194,13 @@ def _numbers(group: Group, figures: pd.DataFrame) -> dict[str, Any]:
 def _acr_columns(methods: Mapping[str, Group], sigma: float, figures: pd.DataFrame) -> dict[str, dict[str, Cell]]:
     """Return the ACR columns of a table of certified accuracies: title, then cell by method."""
     numbers, bests = {method: group.numbers() for method, group in methods.items()}, best(methods)
-    columns = {"ACR": {m: Cell(f"{of['acr']:.3f}", m in bests) for m, of in numbers.items()}}
+    found = {"ACR": {m: Cell(f"{of['acr']:.3f}", m in bests) for m, of in numbers.items()}}
     if all("acr_two_sided" in of for of in numbers.values()):
-        columns["ACR, two-sided"] = {m: Cell(f"{of['acr_two_sided']:.3f}") for m, of in numbers.items()}
+        found["ACR, two-sided"] = {m: Cell(f"{of['acr_two_sided']:.3f}") for m, of in numbers.items()}
     if headlines.in_paper(figures, list(methods), sigma):
         known = {method: paper_value(figures, method, sigma, "acr") for method in methods}
-        columns["ACR, paper"] = {m: EMPTY if v is None else Cell(f"{v:.3f}") for m, v in known.items()}
-    return columns
+        found["ACR, paper"] = {m: EMPTY if v is None else Cell(f"{v:.3f}") for m, v in known.items()}
+    return found
 
 
 def _accuracies(

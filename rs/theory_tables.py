@@ -2,10 +2,10 @@
 
 ``spreads`` and ``bounds`` hold the numbers of ``rs.theory`` as means over images, and may be empty:
 
-- ``spreads``: ``sigma ensemble source images alpha beta variance within across``, means over the wrong classes too.
-  ``source`` says whose margins these are: ``perturbed`` copies of the members, or members ``trained`` independently;
+- ``spreads``: ``sigma ensemble members source images alpha beta variance within across``, means over the wrong classes
+  too. ``members`` are those that were measured, of all ensembles of that kind. ``source`` says whose margins these are: ``perturbed`` copies of the members, or members ``trained`` independently;
   ``within`` and ``across`` are NaN where there is no such pair.
-- ``bounds``: ``sigma ensemble combination images bound bound_minimum measured other_class``.
+- ``bounds``: ``sigma ensemble members combination images bound bound_minimum measured other_class``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import pandas as pd
 
 from rs import headlines
 from rs.columns import Row, difference, marked, plain, table
-from rs.ensemble_tables import TIE, methods_of, names_of, paired, unsound_note
+from rs.combination import kind_of, trained_as
+from rs.ensemble_tables import families, methods_of, unsound_note
 from rs.errors import InputError
-from rs.results import Result, each
+from rs.results import Group, Result, each
 from rs.rows import parse_counts
 from rs.theory import average_variance_bound
 from rs.typeset import EMPTY, Cell, Table
@@ -29,13 +30,19 @@ EXPECTED = (
     "Help is expected where the mixed ensemble has the larger lower bound. Bounds may order two ensembles otherwise "
     "than the probabilities below which they lie. A tie leaves the expectation open."
 )
+FIRST = "Bounds and covariances are of the first of the sub-ensembles of each kind."
 SHORTCUT = "Votes of {} of {:,} images are not known, since their n draws were skipped; the share is of the others."
 
 
 def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Table:
     """Return mixed ensembles against those of as many members of one of their methods, and what theory expected."""
-    found = [result for result in results if result.ensemble is not None and result.combination == combination]
-    pairs = [(a, b) for a in found for b in found if _rivals(a, b)]
+    sigmas = dict.fromkeys(result.sigma for result in results)
+    found = [
+        group
+        for sigma in sigmas
+        for group in families([r for r in results if (r.sigma, r.combination) == (sigma, combination)])
+    ]
+    pairs = [(a, b) for a in found for b in found if _rivals(a.results[0], b.results[0])]
     data = [_rivalry(a, b, spreads, bounds) for a, b in pairs]
     columns = {
         "Mixed ensemble": marked("mixed"),
@@ -51,11 +58,12 @@ def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bo
     caption = (
         f"Mixed ensembles against as many members of one method, combined by {combination}; mixed first. Lower bounds: "
         "Chebyshev's, on the probability that a noisy image gets its label. Covariances: of the margins of two members "
-        "(perturbed copies), mean over pairs, with the difference in brackets."
+        "(perturbed copies), mean over pairs, with the difference in brackets. Differences of ACR are over all "
+        "sub-ensembles of the trained seeds, with the standard error over images, and in brackets that over seeds too."
     )
-    shown = [result for pair in pairs for result in pair]
+    shown = [result for pair in pairs for group in pair for result in group.results]
     caption += f" {headlines.about(each(shown))}" if pairs else ""
-    notes = [TIE, EXPECTED, *unsound_note(shown), *headlines.unlike(shown)]
+    notes = [headlines.TIES, EXPECTED, FIRST, *unsound_note(shown), *headlines.unlike(shown)]
     return table("tab:mixed", caption, columns, data, notes)
 
 
@@ -67,7 +75,7 @@ def theory(spreads: pd.DataFrame, results: Sequence[Result]) -> Table:
     """
     data = [row | _average(row, results) for row in spreads.to_dict("records")]
     columns = {
-        "Ensemble": plain("ensemble"),
+        "Ensemble": plain("members"),
         "σ": plain("sigma"),
         "Source": plain("source"),
         "Images": plain("images"),
@@ -87,13 +95,13 @@ def theory(spreads: pd.DataFrame, results: Sequence[Result]) -> Table:
 
 def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
     """Return Chebyshev's lower bounds on the probability of the label beside measured shares of draws and of votes."""
-    by_names = {tuple(names_of(result).values()): result for result in results}
+    by_members = {(r.sigma, trained_as(r.members), r.combination): r for r in results if r.members}
     lines = [
-        (row, by_names.get((row["sigma"], row["ensemble"], row["combination"]))) for row in bounds.to_dict("records")
+        (row, by_members.get((row["sigma"], row["members"], row["combination"]))) for row in bounds.to_dict("records")
     ]
     data = [row | _votes(None if result is None else result.rows) for row, result in lines]
     columns = {
-        "Ensemble": plain("ensemble"),
+        "Ensemble": plain("members"),
         "Combination": plain("combination"),
         "σ": plain("sigma"),
         "Images": plain("images"),
@@ -106,7 +114,8 @@ def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
     caption = (
         "Probability that the ensemble gives a noisy image its label; means over images. Lower bound: Chebyshev's, "
         "with the mean margin of the ensemble; in the paper's form, with the smallest mean margin of a member. Share "
-        "of draws: how often the label wins in the very draws of the bound, so never below it. Share of votes: the "
+        "of draws: how often the label wins in the very draws of the bound, so never below it; they are others than "
+        "those that chose the weights. Share of votes: the "
         "label's votes in certification, in all its images and other draws. Other class: share of the images whose "
         "weights come from the margins of another class than the label."
     )
@@ -122,15 +131,16 @@ def _rivals(a: Result, b: Result) -> bool:
     return alike and len(methods_of(b)) == 1 and set(methods_of(b)) < set(methods_of(a))
 
 
-def _rivalry(a: Result, b: Result, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Row:
+def _rivalry(a: Group, b: Group, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Row:
     """Return the numbers of one row of :func:`mixed`."""
-    row = {"sigma": a.sigma, "mixed": a.ensemble, "single": b.ensemble, "sound": a.sound and b.sound}
-    row |= paired("acr", a.rows, b.rows)
-    for side, result in (("mixed", a), ("single", b)):
-        row[f"bound_{side}"] = _find(bounds, names_of(result)).get("bound")
-        names = {"sigma": result.sigma, "ensemble": result.ensemble, "source": "perturbed"}
-        row[f"covariance_{side}"] = _pair_covariance(_find(spreads, names), result)
-    row["verdict"] = "tie" if row["acr_tie"] else "helped" if row["acr_difference"] > 0 else "hurt"
+    mixed, single = a.results[0], b.results[0]
+    row = {"sigma": mixed.sigma, "mixed": mixed.ensemble, "single": single.ensemble, "sound": a.sound and b.sound}
+    row["acr"] = made = a.less(b)
+    for side, result in (("mixed", mixed), ("single", single)):
+        names = {"sigma": result.sigma, "ensemble": kind_of(result.members)}
+        row[f"bound_{side}"] = _find(bounds, names | {"combination": result.combination}).get("bound")
+        row[f"covariance_{side}"] = _pair_covariance(_find(spreads, names | {"source": "perturbed"}), result)
+    row["verdict"] = "tie" if made.tie else "helped" if made.value > 0 else "hurt"
     return row | _expectation(row["bound_mixed"], row["bound_single"], row["verdict"])
 
 
@@ -166,7 +176,7 @@ def _pair_covariance(spread: Row, result: Result) -> float | None:
 
 def _average(spread: Row, results: Sequence[Result]) -> Row:
     """Return the variance of the members' average, and the paper's bound on it."""
-    same = [r for r in results if (r.sigma, r.ensemble) == (spread["sigma"], spread["ensemble"])]
+    same = [r for r in results if r.members and (r.sigma, kind_of(r.members)) == (spread["sigma"], spread["ensemble"])]
     if not same:
         raise InputError(
             f"spreads of {spread['ensemble']} at sigma {spread['sigma']} need a result that says its members, got none"
