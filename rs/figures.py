@@ -77,7 +77,8 @@ def acr_by_members(frame: pd.DataFrame) -> Figure:
     """Draw ACR against the number of members, one panel per noise level.
 
     A solid line with round marks is of one training method, in its colour; a dashed one with diamonds of a mixture.
-    Every kind of ensemble is a mark with the larger one of its standard errors, and the line runs through the mean of those of one size.
+    Every kind of ensemble is a mark with the larger one of its standard errors, and the line runs through the mean of
+    those of one size.
 
     Args:
         frame: Columns ``sigma kind members acr error_images error`` of ``rs.ensemble_tables.sizes``.

@@ -3,8 +3,9 @@
 ``spreads`` and ``bounds`` hold the numbers of ``rs.theory`` as means over images, and may be empty:
 
 - ``spreads``: ``sigma ensemble members source images alpha beta variance within across``, means over the wrong classes
-  too. ``members`` are those that were measured, of all ensembles of that kind. ``source`` says whose margins these are: ``perturbed`` copies of the members, or members ``trained`` independently;
-  ``within`` and ``across`` are NaN where there is no such pair.
+  too. ``members`` are those that were measured, of all ensembles of that kind. ``source`` says whose margins these are:
+  ``perturbed`` copies of the members, or members ``trained`` independently; ``within`` and ``across`` are NaN where
+  there is no such pair.
 - ``bounds``: ``sigma ensemble members combination images bound bound_minimum measured other_class``.
 """
 
