@@ -104,13 +104,13 @@ def _identity(leg: Leg, values: dict[str, Any]) -> str:
     if leg.name == "code":  # which fingerprints all of it
         entries = sorted(path.as_posix() for path in [*Path("stages").glob("*.py"), *Path("rs").rglob("*.py")])
     method = next((dep.stem for dep in leg.deps if dep.parent == Path("code/methods")), None)
-    made = {"command": words, "params": chosen, "code": _version(*entries, method=method)}
+    made = {"command": words, "params": chosen, "code": _version(*entries, method=method), "versions": code.series()}
     return hashlib.sha256(repr(made).encode()).hexdigest()[:16]
 
 
 def _completed(leg: Leg, given: Path, root: Path | None) -> Leg:
     """The leg with what is not part of its stage: the parameter file, and where the raw data lie."""
-    more = [] if leg.name == "code" else ["--params", str(given)]
+    more = ["--params", str(given)]
     if leg.name.startswith("prepare@") and root is not None:
         more += ["--source", "parquet", "--root", str(root)]
     return replace(leg, command=(*leg.command, *more))

@@ -12,8 +12,11 @@ import hashlib
 import io
 import itertools
 import json
+import platform
 import tokenize
 from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from rs.errors import InputError
@@ -94,6 +97,15 @@ def version(*entries: str, method: str | None = None) -> str:
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
 
+def series() -> dict[str, str]:
+    """Series, such as 2.14, of what computes and of what draws the noise: Python, NumPy and torch; none is imported.
+
+    A release within a series is not told apart: a stage that depends on this does not run again after one.
+    """
+    releases = {"python": platform.python_version(), **{name: metadata.version(name) for name in ("numpy", "torch")}}
+    return {name: ".".join(release.split(".")[:2]) for name, release in releases.items()}
+
+
 def closure(root: Path, entry: Path, stop: Path | None = None) -> set[Path]:
     """Modules of this project that ``entry`` imports, directly or not, at any depth of its functions.
 
@@ -105,25 +117,32 @@ def closure(root: Path, entry: Path, stop: Path | None = None) -> set[Path]:
         path = waiting.pop()
         if path not in found and path != stop:
             found.add(path)
-            waiting += _imported(root, ast.parse((root / path).read_text(encoding="utf-8")))
+            waiting += _imported(root, (root / path).read_text(encoding="utf-8"))
     return found
 
 
-def _imported(root: Path, tree: ast.Module) -> Iterator[Path]:
+def _imported(root: Path, source: str) -> Iterator[Path]:
     """Paths of the project's modules that a module names in its imports."""
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-    for words in (name.split(".") for name in names):
+    for words in (name.split(".") for name in _names(source)):
         for depth in range(1, len(words) + 1) if words[0] in PACKAGES else ():  # a module imports its packages first
             path = Path(*words[:depth])
             candidates = (path.with_suffix(".py"), path / "__init__.py")
             yield from (candidate for candidate in candidates if (root / candidate).is_file())
 
 
+@cache  # one module is imported by many
+def _names(source: str) -> list[str]:
+    """What a module names in its imports."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    return names
+
+
+@cache
 def digest(source: str) -> str:
     """SHA-256 of a module's text without comments, docstrings and blank lines; the same in every Python version.
 

@@ -47,6 +47,7 @@ class Meta:
     sizes: dict[str, int]  # images in each split
     sha256: dict[str, str]  # of each split: of its arrays, or of its file list where lazy
     lazy: Lazy | None = None
+    raw: dict[str, str] | None = None  # sums of the raw data it was made of, as its source takes them
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.std) == self.shape[0]:
@@ -126,6 +127,7 @@ def write(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     source: str = "arrays in memory",
+    raw: dict[str, str] | None = None,
 ) -> Meta:
     """Write a packed data set to ``folder``, whole or not at all; equal arrays give equal bytes.
 
@@ -137,6 +139,7 @@ def write(
         mean: One number a channel on the [0, 1] scale; with ``std``, or both from the train split.
         std: As ``mean``.
         source: Where the images came from, for people.
+        raw: Sums of the raw data, ``rs.sources.Source.sums``.
     Raises:
         InputError: If shapes, types, labels or constants do not fit, or ``folder`` holds other things.
     """
@@ -156,6 +159,7 @@ def write(
         source=source,
         sizes={split: len(labels) for split, (_, labels) in splits.items()},
         sha256={split: fingerprint(*arrays) for split, arrays in splits.items()},
+        raw=raw,
     )
     write_folder(folder, meta, splits)
     return meta

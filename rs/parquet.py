@@ -31,28 +31,37 @@ def read(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | 
     """
     paths = {split: _shards(root, split) for split in SPLITS}
     flat = [path for split in SPLITS for path in paths[split]]
-    sums = {path.name: files.sha256(path) for path in flat}
-    _check_sums(root, sums, sha256 or {})
+    found = sums(root)
+    _check_sums(root, found, sha256 or {})
     names = [_hub_classes(path) for path in flat]
     if any(other != names[0] for other in names):
         raise InputError(f"{root}: all files must name the same classes, but they differ; use files of one data set")
     splits = {split: stack(row for path in paths[split] for row in rows(path)) for split in SPLITS}
-    listed = ", ".join(f"{name} (sha256 {value})" for name, value in sums.items())
+    listed = ", ".join(f"{name} (sha256 {value})" for name, value in found.items())
     return Raw(splits, _classes(root, splits, names[0] or classes), f"parquet files {listed}")
+
+
+def sums(root: Path) -> dict[str, str]:
+    """SHA-256 of the files that :func:`read` reads, by name; none where a split has no file."""
+    found = [_found(root, split) for split in SPLITS]
+    return {path.name: files.sha256(path) for paths in found for path in paths} if all(found) else {}
+
+
+def _found(root: Path, split: str) -> list[Path]:
+    """Files of a split, in order."""
+    patterns = [f"{name}{end}.parquet" for name in SPLIT_NAMES[split] for end in ("", "-*")]
+    return next((found for pattern in patterns if (found := sorted(root.glob(pattern)))), [])
 
 
 def _shards(root: Path, split: str) -> list[Path]:
     """Return the files of a split, in order; a missing shard is an error."""
-    for name in SPLIT_NAMES[split]:
-        found = sorted(root.glob(f"{name}.parquet")) or sorted(root.glob(f"{name}-*.parquet"))
-        announced = {int(n) for path in found for n in re.findall(r"-\d+-of-(\d+)\.parquet$", path.name)}
-        if announced and announced != {len(found)}:
-            raise InputError(
-                f"{root} must hold all shards of {name}, got {len(found)} of {max(announced)}; get them all"
-            )
-        if found:
-            return found
-    raise InputError(f"{root} must hold {split}.parquet or {split}-*.parquet, but there is none; check the root")
+    found = _found(root, split)
+    announced = {int(n) for path in found for n in re.findall(r"-\d+-of-(\d+)\.parquet$", path.name)}
+    if announced and announced != {len(found)}:
+        raise InputError(f"{root} must hold all shards of {split}, got {len(found)} of {max(announced)}; get them all")
+    if not found:
+        raise InputError(f"{root} must hold {split}.parquet or {split}-*.parquet, but there is none; check the root")
+    return found
 
 
 def _check_sums(root: Path, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
+import os
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rs import files
 from rs.dataset import SPLITS, Arrays
 from rs.errors import InputError
 
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 SPLIT_NAMES = {"train": ("train",), "test": ("test", "val", "validation")}
 """What a split may be called on disk, in order of preference."""
 
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Of the files that torchvision takes for images."""
+
 
 @dataclass(frozen=True)
 class Raw:
@@ -30,6 +36,13 @@ class Raw:
     splits: dict[str, Arrays]
     classes: list[str]
     source: str  # where it came from, for people
+
+
+def digits_sums() -> dict[str, str]:
+    """SHA-256 of the file that scikit-learn has the digits in, which is not imported for it."""
+    spec = importlib.util.find_spec("sklearn")
+    path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    return {path.name: files.sha256(path)} if path.is_file() else {}
 
 
 def digits(test_share: float, split_seed: int) -> Raw:
@@ -132,19 +145,47 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, ImageFolder]:
     Raises:
         InputError: If a folder is missing or empty, or the two have different classes.
     """
-    names = {**SPLIT_NAMES, **({"test": (test_folder,)} if test_folder else {})}
     trees = {}
-    for split in SPLITS:
-        present = [name for name in names[split] if (root / name).is_dir()]
-        if not present:
-            raise InputError(
-                f"{root} must hold a folder {' or '.join(names[split])}, but there is none; check the root"
-            )
-        trees[split] = tree(root / present[0])
+    for split, names in _split_names(test_folder).items():
+        place = _split_folder(root, names)
+        if place is None:
+            raise InputError(f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root")
+        trees[split] = tree(place)
     if trees["train"].classes != trees["test"].classes:
         differ = sorted(set(trees["train"].classes) ^ set(trees["test"].classes))
         raise InputError(f"{root}: both splits must have the same class folders, but {differ[:5]} are in one only")
     return trees
+
+
+def _split_names(test_folder: str | None) -> dict[str, tuple[str, ...]]:
+    return {**SPLIT_NAMES, **({"test": (test_folder,)} if test_folder else {})}
+
+
+def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
+    return next((root / name for name in names if (root / name).is_dir()), None)
+
+
+def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str, str]:
+    """SHA-256 of the lists of images of both splits, by folder; none where a split has no folder.
+
+    Args:
+        contents: Whether the SHA-256 of each image is in its list, or only its size in bytes.
+    """
+    places = [_split_folder(root, names) for names in _split_names(test_folder).values()]
+    return {place.name: _folder_sum(place, contents) for place in places} if all(places) else {}
+
+
+def _folder_sum(place: Path, contents: bool) -> str:
+    found = sorted((path.relative_to(place).as_posix(), path) for path in images_in(place))
+    lines = (f"{name} {files.sha256(path) if contents else path.stat().st_size}\n" for name, path in found)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def images_in(place: Path) -> Iterator[Path]:
+    """The images in the class folders of ``place``, at any depth, as torchvision finds them, in any order."""
+    for path, _, names in os.walk(place, followlinks=True):
+        if Path(path) != place:
+            yield from (Path(path, name) for name in names if name.lower().endswith(EXTENSIONS))
 
 
 def tree(path: Path) -> ImageFolder:

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from rs import parquet, readers
-from rs.dataset import Lazy, describe, write, write_folder
+from rs.dataset import Lazy, describe, read_meta, write, write_folder
 from rs.errors import InputError
 from rs.params import STRICT, check
 
@@ -27,6 +27,9 @@ class Source(Protocol):
             InputError: If the raw data is missing, broken or does not fit the settings.
         """
 
+    def sums(self) -> dict[str, str]:
+        """Sums of the raw data, by file or folder; none where it is not on this machine. Needs no torch."""
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Digits:
@@ -42,7 +45,12 @@ class Digits:
         """See :class:`Source`."""
         if name != "digits":
             raise InputError(f"source sklearn has the data set digits alone, got {name}; name another source")
-        _pack(name, folder, readers.digits(self.test_share, self.split_seed), self.mean, self.std)
+        sums = self.sums()
+        _pack(name, folder, readers.digits(self.test_share, self.split_seed), self.mean, self.std, sums)
+
+    def sums(self) -> dict[str, str]:
+        """See :class:`Source`."""
+        return readers.digits_sums()
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -58,7 +66,12 @@ class Torchvision:
 
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""
-        _pack(name, folder, readers.torchvision(self.dataset or name, self.root, self.download), self.mean, self.std)
+        raw = readers.torchvision(self.dataset or name, self.root, self.download)
+        _pack(name, folder, raw, self.mean, self.std, self.sums())
+
+    def sums(self) -> dict[str, str]:
+        """See :class:`Source`; the same before and after the download, because torchvision takes no other files."""
+        return {"files": "checked by torchvision's md5 sums"}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -74,8 +87,12 @@ class Parquet:
 
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""
-        raw = parquet.read(Path(self.root), self.classes, self.sha256)
-        _pack(name, folder, raw, self.mean, self.std)
+        sums = self.sums()
+        _pack(name, folder, parquet.read(Path(self.root), self.classes, self.sha256), self.mean, self.std, sums)
+
+    def sums(self) -> dict[str, str]:
+        """See :class:`Source`."""
+        return parquet.sums(Path(self.root))
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -101,11 +118,16 @@ class Folder:
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""
         if self.lazy:
-            self._describe(name, folder)
+            self._describe(name, folder, self.sums())
         else:
-            _pack(name, folder, readers.folder(Path(self.root), self.test_folder), self.mean, self.std)
+            sums = self.sums()
+            _pack(name, folder, readers.folder(Path(self.root), self.test_folder), self.mean, self.std, sums)
 
-    def _describe(self, name: str, folder: Path) -> None:
+    def sums(self) -> dict[str, str]:
+        """See :class:`Source`; of images that stay where they are, names and sizes count, and not each byte."""
+        return readers.folder_sums(Path(self.root), self.test_folder, contents=not self.lazy)
+
+    def _describe(self, name: str, folder: Path, sums: dict[str, str]) -> None:
         """Write ``meta.json`` alone."""
         trees = readers.split_trees(Path(self.root), self.test_folder)
         meta = describe(
@@ -122,6 +144,7 @@ class Folder:
                 folders={split: Path(tree.root).name for split, tree in trees.items()},
                 resize=self.resize,
             ),
+            raw=sums,
         )
         write_folder(folder, meta, {})
 
@@ -158,7 +181,19 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
     return check(SOURCES[kind], values, where)
 
 
-def _pack(name: str, folder: Path, raw: readers.Raw, mean: Constants, std: Constants) -> None:
+def fingerprint(source: Source, folder: Path) -> dict[str, str]:
+    """Sums of the raw data of a source, or those that ``folder`` was prepared from where the raw data is not here.
+
+    Raises:
+        InputError: If they are needed and the ``meta.json`` of ``folder`` is broken.
+    """
+    found = source.sums()
+    if not found and (folder / "meta.json").is_file():
+        found = read_meta(folder).raw
+    return found or {"raw": "absent"}
+
+
+def _pack(name: str, folder: Path, raw: readers.Raw, mean: Constants, std: Constants, sums: dict[str, str]) -> None:
     if (mean is None) != (std is None):
         raise InputError(f"data set {name}: give both mean and std or neither, got {mean} and {std}")
-    write(folder, name, raw.splits, raw.classes, mean=mean, std=std, source=raw.source)
+    write(folder, name, raw.splits, raw.classes, mean=mean, std=std, source=raw.source, raw=sums)

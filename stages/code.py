@@ -1,22 +1,37 @@
-"""Fingerprint the code of every stage and method, so that only what a change of code reaches runs again."""
+"""Fingerprint what no parameter says: the code of stages and methods, versions, raw data. It always runs, a second."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stages.shell import run
+from stages.shell import ParamsFile, run
 
 HELPERS = ("__init__", "shell", "code")
 
 
 def main(
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for STAGE.json and methods/METHOD.json.")],
+    dataset: Annotated[str, typer.Option(help="Data set: a key of datasets in the parameters.")],
+    prepared: Annotated[
+        Path, typer.Option(file_okay=False, help="Its prepared folder, which knows raw data that are not here.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            file_okay=False, help="Folder for STAGE.json, methods/METHOD.json, versions.json and raw/DATASET.json."
+        ),
+    ],
+    params: ParamsFile = Path("params.yaml"),
     root: Annotated[Path, typer.Option(exists=True, help="Folder that holds the packages rs and stages.")] = Path(),
 ) -> None:
-    """Write what each stage and each training method is made of: its modules and their hashes."""
-    from rs import code, files
+    """Write the hashes of the modules of each stage and method, the series of Python, NumPy and torch, and raw data."""
+    from rs import code, files, sources
+    from rs.params import read, section
 
+    values = section(read(params), "datasets", dataset)
+    raw = sources.fingerprint(sources.settings(values, f"datasets.{dataset}"), prepared)
+    files.write_json(out / "raw" / f"{dataset}.json", raw)
+    files.write_json(out / "versions.json", code.series())
     for path in sorted(root.glob("stages/*.py")):
         if path.stem not in HELPERS:
             files.write_json(out / f"{path.stem}.json", code.fingerprint(root, path.relative_to(root)))

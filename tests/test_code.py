@@ -236,6 +236,30 @@ def test_a_method_that_is_not_in_the_table_is_refused() -> None:
         code.method_fingerprint(ROOT, "mine")
 
 
+@pytest.mark.parametrize(
+    ("releases", "changed"),
+    [
+        ({"torch": "2.14.3"}, set()),
+        ({"torch": "2.14.0+cu126", "numpy": "2.3.9", "python": "3.11.99"}, set()),
+        ({"torch": "2.15.0"}, {"torch"}),
+        ({"numpy": "2.13.1"}, {"numpy"}),
+        ({"numpy": "3.3.1"}, {"numpy"}),
+        ({"python": "3.12.1"}, {"python"}),
+    ],
+    ids=str,
+)
+def test_an_upgrade_shows_and_a_release_of_the_same_series_does_not(
+    releases: dict[str, str], changed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = {"python": "3.11.7", "numpy": "2.3.1", "torch": "2.14.0+cpu"}
+    monkeypatch.setattr("importlib.metadata.version", lambda name: installed[name])
+    monkeypatch.setattr("platform.python_version", lambda: installed["python"])
+    before = code.series()
+    assert before == {"python": "3.11", "numpy": "2.3", "torch": "2.14"}
+    installed |= releases
+    assert {name for name, found in code.series().items() if found != before[name]} == changed
+
+
 def test_the_version_of_a_stage_changes_with_the_code_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code, "ROOT", project(tmp_path, stages__a="import rs.b", rs__b="x = 1"))
     before = code.version("stages/a.py")

@@ -1,8 +1,19 @@
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from helpers import ROOT
+from raw_images import image_bytes, pixels
+from test_parquet import hub as hub
+from test_parquet import write_parquet
+from test_readers import cifar as cifar
+from test_readers import tree as tree
 
-from rs import sources
+from rs import data, readers, sources
 from rs.errors import InputError
 
 
@@ -38,3 +49,119 @@ def test_another_source_replaces_the_section_but_for_its_constants():
     assert other == sources.Parquet(source="parquet", root="b", mean=[0.5], std=[0.2])
     same = sources.settings(section, "datasets.x", source="torchvision", root=Path("b"))
     assert same == sources.Torchvision(source="torchvision", root="b", download=False, mean=[0.5], std=[0.2])
+
+
+# ------------------------------------------------------------------------------------------------- raw data
+
+
+def made(tmp_path, **values):
+    """A source, prepared into the folder ``set``; its fingerprint then."""
+    source = sources.settings(values, "datasets.digits")
+    source.prepare("digits", tmp_path / "set")
+    return source, sources.fingerprint(source, tmp_path / "set")
+
+
+def test_what_is_prepared_says_what_it_was_made_of_and_that_counts_where_the_raw_data_is_not(tree, tmp_path):
+    source = sources.settings({"source": "folder", "root": str(tree)}, "datasets.digits")
+    before = sources.fingerprint(source, tmp_path / "set")
+    source, after = made(tmp_path, source="folder", root=str(tree))
+    assert before == after == source.sums() == data.read_meta(tmp_path / "set").raw
+    shutil.rmtree(tree)
+    assert source.sums() == {}
+    assert sources.fingerprint(source, tmp_path / "set") == before
+    assert sources.fingerprint(source, tmp_path / "never") == {"raw": "absent"}
+
+
+def test_raw_data_that_is_here_counts_whatever_was_prepared(tree, tmp_path):
+    source, before = made(tmp_path, source="folder", root=str(tree))
+    (tree / "train" / "ape" / "0.png").write_bytes(image_bytes(pixels(1, seed=1)[0]))
+    assert sources.fingerprint(source, tmp_path / "set") != before
+    (tmp_path / "set" / "meta.json").write_text("{")
+    assert sources.fingerprint(source, tmp_path / "set") == source.sums()
+
+
+def same_size(path):
+    path.write_bytes(path.read_bytes()[::-1])
+
+
+FOLDER_CHANGES = {
+    "new image": lambda root: shutil.copy(root / "train/ape/0.png", root / "train/ape/2.png"),
+    "no more image": lambda root: (root / "val/bee/1.png").unlink(),
+    "new name": lambda root: (root / "val/bee/1.png").rename(root / "val/bee/3.png"),
+    "new class": lambda root: (root / "train/bee").rename(root / "train/cat"),
+    "other size": lambda root: (root / "train/ape/0.png").write_bytes(b"other"),
+    "other bytes": lambda root: same_size(root / "train/ape/0.png"),
+}
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("change", FOLDER_CHANGES)
+def test_a_changed_folder_has_other_sums_but_for_bytes_of_images_that_stay_where_they_are(tree, change, lazy):
+    more = {"lazy": True, "resize": 4, "crop": 4, "mean": [0.5] * 3, "std": [0.2] * 3} if lazy else {}
+    source = sources.settings({"source": "folder", "root": str(tree), **more}, "datasets.x")
+    before = source.sums()
+    assert set(before) == {"train", "val"}
+    for name in ("train/notes.txt", "train/ape/.DS_Store", "train/0.png"):
+        (tree / name).write_text("no image of a class")
+    assert source.sums() == before
+    FOLDER_CHANGES[change](tree)
+    assert (source.sums() == before) == (lazy and change == "other bytes")
+
+
+def test_the_images_that_count_are_those_that_torchvision_finds(tree):
+    for name in ("deep/er/a.JPG", "b.webp", "c.gif", "d.txt"):
+        path = tree / "train" / "ape" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    found = sorted(map(str, readers.images_in(tree / "train")))
+    assert found == sorted(path for path, _ in readers.tree(tree / "train").samples)
+    from torchvision.datasets.folder import IMG_EXTENSIONS
+
+    assert readers.EXTENSIONS == IMG_EXTENSIONS
+
+
+def test_the_sums_of_parquet_files_are_those_of_the_files_that_are_read(hub, tmp_path):
+    source, before = made(tmp_path, source="parquet", root=str(hub))
+    assert before == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in hub.glob("*.parquet")}
+    write_parquet(hub / "validation.parquet", [image_bytes(pixels(1)[0])], [0])
+    assert source.sums() == before
+    write_parquet(hub / "test-00000-of-00001.parquet", [image_bytes(pixels(1)[0])], [0], names=["x", "y"])
+    changed = source.sums()
+    assert [name for name in before if changed[name] != before[name]] == ["test-00000-of-00001.parquet"]
+    (hub / "test-00000-of-00001.parquet").unlink()
+    (hub / "validation.parquet").unlink()
+    assert source.sums() == {}
+
+
+def test_a_download_changes_no_sums(cifar, tmp_path):
+    source = sources.settings({"source": "torchvision", "root": str(cifar), "dataset": "cifar10"}, "datasets.x")
+    before = sources.fingerprint(source, tmp_path / "set")
+    source.prepare("x", tmp_path / "set")
+    assert data.read_meta(tmp_path / "set").raw == before == sources.fingerprint(source, tmp_path / "set")
+
+
+def test_the_digits_are_those_of_scikit_learn_s_file(tmp_path):
+    import sklearn
+
+    path = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
+    source, sums = made(tmp_path, source="sklearn", test_share=0.2, split_seed=0)
+    assert sums == source.sums() == {"digits.csv.gz": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def test_the_stage_code_writes_raw_data_and_versions_without_importing_torch(tree, tmp_path):
+    (tmp_path / "params.yaml").write_text(json.dumps({"datasets": {"mine": {"source": "folder", "root": str(tree)}}}))
+    script = (
+        "import sys; from pathlib import Path; from stages.code import main; main('mine', *map(Path, sys.argv[1:]))"
+    )
+    words = [tmp_path / "set", tmp_path / "code", tmp_path / "params.yaml"]
+
+    def written():
+        command = [sys.executable, "-c", f"{script}; sys.exit('torch' in sys.modules)", *words]
+        subprocess.run(command, cwd=ROOT, check=True)
+        return {path.relative_to(tmp_path / "code").as_posix(): path.read_text() for path in words[1].rglob("*.json")}
+
+    before = written()
+    assert set(json.loads(before["versions.json"])) == {"python", "numpy", "torch"}
+    same_size(tree / "train" / "ape" / "0.png")
+    after = written()
+    assert [name for name in before if before[name] != after[name]] == ["raw/mine.json"]
