@@ -19,9 +19,12 @@ def main(
 
     stages = [path for path in sorted(root.glob("stages/*.py")) if path.stem not in HELPERS]
     methods = [path for path in sorted(root.glob("rs/methods/*.py")) if path.stem not in ("__init__", "base")]
-    for path, target in [(p, out / f"{p.stem}.json") for p in stages] + [
-        (p, out / "methods" / f"{p.stem}.json") for p in methods
-    ]:
+    made = {path: out / f"{path.stem}.json" for path in stages}
+    made |= {path: out / "methods" / f"{path.stem}.json" for path in methods}
+    for path, target in made.items():
+        is_ours = files.is_json_with(path.relative_to(root).as_posix())
+        files.check_output(target, "a fingerprint of code", is_ours)
+    for path, target in made.items():
         files.write_json(target, code.fingerprint(root, path.relative_to(root)))
 
 
