@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,29 @@ class Card:
     def build(self, seed: int | None = None) -> nn.Sequential:
         """Build the network the card describes, with fresh weights."""
         return models.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
+
+
+def check_folder(folder: Path, card: Card) -> None:
+    """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of an earlier run.
+
+    That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
+    hyper-parameters may have changed.
+
+    Raises:
+        InputError: If it holds another model or something else, which would be lost.
+    """
+    wanted = _origin(asdict(card))
+    made = files.is_json_with(*asdict(card))(folder / CARD)
+    there = _origin(files.read_json(folder / CARD)) if made else None
+    files.check_output(folder, f"the model {wanted}", lambda path: files.is_empty(path) or there == wanted, there=there)
+
+
+def _origin(card: Mapping[str, Any]) -> str:
+    """What a model was made by, in words."""
+    checkpoint = card["hyperparameters"].get("checkpoint")
+    return f"{card['method']} of {card['dataset']}, sigma {card['sigma']}, seed {card['seed']}" + (
+        f", from {checkpoint}" if checkpoint else ""
+    )
 
 
 def save(folder: Path, model: nn.Module, card: Card) -> None:

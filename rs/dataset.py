@@ -194,8 +194,9 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
 def _replacing(folder: Path) -> Iterator[Path]:
     """As :func:`rs.files.replacing`, but never in place of a folder that holds other things."""
     ours = {"meta.json", *(f"{split}.npz" for split in SPLITS)}
-    if folder.exists() and not (folder.is_dir() and ours >= {path.name for path in folder.iterdir()}):
-        raise InputError(f"{folder} must be new or an older data set, but it holds other things; name another")
+    files.check_output(
+        folder, "an older data set", lambda path: path.is_dir() and ours >= {child.name for child in path.iterdir()}
+    )
     with files.replacing(folder.absolute()) as temporary:
         yield temporary
 

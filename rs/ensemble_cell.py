@@ -45,7 +45,7 @@ def ensemble_cell(values: dict[str, Any], dataset: str, sigma: float, models: Pa
     Raises:
         InputError: If a member is not trained, members do not fit each other, or ``out`` is something else.
     """
-    files.check_replaceable(out, POOL, "ensembles")
+    files.check_replaceable(out, POOL, "ensembles", [models])
     cells = pool_cells(values, dataset, sigma)
     members, name = _members(cells, models, sigma)
     cards = {one.slug: _card(one, members, name, sigma) for one in declared(values)}

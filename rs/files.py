@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,85 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def check_replaceable(folder: Path, marker: str, what: str) -> None:
+IsOurs = Callable[[Path], bool]
+"""Whether what lies at a path is what a command would make there."""
+
+
+def check_output(
+    path: Path,
+    what: str,
+    is_ours: IsOurs,
+    *,
+    inputs: Iterable[Path] = (),
+    there: str | None = None,
+    option: str = "--out",
+) -> None:
+    """Check that ``path`` may be written: nothing is there, or what the command itself would make, and no input of it.
+
+    Args:
+        path: A file or folder; a link counts as what it leads to.
+        what: What it must be, in words.
+        is_ours: Whether it is, if it is there.
+        inputs: Files and folders that the command reads.
+        there: What is there otherwise, in words; by default its first line, or the names in it.
+        option: What named it.
+    Raises:
+        InputError: If something else would be lost.
+    """
+    for one in inputs:
+        if one.resolve().is_relative_to(path.resolve()):
+            raise InputError(f"{path} must be {what} or new, but {one}, an input, is in it; name another {option}")
+    if path.exists() and not is_ours(path):
+        raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
+
+
+def check_replaceable(folder: Path, marker: str, what: str, inputs: Iterable[Path] = ()) -> None:
     """Check that a folder of ours may be made here: there is none, it is empty, or it holds ``marker``, as ours do.
 
     Raises:
-        InputError: If it holds something else, which would be lost.
+        InputError: If it holds something else, or one of ``inputs``, which would be lost.
     """
-    if folder.exists() and not (folder / marker).is_file() and any(folder.iterdir()):
-        raise InputError(f"{folder} must be a folder of {what} or new, but holds something else; name another --out")
+    check_output(folder, f"a folder of {what}", lambda path: is_empty(path) or (path / marker).is_file(), inputs=inputs)
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether it is a folder with nothing in it."""
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def begins_with(text: str) -> IsOurs:
+    """Recognise files by their beginning, the names of their columns."""
+    head = text.encode()
+
+    def is_ours(path: Path) -> bool:
+        return path.is_file() and _beginning(path, len(head)) == head
+
+    return is_ours
+
+
+def is_json_with(*keys: str) -> IsOurs:
+    """Recognise JSON files by keys that they have."""
+
+    def is_ours(path: Path) -> bool:
+        try:
+            return path.is_file() and set(keys) <= set(json.loads(path.read_bytes()))
+        except (ValueError, TypeError):  # no JSON, or a number
+            return False
+
+    return is_ours
+
+
+def _content(path: Path) -> str:
+    """Say in a few words what lies at ``path``."""
+    if path.is_dir():
+        names = sorted(child.name for child in path.iterdir())
+        return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
+    return repr(_beginning(path, 40).decode(errors="replace"))
+
+
+def _beginning(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(size)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -37,7 +37,8 @@ def import_checkpoint(
         sigma: Noise it was trained with, in pixels of [0, 1].
         out: The model folder.
     Raises:
-        InputError: If the file is not such a checkpoint, or does not fit the architecture.
+        InputError: If the file is not such a checkpoint, or does not fit the architecture, or ``out`` holds something
+            else than an earlier import of it.
     """
     if not (sigma > 0 and math.isfinite(sigma)):
         raise InputError(f"sigma must be a positive number, got {sigma}; it is the noise the network was trained with")
@@ -59,6 +60,7 @@ def import_checkpoint(
         arithmetic="native",
         versions={},
     )
+    artefacts.check_folder(out, card)
     model = card.build()
     artefacts.fill(model, _complete(read_network(path), model.state_dict()), str(path), architecture)
     artefacts.save(out, model, card)

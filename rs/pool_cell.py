@@ -66,7 +66,11 @@ def pool_cell(
         out: Folder for the rows and sidecars.
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
             certificate of each classifier alone.
+    Raises:
+        InputError: If something else would be overwritten, or as what is called says.
     """
+    alone = times / "alone.csv"
+    files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
     pool, cards = read_pool(ensembles)
     images = data.load(folder, "test")
     suit_threads(images.meta.shape)
@@ -87,7 +91,6 @@ def pool_cell(
     shared = circumstances(images, certification, pool.sigma, device, runs_as, "stages/certify_ensembles.py")
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {out / f"{name}.tsv": one.who | shared for name, one in candidates.items()}
-    alone = times / "alone.csv"
     for one, index in itertools.product(candidates.values(), map(int, indices)):
         one.at(index)  # an image without weights is refused before the work begins
 

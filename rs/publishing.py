@@ -18,6 +18,7 @@ from rs.errors import InputError
 from rs.progress import progress
 
 SECONDS = "seconds.csv"
+SECONDS_HEAD = "idx,seconds\n"
 
 
 def rows_to(
@@ -41,7 +42,8 @@ def rows_to(
     Returns:
         Whether there was anything to do.
     Raises:
-        InputError: If a file is not a ``*.tsv``, holds the rows of something else, or another process is making it.
+        InputError: If a file is not a ``*.tsv``, holds the rows of something else, or another process is making it; or
+            if its sidecar or ``seconds`` is something else.
     """
     for out in outs:
         if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
@@ -50,6 +52,10 @@ def rows_to(
     if all(complete):
         print(f"{_names(outs)} complete already; nothing to do", file=sys.stderr)
         return False
+    for out in outs:
+        is_sidecar = files.is_json_with("classifier", "scope", "sigma", "subset")
+        files.check_output(sidecar_of(out), f"the sidecar of {out}", is_sidecar)
+    files.check_output(seconds, "the seconds of certificates", files.begins_with(SECONDS_HEAD))
     rank, world = ranks.place()
     shares = [{"rows": list(outs.values()), "rank": k, "world": world} for k in range(world)]
     own = indices[rank::world]
@@ -129,7 +135,7 @@ def is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
 
 def _continue(parts: Sequence[Path], seconds: Path) -> int:
     """Cut interrupted files back to what all of them have whole; return the number of images done."""
-    heads = {**dict.fromkeys(parts, rows.HEADER + "\n"), seconds: "idx,seconds\n"}
+    heads = {**dict.fromkeys(parts, rows.HEADER + "\n"), seconds: SECONDS_HEAD}
     if not all(path.exists() for path in heads):
         for path, head in heads.items():
             files.write_text(path, head)

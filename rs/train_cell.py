@@ -40,12 +40,17 @@ def train_cell(
     together, and the first one writes; the work folder must then be one that all of them see.
 
     Args:
+        out: A new folder, or that of an earlier training of the same method, data set, noise and seed.
         seconds: End with the epoch in which so many seconds of training have passed, if given; what the model is then
             depends on the machine, and the card says how many epochs it had.
+    Raises:
+        InputError: If something else would be overwritten, or as what is called says.
     """
     train, test = data.load(folder, "train"), data.load(folder, "test")
     suit_threads(train.meta.shape)
     card = _card(recipe, train, sigma, seed, device)
+    artefacts.check_folder(out, card)
+    _check_logs(log)
     running = code.version("stages/train.py", method=recipe.name)  # a training is not continued by other code
     identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
     if seconds is not None:
@@ -62,6 +67,16 @@ def train_cell(
             files.write_csv(log / "history.csv", HISTORY, done.history)
             files.write_csv(log / "timing.csv", TIMING, done.timing)
             files.write_json(log / "provenance.json", _provenance(done.seconds, device, world))
+
+
+def _check_logs(log: Path) -> None:
+    """Check that the logs of a training may be written into the folder ``log``."""
+    for name, is_ours in (
+        ("history.csv", files.begins_with(",".join(HISTORY) + "\n")),
+        ("timing.csv", files.begins_with(",".join(TIMING) + "\n")),
+        ("provenance.json", files.is_json_with("training_seconds")),
+    ):
+        files.check_output(log / name, "the log of a training", is_ours, option="--log")
 
 
 def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.device) -> Card:

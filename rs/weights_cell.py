@@ -61,9 +61,11 @@ def weights_cell(
         out: The folder to make.
         seconds: File for the seconds that the margins of one image take, of one member.
     Raises:
-        InputError: If ``out`` is something else, or members are not those of the files or of other images.
+        InputError: If ``out`` or ``seconds`` is something else, or members are not those of the files, or of other
+            images.
     """
-    files.check_replaceable(out, "spreads.csv", "weights")
+    files.check_replaceable(out, "spreads.csv", "weights", [ensembles, folder])
+    files.check_output(seconds, "the seconds of weights", files.begins_with("seconds\n"), option="--seconds")
     pool, cards = read_pool(ensembles)
     train, test = data.load(folder, "train"), data.load(folder, "test")
     suit_threads(test.meta.shape)

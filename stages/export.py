@@ -16,10 +16,12 @@ def main(
     """Export ROWS, with the seconds of each image where the file beside them has them."""
     import pandas as pd
 
+    from rs import files
     from rs.errors import InputError
     from rs.metrics import check_radii
-    from rs.rows import UNSOUND, read, write_field_log
+    from rs.rows import FIELD_COLUMNS, UNSOUND, read, write_field_log
 
+    files.check_output(out, "a log in the six columns", files.begins_with("\t".join(FIELD_COLUMNS) + "\n"))
     table = read(rows)
     check_radii(table, str(rows))
     if (table["scope"] == UNSOUND).any():

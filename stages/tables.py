@@ -27,8 +27,11 @@ def main(
 ) -> None:
     """Make the tables of DATASET for the methods, seeds and sigmas that the parameters list."""
     values = parameters(params, dataset)
+    from rs.files import check_replaceable
     from rs.report import report, write
 
+    check_replaceable(out, "main.tex", "tables")
+    check_replaceable(times, "cost.tex", "wall times")
     known = {"sigma": outside_sigma, "n0": outside_n0, "n": outside_n, "alpha": outside_alpha}
     others = [{"name": name, "path": path, **known} for name, path in map(named_path, outside or [])]
     numbers, wall_times = report(values, dataset, results, logs, weights, others)

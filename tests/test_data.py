@@ -220,7 +220,7 @@ def test_an_older_data_set_is_replaced_but_other_things_are_not(tmp_path, folder
     data.write(folder, "new", {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "train.npz"]
     (folder / "thesis.tex").touch()
-    with pytest.raises(InputError, match="other things"):
+    with pytest.raises(InputError, match="must be an older data set or new, but holds meta"):
         data.write(folder, "newer", {"train": arrays(3)}, ["a", "b", "c"])
     assert data.read_meta(folder).name == "new"
 

@@ -1,6 +1,7 @@
 """The ensembles of a noise level on the disk: ``rs.ensemble_cell`` and the command ``ensemble``."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +132,8 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(there):
     path = OUT / there
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    with pytest.raises(InputError, match=r"ensembles/0\.25 must be a folder of ensembles or new, but holds something"):
+    message = f"ensembles/0.25 must be a folder of ensembles or new, but holds {there.partition('/')[0]}; name"
+    with pytest.raises(InputError, match=re.escape(message)):
         make()
     assert contents(OUT) == {there: b"mine"}
 

@@ -1,0 +1,187 @@
+"""No command writes over what it reads, or over what it would not make itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import METHOD_PARAMETERS, ROOT, TRAINING, smallnet, write_params, write_tiny
+from tiny_study import make_rows, write_rows
+
+from rs import artefacts, rows
+from stages import certify, certify_ensembles, code, ensemble, export, import_, prepare, tables, train, weights
+from stages.shell import run
+
+PARAMS = {
+    "sigmas": [0.25],
+    "methods": ["macer"],
+    "seeds": [0],
+    "combinations": {"average": {"rule": "softmax", "weights": "equal", "scope": "global"}},
+    "ensembles": [{"members": {"macer": [0]}, "combinations": ["average"]}],
+    "datasets": {"digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0}},
+}
+RECIPE = {
+    "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "images": 4, "seed": 0},
+    "pool": {"cache": False, "timed": 0},
+}
+MODEL = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml", "--device", "cpu"]
+WORDS = {
+    export: ["rows.tsv", "--out", "new.tsv"],
+    certify: ["models/macer/0", *MODEL, "--out", "new.tsv"],
+    train: ["gaussian", *MODEL, "--sigma", "0.25", "--seed", "0", "--out", "new", "--log", "new-log"],
+    import_: [
+        *("c.pth", "--architecture", "smallnet", "--sigma", "0.25", "--normalisation", "none"),
+        *("--data", "data", "--out", "new"),
+    ],
+    prepare: ["digits", "--params", "params.yaml", "--out", "new"],
+    ensemble: ["tiny", "--sigma", "0.25", "--models", "models", "--params", "params.yaml", "--out", "new"],
+    weights: [
+        *("tiny", "--ensembles", "ensembles", "--data", "data", "--params", "params.yaml", "--device", "cpu"),
+        *("--out", "new", "--seconds", "new.csv"),
+    ],
+    certify_ensembles: [
+        *("tiny", "--ensembles", "ensembles", "--weights", "weights", "--data", "data", "--params", "params.yaml"),
+        *("--device", "cpu", "--out", "new", "--times", "new-times"),
+    ],
+    tables: [
+        *("tiny", "--results", "results", "--logs", "logs", "--weights", "weights", "--params", "params.yaml"),
+        *("--out", "new", "--times", "new-times"),
+    ],
+    code: ["--out", "new", "--root", ROOT],
+}
+
+
+@pytest.fixture(autouse=True)
+def place(work, models_here):
+    """A folder with models, a data set, an ensemble, rows, a checkpoint, and files of other kinds."""
+    write_tiny(Path("data"))
+    values = json.loads(write_params(Path("params.yaml"), **RECIPE).read_text()) | PARAMS
+    Path("params.yaml").write_text(json.dumps(values))
+    assert command(ensemble, out="ensembles") == 0
+    write_rows(make_rows(0.25, 0), Path("rows.tsv"))
+    indices = rows.read(Path("rows.tsv"))["idx"]
+    Path("rows.seconds.csv").write_text("idx,seconds\n" + "".join(f"{index},0.5\n" for index in indices))
+    Path("link.tsv").symlink_to("rows.tsv")
+    torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
+    Path("notes").mkdir()
+    for name in ("history.csv", "provenance.json", "alone.csv", "images.csv", "train.json", "a.tsv", "b.json", "c.txt"):
+        Path("notes", name).write_text("years of work\n")
+    Path("notes", "b.seconds.csv").write_text("seconds\n1.0\n")
+
+
+def command(stage, *first, **options):
+    """Run a command with other options than ``WORDS``; its exit code."""
+    words = [*first, *WORDS[stage][len(first) :]]
+    for name, value in options.items():
+        words[words.index(f"--{name}") + 1] = value
+    with pytest.raises(SystemExit) as caught:
+        run(stage.main, arguments=[str(word) for word in words])
+    return caught.value.code
+
+
+def contents():
+    return {path: path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("stage", "first", "options"),
+    [
+        (export, (), {"out": "rows.tsv"}),
+        (export, (), {"out": "./data/../rows.tsv"}),
+        (export, (), {"out": "link.tsv"}),
+        (export, ("link.tsv",), {"out": "rows.tsv"}),
+        (export, (), {"out": "rows.json"}),
+        (export, (), {"out": "rows.seconds.csv"}),
+        (export, (), {"out": "models/macer/0/model.safetensors"}),
+        (export, (), {"out": "notes/a.tsv"}),
+        (certify, (), {"out": "rows.tsv"}),
+        (certify, ("ensembles/macer-x1.average.json",), {"out": "ensembles/macer-x1.average.tsv"}),
+        (certify, (), {"out": "models/macer/0/model.tsv"}),
+        (certify, (), {"out": "data/meta.tsv"}),
+        (certify, (), {"out": "notes/a.tsv"}),
+        (certify, (), {"out": "notes/b.tsv"}),
+        (train, (), {"out": "models/macer/0"}),
+        (train, (), {"out": "models/gaussian/1"}),
+        (train, (), {"out": "models/gaussian/0", "sigma": 0.5}),
+        (train, (), {"out": "models"}),
+        (train, (), {"out": "data"}),
+        (train, (), {"out": "notes"}),
+        (train, (), {"log": "notes"}),
+        (import_, (), {"out": "models/macer/0"}),
+        (import_, (), {"out": "data"}),
+        (import_, (), {"out": "."}),
+        (prepare, (), {"out": "models"}),
+        (prepare, (), {"out": "notes"}),
+        (ensemble, (), {"out": "models"}),
+        (ensemble, (), {"out": "."}),
+        (ensemble, (), {"models": "ensembles", "out": "ensembles"}),
+        (weights, (), {"out": "ensembles"}),
+        (weights, (), {"out": "data"}),
+        (weights, (), {"seconds": "ensembles/pool.json"}),
+        (weights, (), {"seconds": "notes/images.csv"}),
+        (certify_ensembles, (), {"out": "ensembles"}),
+        (certify_ensembles, (), {"times": "notes"}),
+        (tables, (), {"out": "models"}),
+        (tables, (), {"times": "notes"}),
+        (code, (), {"out": "notes"}),
+    ],
+    ids=lambda value: value.__name__ if hasattr(value, "main") else None,
+)
+def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, first, options):
+    before = contents()
+    assert command(stage, *first, **options) == 2
+    out, err = capfd.readouterr()
+    (line,) = err.splitlines()
+    assert out == ""
+    assert line.startswith("error: ")
+    assert any(word in line for word in ("name another", "remove it"))
+    assert contents() == before
+
+
+def test_an_input_inside_the_folder_to_be_replaced_is_kept(capfd):
+    Path("models").rename("ensembles/models")
+    before = contents()
+    assert command(ensemble, models="ensembles/models", out="ensembles") == 2
+    assert (
+        "ensembles must be a folder of ensembles or new, but ensembles/models, an input, is" in capfd.readouterr().err
+    )
+    assert contents() == before
+
+
+def test_the_message_says_what_must_be_there_and_what_is(capfd):
+    assert command(train, out="models/macer/2") == 2
+    assert capfd.readouterr().err == (
+        "error: models/macer/2 must be the model gaussian of tiny, sigma 0.25, seed 0 or new, but holds macer of tiny, "
+        "sigma 0.25, seed 2; name another --out\n"
+    )
+    assert command(train, log="notes") == 2
+    assert capfd.readouterr().err == (
+        "error: notes/history.csv must be the log of a training or new, but holds 'years of work\\n'; name another "
+        "--log\n"
+    )
+
+
+@pytest.mark.parametrize("stage", [export, import_, ensemble, weights, code])
+def test_what_the_command_made_is_made_again(stage):
+    assert command(stage) == 0
+    made = contents()
+    changing = {Path("new.csv")}  # wall-clock times
+    assert command(stage) == 0
+    assert {k: v for k, v in contents().items() if k not in changing} == {
+        k: v for k, v in made.items() if k not in changing
+    }
+
+
+def test_rows_that_are_gone_are_certified_again_beside_their_sidecar():
+    assert command(certify) == 0
+    made = Path("new.tsv").read_bytes()
+    Path("new.tsv").unlink()
+    assert command(certify) == 0
+    assert Path("new.tsv").read_bytes() == made
+
+
+def test_a_model_is_trained_again_with_other_hyper_parameters():
+    assert command(train) == 0
+    write_params(Path("params.yaml"), training={**TRAINING, "epochs": 1}, macer=METHOD_PARAMETERS["macer"])
+    assert command(train) == 0
+    assert artefacts.read_card(Path("new")).epochs == 1
