@@ -76,10 +76,15 @@ def with_errors(acr: Estimate) -> str:
 
 
 def difference(made: Estimate) -> str:
-    """Return a difference of ACRs like :func:`with_errors`, and whether it is a tie, or rests on images alone."""
+    """Return a difference of ACRs with its errors, and whether it is a tie, or rests on images alone."""
     said = ", ".join(["tie"] * made.tie + ["images only"] * (made.error is None))
+    return f"{signed_with_errors(made)} {said}".rstrip()
+
+
+def signed_with_errors(made: Estimate) -> str:
+    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and one digit more."""
     both = "" if made.error is None else f" [{made.error:.4f}]"
-    return f"{signed(made.value)} ± {made.error_images:.4f}{both} {said}".rstrip()
+    return f"{signed(made.value)} ± {made.error_images:.4f}{both}"
 
 
 def paper_headline(figures: pd.DataFrame, method: str, sigma: float) -> Cell:
