@@ -1,9 +1,9 @@
 """The claims of the paper against the rows that there are: held, not held, tie, or not tested.
 
 ``python -m benchmarks.claims digits --out docs/results.md``. A claim about ACR is held where the difference is above 0
-at the level of 5 %, not held where it is below 0 so, and a tie between: by its error over images, and by that over images
-and training seeds (``rs.comparison``), with p-values corrected for the number of differences that one claim is tested
-by (Holm). What has no rows yet is not tested. A claim about time compares seconds of training, with a tenth to spare.
+at the level of 5 %, not held where it is below 0 so, and a tie between: by its error over images, and by that over
+images and training seeds (``rs.comparison``), with p-values corrected for the number of differences of the claim (Holm).
+What has no rows yet is not tested. A claim about time compares seconds of training, with a tenth to spare.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
     numbers: str
 
 
-class Tested(NamedTuple):
+class Compared(NamedTuple):
     """A claim about ACR at one noise level, before it is judged together with the others of its kind."""
 
     claim: str
@@ -134,7 +134,7 @@ def findings(found: Study) -> Iterator[Finding]:
         yield from _times(found, sigma)
 
 
-def judged(tested: Sequence[Tested]) -> Iterator[Finding]:
+def judged(tested: Sequence[Compared]) -> Iterator[Finding]:
     """Judge the differences of each claim together, claim after claim."""
     for claim in dict.fromkeys(one.claim for one in tested):
         own = [one for one in tested if one.claim == claim]
@@ -153,7 +153,7 @@ def verdict_of(made: Estimate, p_value: float) -> str:
     return verdict if made.error is not None else f"{verdict}, images only"
 
 
-def _tested(found: Study, sigma: Any) -> Iterator[Tested]:
+def _tested(found: Study, sigma: Any) -> Iterator[Compared]:
     yield _against(
         "AdvMacer beats SmoothAdv", sigma, "means over seeds", *_models(found, sigma, "advmacer", "smoothadv")
     )
@@ -169,7 +169,7 @@ def _models(found: Study, sigma: Any, *methods: str) -> list[Sample | None]:
     return [found.models(method, sigma) for method in methods]
 
 
-def _of_ensemble(found: Study, name: str, sigma: Any) -> Iterator[Tested]:
+def _of_ensemble(found: Study, name: str, sigma: Any) -> Iterator[Compared]:
     average = found.ensemble(name, "average", sigma)
     if (name, "average") in found.ensembles:
         members = found.members(name, "average", sigma)
@@ -185,8 +185,8 @@ def _of_ensemble(found: Study, name: str, sigma: Any) -> Iterator[Tested]:
         yield _against("optimal weights beat equal ones", sigma, name, optimal, average)
 
 
-def _against(claim: str, sigma: Any, what: str, ours: Sample | None, theirs: Sample | None) -> Tested:
-    return Tested(claim, sigma, what, estimate(ours, theirs) if ours and theirs else None)
+def _against(claim: str, sigma: Any, what: str, ours: Sample | None, theirs: Sample | None) -> Compared:
+    return Compared(claim, sigma, what, estimate(ours, theirs) if ours and theirs else None)
 
 
 def _seeds(one: Declared) -> set[int]:
@@ -209,10 +209,10 @@ def _head(dataset: str, notes: Sequence[str]) -> Iterator[str]:
     yield f"# The claims of the paper on {dataset}"
     yield ""
     yield "Differences of ACR are paired image by image: ± their standard error over the images, and in brackets that"
-    yield "over images and training seeds ([method.md](method.md#differences-and-their-errors)). In a tie, one of the two"
-    yield "errors does not tell the difference from 0 at the level of 5 %, corrected for the number of differences of the"
-    yield "claim (Holm). An images-only verdict is about these trainings: there is one of each. A claim about time has"
-    yield f"{SPARE - 1:.0%} to spare. Written by `python -m benchmarks.claims`."
+    yield "over images and training seeds ([method.md](method.md#differences-and-their-errors)). In a tie, one of the"
+    yield "errors does not tell the difference from 0 at the level of 5 %, corrected for the number of differences of"
+    yield "the claim (Holm). An images-only verdict is about these trainings: there is one of each. A claim about time"
+    yield f"has {SPARE - 1:.0%} to spare. Written by `python -m benchmarks.claims`."
     yield ""
     for note in notes:
         yield from (note, "")

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from tiny_study import ENSEMBLES, cell_rows, ensemble_rows, make_study, write_rows
 
-from benchmarks.claims import Study, Tested, findings, judged, main
+from benchmarks.claims import Compared, Study, findings, judged, main
 from rs import params
 from rs.comparison import Estimate, two_way_error
 
@@ -46,7 +46,7 @@ def estimate_of(value, error_images, error):
     ],
 )
 def test_a_verdict_goes_by_the_larger_error(made, verdict):
-    (one,) = judged([Tested("a claim", 0.5, "this", made)])
+    (one,) = judged([Compared("a claim", 0.5, "this", made)])
     assert one.verdict == verdict
 
 
@@ -54,7 +54,7 @@ def test_the_differences_of_one_claim_are_judged_together_and_those_of_another_a
     """Alone each has p = .03; of two the smaller must be below .025, and the other claim has one difference."""
     value = float(stats.norm.isf(0.015))  # of so many images that Student's t is normal
     made = Estimate(value, 1.0, None, 1e9, 10**9, 1)
-    verdicts = [one.verdict for one in judged([Tested(claim, 0.5, "", made) for claim in ("a", "a", "b")])]
+    verdicts = [one.verdict for one in judged([Compared(claim, 0.5, "", made) for claim in ("a", "a", "b")])]
     assert verdicts == ["tie, images only", "tie, images only", "held, images only"]
 
 
