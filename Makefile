@@ -6,7 +6,7 @@ JOBS ?= 2  # cells of the pipeline that `make repro` runs at once
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro test check format setup bench
+.PHONY: repro test test-portable check format setup bench
 
 # `dvc repro` alone does the same, one cell after the other. With -s a cell does not look at what it depends on, so
 # several can run at once, group by group; the last line is the plain command, which finds everything done. `code` always
@@ -25,6 +25,22 @@ check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest --doctest-modules
+
+# The tests under settings that imitate other processors, other BLAS kernels and another number of threads: the fast
+# ones, or all with TESTS=. Haswell and Prescott are kernels of OpenBLAS; without a setting it picks the machine's own.
+TESTS ?= -m 'not slow'
+MACHINE.native =
+MACHINE.avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
+MACHINE.sse = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41
+MACHINE.haswell = OPENBLAS_CORETYPE=Haswell
+MACHINE.prescott = OPENBLAS_CORETYPE=Prescott
+MACHINE.threads = OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 MKL_NUM_THREADS=2
+MACHINES = native avx2 sse haswell prescott threads
+
+test-portable: $(addprefix test-on-,$(MACHINES))
+
+test-on-%: setup
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(MACHINE.$*) $(BIN)/python -m pytest -q $(TESTS)
 
 format:
 	$(BIN)/ruff format .

@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.claims digits --out docs/results.md``. A claim about ACR is held where the difference is above 0
 at the level of 5 %, not held where it is below 0 so, and a tie between: by its error over images, and by that over
-images and training seeds (``rs.comparison``), with p-values corrected for the number of differences of the claim (Holm).
-What has no rows yet is not tested. A claim about time compares seconds of training, with a tenth to spare.
+images and training seeds (``rs.comparison``), with p-values corrected for the number of differences of the claim
+(Holm). What has no rows yet is not tested. A claim about time compares seconds of training, with a tenth to spare.
 """
 
 from __future__ import annotations

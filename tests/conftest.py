@@ -3,9 +3,9 @@
 import os
 import shutil
 
-# One thread a process, subprocesses included: tiny models are fastest so, tests do not slow each other down on a
-# shared machine, and equal bytes are promised for equal numbers of threads. Must stand before torch is imported.
-os.environ["OMP_NUM_THREADS"] = "1"
+# One thread a process, subprocesses included, unless more are asked for: tiny models are fastest so, and tests do not
+# slow each other down on a shared machine. Must stand before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
