@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -128,10 +129,15 @@ def read_as(kind: type[T], path: Path, what: str) -> T:
     """Read a JSON file as a dataclass."""
     text = json.dumps(files.read_json(path))
     try:
-        return TypeAdapter(kind).validate_json(text)
+        return _adapter(kind).validate_json(text)
     except ValidationError as error:
         faults = "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
         raise InputError(f"{path} must be {what}, but: {faults}; make it with python -m stages.ensemble") from error
+
+
+@cache  # to make one takes longer than to read a file
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)
 
 
 def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
