@@ -2,11 +2,13 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -18,6 +20,11 @@ from rs.train import Trainer
 from rs.training import Training
 
 ROOT = Path(__file__).parents[1]
+
+needs_x86 = pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="portable arithmetic is that of x86-64 processors"
+)
+
 CLASSES = ("left", "right")
 SHAPE = (1, 4, 4)
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers import ROOT, tiny_params, write_params
+from helpers import ROOT, needs_x86, tiny_params, write_params
 
 from rs import arithmetic, artefacts
 from rs.errors import InputError
@@ -16,10 +16,6 @@ OTHER_MACHINES = {
     "more threads": {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
 }
 """What makes a processor compute as another one would."""
-
-needs_x86 = pytest.mark.skipif(
-    platform.machine().lower() not in ("x86_64", "amd64"), reason="portable arithmetic is that of x86-64 processors"
-)
 
 
 def stage(*words, **environment):

@@ -1,0 +1,62 @@
+"""The results in git are those that this machine makes: portable arithmetic, from raw data to rows."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+from helpers import ROOT, needs_x86
+from ruamel.yaml import YAML
+
+from rs.arithmetic import PORTABLE
+
+LOCK = YAML(typ="safe", pure=True).load((ROOT / "dvc.lock").read_text())["stages"]
+COMPUTING = ("numpy", "scikit-learn", "scipy", "torch")
+"""Packages whose version is part of a result, beside the machine's C library."""
+
+
+def pinned(name):
+    return re.search(rf"^{name}==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+
+
+def stage(folder, *words):
+    """Run a stage of the project in an empty folder, as a command of its own."""
+    environment = {key: value for key, value in os.environ.items() if key not in PORTABLE}
+    environment |= {"PYTHONPATH": str(ROOT), "RS_WORK": str(folder / "work")}
+    command = [sys.executable, "-m", *words, "--params", str(ROOT / "params.yaml")]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def recorded(stage_name, path):
+    return next(out["md5"] for out in LOCK[stage_name]["outs"] if out["path"] == path)
+
+
+def md5(path):
+    """What DVC calls a file, or a folder: the sum of the list of its files' sums."""
+    if path.is_file():
+        return hashlib.md5(path.read_bytes()).hexdigest()
+    names = sorted(one for one in path.rglob("*") if one.is_file())
+    listed = [{"md5": md5(one), "relpath": one.relative_to(path).as_posix()} for one in names]
+    return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
+
+
+@needs_x86
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(metadata.version(name).split("+")[0] != pinned(name) for name in COMPUTING),
+    reason="other versions than those of constraints.txt compute otherwise",
+)
+def test_a_model_and_its_rows_made_here_are_those_of_the_committed_run(tmp_path):
+    model, rows = "models/digits/0.25/gaussian/0", "results/digits/0.25/gaussian-0.tsv"
+    data = ["--dataset", "digits", "--data", "data/digits"]
+    stage(tmp_path, "stages.prepare", "digits", "--out", "data/digits")
+    assert md5(tmp_path / "data" / "digits") == recorded("prepare@digits", "data/digits")
+    stage(tmp_path, "stages.train", "gaussian", *data, "--sigma", "0.25", "--seed", "0", "--out", model, "--log", "log")
+    assert md5(tmp_path / model) == recorded("train@digits-gaussian-0.25-0", model)
+    stage(tmp_path, "stages.certify", model, *data, "--out", rows)
+    assert md5(tmp_path / rows) == recorded("certify@digits-gaussian-0.25-0", rows)
