@@ -29,14 +29,16 @@ def main(
     from rs.params import read, section
 
     values = section(read(params), "datasets", dataset)
+    stages = [path.relative_to(root) for path in sorted(root.glob("stages/*.py")) if path.stem not in HELPERS]
+    made = {out / f"{path.stem}.json": code.fingerprint(root, path) for path in stages}
+    made |= {out / "methods" / f"{key}.json": code.method_fingerprint(root, key) for key in code.methods(root)}
+    for path in made:
+        own = "class" if path.parent.name == "methods" else f"stages/{path.stem}.py"
+        files.check_output(path, "a fingerprint of code", files.is_json_with(own))
     raw = sources.fingerprint(sources.settings(values, f"datasets.{dataset}"), prepared)
-    files.write_json(out / "raw" / f"{dataset}.json", raw)
-    files.write_json(out / "versions.json", code.series())
-    for path in sorted(root.glob("stages/*.py")):
-        if path.stem not in HELPERS:
-            files.write_json(out / f"{path.stem}.json", code.fingerprint(root, path.relative_to(root)))
-    for key in code.methods(root):
-        files.write_json(out / "methods" / f"{key}.json", code.method_fingerprint(root, key))
+    made |= {out / "versions.json": code.series(), out / "raw" / f"{dataset}.json": raw}
+    for path, found in made.items():
+        files.write_json(path, found)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ WORDS = {
         *("tiny", "--results", "results", "--logs", "logs", "--weights", "weights", "--params", "params.yaml"),
         *("--out", "new", "--times", "new-times"),
     ],
-    code: ["--out", "new", "--root", ROOT],
+    code: ["--dataset", "digits", "--prepared", "data", "--params", "params.yaml", "--out", "new", "--root", ROOT],
 }
 
 
@@ -95,7 +95,7 @@ def contents():
         (export, (), {"out": "models/macer/0/model.safetensors"}),
         (export, (), {"out": "notes/a.tsv"}),
         (certify, (), {"out": "rows.tsv"}),
-        (certify, ("ensembles/macer-x1.average.json",), {"out": "ensembles/macer-x1.average.tsv"}),
+        (certify, ("ensembles/macer-0.average.json",), {"out": "ensembles/macer-0.average.tsv"}),
         (certify, (), {"out": "models/macer/0/model.tsv"}),
         (certify, (), {"out": "data/meta.tsv"}),
         (certify, (), {"out": "notes/a.tsv"}),
