@@ -50,7 +50,8 @@ MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POO
 GIVEN = [f"{PAIR}.listed", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
 SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{TURNED}.optimal"]
 FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {slug: f"weights/{slug}.json" for slug in SOLVED}
-PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{ALL}.per-image": [0, 1, 2]}
+PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clipped": [1, 2]}
+PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
 SCOPES = dict.fromkeys(MEMBERS, "model") | dict.fromkeys(FILES, "global") | dict.fromkeys(PER_IMAGE, "per-image")
 SCOPES |= {f"{ALL}.mme": "noisy-input", f"{ALL}.set": "set"}
 
@@ -308,7 +309,7 @@ def test_one_more_ensemble_needs_no_evaluation_and_changes_no_rows_of_the_others
     make_ensembles("more", [{"members": {"gaussian": [0], "macer": [1]}, "combinations": ["mme"]}, *ENSEMBLES])
     assert evaluations(lambda: pool(cache=True, ensembles="more")) == []
     before, after = table("before"), table("rows")
-    assert sorted(after.keys() - before.keys()) == ["gaussian-x1+macer-x1.mme"]
+    assert sorted(after.keys() - before.keys()) == ["gaussian-0+macer-1.mme"]
     assert {name: after[name] for name in before} == before
     assert [path.name for path in work.iterdir()] == ["outputs"]
 
@@ -427,12 +428,12 @@ def spoil_solution():
 
 
 SPOILT = [
-    (lambda: save_member("macer", 1, steps=14), {}, "models/macer/1 must be the model ensembles/pool.json was made of"),
+    (lambda: save_member("macer", 1, gain=2.0), {}, "models/macer/1 must be the model ensembles/pool.json was made of"),
     (lambda: write_tiny(Path("two")), {"folder": "two"}, "must be of classifiers of tiny (2 classes"),
     (lambda: None, {"weights": "nowhere"}, "nowhere/"),
     (lambda: None, {"ensembles": "nowhere"}, "nowhere/pool.json"),
     (lambda: None, {"folder": "nowhere"}, "nowhere"),
-    (spoil_solution, {}, "must be the ensemble macer x2 as it is now"),
+    (spoil_solution, {}, "must be the ensemble macer 0-1 as it is now"),
     (lambda: damaged(f"{PAIR}.label", 1), {}, f"{PAIR}.label.tsv"),
     (lambda: Path("weights", f"{PAIR}.label.tsv").write_text("idx\tclass\tw0\n0\t0\t1.0\n"), {}, f"{PAIR}.label.tsv"),
 ]

@@ -444,7 +444,7 @@ def test_the_command_takes_its_settings_from_the_parameters():
         ({"device": "abacus"}, None, "abacus"),
         ({}, lambda: change_recipe("weights", "noises", 0), "weights.noises"),
         ({}, lambda: change_recipe("weights", "draws", 3), "weights.draws is not a known key"),
-        ({}, lambda: save_member("macer", 1, steps=14), "models/macer/1 must be the model"),
+        ({}, lambda: save_member("macer", 1, gain=2.0), "models/macer/1 must be the model"),
         ({}, lambda: (shutil.rmtree("data"), write_tiny(Path("data"))), "must be of classifiers of tiny"),
         ({}, lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
     ],
