@@ -66,6 +66,20 @@ def test_there_is_a_file_for_each_declared_ensemble_and_one_for_the_pool():
     assert set(contents(make())) == {POOL, *(f"{slug}.json" for slug in SLUGS)}
 
 
+def test_a_number_has_a_file_for_each_ensemble_of_trained_seeds():
+    pool, cards = read_pool(make({"members": {"macer": 2}, "combinations": ["mme"]}))
+    assert pool.ensembles == ["macer-0-1.mme", "macer-0-2.mme", "macer-1-2.mme"]
+    for seeds, card in zip([(0, 1), (0, 2), (1, 2)], cards.values(), strict=True):
+        assert card.members == [member("macer", seed) for seed in seeds]
+        assert card.name == f"macer {seeds[0]}-{seeds[1]}"
+
+
+def test_a_classifier_of_two_names_has_one_file():
+    """Whatever it is called: the file of the other entry is the same, to the byte."""
+    both = make(THREE, THREE | {"members": {"macer": 3}, "name": "Other"})
+    assert contents(both) == contents(make(THREE, out=Path("again")))
+
+
 def test_an_ensemble_is_of_its_members_as_they_are_in_the_order_of_the_parameters():
     assert read(make() / f"{SLUGS[0]}.json") == EnsembleCard(
         name="macer 1 + gaussian 0",

@@ -326,12 +326,13 @@ def test_what_other_code_or_other_versions_have_cached_is_not_used(monkeypatch, 
 
 
 def test_the_shortcut_is_taken_from_a_cache_too():
-    """One draw selects: so it errs now and then."""
+    """One draw selects; and gaussian-0 never says top, whose images are 2, 5 and 8."""
     pool("whole", cache=True, n0=1)
     pool("short", cache=True, n0=1, shortcut=True)
     whole, short = (rows.read(Path(out, "gaussian-0.tsv")) for out in ("whole", "short"))
     skipped = short["mode"] == "shortcut"
     assert 0 < skipped.sum() < IMAGES
+    assert skipped[[2, 5, 8]].all()
     assert skipped.tolist() == [
         counts != f"{label}:1" for counts, label in zip(whole["counts0"], whole["label"], strict=True)
     ]
@@ -377,6 +378,18 @@ def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change(
     assert names.count("SmallNet") == 2 * members
     assert names.count("Ensemble") == 2 * len(SCOPES)
     assert table("rows") == table("unbroken")
+
+
+def test_of_ensembles_that_differ_in_their_seeds_the_first_is_timed():
+    entries = [{"members": {"macer": 2}, "combinations": ["average", "mme"]}, ENSEMBLES[2]]
+    make_ensembles("seeds", entries, member_seeds=[1, 2])
+    solve("of-seeds", "seeds", batch=None)
+    found = table(pool(ensembles="seeds", weights="of-seeds", timed=50))
+    pairs = {f"macer-{one}-{other}" for one, other in ((0, 1), (0, 2), (1, 2))}
+    others = {f"{TURNED}.optimal", f"{TURNED}.vote", *(f"macer-{seed}" for seed in (0, 1, 2)), "gaussian-0"}
+    assert found.keys() == others | {f"{pair}.{key}" for pair in pairs for key in ("average", "mme")}
+    timed = pd.read_csv("rows-times/alone.csv")["classifier"]
+    assert sorted(timed) == sorted(others | {"macer-0-1.average", "macer-0-1.mme"})
 
 
 def test_a_second_call_times_nothing_again():
