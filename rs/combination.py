@@ -59,12 +59,13 @@ class Combination:
         if self.scope not in SCOPES[self.rule]:
             raise ValueError(f"the scope of the rule {self.rule} must be {' or '.join(SCOPES[self.rule])}")
         per_image, is_set = self.scope == "per-image", self.scope == "set"
+        boxed = is_set or (per_image and (self.low, self.high) != (None, None))
         for name, given, needed in (
             ("weights", self.weights, self.rule in WEIGHTED and not is_set),
             ("target", self.target, per_image),
             ("agree", self.agree, self.rule == "consensus"),
-            ("low", self.low, is_set or (per_image and self.high is not None)),
-            ("high", self.high, is_set or (per_image and self.low is not None)),
+            ("low", self.low, boxed),
+            ("high", self.high, boxed),
         ):
             if (given is not None) != needed:
                 must = "be given" if needed else "be left out"
@@ -159,13 +160,13 @@ def trained_as(members: Sequence[tuple[str, int]]) -> str:
 
 
 _Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]  # it is part of names of files
+_Seeds = dict[str, Annotated[list[NonNegativeCount], Field(min_length=1)]]
+_Numbers = dict[str, Count]
 
 
 @validated
 class _Entry:
-    members: Annotated[
-        dict[str, Annotated[list[NonNegativeCount], Field(min_length=1)]] | dict[str, Count], Field(min_length=1)
-    ]
+    members: Annotated[dict[str, Any], Field(min_length=1)]  # seeds of each method, or a number for each
     combinations: Annotated[list[str], Field(min_length=1)]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")] | None = None  # instead of that of its members
 
@@ -194,7 +195,8 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
         for one in _expanded(entry, combinations, values, where):
             if one.name in single:
                 raise InputError(f"params.yaml: {where} must not have the name of a method, got {one.name}")
-            if named.setdefault(one.name, entry.members) != entry.members:
+            own = [*entry.members.items()]
+            if named.setdefault(one.name, own) != own:
                 raise InputError(
                     f"params.yaml: {where} is {one.name}, as one of other members is; give one of the two a name"
                 )
@@ -207,8 +209,10 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
 def _expanded(
     entry: _Entry, combinations: Mapping[str, Combination], values: Mapping[str, Any], where: str
 ) -> Iterator[Declared]:
-    chosen = list(_members(entry.members, values, where))
-    name = entry.name or (kind_of if isinstance(next(iter(entry.members.values())), int) else trained_as)(chosen[0])
+    seeds = any(isinstance(own, list) for own in entry.members.values())
+    given = check(_Seeds if seeds else _Numbers, entry.members, f"{where}.members")
+    chosen = [_listed(given, where)] if seeds else _all_of(given, values, where)
+    name = entry.name or (trained_as if seeds else kind_of)(chosen[0])
     for key in entry.combinations:
         if key not in combinations:
             raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")
@@ -219,23 +223,23 @@ def _expanded(
         yield from (Declared(name, members, key, combinations[key]) for members in chosen)
 
 
-def _members(
-    given: dict[str, list[int]] | dict[str, int], values: Mapping[str, Any], where: str
-) -> Iterator[tuple[tuple[str, int], ...]]:
-    """The members of each ensemble that an entry asks for."""
-    if all(isinstance(seeds, list) for seeds in given.values()):
-        members = tuple((method, seed) for method, seeds in given.items() for seed in seeds)
-        if len(set(members)) < len(members):
-            raise InputError(f"params.yaml: {where}.members must name each seed once, got {given}")
-        yield members
-        return
+def _listed(given: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[str, int], ...]:
+    """The members of the ensemble whose seeds an entry lists."""
+    members = tuple((method, seed) for method, seeds in given.items() for seed in seeds)
+    if len(set(members)) < len(members):
+        raise InputError(f"params.yaml: {where}.members must name each seed once, got {given}")
+    return members
+
+
+def _all_of(given: Mapping[str, int], values: Mapping[str, Any], where: str) -> list[tuple[tuple[str, int], ...]]:
+    """The members of each ensemble of so many trained models."""
     chosen = list(_apart({method: (count, _seeds(values, method)) for method, count in given.items()}))
     if not chosen:
         raise InputError(
             f"params.yaml: {where}.members must leave each member a seed of its own, but the grid has too few for "
             f"{given}; add member_seeds, or name the seeds"
         )
-    yield from chosen
+    return chosen
 
 
 def _apart(

@@ -64,7 +64,7 @@ class EnsembleCard:
 
     __pydantic_config__ = STRICT
 
-    name: str  # of its members, like "advmacer x1 + smoothadv x2"
+    name: str  # of its members, like "advmacer 0 + smoothadv 1-2"
     combination: str  # key of the combination in the parameters
     dataset: str
     sigma: float  # noise that every member was trained with, in pixels of [0, 1]

@@ -12,10 +12,10 @@ meets the draws that certify.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +34,8 @@ from rs.pool import Entry
 from rs.seen import Chunk, Seen, Settings
 from rs.subset import select
 from rs.weights import Moments, algorithm2, clip_to_box, global_weights, moments
+
+K = TypeVar("K")
 
 SPREADS = ("ensemble", "members", "source", "images", "alpha", "beta", "variance", "within", "across")
 BOUNDS = ("ensemble", "members", "combination", "images", "bound", "bound_minimum", "measured", "other_class")
@@ -122,11 +124,11 @@ class _Study:
 
     def __init__(self, seen: Seen, cards: Mapping[str, EnsembleCard], certification: certify.Settings) -> None:
         self.certification = certification
-        self.firsts = {_kind(card): card for card in reversed(cards.values())}
+        self.firsts = _firsts((_kind(card), card) for card in cards.values())
         # the theory is about weighted averages of softmax outputs
         averages = {s: c for s, c in cards.items() if c.how.rule == "softmax" and c.how.scope != "set"}
         self.per_image = {slug: card for slug, card in averages.items() if card.how.scope == "per-image"}
-        self.weighted = {(_kind(card), card.combination): card for card in reversed(averages.values())}
+        self.weighted = _firsts(((_kind(card), card.combination), card) for card in averages.values())
         used = [*self.firsts.values(), *self.per_image.values(), *self.weighted.values()]
         self.seen = seen.only({(member.method, member.seed) for card in used for member in card.members})
         self.lines = {
@@ -197,6 +199,14 @@ class _Study:
 
 def _kind(card: EnsembleCard) -> str:
     return kind_of([(member.method, member.seed) for member in card.members])
+
+
+def _firsts(named: Iterable[tuple[K, EnsembleCard]]) -> dict[K, EnsembleCard]:
+    """The first ensemble of each name, in the order in which the parameters declare them."""
+    found: dict[K, EnsembleCard] = {}
+    for name, card in named:
+        found.setdefault(name, card)
+    return found
 
 
 def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods: list[str]) -> NDArray[np.float64]:

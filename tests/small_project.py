@@ -25,7 +25,10 @@ def small_project(root: Path, **training: Any) -> Path:
     (root / ".gitignore").write_text("".join(f"/{name}\n" for name in MADE))
     values = params.read(ROOT / "params.yaml")
     values |= {"sigmas": [0.5], "methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
-    values["ensembles"] = [{"members": {"macer": [0, 1]}, "combinations": ["average", "optimal", "per-image"]}]
+    values["ensembles"] = [
+        {"members": {"macer": 2}, "combinations": ["average", "optimal"]},
+        {"members": {"macer": [0, 1]}, "combinations": ["per-image"]},
+    ]
     digits = values["recipes"]["digits"]
     digits["weights"] |= {"noises": 2, "copies": 2, "images": 20}
     digits["pool"]["timed"] = 20

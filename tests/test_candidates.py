@@ -41,6 +41,7 @@ HOW = {
     "consensus": {"rule": "consensus", "agree": 2, "scope": "noisy-input"},
     "set": {"rule": "softmax", "low": 0.25, "high": 0.75, "scope": "set"},
     "per-image": PER_IMAGE | {"target": "predicted"},
+    "per-image-clipped": PER_IMAGE | {"target": "predicted", "low": 0.25, "high": 0.75},
     "per-image-label": PER_IMAGE | {"target": "label"},
 }
 SOLUTIONS = {"optimal": (0.125, 0.875), "printed": (0.625, 0.375)}
@@ -56,13 +57,14 @@ RULES = {
     "set": Polytope([[0.25, 0.75], [0.75, 0.25]]),
 }
 FROZEN = {3: [0.1, 0.9], 7: [0.7, 0.3]}  # weights of the images 3 and 7
+FROZEN_KEYS = [key for key, how in HOW.items() if how["scope"] == "per-image"]
 TSV = "idx\tclass\tw0\tw1\n3\t1\t0.1\t0.9\n7\t0\t0.7\t0.3\n"
 PAIR = ("macer-1", "gaussian-0")  # the members of the ensemble, which stand in another order in the pool
 ENSEMBLES, WEIGHTS = Path("ensembles/0.25"), Path("weights/0.25")
 
 
 def slug(key):
-    return f"pair.{key}"
+    return f"macer-1+gaussian-0.{key}"
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def made(tmp_path_factory):
         for key, weights in SOLUTIONS.items():
             solution = Solution(weights=list(weights), images=20, used_share=1.0)
             replace(read(ENSEMBLES / f"{slug(key)}.json"), solution=solution).write(WEIGHTS / f"{slug(key)}.json")
-        for key in ("per-image", "per-image-label"):
+        for key in FROZEN_KEYS:
             files.write_text(WEIGHTS / f"{slug(key)}.tsv", TSV)
     return folder
 
@@ -149,7 +151,7 @@ def test_an_ensemble_says_the_file_that_would_be_certified_alone(pool, key):
     assert set(who) == {"model", "classifier", "scope"}
 
 
-@pytest.mark.parametrize("key", ["per-image", "per-image-label"])
+@pytest.mark.parametrize("key", FROZEN_KEYS)
 def test_weights_of_an_image_are_those_of_its_line(pool, key):
     models, found = pool
     for index, weights in FROZEN.items():
@@ -160,9 +162,9 @@ def test_weights_of_an_image_are_those_of_its_line(pool, key):
 
 def test_weights_of_images_are_part_of_what_their_rows_are_of(pool):
     who = pool[1][slug("per-image")].who
-    assert (who["model"], who["scope"]) == (str(ENSEMBLES / "pair.per-image.json"), "per-image")
-    assert who["weights"] == files.sha256(WEIGHTS / "pair.per-image.tsv")
-    path = WEIGHTS / "pair.per-image.tsv"
+    assert (who["model"], who["scope"]) == (str(ENSEMBLES / f"{slug('per-image')}.json"), "per-image")
+    assert who["weights"] == files.sha256(WEIGHTS / f"{slug('per-image')}.tsv")
+    path = WEIGHTS / f"{slug('per-image')}.tsv"
     path.write_text(TSV.replace("0.7\t0.3", "0.6\t0.4"))
     assert candidates()[1][slug("per-image")].who != who
 
@@ -179,12 +181,12 @@ def test_no_two_candidates_are_said_to_be_the_same(pool):
 
 def test_an_image_without_weights_is_named(pool):
     with pytest.raises(
-        InputError, match=r"pair\.per-image\.tsv must have weights for image 4; .*python -m stages\.weights"
+        InputError, match=r"gaussian-0\.per-image\.tsv must have weights for image 4; .*python -m stages\.weights"
     ):
         pool[1][slug("per-image")].at(4)
 
 
-@pytest.mark.parametrize("name", ["pair.optimal.json", "pair.per-image.tsv"])
+@pytest.mark.parametrize("name", [f"{slug('optimal')}.json", f"{slug('per-image')}.tsv"])
 def test_weights_that_are_not_solved_are_named(pool, name):
     (WEIGHTS / name).unlink()
     with pytest.raises(InputError, match=rf"{re.escape(name)} must be a file, but there is none; run the stage"):
@@ -192,8 +194,8 @@ def test_weights_that_are_not_solved_are_named(pool, name):
 
 
 def test_an_ensemble_before_its_weights_are_solved_is_not_taken_for_one_after(pool):
-    (WEIGHTS / "pair.optimal.json").write_bytes((ENSEMBLES / "pair.optimal.json").read_bytes())
-    with pytest.raises(InputError, match="pair, optimal: its weights must be solved first"):
+    (WEIGHTS / f"{slug('optimal')}.json").write_bytes((ENSEMBLES / f"{slug('optimal')}.json").read_bytes())
+    with pytest.raises(InputError, match=r"macer 1 \+ gaussian 0, optimal: its weights must be solved first"):
         candidates()
 
 
@@ -207,9 +209,10 @@ def test_an_ensemble_before_its_weights_are_solved_is_not_taken_for_one_after(po
     ],
 )
 def test_weights_of_another_ensemble_are_refused(pool, change):
-    path = WEIGHTS / "pair.optimal.json"
+    path = WEIGHTS / f"{slug('optimal')}.json"
     change(read(path)).write(path)
-    with pytest.raises(InputError, match=r"pair\.optimal\.json must be the ensemble pair as it is now; make it again"):
+    message = r"optimal\.json must be the ensemble macer 1 \+ gaussian 0 as it is now; make it again"
+    with pytest.raises(InputError, match=message):
         candidates()
 
 
@@ -229,8 +232,8 @@ def test_weights_of_another_ensemble_are_refused(pool, change):
     ],
 )
 def test_weights_of_images_that_are_damaged_are_refused(pool, text, message):
-    (WEIGHTS / "pair.per-image.tsv").write_text(text)
-    with pytest.raises(InputError, match=rf"pair\.per-image\.tsv.*{re.escape(message)}"):
+    (WEIGHTS / f"{slug('per-image')}.tsv").write_text(text)
+    with pytest.raises(InputError, match=rf"gaussian-0\.per-image\.tsv.*{re.escape(message)}"):
         candidates()
 
 

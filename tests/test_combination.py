@@ -1,7 +1,9 @@
 """Declared ensembles: how the parts of a combination fit, and which ensembles a parameter file names."""
 
+import itertools
 import math
 import re
+from collections import Counter
 from dataclasses import asdict
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs import rows
-from rs.combination import SCOPES, SOLVED, WEIGHTED, Combination, declared
+from rs.combination import SCOPES, SOLVED, WEIGHTED, Combination, declared, kind_of, trained_as
 from rs.ensemble import RULES, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
 from rs.errors import InputError
 from rs.params import check, read
@@ -32,6 +34,7 @@ GOOD = {
     "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
     "per-image": OPTIMAL | {"scope": "per-image", "target": "predicted"},
     "per-image, printed": {"rule": "softmax", "scope": "per-image", "weights": "printed", "target": "label"},
+    "per-image, clipped": OPTIMAL | {"scope": "per-image", "target": "predicted", "low": 0.2, "high": 0.6},
 }
 PARTS = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
 REAL = read(ROOT / "params.yaml")
@@ -64,7 +67,14 @@ def test_a_rule_of_a_scope_that_it_cannot_have_is_refused(rule):
             combination(rule=rule, scope=scope)
 
 
-@pytest.mark.parametrize(("name", "part"), [(name, part) for name in GOOD for part in PARTS])
+UNBOXED = [name for name in GOOD if name.startswith("per-image") and "low" not in GOOD[name]]
+EITHER = {(name, part) for name in UNBOXED for part in ("low", "high")}
+"""Parts that may be given together or not at all."""
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [(name, part) for name in GOOD for part in PARTS if (name, part) not in EITHER]
+)
 def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
     good = GOOD[name]
     given = {key: value for key, value in good.items() if key != part} if part in good else good | {part: PARTS[part]}
@@ -72,6 +82,15 @@ def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
     what = rf"{part} must {must} for the rule {good['rule']} of scope {good['scope']}"
     with pytest.raises(InputError, match=what):
         combination(**given)
+
+
+@pytest.mark.parametrize("name", UNBOXED)
+@pytest.mark.parametrize(("given", "other"), [("low", "high"), ("high", "low")])
+def test_weights_of_an_image_have_both_bounds_or_none(name, given, other):
+    with pytest.raises(InputError, match=f"{other} must be given for the rule softmax of scope per-image"):
+        combination(**GOOD[name] | {given: 0.5})
+    made = combination(**GOOD[name] | {"low": 0.5, "high": 0.5})
+    assert (made.low, made.high) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("weights", ["equal", [0.5, 0.5]])
@@ -114,7 +133,7 @@ def test_rule_and_scope_must_be_given(part):
 
 
 def test_the_weights_that_are_solved_for_are_the_optimal_and_the_printed_ones():
-    solved = {"optimal", "printed", "per-image", "per-image, printed"}
+    solved = {"optimal", "printed", "per-image", "per-image, printed", "per-image, clipped"}
     assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
 
 
@@ -145,10 +164,10 @@ def test_no_more_members_can_agree_than_there_are():
         how.check_members(1)
 
 
-@given(st.integers(0, 20), st.integers(0, 20), st.integers(1, 6))
-def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(low, high, count):
+@given(st.sampled_from(["set", "per-image"]), st.integers(0, 20), st.integers(0, 20), st.integers(1, 6))
+def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(name, low, high, count):
     """Bounds in twentieths: exact in integers, so that no rounding decides."""
-    how = combination(rule="softmax", scope="set", low=low / 20, high=high / 20)
+    how = combination(**GOOD[name] | {"low": low / 20, "high": high / 20})
     if low <= high and count * low <= 20 <= count * high:
         how.check_members(count)
         assert len(box_vertices(low / 20, high / 20, count)) >= 1
@@ -204,8 +223,8 @@ def entry(**changes):
     return {"members": {"macer": [0]}, "combinations": ["average"], **changes}
 
 
-def of(*entries, **combinations):
-    return declared({"combinations": combinations or KNOWN, "ensembles": list(entries)})
+def of(*entries, **grid):
+    return declared({"combinations": KNOWN, "ensembles": list(entries), **grid})
 
 
 def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_order():
@@ -214,18 +233,15 @@ def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_orde
     )
     assert [one.combination, two.combination, three.combination] == ["mme", "average", "average"]
     assert one.members == two.members == (("macer", 2), ("macer", 0), ("gaussian", 1))
-    assert (one.name, three.name) == ("macer x2 + gaussian x1", "Alone")
-    assert [one.slug, two.slug, three.slug] == [
-        "macer-x2+gaussian-x1.mme",
-        "macer-x2+gaussian-x1.average",
-        "Alone.average",
-    ]
+    assert (one.name, three.name) == ("macer 2-0 + gaussian 1", "Alone")
+    assert [one.slug, two.slug] == ["macer-2-0+gaussian-1.mme", "macer-2-0+gaussian-1.average"]
+    assert three.slug == "macer-0.average"  # the name of the file says what is in it, whatever tables call it
     assert one.how == combination(**KNOWN["mme"])
 
 
 def test_the_combination_that_goes_without_saying_is_not_in_the_label():
     one, two = of(entry(combinations=["mme", "average"]))
-    assert [one.label("average"), two.label("average")] == ["macer x1 (mme)", "macer x1"]
+    assert [one.label("average"), two.label("average")] == ["macer 0 (mme)", "macer 0"]
 
 
 @pytest.mark.parametrize("values", [{}, {"ensembles": None}, {"ensembles": []}, {"combinations": KNOWN}])
@@ -234,14 +250,33 @@ def test_nothing_is_declared_without_ensembles(values):
 
 
 @pytest.mark.parametrize("key", ["average", "mme"])
-def test_other_seeds_of_the_same_methods_need_a_name(key):
-    """Of whichever combination: tables and weights tell ensembles apart by their names."""
-    first, other = entry(members={"macer": [0, 1]}), entry(members={"macer": [0, 2]}, combinations=[key])
-    with pytest.raises(
-        InputError, match=r"ensembles\.1 is macer x2, as one of other members is; give one of the two a name"
-    ):
-        of(first, other)
-    assert [one.slug for one in of(first, other | {"name": "macer 0 2"})] == ["macer-x2.average", f"macer-0-2.{key}"]
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ({"macer": [0, 1]}, {"macer": [0, 2]}),
+        ({"macer": [0, 1]}, {"macer": [1, 0]}),
+        ({"macer": [0], "gaussian": [1]}, {"gaussian": [1], "macer": [0]}),
+        ({"macer": 2}, {"macer": [0, 1]}),
+        ({"macer": 2}, {"macer": 1}),
+        ({"macer": 1, "gaussian": 1}, {"gaussian": 1, "macer": 1}),
+    ],
+)
+def test_one_name_has_members_of_one_entry(first, other, key):
+    """Of whichever combination: tables tell ensembles apart by their names. Another order is another ensemble."""
+    one, two = entry(members=first, name="Both"), entry(members=other, name="Both", combinations=[key])
+    grid = {"methods": ["macer", "gaussian"], "seeds": [0, 1, 2]}
+    message = r"ensembles\.1 is Both, as one of other members is; give one of the two a name"
+    with pytest.raises(InputError, match=message):
+        of(one, two, **grid)
+    assert {made.name for made in of(one, two | {"name": "Other"}, **grid)} == {"Both", "Other"}
+
+
+def test_other_seeds_of_the_same_methods_have_another_name_and_another_file():
+    one, two = of(entry(members={"macer": [0, 1]}), entry(members={"macer": [0, 2]}))
+    assert [(made.name, made.slug) for made in (one, two)] == [
+        ("macer 0-1", "macer-0-1.average"),
+        ("macer 0-2", "macer-0-2.average"),
+    ]
 
 
 def test_an_ensemble_may_be_declared_in_several_entries():
@@ -253,12 +288,84 @@ def test_an_ensemble_may_be_declared_in_several_entries():
     [
         [entry(), entry()],
         [entry(combinations=["average", "mme", "average"])],
-        [entry(), entry(name="macer-x1", members={"gaussian": [0]})],  # two names, one name of a file
+        [entry(name="Alone"), entry(name="Alone")],
+        [entry(members={"macer": 1}), entry(members={"macer": 1})],
     ],
 )
-def test_two_ensembles_of_one_file_are_refused(entries):
-    with pytest.raises(InputError, match=r"is macer-x1\.average again"):
-        of(*entries)
+def test_an_ensemble_that_is_declared_again_is_refused(entries):
+    with pytest.raises(InputError, match=r"is macer-0\.average again"):
+        of(*entries, methods=["macer"], seeds=[0])
+
+
+# ------------------------------------------------------------------------------------------ numbers of members
+
+
+def trained(values, method):
+    """Seeds that the grid trains a method with, in order."""
+    own = values["seeds"] if method in values["methods"] else []
+    more = values["member_seeds"] if method in values["members"] else []
+    return sorted({*own, *more})
+
+
+def enumerated(wanted, values):
+    """All ensembles of so many members, by trying every seed in every place."""
+    places = [method for method, count in wanted.items() for _ in range(count)]
+    found = []
+    for seeds in itertools.product(*(trained(values, method) for method in places)):
+        pairs = tuple(zip(places, seeds, strict=True))
+        rising = all(a[1] < b[1] for a, b in itertools.pairwise(pairs) if a[0] == b[0])  # each set of seeds once
+        if rising and len(set(seeds)) == len(seeds):
+            found.append(pairs)
+    return found
+
+
+METHODS = ("macer", "gaussian", "advmacer")
+SOME = st.lists(st.sampled_from(METHODS), unique=True)
+SEEDS = st.lists(st.integers(0, 5), unique=True, max_size=4)
+GRIDS = st.fixed_dictionaries({"methods": SOME, "members": SOME, "seeds": SEEDS, "member_seeds": SEEDS})
+WANTED = st.dictionaries(st.sampled_from(METHODS), st.integers(1, 3), min_size=1, max_size=3)
+
+
+@given(GRIDS, WANTED)
+def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_once(grid, wanted):
+    expected = enumerated(wanted, grid)
+    values = entry(members=wanted, combinations=["average", "mme"])
+    if expected:
+        found = of(values, **grid)
+        assert [one.members for one in found if one.combination == "average"] == expected
+        assert [one.members for one in found if one.combination == "mme"] == expected
+        assert len({one.slug for one in found}) == len(found) == 2 * len(expected)
+    else:
+        with pytest.raises(InputError, match=r"ensembles\.0\.members must leave each member a seed of its own, but "):
+            of(values, **grid)
+
+
+def test_three_seeds_make_three_pairs_and_six_mixed_ones():
+    """By hand: models of one seed, which begin alike, are never together."""
+    grid = {"methods": ["macer", "gaussian"], "seeds": [0], "members": ["macer", "gaussian"], "member_seeds": [2, 1]}
+    pairs = of(entry(members={"macer": 2}), **grid)
+    assert [one.slug for one in pairs] == ["macer-0-1.average", "macer-0-2.average", "macer-1-2.average"]
+    mixed = of(entry(members={"gaussian": 1, "macer": 1}), **grid)
+    assert [(one.members[0][1], one.members[1][1]) for one in mixed] == [
+        (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1),
+    ]  # fmt: skip
+
+
+@given(GRIDS, WANTED)
+def test_seeds_declare_the_classifier_that_a_number_does_under_a_name_of_their_own(grid, wanted):
+    ensembles = enumerated(wanted, grid)
+    for members in ensembles:
+        seeds = {method: [seed for own, seed in members if own == method] for method in wanted}
+        found = of(entry(members=wanted), entry(members=seeds), **grid)
+        (one,) = (one for one in found[:-1] if one.members == members)
+        assert (one.slug, one.how) == (found[-1].slug, found[-1].how)
+        assert (one.name, found[-1].name) == (kind_of(members), trained_as(members))
+
+
+def test_ensembles_of_other_seeds_share_the_name_that_they_are_given_or_that_of_their_kind():
+    grid = {"methods": ["macer"], "seeds": [0, 1, 2]}
+    assert [one.name for one in of(entry(members={"macer": 2}), **grid)] == ["macer x2"] * 3
+    assert [one.name for one in of(entry(members={"macer": 2}, name="Two"), **grid)] == ["Two"] * 3
 
 
 @pytest.mark.parametrize(
@@ -270,6 +377,14 @@ def test_two_ensembles_of_one_file_are_refused(entries):
         ({"members": {}}, "ensembles.1.members: Dictionary should have at least 1 item"),
         ({"members": {"macer": [-1]}}, "ensembles.1.members.macer.0: Input should be greater than or equal to 0"),
         ({"members": {"macer": ["1"]}}, "ensembles.1.members.macer.0: Input should be a valid integer, got '1'"),
+        ({"members": {"macer": "1"}}, "ensembles.1.members.macer: Input should be a valid integer, got '1'"),
+        ({"members": {"macer": 0}}, "ensembles.1.members.macer: Input should be greater than or equal to 1, got 0"),
+        ({"members": {"macer": True}}, "ensembles.1.members.macer: Input should be a valid integer, got True"),
+        (
+            {"members": {"macer": 1, "gaussian": [0]}},
+            "ensembles.1.members.macer: Input should be a valid list, got 1",
+        ),
+        ({"members": {"macer": 1}}, "ensembles.1.members must leave each member a seed of its own"),
         ({"members": ["macer"]}, "ensembles.1.members: Input should be a valid dictionary"),
         ({"combinations": "average"}, "ensembles.1.combinations: Input should be a valid list"),
         ({"combinations": []}, "ensembles.1.combinations: List should have at least 1 item"),
@@ -324,18 +439,36 @@ def test_who_only_reads_what_is_declared_does_not_import_torch():
 # ------------------------------------------------------------------------------------------ params.yaml itself
 
 
+def members_of(entry):
+    """The members of each ensemble of an entry of params.yaml."""
+    if all(isinstance(count, int) for count in entry["members"].values()):
+        return enumerated(entry["members"], REAL)
+    return [tuple((method, seed) for method, seeds in entry["members"].items() for seed in seeds)]
+
+
 def test_every_combination_of_every_declared_ensemble_is_a_classifier():
     found = declared(REAL)
-    assert len(found) == sum(len(one["combinations"]) for one in REAL["ensembles"])
+    assert len(found) == sum(len(one["combinations"]) * len(members_of(one)) for one in REAL["ensembles"])
     for one in found:
         count = len(one.members)
         rule = one.how.build(count, [1 / count] * count if one.how.solved else None)
         assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.how.scope == "set" else 10), one.slug
 
 
-def test_no_name_of_a_declared_ensemble_has_two_memberships():
-    found = declared(REAL)
-    assert len({one.name for one in found}) == len({one.members for one in found}) == len(REAL["ensembles"])
+def test_every_name_of_a_declared_ensemble_is_that_of_one_entry():
+    found = {}
+    for one in declared(REAL):
+        found.setdefault(one.name, []).append(one.members)
+    names = [{one.name for one in declared(REAL | {"ensembles": [entry]})} for entry in REAL["ensembles"]]
+    assert Counter(found.keys()) == Counter(name for (name,) in names)
+    for (name,), entry in zip(names, REAL["ensembles"], strict=True):
+        assert Counter(found[name]) == Counter(members_of(entry) * len(entry["combinations"]))
+
+
+def test_a_file_is_of_one_classifier():
+    made = {one.slug: (one.members, one.combination) for one in declared(REAL)}
+    assert all(made[one.slug] == (one.members, one.combination) for one in declared(REAL))
+    assert len(set(made.values())) == len(made)
 
 
 @pytest.mark.parametrize("dataset", REAL["recipes"])
@@ -360,7 +493,7 @@ def test_an_ensemble_must_not_have_the_name_of_a_method():
     """Its rows would be averaged with those of the method's seeds."""
     values = {
         "methods": ["macer"],
-        "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}},
+        "combinations": {"mme": GOOD["mme"]},
         "ensembles": [{"name": "macer", "members": {"macer": [0, 1]}, "combinations": ["mme"]}],
     }
     with pytest.raises(InputError, match=r"ensembles\.0 must not have the name of a method, got macer"):

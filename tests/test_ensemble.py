@@ -30,7 +30,7 @@ from rs.ensemble import (
 from rs.errors import InputError
 from rs.noise import Stream
 from rs.rows import ABSTAIN
-from rs.smoothing import SmoothedClassifier
+from rs.smoothing import SmoothedClassifier, certificate
 from rs.weights import optimal_weights
 
 
@@ -194,6 +194,63 @@ def test_a_class_that_wins_a_polytope_wins_for_every_weight_inside(seed):
         assert (SoftmaxAverage(vertex)(given_logits).argmax(dim=-1) == votes)[decided].all()
     winners = torch.stack([SoftmaxAverage(vertex)(given_logits).argmax(dim=-1) for vertex in vertices])
     assert ((winners != winners[0]).any(dim=0) == ~decided).all()
+
+
+SIXTEEN, DRAWS = 16, 20
+
+
+@st.composite
+def boxes(draw):
+    """Bounds on two to four weights, and weights between them for each of the draws; all in sixteenths."""
+    members = draw(st.integers(2, 4))
+    low = draw(st.integers(0, SIXTEEN // members))
+    high = draw(st.integers(-(-SIXTEEN // members), SIXTEEN))
+
+    def weights():
+        found, rest = [], SIXTEEN
+        for after in reversed(range(members)):
+            found.append(draw(st.integers(max(low, rest - after * high), min(high, rest - after * low))))
+            rest -= found[-1]
+        return np.array(found) / SIXTEEN
+
+    return low / SIXTEEN, high / SIXTEEN, [weights() for _ in range(DRAWS)]
+
+
+@st.composite
+def outputs_of(draw, members):
+    """Probabilities of three classes in sixteenths, so that their sums with weights in sixteenths are exact."""
+    cuts = st.lists(st.integers(0, SIXTEEN), min_size=2, max_size=2).map(sorted)
+    rows = draw(st.lists(cuts, min_size=members * DRAWS, max_size=members * DRAWS))
+    planted = [[first, second - first, SIXTEEN - second] for first, second in rows]
+    outputs = Outputs(torch.zeros(members, DRAWS, 3))
+    outputs.probabilities = torch.tensor(planted, dtype=torch.float64).reshape(members, DRAWS, 3) / SIXTEEN
+    return outputs
+
+
+@given(st.data())
+def test_weights_in_a_box_give_each_class_at_least_the_votes_that_the_set_of_them_gives_it(data):
+    """Whichever weights, on each draw others; ties included. With ``undecided`` left out, the set gives no more."""
+    low, high, weights = data.draw(boxes())
+    outputs = data.draw(outputs_of(len(weights[0])))
+    of_set = Polytope(box_vertices(low, high, len(weights[0]))).scores(outputs).argmax(dim=-1)
+    chosen = [int(SoftmaxAverage(w).scores(outputs)[i].argmax()) for i, w in enumerate(weights)]
+    assert all(one == c for one, c in zip(chosen, of_set.tolist(), strict=True) if c < 3)
+    assert (np.bincount(of_set, minlength=4)[:3] <= np.bincount(chosen, minlength=3)).all()
+
+
+@given(st.data())
+def test_the_radius_of_the_set_is_at_most_that_of_frozen_weights_clipped_into_it(data):
+    """For the class that both select: its votes are at most theirs, and so are bound and radius."""
+    low, high, weights = data.draw(boxes())
+    outputs, members = data.draw(outputs_of(len(weights[0]))), len(weights[0])
+    radii = []
+    for rule, classes in ((Polytope(box_vertices(low, high, members)), 4), (SoftmaxAverage(weights[0]), 3)):
+        votes = np.bincount(rule.scores(outputs).argmax(dim=-1), minlength=classes)
+        by_class = [
+            certificate(np.eye(classes, dtype=int)[c], votes, 0.1, 0.5, undecided=classes == 4) for c in range(3)
+        ]
+        radii.append([made.radius for made in by_class])
+    assert (np.array(radii[0]) <= np.array(radii[1])).all()
 
 
 def test_a_polytope_of_one_point_is_that_average_and_the_simplex_is_unanimity():

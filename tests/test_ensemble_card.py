@@ -35,7 +35,7 @@ def network(path):
 def card(members=None, solution=None, **how):
     """An ensemble of the three seeds of macer, equally weighted if nothing else is said."""
     return EnsembleCard(
-        name="macer x3",
+        name="macer 0-1-2",
         combination="some",
         dataset="tiny",
         sigma=0.25,
@@ -122,7 +122,7 @@ def test_an_ensemble_of_one_has_the_rows_of_its_member_in_its_own_scope(named, w
     write_tiny(Path("data"))
     part = {"logits": {"weights": [1.0]}, "consensus": {"agree": 1}}.get(named, {})
     how = MADE[named][0] | part
-    ensemble = certified(written(card(members=[member()], **how)), "ensemble.tsv")
+    ensemble = certified(written(card(members=[member()], **how)), "rows.tsv")
     alone = certified("models/macer/0", "alone.tsv")
     assert ensemble.drop(columns="scope").equals(alone.drop(columns="scope"))
     assert (set(ensemble["scope"]), set(alone["scope"])) == ({how["scope"]}, {"model"})
@@ -226,14 +226,14 @@ def test_the_card_of_a_model_is_not_an_ensemble():
 
 def test_weights_that_are_not_solved_yet_are_no_classifier_and_the_stage_that_solves_them_is_named():
     with pytest.raises(
-        InputError, match=r"macer x3, some: its weights must be solved first; .*python -m stages\.weights"
+        InputError, match=r"macer 0-1-2, some: its weights must be solved first; .*python -m stages\.weights"
     ):
         load(written(card(**GLOBAL)))
 
 
 def test_weights_chosen_image_by_image_are_no_classifier_and_the_stage_that_certifies_them_is_named():
     with pytest.raises(
-        InputError, match=r"macer x3, some: weights chosen image by image .*python -m stages\.certify_ensembles"
+        InputError, match=r"macer 0-1-2, some: weights chosen image by image .*python -m stages\.certify_ensembles"
     ):
         load(written(card(**PER_IMAGE)))
 

@@ -35,7 +35,7 @@ HOW = {
 }
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
 THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"], "name": "All"}
-SLUGS = ["macer-x1+gaussian-x1.mme", "macer-x1+gaussian-x1.printed", "All.average", "All.optimal"]
+SLUGS = ["macer-1+gaussian-0.mme", "macer-1+gaussian-0.printed", "macer-0-1-2.average", "macer-0-1-2.optimal"]
 OUT = Path("ensembles/0.25")
 
 
@@ -66,9 +66,23 @@ def test_there_is_a_file_for_each_declared_ensemble_and_one_for_the_pool():
     assert set(contents(make())) == {POOL, *(f"{slug}.json" for slug in SLUGS)}
 
 
+def test_a_number_has_a_file_for_each_ensemble_of_trained_seeds():
+    pool, cards = read_pool(make({"members": {"macer": 2}, "combinations": ["mme"]}))
+    assert pool.ensembles == ["macer-0-1.mme", "macer-0-2.mme", "macer-1-2.mme"]
+    for seeds, card in zip([(0, 1), (0, 2), (1, 2)], cards.values(), strict=True):
+        assert card.members == [member("macer", seed) for seed in seeds]
+        assert card.name == f"macer {seeds[0]}-{seeds[1]}"
+
+
+def test_a_classifier_of_two_names_has_one_file():
+    """Whatever it is called: the file of the other entry is the same, to the byte."""
+    both = make(THREE, THREE | {"members": {"macer": 3}, "name": "Other"})
+    assert contents(both) == contents(make(THREE, out=Path("again")))
+
+
 def test_an_ensemble_is_of_its_members_as_they_are_in_the_order_of_the_parameters():
     assert read(make() / f"{SLUGS[0]}.json") == EnsembleCard(
-        name="macer x1 + gaussian x1",
+        name="macer 1 + gaussian 0",
         combination="mme",
         dataset="tiny",
         sigma=0.25,
@@ -113,7 +127,7 @@ def test_made_twice_all_files_have_the_same_bytes():
 
 def test_each_combination_of_the_same_members_is_another_classifier():
     make(THREE | {"combinations": ["average", "mme"]})
-    average, mme = (load(OUT / f"All.{key}.json")[0] for key in ("average", "mme"))
+    average, mme = (load(OUT / f"macer-0-1-2.{key}.json")[0] for key in ("average", "mme"))
     assert artefacts.fingerprint(average) != artefacts.fingerprint(mme)
 
 
@@ -123,7 +137,7 @@ def test_each_combination_of_the_same_members_is_another_classifier():
 def test_what_an_earlier_run_made_is_replaced_and_no_file_of_it_is_left():
     make()
     make(MIXED | {"combinations": ["average"]})
-    assert set(contents(OUT)) == {POOL, "macer-x1+gaussian-x1.average.json"}
+    assert set(contents(OUT)) == {POOL, "macer-1+gaussian-0.average.json"}
     assert [path.name for path in OUT.parent.iterdir()] == [OUT.name]
 
 
@@ -178,8 +192,8 @@ def test_a_pool_that_is_not_there_is_named():
 
 
 def test_an_ensemble_that_is_gone_is_named():
-    (make() / "All.optimal.json").unlink()
-    with pytest.raises(InputError, match=r"All\.optimal\.json must be a file"):
+    (make() / f"{SLUGS[3]}.json").unlink()
+    with pytest.raises(InputError, match=r"macer-0-1-2\.optimal\.json must be a file"):
         read_pool(OUT)
 
 
@@ -201,10 +215,10 @@ def test_a_pool_that_is_none_is_refused(change, message):
 
 def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
     """The same folder, but trained again after the pool was made."""
-    card = read(make() / "All.average.json")
+    card = read(make() / f"{SLUGS[2]}.json")
     strange = [replace(card.members[0], classifier="0" * 64), *card.members[1:]]
-    replace(card, members=strange).write(OUT / "All.average.json")
-    with pytest.raises(InputError, match=r"All\.average\.json must have members of ensembles/0\.25/pool\.json"):
+    replace(card, members=strange).write(OUT / f"{SLUGS[2]}.json")
+    with pytest.raises(InputError, match=r"macer-0-1-2\.average\.json must have members of ensembles/0\.25/pool\.json"):
         read_pool(OUT)
 
 
@@ -258,7 +272,7 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
         ({}, {"ensembles": [MIXED | {"combinations": ["magic"]}]}, "got 'magic'"),
         ({}, {"ensembles": [THREE | {"combinations": ["printed"]}]}, "must be of 2 members, got 3; use optimal"),
         ({}, {"ensembles": [MIXED | {"combinations": ["broken"]}]}, "weights must be at least 0 and sum to 1"),
-        ({}, {"ensembles": [MIXED, MIXED]}, "is macer-x1+gaussian-x1.mme again"),
+        ({}, {"ensembles": [MIXED, MIXED]}, "is macer-1+gaussian-0.mme again"),
         ({}, {"ensembles": [MIXED | {"members": {"gaussian": [0, 1]}}]}, "ensembles need gaussian with seed 1, but"),
     ],
 )

@@ -84,12 +84,16 @@ def test_members_are_left_as_they_were(training):
     assert all(parameter.grad is None for parameter in member.parameters())
 
 
-def slow_margins(members, x, y, index):
-    """Image by image and copy by copy, with the perturbation written into the weights of a real model."""
-    noise = block(0, x.shape, SIGMA, SETTINGS["seed"], Stream.WEIGHTS, 0, index, device="cpu")[: SETTINGS["noises"]]
+def slow_margins(members, x, y, index, repeat=0):
+    """Image by image and copy by copy, with the perturbation written into the weights of a real model.
+
+    Of the n noisy images and m copies that follow ``repeat`` times n and m others.
+    """
+    noises, copies = ([repeat * SETTINGS[key] + i for i in range(SETTINGS[key])] for key in ("noises", "copies"))
+    noise = block(0, x.shape, SIGMA, SETTINGS["seed"], Stream.WEIGHTS, 0, index, device="cpu")[noises]
     rows = []
     for number in range(len(members)):
-        for copy in range(SETTINGS["copies"]):
+        for copy in copies:
             model = smallnet(number).eval()
             key = (SETTINGS["seed"], number, copy)
             state = perturbed_parameters(model, SETTINGS["share"], SETTINGS["scale"], *key)
@@ -112,13 +116,50 @@ def test_a_perturbation_goes_with_the_name_of_its_member_not_with_its_position()
     assert (both != perturbed_probabilities([one, two], images(0), indices=[0], **SETTINGS)).any()
 
 
-def test_margins_are_those_of_a_slow_loop_copy_by_copy():
+@pytest.mark.parametrize("repeat", [0, 1, 2])
+def test_margins_are_those_of_a_slow_loop_copy_by_copy(repeat):
     members = [smallnet(0), smallnet(1)]
-    made = perturbed_margins(members, image(7), 1, index=7, **SETTINGS)
+    made = many(members, images(7), [1], indices=[7], repeat=repeat, **SETTINGS)[0]
     assert made.shape == (2, 4 * 3, 2)
-    np.testing.assert_allclose(made, slow_margins(members, image(7), 1, 7), atol=1e-6)  # float32 logits
+    np.testing.assert_allclose(made, slow_margins(members, image(7), 1, 7, repeat), atol=1e-6)  # float32 logits
     assert (made[..., 1] == 0).all()
-    assert np.ptp(made[..., 0]) > 0.01
+
+
+def test_the_first_draws_are_those_of_one_image_alone():
+    members = [smallnet(0), smallnet(1)]
+    first, plain = (many(members, images(7), [1], indices=[7], **more, **SETTINGS)[0] for more in ({"repeat": 0}, {}))
+    assert (first == plain).all()
+    assert (first == perturbed_margins(members, image(7), 1, index=7, **SETTINGS)).all()
+
+
+def test_repeats_share_neither_noise_nor_perturbations(monkeypatch):
+    """Draws are rows of a block of noise, one by one; copies have a key each. Repeats 0 to 2 use 9 rows, 12 copies."""
+    seen, keys = [], []
+    perturb, noisy = perturbed_parameters, noisy_copies
+
+    def copied(member, share, scale, seed, name, copy):
+        keys.append((name, copy))
+        return perturb(member, share, scale, seed, name, copy)
+
+    def noised(*arguments):
+        seen.append(noisy(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr("rs.perturb.perturbed_parameters", copied)
+    monkeypatch.setattr("rs.perturb.noisy_copies", noised)
+    for repeat in range(3):
+        perturbed_probabilities([smallnet(0)], images(7), indices=[7], repeat=repeat, **SETTINGS)
+    assert sorted(keys) == [(0, copy) for copy in range(12)]
+    assert torch.equal(torch.cat(seen), noisy_copies(image(7), 9, SIGMA, SETTINGS["seed"], 7))
+    assert len({one.numpy().tobytes() for one in torch.cat(seen)}) == 9
+
+
+@pytest.mark.parametrize("noises", [1, BLOCK - 1, BLOCK, BLOCK + 1])
+@pytest.mark.parametrize("repeat", [0, 1, 2])
+def test_noisy_copies_of_a_repeat_are_the_next_ones_of_as_many(noises, repeat):
+    every = noisy_copies(image(0), 3 * noises, SIGMA, 0, 0)
+    found = noisy_copies(image(0), noises, SIGMA, 0, 0, repeat)
+    assert torch.equal(found, every[repeat * noises : (repeat + 1) * noises])
 
 
 def test_many_images_are_each_of_them_alone():

@@ -169,7 +169,7 @@ def test_adding_an_ensemble_trains_nothing(small: Path) -> None:
     write_params(small, after)
     assert repro(small) == {*POOL, "tables@digits"}
     metrics = json.loads((small / "tables" / "digits" / "metrics.json").read_text())
-    assert "gaussian x1 + macer x1" in metrics
+    assert "gaussian 0 + macer 1" in metrics
     write_params(small, before)
     repro(small)
 

@@ -1,3 +1,4 @@
+import itertools
 import math
 from dataclasses import asdict
 from weakref import WeakKeyDictionary
@@ -38,8 +39,19 @@ ENTRIES = {
 }
 
 
+def member(pixel, gain, shift):
+    """A linear classifier: right (class 1) where a pixel exceeds ``shift``, and the surer the larger ``gain`` is."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    with torch.no_grad():
+        model[1].weight.zero_()
+        model[1].weight[:, pixel] = torch.tensor([-gain, gain])
+        model[1].bias.copy_(torch.tensor([gain * shift, -gain * shift]))
+    return model
+
+
 def members():
-    return [smallnet(seed) for seed in range(3)]
+    """They look at three pixels of the left half, each with a threshold of its own: on each the noise decides."""
+    return [member(0, 2.0, 0.5), member(1, 3.0, 0.7), member(4, 4.0, 0.9)]
 
 
 def image(index=0):
@@ -106,6 +118,54 @@ def test_a_users_own_rule_gives_the_certificate_it_gives_alone_beside_members_of
             assert as_bytes(made[name]) == as_bytes(alone(entry, models, precision=precision)), name
 
 
+MANY = {
+    f"{chosen} {number}": Entry(chosen, SoftmaxAverage(w))
+    for size in (1, 2, 3, 4)
+    for chosen in itertools.permutations(range(4), size)
+    for number, w in enumerate([None, *np.random.default_rng(size).dirichlet(np.ones(size), 1)])
+}
+"""Averages of one to four of four members in every order, with equal and with other weights: 128 of them."""
+
+
+class Balanced(nn.Module):
+    """Logits that are two pixels times ``gain``: averages of opposite gains are ties, but for rounding."""
+
+    def __init__(self, gain):
+        super().__init__()
+        self.gain = gain
+
+    def forward(self, x):
+        return self.gain * x.flatten(1)[:, :2]
+
+
+def networks():
+    return [smallnet(seed) for seed in range(4)]
+
+
+def balanced():
+    return [Balanced(gain) for gain in (1.0, -1.0, 3.0, -3.0)]
+
+
+@pytest.mark.parametrize("together", [1, 2 * 7 * 5, 2**18])
+@pytest.mark.parametrize("batch", [7, 33, None])
+@pytest.mark.parametrize("models", [networks, balanced])
+def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alone(models, batch, together, monkeypatch):
+    """Mixed with other rules; alone each is ``SmoothedClassifier`` of its ``Ensemble``."""
+    monkeypatch.setattr("rs.pool.TOGETHER", together)
+    made = pool(models(), MANY | ENTRIES, batch=batch)
+    assert list(made) == [*MANY, *ENTRIES]
+    some = dict(list(MANY.items())[:: 1 if batch is None else 5]) | ENTRIES
+    for name, entry in some.items():
+        assert as_bytes(made[name]) == as_bytes(alone(entry, models(), batch=batch)), name
+
+
+def test_the_order_of_the_terms_decides_some_of_these_averages():
+    """Else the test above would not notice another order: sums of doubles depend on it."""
+    made = pool(balanced(), {name: entry for name, entry in MANY.items() if name.endswith(" 0")})
+    of_four = {one.counts.tobytes() for name, one in made.items() if len(MANY[name].members) == 4}
+    assert len(of_four) > 1
+
+
 def test_all_entries_share_one_softmax_of_each_batch(monkeypatch):
     computed, real = [], torch.softmax
     monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: computed.append(1) or real(*args, **kwargs))
@@ -118,7 +178,7 @@ def test_all_entries_share_one_softmax_of_each_batch(monkeypatch):
 
 def test_the_classifiers_of_that_pool_are_not_all_one():
     made = pool(members())
-    assert len({certificate.counts.tobytes() for certificate in made.values()}) >= 6
+    assert len({certificate.counts.tobytes() for certificate in made.values()}) == len(ENTRIES)
 
 
 def test_an_entry_of_one_is_the_member_itself():
@@ -217,6 +277,19 @@ def test_a_member_that_is_not_a_number_is_refused_wherever_a_rule_uses_it():
     assert pool(models, {"two": Entry((0, 1))})["two"].predict == 0
 
 
+def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone():
+    """Averages of as many members are evaluated together, whoever is in them; a weight of 0 hides nothing."""
+    models = [*members(), member(0, math.nan, 0.5)]
+    good = {"two": Entry((0, 1), SoftmaxAverage()), "turned": Entry((2, 0), SoftmaxAverage([0.3, 0.7]))}
+    made = pool(models, good)
+    assert {name: as_bytes(one) for name, one in made.items()} == {
+        name: as_bytes(alone(entry, models)) for name, entry in good.items()
+    }
+    for bad in (Entry((3,), SoftmaxAverage()), Entry((0, 3), SoftmaxAverage([1.0, 0.0])), Entry((3, 1), MaxMargin())):
+        with pytest.raises(InputError, match="numbers, got NaN"):
+            pool(models, good | {"bad": bad})
+
+
 def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone():
     class Infinite(nn.Module):
         def forward(self, x):
@@ -229,9 +302,11 @@ def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone()
         with pytest.raises(InputError, match="numbers, got NaN"):
             certify()
     three = [Constant(0, 3)]
-    for certify in (lambda: pool(three, {"one": Entry((0,))}), lambda: alone(Entry((0,)), three)):
-        with pytest.raises(InputError, match=r"logits of shape \(30, 2\), got \(30, 3\)"):
-            certify()
+    for rule in (LogitAverage(), SoftmaxAverage(), HardVote()):
+        one = Entry((0,), rule)
+        for certify in (lambda one=one: pool(three, {"one": one}), lambda one=one: alone(one, three)):
+            with pytest.raises(InputError, match=r"logits of shape \(30, 2\), got \(30, 3\)"):
+                certify()
 
 
 @pytest.mark.parametrize(

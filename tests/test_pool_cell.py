@@ -50,7 +50,8 @@ MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POO
 GIVEN = [f"{PAIR}.listed", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
 SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{TURNED}.optimal"]
 FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {slug: f"weights/{slug}.json" for slug in SOLVED}
-PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{ALL}.per-image": [0, 1, 2]}
+PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clipped": [1, 2]}
+PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
 SCOPES = dict.fromkeys(MEMBERS, "model") | dict.fromkeys(FILES, "global") | dict.fromkeys(PER_IMAGE, "per-image")
 SCOPES |= {f"{ALL}.mme": "noisy-input", f"{ALL}.set": "set"}
 
@@ -308,7 +309,7 @@ def test_one_more_ensemble_needs_no_evaluation_and_changes_no_rows_of_the_others
     make_ensembles("more", [{"members": {"gaussian": [0], "macer": [1]}, "combinations": ["mme"]}, *ENSEMBLES])
     assert evaluations(lambda: pool(cache=True, ensembles="more")) == []
     before, after = table("before"), table("rows")
-    assert sorted(after.keys() - before.keys()) == ["gaussian-x1+macer-x1.mme"]
+    assert sorted(after.keys() - before.keys()) == ["gaussian-0+macer-1.mme"]
     assert {name: after[name] for name in before} == before
     assert [path.name for path in work.iterdir()] == ["outputs"]
 
@@ -325,12 +326,13 @@ def test_what_other_code_or_other_versions_have_cached_is_not_used(monkeypatch, 
 
 
 def test_the_shortcut_is_taken_from_a_cache_too():
-    """One draw selects: so it errs now and then."""
+    """One draw selects; and gaussian-0 never says top, whose images are 2, 5 and 8."""
     pool("whole", cache=True, n0=1)
     pool("short", cache=True, n0=1, shortcut=True)
     whole, short = (rows.read(Path(out, "gaussian-0.tsv")) for out in ("whole", "short"))
     skipped = short["mode"] == "shortcut"
     assert 0 < skipped.sum() < IMAGES
+    assert skipped[[2, 5, 8]].all()
     assert skipped.tolist() == [
         counts != f"{label}:1" for counts, label in zip(whole["counts0"], whole["label"], strict=True)
     ]
@@ -376,6 +378,18 @@ def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change(
     assert names.count("SmallNet") == 2 * members
     assert names.count("Ensemble") == 2 * len(SCOPES)
     assert table("rows") == table("unbroken")
+
+
+def test_of_ensembles_that_differ_in_their_seeds_the_first_is_timed():
+    entries = [{"members": {"macer": 2}, "combinations": ["average", "mme"]}, ENSEMBLES[2]]
+    make_ensembles("seeds", entries, member_seeds=[1, 2])
+    solve("of-seeds", "seeds", batch=None)
+    found = table(pool(ensembles="seeds", weights="of-seeds", timed=50))
+    pairs = {f"macer-{one}-{other}" for one, other in ((0, 1), (0, 2), (1, 2))}
+    others = {f"{TURNED}.optimal", f"{TURNED}.vote", *(f"macer-{seed}" for seed in (0, 1, 2)), "gaussian-0"}
+    assert found.keys() == others | {f"{pair}.{key}" for pair in pairs for key in ("average", "mme")}
+    timed = pd.read_csv("rows-times/alone.csv")["classifier"]
+    assert sorted(timed) == sorted(others | {"macer-0-1.average", "macer-0-1.mme"})
 
 
 def test_a_second_call_times_nothing_again():
@@ -427,12 +441,12 @@ def spoil_solution():
 
 
 SPOILT = [
-    (lambda: save_member("macer", 1, steps=14), {}, "models/macer/1 must be the model ensembles/pool.json was made of"),
+    (lambda: save_member("macer", 1, gain=2.0), {}, "models/macer/1 must be the model ensembles/pool.json was made of"),
     (lambda: write_tiny(Path("two")), {"folder": "two"}, "must be of classifiers of tiny (2 classes"),
     (lambda: None, {"weights": "nowhere"}, "nowhere/"),
     (lambda: None, {"ensembles": "nowhere"}, "nowhere/pool.json"),
     (lambda: None, {"folder": "nowhere"}, "nowhere"),
-    (spoil_solution, {}, "must be the ensemble macer x2 as it is now"),
+    (spoil_solution, {}, "must be the ensemble macer 0-1 as it is now"),
     (lambda: damaged(f"{PAIR}.label", 1), {}, f"{PAIR}.label.tsv"),
     (lambda: Path("weights", f"{PAIR}.label.tsv").write_text("idx\tclass\tw0\n0\t0\t1.0\n"), {}, f"{PAIR}.label.tsv"),
 ]

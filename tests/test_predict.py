@@ -181,7 +181,7 @@ def test_votes_for_no_class_are_no_class(capfd, tmp_path, tiny):
 
 def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, model, tiny_files):
     member = Member(path=str(model), method="gaussian", seed=0, classifier=artefacts.fingerprint(smallnet()))
-    own = {"name": "gaussian x1", "combination": "average", "dataset": "tiny", "sigma": 0.25, "members": [member]}
+    own = {"name": "gaussian 0", "combination": "average", "dataset": "tiny", "sigma": 0.25, "members": [member]}
     how = Combination(rule="softmax", weights="equal", scope="global")
     EnsembleCard(**own, how=how, solution=None).write(tmp_path / "ensemble.json")
     lines = asked(capfd, *words(tiny_files, tmp_path / "ensemble.json"), "--json")

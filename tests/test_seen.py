@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from helpers import CERTIFY, SHAPE, write_params, write_tiny
+from torch import nn
 from torch.func import functional_call
 
 from rs import artefacts, certify, data, params
@@ -26,12 +26,13 @@ from rs.smoothing import SmoothedClassifier, default_batch
 # ------------------------------------------------------------------------------------------------- a tiny pool
 
 CPU = torch.device("cpu")
-SIGMA = 1.0
+SIGMA = 0.25
 CLASSES = ("left", "right", "top")
-TRAINED = {("gaussian", 0): 8, ("macer", 0): 30, ("macer", 1): 15, ("macer", 2): 9}  # steps of each member
+BLIND = {("gaussian", 0): True, ("macer", 0): True, ("macer", 1): False, ("macer", 2): False}
+"""The members, each of which looks at another pixel of every quadrant; and whether it takes the class top for left."""
 POOL = [("gaussian", 0), ("macer", 0), ("macer", 1)]
 NAMES = dict(zip(POOL, (2083373446, 927593077, 1078903523), strict=True))  # CRC-32 of gaussian-0 and so on
-SETTINGS = Settings(noises=3, copies=2, share=0.3, scale=0.05, images=20, seed=5)
+SETTINGS = Settings(noises=8, copies=2, share=0.3, scale=0.05, images=20, seed=5)
 CERTIFICATION = certify.Settings(**CERTIFY | {"n": 60, "seed": 4})
 GRID = {"sigmas": [SIGMA], "methods": ["gaussian", "macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1]}
 COMBINATIONS = {
@@ -46,12 +47,17 @@ COMBINATIONS = {
     "label": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
     "printed": {"rule": "softmax", "weights": "printed", "scope": "per-image", "target": "label"},
 }
+BOX = (0.3, 0.6)
+COMBINATIONS["clipped"] = COMBINATIONS["label"] | dict(zip(("low", "high"), BOX, strict=True))
 ENSEMBLES = [
-    {"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "turned", "label", "printed"]},
-    {"members": {"gaussian": [0], "macer": [0, 1]}, "combinations": ["average", "optimal", "mme", "set", "per-image"]},
+    {"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "turned", "label", "clipped", "printed"]},
+    {
+        "members": {"gaussian": [0], "macer": [0, 1]},
+        "combinations": ["average", "optimal", "mme", "set", "per-image", "clipped"],
+    },
     {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["optimal", "vote"]},
 ]
-PAIR, ALL, TURNED = "macer-x2", "gaussian-x1+macer-x2", "macer-x1+gaussian-x1"
+PAIR, ALL, TURNED = "macer-0-1", "gaussian-0+macer-0-1", "macer-1+gaussian-0"
 """Names of the three, in file names; the members of the last one are not in the order of the pool."""
 
 
@@ -68,20 +74,42 @@ def write_three(folder, train=24, test=10, seed=0):
     data.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
 
 
-def save_member(method, seed, folder=None, steps=None):
-    """A model that has taken some steps on noisy images; different for every method and seed."""
+SEES = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.0, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])
+"""What each class is to a member: the mean of two of the four pixels, upper left, upper right, lower left and right."""
+
+
+def bias_of(who):
+    """What a member adds to the classes: a blind one never says top, and rather left than right."""
+    return torch.tensor([0.8, 0.0, -30.0]) if BLIND[who] else torch.zeros(3)
+
+
+def logits_of(who, x):
+    """Logits of a member: of images in [0, 1], (N, 1, 4, 4) -> (N, 3)."""
+    row, column = divmod(list(BLIND).index(who), 2)
+    pixels = (x[:, 0, row::2, column::2].flatten(1) - 0.5) / 0.25
+    return pixels @ SEES.T + bias_of(who)
+
+
+def save_member(method, seed, folder=None, gain=1.0):
+    """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its negative, as
+    rectified numbers; looks at one pixel of each quadrant; and takes the four apart."""
     values = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25], "dataset": "tiny"}
     values |= {"hyperparameters": {}, "training": {}, "epochs": 1, "device": "cpu", "versions": artefacts.versions()}
     values |= {"arithmetic": "native"}
     card = artefacts.Card(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
-    number = list(TRAINED).index((method, seed))
-    model, images = card.build(number), data.load(Path("data"), "train")
-    x, y = (tensor for tensor in images.resident("cpu"))
-    rng, optimizer = torch.Generator().manual_seed(number), torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(TRAINED[method, seed] if steps is None else steps):
-        optimizer.zero_grad()
-        F.cross_entropy(model(x / 255 + 0.5 * torch.randn(x.shape, generator=rng)), y).backward()
-        optimizer.step()
+    model = card.build(0)
+    row, column = divmod(list(BLIND).index((method, seed)), 2)
+    convolutions = [layer for layer in model.network.features if isinstance(layer, nn.Conv2d)]
+    with torch.no_grad():
+        for layer in (*convolutions, model.network.fc):
+            layer.weight.zero_()
+        for sign, value in enumerate((1.0, -1.0)):
+            convolutions[0].weight[sign, 0, 1, 1] = value
+            convolutions[1].weight[sign, sign, 1 + row, 1 + column] = 1.0
+            for quadrant in range(4):
+                convolutions[2].weight[4 * sign + quadrant, sign, 1 + quadrant // 2, 1 + quadrant % 2] = 1.0
+            model.network.fc.weight[:, 4 * sign : 4 * sign + 4] = value * gain * SEES
+        model.network.fc.bias.copy_(bias_of((method, seed)))
     artefacts.save(folder or Path("models", method, str(seed)), model, card)
 
 
@@ -99,7 +127,7 @@ def make_pool(root):
     """Data, models, parameters and ensembles, in ``root``."""
     with chdir(root):
         write_three(Path("data"))
-        for method, seed in TRAINED:
+        for method, seed in BLIND:
             save_member(method, seed)
         make_ensembles("ensembles")
     return root
@@ -117,14 +145,18 @@ def pool_members():
     return [artefacts.load(Path("models", method, str(seed)))[0] for method, seed in POOL]
 
 
-def slow_probabilities(who, member, images, index, perturbed=True):
-    """Softmax outputs, (m n, K) or (n, K), by a loop over perturbed copies and one over noisy images."""
+def slow_probabilities(who, member, images, index, perturbed=True, repeat=0):
+    """Softmax outputs, (m n, K) or (n, K), by a loop over perturbed copies and one over noisy images.
+
+    Of the first copies and noisy images, or of those that follow ``repeat`` times as many.
+    """
     own, found = NAMES[who], []
     noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")
-    for copy in range(SETTINGS.copies if perturbed else 1):
+    copies, noises = SETTINGS.copies if perturbed else 1, SETTINGS.noises
+    for copy in range(repeat * copies, (repeat + 1) * copies):
         changed = perturbed_parameters(member, SETTINGS.share, SETTINGS.scale, SETTINGS.seed, own, copy)
         changed = changed if perturbed else dict(member.named_parameters())
-        for draw in range(SETTINGS.noises):
+        for draw in range(repeat * noises, (repeat + 1) * noises):
             with torch.no_grad():
                 logits = functional_call(member, changed, ((images.pixels(index) + noise[draw])[None],))
             found.append(torch.softmax(logits[0].double(), dim=0).numpy())
@@ -157,15 +189,24 @@ def images():
     return data.load(Path("data"), "test")
 
 
-@pytest.mark.parametrize("perturbed", [True, False])
-def test_outputs_are_those_of_a_slow_loop(images, perturbed):
+def test_members_are_the_functions_that_they_are_said_to_be():
+    """Float32 numbers of at most 8 in a network of four layers; batch norms divide by the root of 1 + 1e-5."""
+    x = torch.rand(50, *SHAPE, generator=torch.Generator().manual_seed(0))
+    for who in BLIND:
+        with torch.no_grad():
+            found = artefacts.load(Path("models", who[0], str(who[1])))[0](x)
+        torch.testing.assert_close(found, logits_of(who, x), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize(("perturbed", "repeat"), [(True, 0), (False, 0), (True, 1), (True, 2), (False, 1)])
+def test_outputs_are_those_of_a_slow_loop(images, perturbed, repeat):
     """Noisy images are evaluated one by one in both, so the bytes are equal."""
-    found = load().probabilities(images, [7, 2], perturbed)
+    found = load().probabilities(images, [7, 2], perturbed, repeat)
     for row, index in zip(found, (7, 2), strict=True):
         members = zip(POOL, pool_members(), strict=True)
-        expected = [slow_probabilities(*member, images, index, perturbed) for member in members]
+        expected = [slow_probabilities(*member, images, index, perturbed, repeat) for member in members]
         np.testing.assert_array_equal(row, expected)
-    assert found.shape == (2, 3, 6 if perturbed else 3, 3)
+    assert found.shape == (2, 3, 16 if perturbed else 8, 3)
 
 
 def test_outputs_of_a_member_do_not_depend_on_its_company(images):
@@ -176,6 +217,16 @@ def test_outputs_of_a_member_do_not_depend_on_its_company(images):
     here, there = (seen.probabilities(images, [3]) for seen in (some, alone))
     np.testing.assert_array_equal(there[:, 1], here[:, 2])
     assert not np.isclose(there[:, 0], here[:, 2]).all()
+
+
+@pytest.mark.parametrize("kept", [[2, 0], [1], []])
+def test_some_of_the_members_say_what_they_say_among_all(images, kept):
+    seen = load()
+    some = seen.only({POOL[number] for number in kept})
+    assert some.members == [member for number, member in enumerate(POOL) if number in kept]
+    if kept:
+        found = some.probabilities(images, [3, 8], repeat=1)
+        np.testing.assert_array_equal(found, seen.probabilities(images, [3, 8], repeat=1)[:, sorted(kept)])
 
 
 def test_perturbations_are_named_by_method_and_seed_whatever_the_fingerprint(monkeypatch):
@@ -192,9 +243,9 @@ def test_members_of_an_ensemble_are_found_in_its_own_order():
     assert seen.numbers(cards[f"{ALL}.mme"]) == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (300, [2, 2, 1]), (10**9, [5])])
+@pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (600, [2, 2, 1]), (10**9, [5])])
 def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(images, monkeypatch, numbers, sizes):
-    """An image takes 3 members x 6 draws x 3 classes + 3 noisy copies x 16 pixels = 102 numbers; 300 hold two."""
+    """An image takes 3 members x 16 draws x 3 classes + 8 noisy copies x 16 pixels = 272 numbers; 600 hold two."""
     monkeypatch.setattr("rs.seen.NUMBERS", numbers)
     seen, indices = load(), np.array([0, 2, 3, 7, 9])
     chunks = list(seen.chunks(images, indices))
@@ -252,7 +303,7 @@ def test_noisy_images_are_evaluated_as_many_at_once_as_is_said(images, monkeypat
 
 
 def test_members_that_changed_are_refused():
-    save_member("macer", 1, steps=14)
+    save_member("macer", 1, gain=2.0)
     with pytest.raises(InputError, match=r"models/macer/1 must be the model ensembles/pool\.json was made of"):
         load()
 
