@@ -61,5 +61,5 @@ def acr(row: Row) -> Cell:
 
 
 def difference(name: str) -> Callable[[Row], Cell]:
-    """Return a difference with its errors, and whether it is a tie."""
-    return lambda row: EMPTY if row[name] is None else Cell(headlines.difference(row[name]))
+    """Return a difference with its errors, and whether it is a tie; a row may have none."""
+    return lambda row: Cell(headlines.difference(row[name])) if name in row else EMPTY

@@ -16,12 +16,17 @@ CLEAN = "Clean accuracy is the share of images correct and certified at radius 0
 ERROR = "± is the standard error of the ACR over images."
 MEANS = "Means over training seeds, where there are several."
 SEEDS = (
-    "Means over training seeds, of ensembles over all sub-ensembles of them; square brackets give the standard error "
-    "over images and training seeds."
+    "Means over training seeds; square brackets give the standard error over images and training seeds. Where there "
+    "are none, one training is all there is, and the error is over images only."
+)
+FAMILIES = (
+    "An ensemble by numbers of members (x3) is the mean over all sub-ensembles of the trained seeds; one by seeds "
+    "(0-1-2) is that one alone."
 )
 TIES = (
     "Tie: the difference may be 0 at the level of 5 %, by its error over images or by that over images and training "
-    "seeds (docs/method.md); images only: one training each is all there is, and another may turn it."
+    "seeds (docs/method.md). Images only: the latter is not known, since one side is of one training, and another may "
+    "turn it."
 )
 PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
@@ -155,12 +160,18 @@ def notes(groups: Groups, paper: bool, errors: bool = True) -> list[str]:
     several = any(group.acr.error is not None for group in everyone)
     said = [CLEAN, ERROR] + [SEEDS] * several if errors else [MEANS] * several
     said += [PAPER] * paper
+    said += [FAMILIES] * any(result.ensemble is not None for result in results_of(groups))
     said += [UNSOUND] * any(not group.sound for group in everyone)
-    for sigma, methods in groups.items():
-        first, *ties = best(methods) or [""]
-        if ties:
-            said.append(f"σ = {sigma}: {', '.join(ties)} tied with {first}, the largest ACR. {TIES}")
-    return said + unlike(results_of(groups))
+    tied = [f"σ = {sigma}: {_tied(methods)}" for sigma, methods in groups.items() if len(best(methods)) > 1]
+    return said + tied + [TIES] * bool(tied) + unlike(results_of(groups))
+
+
+def _tied(methods: Mapping[str, Group]) -> str:
+    """Say who ties with the largest ACR, and where only images say so."""
+    first, *ties = best(methods)
+    known = [methods[first].less(methods[method]).error is not None for method in ties]
+    names = [method if both else f"{method} (images only)" for method, both in zip(ties, known, strict=True)]
+    return f"{', '.join(names)} tied with {first}, the largest ACR."
 
 
 def signed(value: float) -> str:

@@ -31,7 +31,7 @@ EXPECTED = (
     "Help is expected where the mixed ensemble has the larger lower bound. Bounds may order two ensembles otherwise "
     "than the probabilities below which they lie. A tie leaves the expectation open."
 )
-FIRST = "Bounds and covariances are of the first of the sub-ensembles of each kind."
+FIRST = "Variances, covariances and bounds are of the first of all ensembles of as many members of the same methods."
 SHORTCUT = "Votes of {} of {:,} images are not known, since their n draws were skipped; the share is of the others."
 
 
@@ -59,12 +59,12 @@ def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bo
     caption = (
         f"Mixed ensembles against as many members of one method, combined by {combination}; mixed first. Lower bounds: "
         "Chebyshev's, on the probability that a noisy image gets its label. Covariances: of the margins of two members "
-        "(perturbed copies), mean over pairs, with the difference in brackets. Differences of ACR are over all "
-        "sub-ensembles of the trained seeds, with the standard error over images, and in brackets that over seeds too."
+        "(perturbed copies), mean over pairs, with the difference in brackets. Difference of ACR: ± its paired "
+        "standard error over the same images; in square brackets that over images and training seeds."
     )
     shown = [result for pair in pairs for group in pair for result in group.results]
     caption += f" {headlines.about(each(shown))}" if pairs else ""
-    notes = [headlines.TIES, EXPECTED, FIRST, *unsound_note(shown), *headlines.unlike(shown)]
+    notes = [headlines.TIES, headlines.FAMILIES, EXPECTED, FIRST, *unsound_note(shown), *headlines.unlike(shown)]
     return table("tab:mixed", caption, columns, data, notes)
 
 
@@ -91,7 +91,7 @@ def theory(spreads: pd.DataFrame, results: Sequence[Result]) -> Table:
         "Across: mean covariance of two members of one method, and of two methods. Average: variance of the mean "
         "margin of all L members. Bound: the paper's on it, beta + (alpha - beta) / L."
     )
-    return table("tab:theory", caption, columns, data, [])
+    return table("tab:theory", caption, columns, data, [FIRST])
 
 
 def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
@@ -116,12 +116,11 @@ def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
         "Probability that the ensemble gives a noisy image its label; means over images. Lower bound: Chebyshev's, "
         "with the mean margin of the ensemble; in the paper's form, with the smallest mean margin of a member. Share "
         "of draws: how often the label wins in the very draws of the bound, so never below it; they are others than "
-        "those that chose the weights. Share of votes: the "
-        "label's votes in certification, in all its images and other draws. Other class: share of the images whose "
-        "weights come from the margins of another class than the label."
+        "those that chose the weights. Share of votes: the label's votes in certification, in all its images and other "
+        "draws. Other class: share of the images whose weights come from the margins of another class than the label."
     )
     unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in data if row["votes_unknown"])
-    notes = [SHORTCUT.format(*counts) for counts in unknown]
+    notes = [FIRST] + [SHORTCUT.format(*counts) for counts in unknown]
     notes += headlines.unlike(result for _, result in lines if result is not None)
     return table("tab:bounds", caption, columns, data, notes)
 
@@ -186,7 +185,7 @@ def _average(spread: Row, results: Sequence[Result]) -> Row:
     covariance = _pair_covariance(spread, same[0])
     average = None if covariance is None else (spread["variance"] + (members - 1) * covariance) / members
     bound = float(average_variance_bound(spread["alpha"], spread["beta"], members))
-    return {"members": members, "average": average, "average_bound": bound}
+    return {"average": average, "average_bound": bound}
 
 
 def _votes(rows: pd.DataFrame | None) -> Row:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 # One thread a process, subprocesses included, unless more are asked for: tiny models are fastest so, and tests do not
 # slow each other down on a shared machine. Must stand before torch is imported.
@@ -11,9 +10,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Code that torch has compiled for one processor's instructions is kept for that one: torch looks it up by the network
 # alone, and does not find that another processor, or one that is imitated, has them not.
-_INSTRUCTIONS = os.environ.get("ATEN_CPU_CAPABILITY", "native")
-_COMPILED = Path(tempfile.gettempdir(), f"rs-compiled-{os.getuid()}-{_INSTRUCTIONS}")
-os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_COMPILED))
+os.environ.setdefault(
+    "TORCHINDUCTOR_CACHE_DIR",
+    f"{tempfile.gettempdir()}/rs-compiled-{os.getuid()}-{os.environ.get('ATEN_CPU_CAPABILITY', 'native')}",
+)
 
 import pytest
 from hypothesis import settings

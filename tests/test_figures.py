@@ -76,13 +76,13 @@ def test_pictures_are_of_their_kind_and_say_no_date(curves):
 @pytest.fixture
 def by_members():
     points = [
-        (0.5, "advmacer", 1, 0.70, 0.01),
-        (0.5, "advmacer", 2, 0.72, 0.01),
-        (0.5, "advmacer + smoothadv", 3, 0.71, 0.01),
-        (0.5, "advmacer + smoothadv", 3, 0.75, 0.02),
-        (1.0, "advmacer", 1, 0.80, 0.01),
+        (0.5, "advmacer", 1, 0.70, 0.01, 0.005),
+        (0.5, "advmacer", 2, 0.72, 0.01, np.nan),
+        (0.5, "advmacer + smoothadv", 3, 0.71, 0.005, 0.01),
+        (0.5, "advmacer + smoothadv", 3, 0.75, 0.01, 0.02),
+        (1.0, "advmacer", 1, 0.80, 0.01, 0.01),
     ]
-    return pd.DataFrame(points, columns=["sigma", "kind", "members", "acr", "error"])
+    return pd.DataFrame(points, columns=["sigma", "kind", "members", "acr", "error_images", "error"])
 
 
 def lines_of(axis):
@@ -105,7 +105,7 @@ def test_a_line_runs_through_the_mean_of_compositions_of_one_size(by_members):
     assert marks == [[0.71, 0.75]]
 
 
-def test_error_bars_are_one_error_long_on_either_side(by_members):
+def test_error_bars_are_one_error_long_on_either_side_the_larger_of_both(by_members):
     axis = figures.acr_by_members(by_members).axes[0]
     bars = [segment[:, 1].tolist() for bar in axis.collections for segment in bar.get_segments()]
     assert np.allclose(bars, [[0.69, 0.71], [0.71, 0.73], [0.70, 0.72], [0.73, 0.77]], rtol=0, atol=1e-12)

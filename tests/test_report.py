@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_study import ALPHA, ENSEMBLES, IMAGES, N0, SIGMAS, N, cell_rows, ensemble_rows, make_study
+from tiny_study import ALPHA, ENSEMBLES, FAMILY, IMAGES, N0, SIGMAS, N, add_family, cell_rows, ensemble_rows, make_study
 
-from rs import metrics, report, rows
+from rs import headlines, metrics, report, rows
+from rs.comparison import two_way_error
 from rs.errors import InputError
 from rs.params import read
 from stages.shell import run
@@ -63,14 +64,14 @@ def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
 
 def test_the_stages_numbers_are_those_of_the_rows(made):
     numbers = json.loads(made[0]["metrics.json"])
-    assert list(numbers) == ["gaussian", "advmacer", "advmacer x2", "gaussian x1 + advmacer x1"]
+    assert list(numbers) == ["gaussian", "advmacer", "advmacer 0-1", "gaussian 0 + advmacer 0"]
     for sigma in SIGMAS:
         seeds = [cell_rows("advmacer", sigma, seed) for seed in (0, 1)]
         scores = np.array([rows["radius"] * rows["correct"] for rows in seeds])
         found = numbers["advmacer"][str(sigma)]
         assert found["acr"] == pytest.approx(scores.mean())
         assert found["standard_error"] == pytest.approx(scores.mean(axis=0).std(ddof=1) / IMAGES**0.5)
-        assert found["seed_deviation"] == pytest.approx(scores.mean(axis=1).std(ddof=1))
+        assert found["standard_error_with_seeds"] == pytest.approx(two_way_error(scores)[0])
         assert found["clean_accuracy"] == pytest.approx(np.mean([rows["correct"] for rows in seeds]))
         assert (found["images"], found["seeds"]) == (IMAGES, 2)
         assert numbers["gaussian"][str(sigma)]["seeds"] == 1
@@ -118,12 +119,39 @@ def test_every_table_says_what_was_certified_unlike(tiny):
         sidecar |= {"precision": "bfloat16"} if path.stem == ENSEMBLES[0] else {}
         path.write_text(json.dumps(sidecar))
     made, times = tiny_report(tiny)
-    said = "Certified unlike: precision bfloat16 (advmacer x2), float32 (all others)."
+    said = "Certified unlike: precision bfloat16 (advmacer 0-1), float32 (all others)."
     texts = {name: content.decode() for name, content in (made | times).items() if name.endswith(".md")}
     assert {name for name, text in texts.items() if said in text} == {f"{stem}.md" for stem in COMPARING}
     assert {name for name, text in texts.items() if "unlike" in text and said not in text} == {"mixed.md"}
-    of_two = "Certified unlike: precision float32 (gaussian x1 + advmacer x1), bfloat16 (all others)."
+    of_two = "Certified unlike: precision float32 (gaussian 0 + advmacer 0), bfloat16 (all others)."
     assert of_two in texts["mixed.md"]
+
+
+@pytest.fixture
+def families(tiny):
+    """The tables of the study with all pairs of three AdvMacers, as Markdown."""
+    made, times = tiny_report(add_family(tiny))
+    return {name: content.decode() for name, content in (made | times).items() if name.endswith(".md")}
+
+
+def test_sub_ensembles_stand_in_every_table_as_one_ensemble(families):
+    for sigma in SIGMAS:
+        scores = [rows["radius"] * rows["correct"] for rows in (ensemble_rows(slug, sigma) for slug in FAMILY)]
+        acr = f"{np.mean(scores):.3f} ± {np.mean(scores, axis=0).std(ddof=1) / IMAGES**0.5:.3f} ["
+        for stem in ("ensembles", "weighting"):
+            (line,) = re.findall(r"^\| advmacer x2 +\| +average .*", families[f"{stem}-{sigma}.md"], re.MULTILINE)
+            assert acr in line
+        assert acr in re.findall(r"^\| advmacer x2 .*", families["main.md"], re.MULTILINE)[0]
+    for text in (families[f"{stem}.md"] for stem in ("main", "mixed", "certified-0.5", "ensembles-0.5")):
+        assert headlines.FAMILIES in text
+
+
+def test_a_difference_without_brackets_says_images_only_and_one_with_brackets_does_not(families):
+    for text in (families[f"{stem}.md"] for stem in ("differences", "ensembles-0.5", "mixed")):
+        cells = re.findall(r"[+-]?\d\.\d{4} ± [^|]*", text.split("\n\n")[1])
+        assert len(cells) > 1
+        assert all(("[" in cell) != ("images only" in cell) for cell in cells)
+        assert headlines.TIES in text
 
 
 def test_what_was_certified_alike_goes_without_saying(made):
@@ -188,7 +216,7 @@ def edit(path, old, new):
         ),
         (
             lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: gausian"),
-            "a name of --outside, gaussian, advmacer, advmacer x2, advmacer x2 (per-image), ",
+            "a name of --outside, gaussian, advmacer, advmacer 0-1, advmacer 0-1 (per-image), ",
         ),
         (lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: training"), "got 'training'"),
     ],
@@ -240,8 +268,8 @@ def test_an_outside_log_that_does_not_fit_is_refused(tiny, tmp_path):
 
 
 def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
-    ours = tiny / "results/0.5/pool/advmacer-x2.per-image.tsv"
-    sure = ensemble_rows("advmacer-x2.per-image", 0.5)
+    ours = tiny / "results/0.5/pool/advmacer-0-1.per-image.tsv"
+    sure = ensemble_rows("advmacer-0-1.per-image", 0.5)
     rows.write(sure.assign(predict=sure["label"], correct=1, radius=9.0), ours)  # by far the best, if it were sound
     made, _ = tiny_report(tiny, [{"name": "theirs", "path": ours}])
     main = pd.read_csv(io.BytesIO(made["main.csv"]))
@@ -258,8 +286,8 @@ def test_the_default_combination_must_be_sound(tiny):
 
 
 def test_an_outside_log_may_not_take_the_name_of_an_ensemble(tiny):
-    log = {"name": "advmacer x2", "path": tiny / "results/0.5/gaussian-0.tsv"}
-    with pytest.raises(InputError, match="no method of the study, got 'advmacer x2'"):
+    log = {"name": "advmacer 0-1", "path": tiny / "results/0.5/gaussian-0.tsv"}
+    with pytest.raises(InputError, match="no method of the study, got 'advmacer 0-1'"):
         tiny_report(tiny, [log])
 
 

@@ -96,9 +96,9 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
 
 def test_the_default_combination_goes_without_saying(tiny, values):
     labels = [read_one(tiny, values, slug).method for slug in ENSEMBLES]
-    assert labels == ["advmacer x2", "advmacer x2 (per-image)", "gaussian x1 + advmacer x1"]
+    assert labels == ["advmacer 0-1", "advmacer 0-1 (per-image)", "gaussian 0 + advmacer 0"]
     one = ensemble(values, ENSEMBLES[0])
-    assert read_ensemble(one, "tiny", 0.5, tiny / "results", "mme").method == "advmacer x2 (average)"
+    assert read_ensemble(one, "tiny", 0.5, tiny / "results", "mme").method == "advmacer 0-1 (average)"
 
 
 def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):
@@ -170,7 +170,7 @@ def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny,
 # ------------------------------------------------------------------------------------------------- seconds
 
 
-def test_seconds_are_by_label_and_those_of_weights_chosen_by_the_image_come_on_top(tiny, values):
+def test_seconds_are_by_kind_and_those_of_weights_chosen_by_the_image_come_on_top(tiny, values):
     """The study's times are 1.5, 2.5, ... in the order of its classifiers; 2 members x 0.25 s for the weights."""
     assert seconds(tiny, values) == {
         "advmacer-0": 1.5,
@@ -204,6 +204,6 @@ def test_seconds_that_are_missing_name_the_command_that_makes_them(tiny, values,
 
 
 def test_ensembles_of_a_study_lie_where_the_cells_write_them(tiny, values):
-    assert sorted(path.stem for path in Path(tiny, "results/0.5/pool").glob("*x*.tsv")) == sorted(
+    assert sorted(path.stem for path in Path(tiny, "results/0.5/pool").glob("*.*.tsv")) == sorted(
         one.slug for one in declared(values)
     )

@@ -1,7 +1,9 @@
 import pytest
+from scipy import stats
 from tiny_study import result
 
-from rs import tables
+from rs import headlines, tables
+from rs.comparison import LEVEL
 from rs.published import published
 from rs.results import grouped
 
@@ -20,11 +22,20 @@ def test_the_main_table_prints_acr_error_and_clean_accuracy_computed_by_hand():
     assert table.data["standard_error"][0] == pytest.approx((1 / 24) ** 0.5)
 
 
-def test_several_seeds_give_their_mean_and_deviation():
-    """ACRs 1 and 2: mean 1.5, deviation sqrt(0.5); the mean of the seeds is 1.5 on every image, so no error."""
+def test_several_seeds_give_their_mean_and_both_errors():
+    """ACRs 1 and 2: mean 1.5; the mean of the seeds is 1.5 on every image, so no error over images; over seeds 1/2."""
     seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
     table = tables.main(grouped(seeds), NOTHING)
-    assert cell(table, "gaussian", "σ = 0.5").text == "1.500 ± 0.000 [0.707] (100.0%)"
+    assert cell(table, "gaussian", "σ = 0.5").text == "1.500 ± 0.000 [0.500] (100.0%)"
+    assert headlines.SEEDS in table.notes
+    assert table.data[["standard_error", "standard_error_with_seeds"]].to_numpy().tolist() == [[0.0, 0.5]]
+
+
+def test_one_seed_has_no_second_error_and_nothing_is_said_of_seeds():
+    table = tables.main(grouped([result("gaussian", [1.0, 1.5])]), NOTHING)
+    assert "[" not in cell(table, "gaussian", "σ = 0.5").text
+    assert headlines.SEEDS not in table.notes
+    assert "standard_error_with_seeds" not in table.data
 
 
 CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
@@ -33,7 +44,8 @@ CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), r
 def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
     table = tables.main(grouped(CLOSE), NOTHING)
     assert [cell(table, name, "σ = 0.5").bold for name in "abc"] == [True, True, False]
-    assert any(note.startswith("σ = 0.5: b tied with a") for note in table.notes)
+    assert "σ = 0.5: b (images only) tied with a, the largest ACR." in table.notes
+    assert table.notes.count(headlines.TIES) == 1
     assert table.data["best"].tolist() == [True, True, False]
 
 
@@ -70,10 +82,43 @@ def test_differences_are_paired_and_ties_are_called_ties():
     """b - a is -0.1, 0.1, 0, -0.1: mean -0.025, deviation 0.0957, error 0.048."""
     table = tables.differences(grouped(CLOSE), ["a", "missing"])
     assert cell(table, "a", "to a, σ = 0.5").text == "–"
-    assert cell(table, "b", "to a, σ = 0.5").text == "-0.025 ± 0.048 tie"
-    assert cell(table, "c", "to a, σ = 0.5").text.startswith("-0.875")
-    assert not cell(table, "c", "to a, σ = 0.5").text.endswith("tie")
-    assert table.notes == ["missing is not among the methods: no differences to it."]
+    assert cell(table, "b", "to a, σ = 0.5").text == "-0.0250 ± 0.0479 tie, images only"
+    assert cell(table, "c", "to a, σ = 0.5").text.startswith("-0.8750")
+    assert cell(table, "c", "to a, σ = 0.5").text.endswith(" images only")
+    assert "tie" not in cell(table, "c", "to a, σ = 0.5").text
+    assert table.notes == ["missing is not among the methods: no differences to it.", headlines.TIES]
+
+
+SURE = [[1.0, 1.1, 1.0, 1.1], [3.0, 3.1, 3.0, 3.1]]
+"""Of two seeds, scores on four images: the images agree, the seeds do not."""
+
+
+def seeds_of(method, scores):
+    return [result(method, own, seed=seed) for seed, own in enumerate(scores)]
+
+
+def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
+    """To 1 on every image: gaps .05 and 2.05 a seed, .05 apart over images; error over images .029, over seeds 1."""
+    flat = seeds_of("flat", [[1.0] * 4] * 2)
+    groups = grouped([*seeds_of("a", SURE), *flat])
+    table = tables.differences(groups, ["flat"])
+    assert cell(table, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 [1.0004] tie"
+    row = table.data.iloc[0]
+    assert (row["tie"], row["seeds"], row["images"]) == (True, 2, 4)
+    assert row["p_value"] > LEVEL > 2 * stats.t.sf(row["difference"] / row["error_images"], 3)
+    # with one seed each, images are all there is, and the same difference of 1.05 is no tie
+    alone = tables.differences(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"])
+    assert cell(alone, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 images only"
+
+
+def test_bold_follows_the_larger_error():
+    """As above: alone, only the first is bold; by its seeds the other one ties with it, and nobody with the third."""
+    low = seeds_of("low", [[-99.0] * 4] * 2)
+    main = tables.main(grouped([*seeds_of("a", SURE), *seeds_of("flat", [[1.0] * 4] * 2), *low]), NOTHING)
+    assert main.data["best"].tolist() == [True, True, False]
+    assert "σ = 0.5: flat tied with a, the largest ACR." in main.notes
+    alone = tables.main(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), result("flat", [1.0] * 4)]), NOTHING)
+    assert alone.data["best"].tolist() == [True, False]
 
 
 def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():

@@ -1,5 +1,6 @@
 """A made-up study of three methods on the disk, for the tests of everything that reads one."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -34,20 +35,23 @@ recipes:
     advmacer: {draws: 2, epsilon: {0.25: 0.1, 0.5: 0.2}, training: {epochs: 2}}
 """
 CELLS = [("gaussian", 0), ("advmacer", 0), ("advmacer", 1)]
-ENSEMBLES = ["advmacer-x2.average", "advmacer-x2.per-image", "gaussian-x1+advmacer-x1.average"]
+ENSEMBLES = ["advmacer-0-1.average", "advmacer-0-1.per-image", "gaussian-0+advmacer-0.average"]
+FAMILY = ["advmacer-0-1.average", "advmacer-0-2.average", "advmacer-1-2.average"]
+"""What the study with families has of two of its three AdvMacers; the first is an ensemble by seeds as well."""
+
 SIGMAS = (0.25, 0.5)
 SPREADS = """\
-ensemble,source,images,alpha,beta,variance,within,across
-advmacer x2,perturbed,12,0.4,0.2,0.3,0.2,
-advmacer x2,trained,12,0.5,0.2,0.4,0.2,
-gaussian x1 + advmacer x1,perturbed,12,0.4,0.1,0.3,,0.1
-gaussian x1 + advmacer x1,trained,12,0.5,0.1,0.4,,0.1
+ensemble,members,source,images,alpha,beta,variance,within,across
+advmacer x2,advmacer 0-1,perturbed,12,0.4,0.2,0.3,0.2,
+advmacer x2,advmacer 0-1,trained,12,0.5,0.2,0.4,0.2,
+gaussian x1 + advmacer x1,gaussian 0 + advmacer 0,perturbed,12,0.4,0.1,0.3,,0.1
+gaussian x1 + advmacer x1,gaussian 0 + advmacer 0,trained,12,0.5,0.1,0.4,,0.1
 """
 BOUNDS = """\
-ensemble,combination,images,bound,bound_minimum,measured,other_class
-advmacer x2,average,12,0.5,0.4,0.9,0.0
-advmacer x2,per-image,12,0.6,0.5,0.9,0.0
-gaussian x1 + advmacer x1,average,12,0.55,0.5,0.95,0.0
+ensemble,members,combination,images,bound,bound_minimum,measured,other_class
+advmacer x2,advmacer 0-1,average,12,0.5,0.4,0.9,0.0
+advmacer x2,advmacer 0-1,per-image,12,0.6,0.5,0.9,0.0
+gaussian x1 + advmacer x1,gaussian 0 + advmacer 0,average,12,0.55,0.5,0.95,0.0
 """
 
 
@@ -98,8 +102,22 @@ def write_rows(frame: pd.DataFrame, out: Path) -> None:
 def ensemble_rows(slug: str, sigma: float) -> pd.DataFrame:
     """The rows of an ensemble, of the images of the cells."""
     scope = "per-image" if slug.endswith("per-image") else "global"
-    made = make_rows(sigma, 100 + ENSEMBLES.index(slug), scope=scope)
+    made = make_rows(sigma, 100 + list(dict.fromkeys([*ENSEMBLES, *FAMILY])).index(slug), scope=scope)
     return labelled(made, np.arange(IMAGES) % 2)
+
+
+def add_family(root: Path) -> Path:
+    """Write a third AdvMacer to the study in ``root``, and every ensemble of two of them; return ``root``."""
+    entry = "  - members: {advmacer: 2}\n    combinations: [average]\ndatasets:"
+    more = PARAMS.replace("member_seeds: [1]", "member_seeds: [1, 2]").replace("datasets:", entry, 1)
+    files.write_text(root / "params.yaml", more)
+    for sigma in SIGMAS:
+        pool, logs = root / "results" / str(sigma) / "pool", root / "logs" / str(sigma) / "advmacer"
+        write_rows(cell_rows("advmacer", sigma, 2), pool / "advmacer-2.tsv")
+        shutil.copytree(logs / "1", logs / "2")
+        for slug in FAMILY[1:]:
+            write_rows(ensemble_rows(slug, sigma), pool / f"{slug}.tsv")
+    return root
 
 
 def make_study(root: Path) -> Path:
