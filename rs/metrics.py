@@ -132,23 +132,23 @@ def check_comparable(rows: Sequence[Rows]) -> None:
     frames = [_frame(one) for one in rows]
     if not frames:
         raise InputError("a comparison needs rows, got none")
-    first, kind = _images(frames[0]), mode_of(frames[0])
+    (first, labels), kind = _images(frames[0]), mode_of(frames[0])
     for frame in frames[1:]:
-        if mode_of(frame) != kind:
+        if (mode := mode_of(frame)) != kind:
             raise InputError(
-                f"rows to compare must be certified alike, got {kind} and {mode_of(frame)}; their radii do not mean "
-                "the same: certify both alike"
+                f"rows to compare must be certified alike, got {kind} and {mode}; their radii do not mean the same: "
+                "certify both alike"
             )
     for name in BUDGET:
         common_budget(frames, name)
     for frame in frames[1:]:
-        images = _images(frame)
-        if not first.index.equals(images.index):
+        images, others = _images(frame)
+        if not np.array_equal(first, images):
             raise InputError(
                 f"rows to compare must be of the same images, got {len(first)} and {len(images)}, "
-                f"{len(first.index.intersection(images.index))} of them shared; select the same subset of both"
+                f"{np.intersect1d(first, images).size} of them shared; select the same subset of both"
             )
-        if not first.equals(images):
+        if not np.array_equal(labels, others, equal_nan=True):
             raise InputError("rows to compare must have the same labels; these are of different data sets")
 
 
@@ -159,7 +159,8 @@ def mode_of(rows: Rows) -> str:
         InputError: If there are several modes, a shortcut being a way to certify.
     """
     frame = _frame(rows)
-    modes = sorted(set(frame["mode"].replace("shortcut", "certify"))) if "mode" in frame else ["certify"]
+    found = frame["mode"].unique() if "mode" in frame else ["certify"]
+    modes = sorted({"certify" if mode == "shortcut" else mode for mode in found})
     if len(modes) > 1:
         raise InputError(f"rows must all be certified alike, got {' and '.join(modes)}")
     return modes[0]
@@ -221,13 +222,14 @@ def common_budget(rows: Sequence[Rows], name: str) -> float:
     return first
 
 
-def _images(frame: pd.DataFrame) -> pd.Series:
-    """Return the labels by image, sorted."""
-    index = pd.Index(_column(frame, "idx"))
-    if index.has_duplicates:
-        raise InputError(f"rows must have unique idx, got {index[index.duplicated()][0]:g} more than once")
-    labels = _column(frame, "label") if "label" in frame else np.zeros(len(frame))
-    return pd.Series(labels, index=index).sort_index()
+def _images(frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the images in their order, and their labels."""
+    idx = _column(frame, "idx")
+    order = np.argsort(idx, kind="stable")
+    images = idx[order]
+    if (again := images[1:] == images[:-1]).any():
+        raise InputError(f"rows must have unique idx, got {images[1:][again][0]:g} more than once")
+    return images, (_column(frame, "label") if "label" in frame else np.zeros(len(frame)))[order]
 
 
 def _scores(frame: pd.DataFrame) -> NDArray[np.float64]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rs.errors import InputError
 from rs.metrics import budget, mode_of
 from rs.radius import two_sided_radius
-from rs.rows import ABSTAIN, parse_counts
+from rs.rows import ABSTAIN, votes_of
 
 
 def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFrame:
@@ -27,8 +30,10 @@ def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFr
         raise InputError(
             f"a two-sided radius needs rows of a fixed number of draws, got {mode_of(rows)}; certify again"
         )
-    chosen = np.array([_winner(text) for text in rows["counts0"]])
-    votes = np.array([_dense(text, classes) for text in rows["counts"]]).reshape(-1, classes)
+    first, votes = (_dense(list(rows[name]), classes) for name in ("counts0", "counts"))
+    if not first.any(axis=1).all():
+        raise InputError("a two-sided radius needs the votes of the n0 draws; certify with this project's rows")
+    chosen = first.argmax(axis=1)  # the lowest class of several
     drawn = rows["n"].to_numpy() > 0
     if (votes.sum(axis=1) != rows["n"]).any():
         raise InputError("a two-sided radius needs the votes of all classes in every row; certify again")
@@ -40,16 +45,12 @@ def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFr
     return rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int))
 
 
-def _winner(text: str) -> int:
-    """Return the class with most votes, the lowest of several."""
-    votes = parse_counts(text)
-    if not votes:
-        raise InputError("a two-sided radius needs the votes of the n0 draws; certify with this project's rows")
-    return max(votes, key=lambda k: (votes[k], -k))
-
-
-def _dense(text: str, classes: int) -> list[int]:
-    votes = parse_counts(text)
-    if max(votes, default=0) >= classes:
+def _dense(texts: Sequence[str], classes: int) -> NDArray[np.int64]:
+    """Return votes by row and class."""
+    row, k, votes = votes_of(texts)
+    if k.max(initial=0) >= classes:
+        text = texts[row[k >= classes][0]]
         raise InputError(f"votes must be for one of {classes} classes, got {text}; give the right number of classes")
-    return [votes.get(k, 0) for k in range(classes)]
+    dense = np.zeros((len(texts), classes), dtype=np.int64)
+    dense[row, k] = votes
+    return dense

@@ -70,6 +70,11 @@ class Result:
         """Its name without training seeds: that of all ensembles of as many members of the same methods."""
         return self.method if self.ensemble is None else self.method.replace(self.ensemble, kind_of(self.members), 1)
 
+    @cached_property
+    def acr_two_sided(self) -> float | None:
+        """ACR of the two-sided certificates from the same votes; ``None`` where the number of classes is not known."""
+        return metrics.acr(two_sided(self.rows, self.classes)) if self.classes else None
+
     @property
     def sound(self) -> bool:
         """Whether the certificate covers the classifier as it is deployed."""
@@ -127,10 +132,9 @@ class Group:
         }
         if self.acr.error is not None:
             numbers["standard_error_with_seeds"] = self.acr.error
-        if all(result.classes for result in self.results):
-            numbers["acr_two_sided"] = fmean(
-                metrics.acr(two_sided(result.rows, result.classes)) for result in self.results
-            )
+        both_sides = [result.acr_two_sided for result in self.results]
+        if None not in both_sides:
+            numbers["acr_two_sided"] = fmean(both_sides)
         return numbers
 
 

@@ -215,3 +215,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "rows.tsv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="text file"):
         tsv.header(tmp_path / "rows.tsv")
+
+
+def test_votes_of_many_texts_are_those_of_each():
+    texts = ["1:3,3:97", "-", "0:5", "2:1,0:7"]
+    row, classes, votes = (part.tolist() for part in rows.votes_of(texts))
+    for number, text in enumerate(texts):
+        own = {k: v for r, k, v in zip(row, classes, votes, strict=True) if r == number}
+        assert own == rows.parse_counts(text)
+    assert [part.tolist() for part in rows.votes_of(["-", "-"])] == [[], [], []]
+    with pytest.raises(ValueError, match="invalid literal"):
+        rows.votes_of(["1:x"])
