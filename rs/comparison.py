@@ -42,8 +42,8 @@ LEVEL = 0.05
 class Sample:
     """Classifiers of one kind on the same images: one for each training seed, or for each set of them."""
 
-    rows: pd.DataFrame  # of their mean: budget, images and labels
-    scores: Floats  # radius times correct, (classifiers, images), images in the order of ``rows``
+    rows: pd.DataFrame  # of the first one: budget, images and labels
+    scores: Floats  # radius times correct, (classifiers, images), in the order of the images' numbers
     seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
 
     def mean(self, without: int | None = None) -> Floats | None:
@@ -81,10 +81,9 @@ def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]]) -> Sample:
     Raises:
         InputError: If there are none, or they are of different images or budgets.
     """
-    mean = metrics.average_rows(rows)
-    frames = [pd.DataFrame(one).sort_values("idx") for one in rows]
-    scores = np.stack([(frame["radius"] * frame["correct"]).to_numpy(dtype=np.float64) for frame in frames])
-    return Sample(mean, scores, tuple(map(frozenset, seeds)))
+    metrics.check_comparable(rows)
+    scores = np.stack([metrics.image_scores(one) for one in rows])
+    return Sample(pd.DataFrame(rows[0]), scores, tuple(map(frozenset, seeds)))
 
 
 def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:

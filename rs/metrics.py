@@ -97,6 +97,16 @@ def paired_difference(rows_a: Rows, rows_b: Rows) -> Paired:
     return Paired(difference, error, len(gaps), abs(difference) <= 2 * error)
 
 
+def image_scores(rows: Rows) -> NDArray[np.float64]:
+    """Return radius times correct of every image, (N,), in the order of the images' numbers.
+
+    Raises:
+        InputError: As :func:`acr`.
+    """
+    frame = _frame(rows)
+    return _scores(frame)[np.argsort(_column(frame, "idx"), kind="stable")]
+
+
 def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
     """Return one row per image whose radius is the mean of radius times correct over several training seeds.
 
