@@ -20,7 +20,7 @@ Layers; each may import what is below it:
     distributed, compiling, describe      model as text, for its fingerprint
     tables, ensemble_tables,            from certificate rows to numbers, tables and pictures
     theory_tables, figures, rows,
-    results, metrics
+    results, comparison, metrics
     radius, sequential                  the statistics: bounds and radii, for one look at the votes and for many
     arithmetic, params, files, work,    the edge
     ranks, device, errors
