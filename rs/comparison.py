@@ -81,10 +81,7 @@ def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]]) -> Sample:
     Raises:
         InputError: If there are none, or they are of different images or budgets.
     """
-    mean = metrics.average_rows(rows)
-    frames = [pd.DataFrame(one).sort_values("idx") for one in rows]
-    scores = np.stack([(frame["radius"] * frame["correct"]).to_numpy(dtype=np.float64) for frame in frames])
-    return Sample(mean, scores, tuple(map(frozenset, seeds)))
+    return Sample(*metrics.averaged(rows), tuple(map(frozenset, seeds)))
 
 
 def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:

@@ -106,12 +106,23 @@ def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
     Raises:
         InputError: As :func:`paired_difference`.
     """
-    frames = [_frame(one).sort_values("idx", ignore_index=True) for one in rows]
+    return averaged(rows)[0]
+
+
+def averaged(rows: Sequence[Rows]) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+    """Return :func:`average_rows`, and the scores that it averages: radius times correct, shape (sets, N).
+
+    Raises:
+        InputError: As :func:`paired_difference`.
+    """
+    frames = [_frame(one) for one in rows]
     check_comparable(frames)
-    mean = np.mean([_scores(frame) for frame in frames], axis=0)
+    orders = [np.argsort(_column(frame, "idx"), kind="stable") for frame in frames]
+    scores = np.stack([_scores(frame)[order] for frame, order in zip(frames, orders, strict=True)])
+    mean = scores.mean(axis=0)
     known = {name: common_budget(frames, name) for name in BUDGET if name in frames[0]}
-    kept = frames[0][[name for name in ("idx", "label") if name in frames[0]]]
-    return kept.assign(radius=mean, correct=(mean > 0).astype(int), **known)
+    kept = frames[0].iloc[orders[0]].reset_index(drop=True)[[n for n in ("idx", "label") if n in frames[0]]]
+    return kept.assign(radius=mean, correct=(mean > 0).astype(int), **known), scores
 
 
 def seed_spread(rows: Sequence[Rows], metric: Callable[[Rows], float] = acr) -> Spread:
