@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import gcd
 
 import pandas as pd
@@ -16,9 +17,11 @@ from rs.columns import Row, acr, difference, marked, plain, table
 from rs.comparison import Sample, estimate, sample
 from rs.errors import InputError
 from rs.headlines import paper_value
-from rs.metrics import Rows
 from rs.results import Group, Result, each
 from rs.typeset import Table
+
+_Teams = tuple[tuple[tuple[str, int], ...], ...]
+"""The members of each sub-ensemble."""
 
 NONE = "none (mean of members)"
 SET = (
@@ -45,13 +48,14 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
         InputError: If there is no ensemble at ``sigma``, or a member has no result.
     """
     found = _ensembles(results, sigma)
-    groups = together(found)
+    shown, groups = _with_members(found, results), together(found)
     best = headlines.best(groups)
+    beside = cache(lambda members: _of_members(members, shown))
     data = [
         names_of(group.results[0])
         | {"scope": group.results[0].scope, "sound": group.sound, "best": method in best, "estimate": group.acr}
         | group.numbers()
-        | _against(group, results, reference)
+        | _against(group, results, reference, beside)
         for method, group in groups.items()
     ]
     columns = {
@@ -70,7 +74,7 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
     )
     notes = [headlines.CLEAN, headlines.ERROR, headlines.SEEDS, BEST, headlines.TIES, BEST_MEMBER, headlines.FAMILIES]
     notes += [*unsound_note(found), *_set_note(found)]
-    notes += headlines.unlike(_with_members(found, results))
+    notes += headlines.unlike(shown)
     return table(f"tab:ensembles-{sigma}", caption, columns, data, notes)
 
 
@@ -187,7 +191,7 @@ def _members(ensembles: Sequence[Result], results: Sequence[Result]) -> Group:
 
 def _with_members(found: Sequence[Result], results: Sequence[Result]) -> list[Result]:
     """Return ensembles, and every member of them once."""
-    members = {member.name: member for result in found for member in _members([result], results).results}
+    members = {member.name: member for member in _members(found, results).results}
     return [*found, *members.values()]
 
 
@@ -201,23 +205,27 @@ def names_of(result: Result) -> Row:
     return {"sigma": result.sigma, "ensemble": result.ensemble, "combination": result.combination}
 
 
-def _against(group: Group, results: Sequence[Result], reference: str) -> Row:
+def _against(
+    group: Group, results: Sequence[Result], reference: str, beside: Callable[[_Teams], tuple[Sample, Sample]]
+) -> Row:
     """Return the differences that :func:`ensembles` prints, those to what there is."""
     own = {result.members for result in group.results}
     same = [r for r in results if (r.sigma, r.combination) == (group.results[0].sigma, reference) and r.members in own]
     same = list({result.members: result for result in same}.values())
     comparable = group.results[0].combination != reference and len(same) == len(own)
     to_reference = {"reference": group.less(Group(tuple(same)))} if comparable else {}
-    return to_reference | {
-        "members": estimate(group.sample, _of_members(group, results, metrics.average_rows)),
-        "best_member": estimate(group.sample, _of_members(group, results, lambda rows: max(rows, key=metrics.acr))),
-    }
+    mean, best = beside(tuple(result.members for result in group.results))
+    return to_reference | {"members": estimate(group.sample, mean), "best_member": estimate(group.sample, best)}
 
 
-def _of_members(group: Group, results: Sequence[Result], choose: Callable[[list[Rows]], Rows]) -> Sample:
-    """One set of rows for the members of each sub-ensemble, which depends on the seeds that this one depends on."""
-    chosen = [choose(_members([one], results).rows) for one in group.results]
-    return sample(chosen, [one.seeds for one in group.results])
+def _of_members(teams: _Teams, results: Sequence[Result]) -> tuple[Sample, Sample]:
+    """The members' mean and the best member of each sub-ensemble, of the seeds that it is of."""
+    singles = {(r.method, r.seed): r.rows for r in results if r.ensemble is None}
+    acrs = {member: metrics.acr(singles[member]) for member in set().union(*teams)}
+    seeds = [[seed for _, seed in members] for members in teams]
+    means = [metrics.average_rows([singles[one] for one in members]) for members in teams]
+    best = [singles[max(members, key=acrs.__getitem__)] for members in teams]
+    return sample(means, seeds), sample(best, seeds)
 
 
 def _weighting(group: Group, seconds: Mapping[str, float], figures: pd.DataFrame) -> Row:

@@ -116,11 +116,12 @@ def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
     Raises:
         InputError: As :func:`paired_difference`.
     """
-    frames = [_frame(one).sort_values("idx", ignore_index=True) for one in rows]
+    frames = [_frame(one) for one in rows]
     check_comparable(frames)
-    mean = np.mean([_scores(frame) for frame in frames], axis=0)
+    mean = np.mean([image_scores(frame) for frame in frames], axis=0)
     known = {name: common_budget(frames, name) for name in BUDGET if name in frames[0]}
-    kept = frames[0][[name for name in ("idx", "label") if name in frames[0]]]
+    first = frames[0].sort_values("idx", kind="stable", ignore_index=True)
+    kept = first[[name for name in ("idx", "label") if name in first]]
     return kept.assign(radius=mean, correct=(mean > 0).astype(int), **known)
 
 

@@ -18,7 +18,7 @@ from rs.errors import InputError
 from rs.outside import read_outside
 from rs.params import NonNegative, check, section, validated
 from rs.published import published
-from rs.results import Groups, Result, grouped
+from rs.results import Groups, Result, grouped, only
 from rs.rows import UNSOUND
 from rs.typeset import written
 
@@ -74,10 +74,11 @@ def report(
     pairs = [(result.method, result.sigma) for result in found]
     pools = _Pools(ensembles, dataset, section(values, "sigmas"), results, weights, settings.combination)
     together = [*found, *pools.results()]
-    shown = [r for r in together if r.ensemble is None or r.combination == settings.combination]
-    groups, everything = grouped(shown), grouped(together)
+    everything = grouped(together)
+    methods = only(everything, lambda one: one.ensemble is None)
+    groups = only(everything, lambda one: one.ensemble is None or one.combination == settings.combination)
     configurations = {pair: study.configuration(values, dataset, *pair) for pair in pairs}
-    made = numbers(groups, grouped(found), settings, printed)
+    made = numbers(groups, methods, settings, printed)
     beside = tables.beside_paper(everything, printed)
     made |= {} if beside is None else written("published", beside)
     times = written("cost", tables.cost(groups, configurations, printed))

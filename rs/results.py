@@ -169,6 +169,15 @@ def grouped(results: Sequence[Result]) -> Groups:
     }
 
 
+def only(groups: Groups, keep: Callable[[Result], bool]) -> Groups:
+    """Return the groups whose first result is to be kept, at the noise levels where there are any."""
+    kept = {
+        sigma: {method: group for method, group in methods.items() if keep(group.results[0])}
+        for sigma, methods in groups.items()
+    }
+    return {sigma: methods for sigma, methods in kept.items() if methods}
+
+
 def each(results: Sequence[Result]) -> Groups:
     """Return every result as a group of its own."""
     groups: Groups = {}

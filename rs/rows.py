@@ -86,7 +86,7 @@ def parse_counts(text: str) -> dict[int, int]:
     """
     pairs = [] if text == "-" else [pair.split(":") for pair in text.split(",")]
     counts = {int(k): int(votes) for k, votes in pairs}
-    if len(counts) < len(pairs) or any(k < 0 or votes < 1 for k, votes in counts.items()):
+    if len(counts) < len(pairs) or min(counts, default=0) < 0 or min(counts.values(), default=1) < 1:
         raise ValueError(f"counts must name each class once with at least one vote, got {text!r}")
     return counts
 
@@ -104,10 +104,13 @@ def votes_of(texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """
     import numpy as np
 
-    pairs = [text.split(",") if text != "-" else [] for text in texts]
-    numbers = [pair.split(":") for own in pairs for pair in own]
-    classes, votes = np.array([(int(k), int(count)) for k, count in numbers], dtype=np.int64).reshape(-1, 2).T
-    return np.repeat(np.arange(len(pairs)), [len(own) for own in pairs]), classes, votes
+    given = list(texts)
+    sizes = [0 if text == "-" else text.count(",") + 1 for text in given]
+    pairs = ",".join([text for text in given if text != "-"]).split(",") if any(sizes) else []
+    if any(pair.count(":") != 1 for pair in pairs):
+        raise ValueError("counts must be class:votes, separated by commas, or - for none")
+    numbers = np.array([*map(int, ":".join(pairs).split(":"))] if pairs else [], dtype=np.int64)
+    return np.repeat(np.arange(len(given)), sizes), numbers[::2], numbers[1::2]
 
 
 def draws_at_most(mode: str) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +102,12 @@ def _lines(path: Path) -> list[str]:
     return text.split("\n")
 
 
-def _column(path: Path, name: str, kind: Kind, texts: Iterable[str]) -> list[Any]:
-    values = []
+def _column(path: Path, name: str, kind: Kind, texts: Sequence[str]) -> list[Any]:
+    values: dict[str, Any] = {}  # most columns say the same again and again
     for line, text in enumerate(texts, start=2):
-        try:
-            values.append(kind(text))
-        except ValueError as error:
-            raise InputError(f"{path}, line {line}: {name} cannot be {text!r}: {error}") from error
-    return values
+        if text not in values:
+            try:
+                values[text] = kind(text)
+            except ValueError as error:
+                raise InputError(f"{path}, line {line}: {name} cannot be {text!r}: {error}") from error
+    return [values[text] for text in texts]

@@ -1,9 +1,11 @@
 import pytest
-from tiny_study import result
+from tiny_study import CLASSES, cell_rows, result
 
 from rs import headlines
 from rs.errors import InputError
-from rs.results import Circumstances, grouped
+from rs.metrics import acr
+from rs.recertify import two_sided
+from rs.results import Circumstances, Result, grouped, only
 
 CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
 
@@ -79,3 +81,17 @@ def test_circumstances_are_those_of_the_sidecar_with_the_minor_series_of_what_co
     assert Circumstances.of(sidecar) == Circumstances("cpu", "bfloat16", "folded", None, "2.14", "2.3")
     assert Circumstances.of(sidecar | {"arithmetic": "native"}).arithmetic == "native"
     assert Circumstances.of({}) == Circumstances()
+
+
+def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():
+    groups = grouped([*CLOSE, result("other", [1.0] * 4, sigma=1.0)])
+    kept = only(groups, lambda one: one.method in "bc")
+    assert {sigma: list(methods) for sigma, methods in kept.items()} == {0.5: ["b", "c"]}
+    assert kept[0.5]["b"] is groups[0.5]["b"]
+
+
+def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_classes():
+    rows = cell_rows("gaussian", 0.5, 0)
+    known = Result("a", 0.5, 0, rows, "all", classes=CLASSES)
+    assert known.acr_two_sided == acr(two_sided(rows, CLASSES))
+    assert Result("a", 0.5, 0, rows, "all").acr_two_sided is None

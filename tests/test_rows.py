@@ -226,3 +226,6 @@ def test_votes_of_many_texts_are_those_of_each():
     assert [part.tolist() for part in rows.votes_of(["-", "-"])] == [[], [], []]
     with pytest.raises(ValueError, match="invalid literal"):
         rows.votes_of(["1:x"])
+    for text in ("1:2:3,4", "5", "1:2,", ""):
+        with pytest.raises(ValueError, match=r"class:votes"):
+            rows.votes_of(["1:1", text])
