@@ -2,21 +2,24 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= 2  # cells of the pipeline that `make repro` runs at once
+# Cells of the pipeline that `make repro` runs at once.
+JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
 .PHONY: repro test test-portable check format setup bench
 
 # `dvc repro` alone does the same, one cell after the other. With -s a cell does not look at what it depends on, so
-# several can run at once, group by group; the last line is the plain command, which finds everything done. `code` always
-# runs, so the status of the rest is asked for by name.
+# several can run at once, group by group, in as many shares as there are jobs; the last line is the plain command, which
+# finds everything done. `code` always runs, so the status of the rest is asked for by name.
 repro: export PATH := $(BIN):$(PATH)
 repro: setup
 	@dvc repro code prepare
-	@dvc status --quiet $(CELLS) tables || for group in $(CELLS); do \
-	    dvc stage list --name-only | grep "^$$group@" | \
-	    xargs --max-procs=$(JOBS) --max-args=7 dvc --wait-for-lock repro --single-item || exit 1; done
+	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(CELLS); do \
+	    own=$$(echo "$$cells" | grep "^$$group@") || continue; \
+	    share=$$(( ($$(echo "$$own" | wc -l) + $(JOBS) - 1) / $(JOBS) )); \
+	    echo "$$own" | xargs --max-procs=$(JOBS) --max-args=$$((share < 7 ? share : 7)) \
+	        dvc --wait-for-lock repro --single-item || exit 1; done; }
 	dvc repro
 
 test: setup check
