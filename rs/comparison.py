@@ -13,7 +13,8 @@ a value of the kernel, the mean of all is a U-statistic, and the jackknife never
 
     Var(mean) = var_i(p[., i]) / I + var_s(p[s, .]) / S - MS / (S I),     MS the mean square of the interaction,
 
-with Satterthwaite's degrees of freedom.
+where an estimated component of variance, of images or of seeds, that is below 0 counts as 0, with Satterthwaite's
+degrees of freedom. So the error over images and seeds is never below that over images alone.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
 def two_way_error(table: Floats) -> tuple[float, float]:
     """Return the standard error of the mean of a table (S, I) of seeds by images, and its degrees of freedom.
 
-    Both are random, so the variance is that of the seeds' means and of the images' means, less that of the interaction,
-    which is in both (the equation of this module).
+    Both are random (the equation of this module): the means of images and of seeds each vary by their own component and
+    by the interaction, which so is counted twice, and is taken off once where both components are there.
 
     Raises:
         ValueError: If there are fewer than two seeds or images.
@@ -125,18 +126,18 @@ def two_way_error(table: Floats) -> tuple[float, float]:
         raise ValueError(f"a two-way error needs at least 2 seeds and 2 images, got {seeds} and {images}")
     by_seed, by_image = table.mean(axis=1), table.mean(axis=0)
     rest = table - by_seed[:, None] - by_image + table.mean()
-    parts = np.array(
-        [
-            by_image.var(ddof=1) / images,
-            by_seed.var(ddof=1) / seeds,
-            (rest**2).sum() / ((seeds - 1) * (images - 1)) / (seeds * images),
-        ]
-    )
-    freedoms = np.array([images - 1, seeds - 1, (seeds - 1) * (images - 1)])
-    variance = parts[0] + parts[1] - parts[2]
-    if variance <= 0:  # the interaction is all there is, and says the same from both sides
-        return math.sqrt(parts[2]), float(freedoms[2])
-    return math.sqrt(variance), float(variance**2 / (parts**2 / freedoms).sum())
+    freedom = {"images": images - 1, "seeds": seeds - 1, "rest": (seeds - 1) * (images - 1)}
+    variance = {
+        "images": by_image.var(ddof=1) / images,
+        "seeds": by_seed.var(ddof=1) / seeds,
+        "rest": (rest**2).sum() / freedom["rest"] / (seeds * images),
+    }
+    there = [name for name in ("images", "seeds") if variance[name] > variance["rest"]]
+    if len(there) < 2:
+        (one,) = there or ["rest"]
+        return math.sqrt(variance[one]), float(freedom[one])
+    total = variance["images"] + variance["seeds"] - variance["rest"]
+    return math.sqrt(total), float(total**2 / sum(variance[name] ** 2 / freedom[name] for name in variance))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -65,12 +65,24 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_estimated_variance_is_right_in_the_mean(name):
+def test_the_estimated_variance_is_never_too_small_in_the_mean(name):
+    """And it is right where both components are large beside the interaction, so that none is cut off at 0."""
     seeds, images, a, b, c = LAYOUTS[name]
     squares = [two_way_error(t)[0] ** 2 for t in layouts(np.random.default_rng(0), *LAYOUTS[name])]
     true = a**2 / images + b**2 / seeds + c**2 / (seeds * images)
     z = (np.mean(squares) - true) / (np.std(squares, ddof=1) / np.sqrt(TRIALS))
-    assert abs(z) < stats.norm.isf(NULL / 2)
+    assert z > stats.norm.ppf(NULL / 2)
+    if name != "as in a study":
+        assert z < stats.norm.isf(NULL / 2)
+
+
+def test_seeds_that_agree_better_than_chance_leave_the_error_of_the_images():
+    """The estimated component of the seeds is below 0: without a bound the errors would cancel to nearly nothing."""
+    table = np.array([[0.0, 4.0, 0.0, 4.0], [4.0, 0.0, 4.0, 8.0]])
+    table -= table.mean(axis=1, keepdims=True)  # equal means by seed
+    made = estimate(models(table + 5.0))
+    assert made.error == pytest.approx(made.error_images) == pytest.approx(table.mean(axis=0).std(ddof=1) / 2)
+    assert made.freedom == 3
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -142,6 +154,14 @@ def test_a_sample_holds_the_scores_of_its_rows(scores):
     assert (made.scores == scores).all()
     assert made.seeds == single(np.zeros((len(scores), 4))).seeds
     assert estimate(made).value == pytest.approx(scores.mean())
+
+
+@given(tables)
+def test_the_error_over_seeds_too_is_never_below_that_over_images(scores):
+    made = estimate(models(np.array(scores, dtype=float)))
+    assert made.error >= made.error_images * (1 - 1e-9)
+    # the variance is at least each of its three parts, so its square is at least a third of the sum of theirs
+    assert made.freedom >= min(len(scores) - 1, 2) / 3 * (1 - 1e-9)
 
 
 @given(tables)
