@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from rs.data import Images
-    from rs.smoothing import SmoothedClassifier
+    from rs.data.format import Images
+    from rs.smoothing.classifier import SmoothedClassifier
 
 
 class Said(NamedTuple):
@@ -42,10 +42,10 @@ def main(
     """Print a Markdown table: equal votes, ties of logits, equal predictions, change of the radii and of the ACR."""
     import torch
 
-    from rs import classifier
-    from rs.data import load
-    from rs.device import device_named
-    from rs.metrics import acr
+    from rs.certification import load as classifier
+    from rs.data.images import load
+    from rs.runtime.device import device_named
+    from rs.statistics.metrics import acr
 
     torch.set_num_threads(threads)
     test, where = load(data, "test"), device_named(device)
@@ -75,8 +75,8 @@ def said(
     """Votes and certificates of the images."""
     import numpy as np
 
-    from rs.noise import Stream
-    from rs.smoothing import certificate
+    from rs.runtime.streams import Stream
+    from rs.smoothing.classifier import certificate
 
     votes, rows, ties = [], [], []
     for index in indices:

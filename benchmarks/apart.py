@@ -1,7 +1,7 @@
 """What others run, measured as they run it: in a process of its own, with the memory that the C library gives it.
 
-The stages of this project keep the memory of tensors that are freed (``rs.device.keep_memory``), which makes any code
-in their process faster. GPUs have memory of their own, so for them nothing is apart.
+The stages of this project keep the memory of tensors that are freed (``rs.runtime.device.keep_memory``), which makes
+any code in their process faster. GPUs have memory of their own, so for them nothing is apart.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ import typer
 
 from benchmarks.legs import overlap
 from benchmarks.plan import Step, read_plan
-from rs import files, work
 from rs.errors import InputError
+from rs.runtime import scratch
+from rs.storage import files
 from stages.shell import run
 
 STATE = Path("campaign.json")
@@ -46,7 +47,7 @@ def main(
 ) -> None:
     """Run what fits of a plan; a campaign that is stopped, or killed, continues where it was."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: told to stop; the same command continues"))
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((work.root() / "inductor").resolve()))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((scratch.root() / "inductor").resolve()))
     deadline = time.monotonic() + 60 * budget_minutes
     steps = read_plan(plan, root)
     state = files.read_json(STATE) if STATE.exists() else {}
@@ -135,12 +136,12 @@ def check(step: Step) -> None:
     Raises:
         InputError: If it is not.
     """
-    from rs import rows
-    from rs.metrics import acr
+    from rs.statistics.metrics import acr
+    from rs.storage import certificate_rows
 
     low, high = step.acr
     table = next(out for out in step.leg.outs if out.suffix == ".tsv")
-    if not low <= (found := acr(rows.read(table))) <= high:
+    if not low <= (found := acr(certificate_rows.read(table))) <= high:
         raise InputError(
             f"the ACR of {table} must lie in [{low}, {high}] before anything else is believed, got {found}"
         )

@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.claims digits --out docs/results.md``. A claim about ACR is held where the difference is above 0
 at the level of 5 %, not held where it is below 0 so, and a tie between: by its error over images, and by that over
-images and training seeds (``rs.comparison``), with p-values corrected for the number of differences of the claim
-(Holm). What has no rows yet is not tested. A claim about time compares seconds of training, with a tenth to spare.
+images and training seeds (``rs.statistics.comparison``), with p-values corrected for the number of differences of the
+claim (Holm). What has no rows yet is not tested. A claim about time compares seconds of training, with a
+tenth to spare.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from typing import Annotated, Any, NamedTuple
 import pandas as pd
 import typer
 
-from rs import files, headlines, metrics, rows, study
-from rs.combination import Declared, declared
-from rs.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
-from rs.outside import read_outside
 from rs.params import read, section
-from rs.published import published
-from rs.results import Result
+from rs.reporting import formatting
+from rs.reporting.external_logs import read_outside
+from rs.reporting.published import published
+from rs.reporting.results import Result
+from rs.statistics import metrics
+from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
+from rs.storage import certificate_rows, files
+from rs.study import grid
+from rs.study.ensembles import Declared, declared
 from stages.shell import ParamsFile, run
 
 EQUAL_TIME = Path("equal-time")
@@ -56,11 +60,11 @@ class Study:
     """The rows and logs that there are."""
 
     def __init__(self, values: dict[str, Any], dataset: str, root: Path = Path()) -> None:
-        self.dataset, self.root, self.cells = dataset, root, study.cells(values, dataset)
+        self.dataset, self.root, self.cells = dataset, root, grid.cells(values, dataset)
         self.ensembles: dict[tuple[str, str], list[Declared]] = {}
         for one in declared(values):
             self.ensembles.setdefault((one.name, one.combination), []).append(one)
-        self.read = cache(rows.read)  # most rows take part in several claims
+        self.read = cache(certificate_rows.read)  # most rows take part in several claims
         self.sigmas = section(values, "sigmas")
 
     def models(self, method: str, sigma: Any) -> Sample | None:
@@ -144,7 +148,7 @@ def judged(tested: Sequence[Compared]) -> Iterator[Finding]:
                 yield Finding(claim, one.sigma, one.what, "not tested", "")
             else:
                 verdict = verdict_of(one.made, next(corrected))
-                yield Finding(claim, one.sigma, one.what, verdict, headlines.signed_with_errors(one.made))
+                yield Finding(claim, one.sigma, one.what, verdict, formatting.signed_with_errors(one.made))
 
 
 def verdict_of(made: Estimate, p_value: float) -> str:
@@ -158,7 +162,7 @@ def _tested(found: Study, sigma: Any) -> Iterator[Compared]:
         "AdvMacer beats SmoothAdv", sigma, "means over seeds", *_models(found, sigma, "advmacer", "smoothadv")
     )
     path = found.root / EQUAL_TIME / "results" / found.dataset / str(sigma) / "macer-0.tsv"
-    limited = sample([rows.read(path)], [[0]]) if path.exists() else None
+    limited = sample([certificate_rows.read(path)], [[0]]) if path.exists() else None
     first = found.model("advmacer", sigma, 0)
     yield _against("AdvMacer beats MACER at equal training time", sigma, "seed 0", first, limited)
     for name in dict.fromkeys(name for name, _ in found.ensembles):
@@ -253,7 +257,7 @@ def _claims(found: Study) -> Iterator[str]:
 
 def _beside(values: dict[str, Any], found: Study, outside: Sequence[str]) -> Iterator[str]:
     """ACR of each method beside the paper's, and against published rows of the same images."""
-    printed = published(study.base_dataset(values, found.dataset)).query("metric == 'acr'")
+    printed = published(grid.base_dataset(values, found.dataset)).query("metric == 'acr'")
     logs = dict(word.split("=", 1) for word in outside)
     yield "## Beside published figures"
     yield ""
@@ -268,12 +272,12 @@ def _row_beside(found: Study, sigma: Any, method: str, printed: pd.DataFrame, lo
     if ours is None:
         return
     theirs = printed[(printed["method"] == method) & (printed["sigma"] == float(sigma))]["value"]
-    cells = [headlines.with_errors(estimate(ours)), f"{theirs.iloc[0]:.3f}" if len(theirs) else "", "", ""]
+    cells = [formatting.with_errors(estimate(ours)), f"{theirs.iloc[0]:.3f}" if len(theirs) else "", "", ""]
     if (log := logs.get(f"{sigma}:{method}")) is not None:
         beside = Result(method, float(sigma), None, ours.rows, "all")
         other = read_outside(method, Path(log), [beside]).rows
         made = estimate(ours, sample([other], [[]]))
-        cells[2:] = [f"{metrics.acr(other):.4f}", headlines.signed_with_errors(made)]
+        cells[2:] = [f"{metrics.acr(other):.4f}", formatting.signed_with_errors(made)]
     yield f"| {sigma} | {method} | {' | '.join(cells)} |"
 
 

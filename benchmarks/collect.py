@@ -16,7 +16,7 @@ import typer
 from benchmarks.campaign import STATE, finished
 from benchmarks.legs import Leg
 from benchmarks.plan import read_plan
-from rs import files
+from rs.storage import files
 from stages.shell import run
 
 LARGEST = 200_000

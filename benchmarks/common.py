@@ -43,10 +43,10 @@ def network(architecture: Architecture, device: torch.device, seed: int = 0) -> 
     """A network with random weights whose batch norms have seen noisy images, in eval mode, and an image."""
     import torch
 
-    from rs import models
+    from rs.models import architectures
 
     channels = architecture.shape[0]
-    model = models.build(architecture, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, seed)
+    model = architectures.build(architecture, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, seed)
     rng = torch.Generator().manual_seed(0)
     seen = torch.rand(256, *architecture.shape, generator=rng)
     with torch.no_grad():

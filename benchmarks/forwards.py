@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from rs.engine import Arrangement
+    from rs.certification.inference import Arrangement
 
 REFERENCE = "the field's loop, torch's float32"
 KEPT = "the field's loop, memory kept"
@@ -75,7 +75,7 @@ def main(
     """Print a Markdown table: noisy forwards a second, their ratio to the field's loop, and how engines vote."""
     import torch
 
-    from rs.device import device_named
+    from rs.runtime.device import device_named
 
     torch.set_num_threads(threads)
     sizes = [int(word) for word in batches.split(",")]
@@ -103,7 +103,7 @@ def measure(
 
     Engines evaluate whole blocks of noise, so they have the sizes that are made of such.
     """
-    from rs.noise import BLOCK
+    from rs.smoothing.noise import BLOCK
 
     model, x = network(architecture, device)
     own = [size for size in sizes if size % BLOCK == 0] or [BLOCK]
@@ -135,7 +135,7 @@ def _on_the_roofline(
     speeds: dict[str, float], model: nn.Module, x: torch.Tensor, made: dict[tuple[str, str], Arrangement]
 ) -> dict[str, tuple[str, roofline.Work, float]]:
     """Precision, work of a pass and speed of each way."""
-    from rs.smoothing import autocast
+    from rs.smoothing.classifier import autocast
 
     sample = x.expand(20, *x.shape).contiguous()
     asked = roofline.work(model, sample)
@@ -160,7 +160,7 @@ def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
     import numpy as np
     import torch
 
-    from rs.radius import lower_bound
+    from rs.statistics.radius import lower_bound
 
     base = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
 
@@ -179,7 +179,7 @@ def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
 
 def arranged(model: nn.Module, x: torch.Tensor, engine: str, precision: str, size: int) -> Arrangement:
     """The network as an engine runs it; stops where it is another engine in the end."""
-    from rs.engine import arrange
+    from rs.certification.inference import arrange
 
     made = arrange(model, engine, precision, tuple(x.shape), x.device, size)
     if made.engine != engine:
@@ -189,7 +189,7 @@ def arranged(model: nn.Module, x: torch.Tensor, engine: str, precision: str, siz
 
 def certification(made: Arrangement, x: torch.Tensor, n: int, size: int) -> Way:
     """CERTIFY as this project does it."""
-    from rs.smoothing import SmoothedClassifier
+    from rs.smoothing.classifier import SmoothedClassifier
 
     classifier = SmoothedClassifier(made.module, CLASSES, SIGMA, precision=made.precision, batch=size)
     return lambda: classifier.certify(x, N0, n, ALPHA)
@@ -199,7 +199,7 @@ def agreement(made: dict[tuple[str, str], Arrangement], x: torch.Tensor, draws: 
     """Share of the same noisy images on which an engine votes as the plain network in float32 does."""
     import torch
 
-    from rs.smoothing import autocast
+    from rs.smoothing.classifier import autocast
 
     noise = torch.randn(draws, *x.shape, generator=torch.Generator().manual_seed(1)).to(x.device)
     with torch.inference_mode():

@@ -41,7 +41,7 @@ def main(
     """Print Markdown tables of seconds, and of what twice as much costs."""
     import torch
 
-    from rs.device import device_named
+    from rs.runtime.device import device_named
 
     torch.set_num_threads(1)
     device_named("cpu")  # as the stages do
@@ -61,8 +61,8 @@ def in_process(architecture: Architecture, n: int) -> Iterator[str]:
     """Lines of the table of draws, images and members."""
     import torch
 
-    from rs.pool import Entry, certify_pool
-    from rs.smoothing import SmoothedClassifier
+    from rs.ensemble.pool import Entry, certify_pool
+    from rs.smoothing.classifier import SmoothedClassifier
 
     networks = [network(architecture, torch.device("cpu"), seed)[0] for seed in range(4)]
     x = torch.rand(4, *architecture.shape, generator=torch.Generator().manual_seed(0))
@@ -95,12 +95,13 @@ def launched(
     folder: Path, architecture: Architecture, n: int, images: int, worlds: Sequence[World], params: Path
 ) -> dict[str, dict[World, float]]:
     """Seconds of certification and of a training epoch, by processes; checks that rows are the same at one thread."""
-    from rs import data, files
+    from rs.data import format as data_format
     from rs.params import read
+    from rs.storage import files
 
     packed = random_images(architecture, IMAGES)
     arrays = (packed.images, packed.labels)
-    data.write(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
+    data_format.write(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
     recipe = _plain(read(params)["recipes"][RECIPE])
     recipe["model"]["architecture"] = architecture.value
     recipe["training"] |= {"epochs": 2, "milestones": [], "eval_every": 0, "engine": "folded", "precision": "float32"}

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from rs.data import PackedImages
+    from rs.data.images import PackedImages
     from rs.methods.advmacer import AdvMacer
-    from rs.train import Trainer
+    from rs.training.trainer import Trainer
 
 IMAGES = 50_000
 """Images of an epoch of CIFAR-10."""
@@ -49,9 +49,9 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Print Markdown tables of epochs and certificates, and what takes the time."""
-    from rs.device import device_named
     from rs.params import read
-    from rs.recipe import training_recipe
+    from rs.runtime.device import device_named
+    from rs.training.recipe import training_recipe
 
     where = device_named(device)
     method = training_recipe(read(params), "cifar10", "advmacer", SIGMA).method

@@ -1,4 +1,4 @@
-"""What it brings that a process keeps the memory of freed tensors (``rs.device.keep_memory``), and how much it holds.
+"""What it brings to keep the memory of freed tensors (``rs.runtime.device.keep_memory``), and how much that holds.
 
 ``python -m benchmarks.memory``: one image certified, and AdvMacer's steps of a batch, each in two processes that take
 turns: one with the C library's defaults, one that keeps its memory.
@@ -37,7 +37,7 @@ def main(
     import torch
 
     from rs.params import read
-    from rs.recipe import training_recipe
+    from rs.training.recipe import training_recipe
 
     torch.set_num_threads(threads)
     cpu = torch.device("cpu")
@@ -67,7 +67,7 @@ def main(
 def certificate(cpu: torch.device, kept: bool, engine: str, precision: str, architecture: Architecture, n: int) -> Ways:
     """A certificate of one image, warm."""
     from benchmarks.forwards import arranged, certification
-    from rs.smoothing import default_batch
+    from rs.smoothing.classifier import default_batch
 
     _keep(kept)
     model, x = network(architecture, cpu)
@@ -94,7 +94,7 @@ def step(
 
 
 def _keep(kept: bool) -> None:
-    from rs.device import keep_memory
+    from rs.runtime.device import keep_memory
 
     if kept and not keep_memory():
         raise RuntimeError("memory must be kept, but this C library is not glibc, or MALLOC_* tunes it")

@@ -15,9 +15,11 @@ from pydantic import Field
 from ruamel.yaml import YAML
 
 from benchmarks.legs import Leg, chosen, legs, needed
-from rs import code, files, params, work
+from rs import params
 from rs.errors import InputError
 from rs.params import validated
+from rs.runtime import code_fingerprint, scratch
+from rs.storage import files
 
 PLANS = Path(__file__).parent / "plans"
 
@@ -82,7 +84,7 @@ def read_plan(name: str, root: Path | None) -> list[Step]:
     entries = [params.check(Entry, entry, f"{path}: steps.{number}") for number, entry in enumerate(plan.steps)]
     values, given = params.read(Path("params.yaml")), Path("params.yaml")
     if plan.params:
-        values, given = values | plan.params, work.root() / f"{path.stem}.params.yaml"
+        values, given = values | plan.params, scratch.root() / f"{path.stem}.params.yaml"
         _write_yaml(given, values)
     known = [_completed(leg, given, root) for leg in legs(params.read(Path("dvc.yaml")), values)]
     steps: dict[str, Step] = {}
@@ -93,7 +95,7 @@ def read_plan(name: str, root: Path | None) -> list[Step]:
     return list(steps.values())
 
 
-_version = cache(code.version)  # of the code that runs now, which takes a tenth of a second to read
+_version = cache(code_fingerprint.version)  # of the code that runs now, which takes a tenth of a second to read
 
 
 def _identity(leg: Leg, values: dict[str, Any]) -> str:
@@ -104,7 +106,12 @@ def _identity(leg: Leg, values: dict[str, Any]) -> str:
     if leg.name == "code":  # which fingerprints all of it
         entries = sorted(path.as_posix() for path in [*Path("stages").glob("*.py"), *Path("rs").rglob("*.py")])
     method = next((dep.stem for dep in leg.deps if dep.parent == Path("code/methods")), None)
-    made = {"command": words, "params": chosen, "code": _version(*entries, method=method), "versions": code.series()}
+    made = {
+        "command": words,
+        "params": chosen,
+        "code": _version(*entries, method=method),
+        "versions": code_fingerprint.series(),
+    }
     return hashlib.sha256(repr(made).encode()).hexdigest()[:16]
 
 

@@ -18,8 +18,8 @@ from stages.shell import run
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rs.pool import Entry
-    from rs.smoothing import Certificate
+    from rs.ensemble.pool import Entry
+    from rs.statistics.certificate import Certificate
 
 Certificates = list[dict[str, "Certificate"]]
 """Certificates by name, of each image."""
@@ -42,7 +42,7 @@ def main(
     """Print a Markdown table of seconds per image, medians of 5 interleaved rounds; stop if a certificate differs."""
     import torch
 
-    from rs.device import device_named
+    from rs.runtime.device import device_named
 
     torch.set_num_threads(threads)
     device_named("cpu")  # as the stages do
@@ -67,7 +67,7 @@ def _ways(
     """Ways (a) to (d) of certifying all images."""
     import torch
 
-    from rs.pool import Entry, certify_pool
+    from rs.ensemble.pool import Entry, certify_pool
 
     networks = [_network(architecture, seed) for seed in range(members)]
     x = torch.rand((images, *architecture.shape), generator=torch.Generator().manual_seed(0))
@@ -91,18 +91,20 @@ def _ways(
 
 def _network(architecture: Architecture, seed: int) -> nn.Module:
     """A network with random weights."""
-    from rs import models
+    from rs.models import architectures
 
     channels = architecture.shape[0]
-    return models.build(architecture.value, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, seed)
+    return architectures.build(
+        architecture.value, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, seed
+    )
 
 
 def _ensembles(members: int) -> Iterator[tuple[str, Entry]]:
     """60 ensembles. The first 15 are of one set of each size, so that their mean costs what the mean of all does."""
     import numpy as np
 
-    from rs.ensemble import HardVote, KConsensus, MaxMargin, Polytope, SoftmaxAverage
-    from rs.pool import Entry
+    from rs.ensemble.pool import Entry
+    from rs.ensemble.rules import HardVote, KConsensus, MaxMargin, Polytope, SoftmaxAverage
 
     rng = np.random.default_rng(0)
     for group in range(GROUPS):
@@ -115,8 +117,8 @@ def _ensembles(members: int) -> Iterator[tuple[str, Entry]]:
 
 def _each_alone(networks: Sequence[nn.Module], entries: Mapping[str, Entry], x: Tensor, n: int) -> Certificates:
     """Certificates without a pool: of a member as it is, of an ensemble as a classifier of its own."""
-    from rs.ensemble import Ensemble
-    from rs.smoothing import SmoothedClassifier
+    from rs.ensemble.rules import Ensemble
+    from rs.smoothing.classifier import SmoothedClassifier
 
     made: Certificates = [{} for _ in x]
     for name, entry in entries.items():

@@ -19,9 +19,10 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from rs.errors import InputError
-from rs.radius import lower_bound, upper_bound
-from rs.rows import ABSTAIN, read_field_log
-from rs.sequential import RULES, at_radius
+from rs.statistics.certificate import ABSTAIN
+from rs.statistics.radius import lower_bound, upper_bound
+from rs.statistics.sequential import RULES, at_radius
+from rs.storage.certificate_rows import read_field_log
 from stages.shell import run
 
 GRID = {0.25: (0.25, 0.5, 0.75), 0.5: (0.5, 1.0, 1.5), 1.0: (0.5, 1.0, 2.0)}
@@ -105,7 +106,7 @@ def _stages(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.
 
 
 def _sequential(rule: str) -> Way:
-    """A rule of ``rs.sequential``, for all images at once."""
+    """A rule of ``rs.statistics.sequential``, for all images at once."""
 
     def way(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator) -> Replay:
         decider = at_radius(radius, sigma, ALPHA, N, beta=BETA, rule=rule)

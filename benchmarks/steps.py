@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from rs.data import PackedImages
-    from rs.methods import Method
-    from rs.train import Trainer
+    from rs.data.images import PackedImages
+    from rs.methods.base import Method
+    from rs.training.trainer import Trainer
 
 EPOCH = 100
 """After every warm-up."""
@@ -60,10 +60,10 @@ def main(
     """Print a Markdown table: milliseconds a step, and how many times faster than the field's way."""
     import torch
 
-    from rs.device import device_named
     from rs.methods import METHODS
     from rs.params import read
-    from rs.recipe import training_recipe
+    from rs.runtime.device import device_named
+    from rs.training.recipe import training_recipe
 
     torch.set_num_threads(threads)
     where = device_named(device)
@@ -116,7 +116,8 @@ def random_images(architecture: Architecture, count: int) -> PackedImages:
     """Images and labels of no meaning."""
     import numpy as np
 
-    from rs.data import Meta, PackedImages
+    from rs.data.format import Meta
+    from rs.data.images import PackedImages
 
     channels, rng = architecture.shape[0], np.random.default_rng(1)
     pixels = rng.integers(256, size=(count, *architecture.shape), dtype=np.uint8)
@@ -133,7 +134,7 @@ def field_steps(model: nn.Module, method: Method, data: PackedImages, device: to
     """An epoch as the field's code takes it: channels first, the optimiser's class, each loss fetched at once."""
     import torch
 
-    from rs.noise import Stream, stream
+    from rs.runtime.streams import Stream, stream
 
     own = copy.deepcopy(model).to(memory_format=torch.contiguous_format).train()
     optimiser = torch.optim.SGD(own.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
@@ -165,8 +166,8 @@ def own_trainer(
     batch: int,
 ) -> Trainer:
     """A training of a copy of the model."""
-    from rs.train import Trainer
-    from rs.training import Training
+    from rs.training.settings import Training
+    from rs.training.trainer import Trainer
 
     settings = Training(
         epochs=1, batch=batch, learning_rate=0.01, milestones=[], decay=0.1, momentum=0.9, weight_decay=1e-4,

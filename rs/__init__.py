@@ -1,47 +1,53 @@
 """Certified robustness by randomized smoothing.
 
-Layers; each may import what is below it:
+One package a concept; docs/architecture.md draws them, and tests/test_imports.py holds which may import which:
 
-    code                                fingerprints of the code itself, for the pipeline
-    train_cell, certify_cell,           one cell, one answer or the whole study, from files to files
-    ensemble_cell, weights_cell,
-    pool_cell, predict_cell, report
-    study, study_pool, outside          what a study has on the disk
-    certify, publishing, train,         the loops, and how params.yaml sets them up
-    training, recipe
-    candidates, seen, classifier,       what is certified, by its name in parameters and files; how it runs, in
-    engine, training_engine               certification and in training
-    methods                             one training method a file, over one contract
-    pool, pool_cache, ensemble_card,    ensembles before smoothing: how they are declared and stored, rules, one noise
-    combination, ensemble, outputs,       pass for all, margins under perturbation, their bounds, optimal weights
-    perturb, theory, weights
-    smoothing, stop, artefacts, data    the smoothed classifier, when it has drawn enough; models and images on disk
-    models, attack, soft, noise,        torch maths; one training by several processes; what both engines share; a
-    distributed, compiling, describe      model as text, for its fingerprint
-    tables, ensemble_tables,            from certificate rows to numbers, tables and pictures
-    theory_tables, figures, rows,
-    results, comparison, metrics
-    radius, sequential                  the statistics: bounds and radii, for one look at the votes and for many
-    arithmetic, params, files, work,    the edge
-    ranks, device, errors
+    statistics      bounds, radii and tests, without torch and without files
+    study           what params.yaml declares
+    runtime         the machine: devices, arithmetic, processes, random streams
+    storage         files, and certificate rows
+    data            data sets
+    models          networks and checkpoints
+    smoothing       the smoothed classifier
+    methods         one training method a file
+    training        the training loop
+    ensemble        ensembles before smoothing
+    certification   from classifiers to rows
+    reporting       from rows to tables, pictures and claims
+    errors, params  what all of them may import
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
-_EXPORTS = {
-    "ABSTAIN": "rs.rows",
-    "Certificate": "rs.smoothing",
-    "SmoothedClassifier": "rs.smoothing",
-}
+
+def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package that imports a name's module when the name is asked for.
+
+    So what needs no torch does not wait for it, and the fingerprint of a stage's code covers what it runs alone.
+
+    Args:
+        package: Its name.
+        names: From a name to the module that has it.
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(names[name]), name)
+
+    return find
+
+
 __all__ = ["ABSTAIN", "Certificate", "SmoothedClassifier"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for, so that the pure modules do not cost the second that torch takes."""
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'rs' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_EXPORTS[name]), name)
+__getattr__ = lazily(
+    __name__,
+    {
+        "ABSTAIN": "rs.statistics.certificate",
+        "Certificate": "rs.statistics.certificate",
+        "SmoothedClassifier": "rs.smoothing.classifier",
+    },
+)

@@ -38,9 +38,9 @@ def main(
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
     values = parameters(params, dataset)
-    from rs.certify_cell import certification_settings, certify_cell
-    from rs.device import device_named
+    from rs.certification.certify_model import certification_settings, certify_cell
     from rs.params import parse
+    from rs.runtime.device import device_named
 
     asked = {"at_radius": at_radius, "tolerance": tolerance}
     stop = {**asked, "rule": rule, "beta": 0.001, "step": 100} if any(v is not None for v in asked.values()) else None

@@ -21,10 +21,10 @@ def main(
 ) -> None:
     """Certify the pool on the test split; an interrupted certification continues where it stopped."""
     values = parameters(params, dataset)
-    from rs.certify_cell import certification_settings
-    from rs.device import device_named
+    from rs.certification.certify_model import certification_settings
+    from rs.certification.certify_pool import Settings, pool_cell
     from rs.params import check, section
-    from rs.pool_cell import Settings, pool_cell
+    from rs.runtime.device import device_named
 
     settings = check(Settings, section(values, "recipes", dataset, "pool"), f"recipes.{dataset}.pool")
     certification = certification_settings(values, dataset)

@@ -25,18 +25,23 @@ def main(
     root: Annotated[Path, typer.Option(exists=True, help="Folder that holds the packages rs and stages.")] = Path(),
 ) -> None:
     """Write the hashes of the modules of each stage and method, the series of Python, NumPy and torch, and raw data."""
-    from rs import code, files, sources
+    from rs.data import sources
     from rs.params import read, section
+    from rs.runtime import code_fingerprint
+    from rs.storage import files
 
     values = section(read(params), "datasets", dataset)
     stages = [path.relative_to(root) for path in sorted(root.glob("stages/*.py")) if path.stem not in HELPERS]
-    made = {out / f"{path.stem}.json": code.fingerprint(root, path) for path in stages}
-    made |= {out / "methods" / f"{key}.json": code.method_fingerprint(root, key) for key in code.methods(root)}
+    made = {out / f"{path.stem}.json": code_fingerprint.fingerprint(root, path) for path in stages}
+    made |= {
+        out / "methods" / f"{key}.json": code_fingerprint.method_fingerprint(root, key)
+        for key in code_fingerprint.methods(root)
+    }
     for path in made:
         own = "class" if path.parent.name == "methods" else f"stages/{path.stem}.py"
         files.check_output(path, "a fingerprint of code", files.is_json_with(own))
     raw = sources.fingerprint(sources.settings(values, f"datasets.{dataset}"), prepared)
-    made |= {out / "versions.json": code.series(), out / "raw" / f"{dataset}.json": raw}
+    made |= {out / "versions.json": code_fingerprint.series(), out / "raw" / f"{dataset}.json": raw}
     for path, found in made.items():
         files.write_json(path, found)
 

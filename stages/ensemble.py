@@ -16,7 +16,7 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Make every ensemble that the parameters declare, after checking that its members exist and fit each other."""
-    from rs.ensemble_cell import ensemble_cell
+    from rs.ensemble.declare import ensemble_cell
     from rs.params import read
 
     ensemble_cell(read(params), dataset, sigma, models, out)

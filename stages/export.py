@@ -16,10 +16,11 @@ def main(
     """Export ROWS, with the seconds of each image where the file beside them has them."""
     import pandas as pd
 
-    from rs import files
     from rs.errors import InputError
-    from rs.metrics import check_radii
-    from rs.rows import FIELD_COLUMNS, UNSOUND, read, write_field_log
+    from rs.statistics.certificate import UNSOUND
+    from rs.statistics.metrics import check_radii
+    from rs.storage import files
+    from rs.storage.certificate_rows import FIELD_COLUMNS, read, write_field_log
 
     files.check_output(out, "a log in the six columns", files.begins_with("\t".join(FIELD_COLUMNS) + "\n"))
     table = read(rows)

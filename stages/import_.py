@@ -10,7 +10,7 @@ from stages.shell import DataFolder, run
 
 def main(
     checkpoint: Annotated[Path, typer.Argument(help="checkpoint.pth.tar, or MACER's EPOCH.pth.")],
-    architecture: Annotated[str, typer.Option(help="A key of rs.models.ARCHITECTURES.")],
+    architecture: Annotated[str, typer.Option(help="A key of rs.models.architectures.ARCHITECTURES.")],
     sigma: Annotated[float, typer.Option(help="Noise it was trained with, in pixels of [0, 1].")],
     normalisation: Annotated[
         str, typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman's CIFAR-10) or none (MACER).")
@@ -21,9 +21,9 @@ def main(
     """Import CHECKPOINT, without executing anything in it; then certify it like any model."""
     from typing import get_args
 
-    from rs.dataset import read_meta
+    from rs.data.format import read_meta
     from rs.errors import InputError
-    from rs.importing import Normalisation, import_checkpoint
+    from rs.models.published_checkpoints import Normalisation, import_checkpoint
 
     if normalisation not in get_args(Normalisation):
         raise InputError(f"--normalisation must be one of {', '.join(get_args(Normalisation))}; got {normalisation!r}")

@@ -36,8 +36,8 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with votes and all digits.")] = False,
 ) -> None:
     """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence."""
-    from rs.device import device_named
-    from rs.predict_cell import answers
+    from rs.certification.predict import answers
+    from rs.runtime.device import device_named
 
     given = (
         secrets.randbits(32) if seed is None else seed

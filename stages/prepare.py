@@ -21,7 +21,7 @@ def main(
 ) -> None:
     """Prepare the data set NAME: train.npz and test.npz, and meta.json, which describes them."""
     from rs import params as parameters
-    from rs import sources
+    from rs.data import sources
 
     values = parameters.section(parameters.read(params), "datasets", name)
     sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)

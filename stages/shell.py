@@ -48,8 +48,8 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
     Call it before anything is imported that loads NumPy or torch.
     """
-    from rs import arithmetic
     from rs.params import read
+    from rs.runtime import arithmetic
 
     values = read(path)
     arithmetic.choose(values, dataset)

@@ -27,8 +27,8 @@ def main(
 ) -> None:
     """Make the tables of DATASET for the methods, seeds and sigmas that the parameters list."""
     values = parameters(params, dataset)
-    from rs.files import check_replaceable
-    from rs.report import report, write
+    from rs.reporting.report import report, write
+    from rs.storage.files import check_replaceable
 
     check_replaceable(out, "main.tex", "tables")
     check_replaceable(times, "cost.tex", "wall times")

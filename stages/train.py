@@ -25,9 +25,9 @@ def main(
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
     values = parameters(params, dataset)
-    from rs.device import device_named
-    from rs.recipe import training_recipe
-    from rs.train_cell import train_cell
+    from rs.runtime.device import device_named
+    from rs.training.recipe import training_recipe
+    from rs.training.run import train_cell
 
     recipe = training_recipe(values, dataset, method, sigma)
     launch(values)

@@ -22,11 +22,11 @@ def main(
 ) -> None:
     """Solve the weights that the ensembles leave to be solved: on training images, or image by image as printed."""
     values = parameters(params, dataset)
-    from rs.certify_cell import certification_settings
-    from rs.device import device_named
+    from rs.certification.certify_model import certification_settings
+    from rs.ensemble.fit_weights import weights_cell
+    from rs.ensemble.member_outputs import Settings
     from rs.params import check, section
-    from rs.seen import Settings
-    from rs.weights_cell import weights_cell
+    from rs.runtime.device import device_named
 
     settings = check(Settings, section(values, "recipes", dataset, "weights"), f"recipes.{dataset}.weights")
     certification = certification_settings(values, dataset)

@@ -32,7 +32,7 @@ def work(tmp_path, monkeypatch):
 @pytest.fixture
 def tiny(tmp_path):
     """Folder of the tiny data set of ``helpers``."""
-    from helpers import write_tiny
+    from tests.support.helpers import write_tiny
 
     return write_tiny(tmp_path / "tiny")
 
@@ -40,7 +40,7 @@ def tiny(tmp_path):
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory):
     """Folder of the models of ``untrained``, METHOD/SEED."""
-    from untrained import save_models
+    from tests.support.untrained import save_models
 
     folder = tmp_path_factory.mktemp("saved")
     save_models(folder)

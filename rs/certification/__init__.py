@@ -1,0 +1,1 @@
+"""From classifiers to rows: loading and optimizing them, certifying one or a pool, predicting images of your own."""

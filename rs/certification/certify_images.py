@@ -6,45 +6,22 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
-from rs import publishing
-from rs.compiling import Engine
-from rs.data import Images
-from rs.params import Count, NonNegativeCount, validated
-from rs.radius import votes_needed
-from rs.rows import asks_one_radius, draws_at_most
-from rs.smoothing import Certificate, Precision, SmoothedClassifier
-from rs.stop import Stop
-from rs.subset import Subset
+from rs.data.format import Images
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.settings import CertificationSettings
+from rs.statistics.certificate import Certificate, asks_one_radius, draws_at_most
+from rs.statistics.radius import votes_needed
+from rs.storage import row_writer
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
-
-
-@validated
-class Settings:
-    """How to certify; section ``recipes.DATASET.certify`` of params.yaml."""
-
-    n0: Count  # draws that select the class
-    n: Count  # fresh draws that bound its probability
-    alpha: Annotated[float, Field(gt=0, lt=1)]  # failure probability of a certificate
-    seed: NonNegativeCount  # of the noise, the same for every model
-    subset: Subset  # of the test split
-    precision: Precision
-    engine: Engine  # plain: the network as it was trained; folded or compiled: arranged to be fast (``rs.engine``)
-    shortcut: bool  # skip the n draws of an image whose selected class is not its label
-    stop: Stop | None = None  # stop at an answer; n is then the most draws
-
-    def __post_init__(self) -> None:
-        if self.stop is not None and self.shortcut:
-            raise ValueError("stop and shortcut must not come together: rows of the two are not alike")
 
 
 def warn_if_hopeless(n: int, alpha: float) -> None:
@@ -62,7 +39,7 @@ def certificates(
     classifier: SmoothedClassifier,
     images: Images,
     indices: NDArray[np.int64],
-    settings: Settings,
+    settings: CertificationSettings,
     device: torch.device,
 ) -> Iterator[tuple[int, Certificate]]:
     """Certify the images named by ``indices``, one after the other."""
@@ -70,7 +47,9 @@ def certificates(
         yield index, _certify(classifier, images.pixels(index).to(device), index, int(images.labels[index]), settings)
 
 
-def _certify(classifier: SmoothedClassifier, x: Tensor, index: int, label: int, of: Settings) -> Certificate:
+def _certify(
+    classifier: SmoothedClassifier, x: Tensor, index: int, label: int, of: CertificationSettings
+) -> Certificate:
     where = {"seed": of.seed, "index": index}
     if of.stop is not None:
         return classifier.certify_until(x, of.n0, of.stop, of.n, of.alpha, **where)
@@ -82,7 +61,7 @@ def certify_to(
     classifier: SmoothedClassifier,
     images: Images,
     indices: NDArray[np.int64],
-    settings: Settings,
+    settings: CertificationSettings,
     device: torch.device,
     identity: dict[str, Any],
 ) -> None:
@@ -90,9 +69,10 @@ def certify_to(
 
     Args:
         out: The row file, ``*.tsv``.
-        identity: Everything that the rows depend on (:func:`rs.publishing.rows_to`); its ``scope`` goes into the rows.
+        identity: Everything that the rows depend on (:func:`rs.storage.row_writer.rows_to`); its ``scope`` goes into
+            the rows.
     Raises:
-        InputError: As :func:`rs.publishing.rows_to`.
+        InputError: As :func:`rs.storage.row_writer.rows_to`.
     """
 
     def made(left: NDArray[np.int64]) -> Iterator[dict[Path, dict[str, Any]]]:
@@ -100,7 +80,7 @@ def certify_to(
             yield {out: certificate.row(index, int(images.labels[index]), identity["scope"])}
 
     warn_if_hopeless(settings.n, settings.alpha)
-    publishing.rows_to({out: identity}, publishing.seconds_of(out), indices, made)
+    row_writer.rows_to({out: identity}, row_writer.seconds_of(out), indices, made)
 
 
 def summary(table: pd.DataFrame) -> str:

@@ -8,16 +8,23 @@ from typing import Any
 
 import torch
 
-from rs import arithmetic, artefacts, certify, classifier, code, data, params, ranks, rows
-from rs.certify import Settings
-from rs.compiling import Engine
-from rs.data import Images
-from rs.device import suit_threads
-from rs.stop import Stop
-from rs.subset import select, subset_name
+from rs import params
+from rs.certification import certify_images, load
+from rs.data import images as data
+from rs.data.format import Images
+from rs.models import checkpoint
+from rs.models.backend import Engine
+from rs.runtime import arithmetic, code_fingerprint, processes
+from rs.runtime.device import suit_threads
+from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.stopping import Stop
+from rs.storage import certificate_rows
+from rs.study.subset import select, subset_name
 
 
-def certification_settings(values: dict[str, Any], dataset: str, chosen: dict[str, Any] | None = None) -> Settings:
+def certification_settings(
+    values: dict[str, Any], dataset: str, chosen: dict[str, Any] | None = None
+) -> CertificationSettings:
     """Read ``recipes.DATASET.certify``; values of ``chosen`` that are not ``None`` take the place of its own."""
     where = f"recipes.{dataset}.certify"
     recipe = params.check(dict[str, Any], params.section(values, "recipes", dataset, "certify"), where)
@@ -25,13 +32,13 @@ def certification_settings(values: dict[str, Any], dataset: str, chosen: dict[st
     merged = {**recipe, **overrides}
     if merged.get("stop") is not None:
         merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop")
-    return params.check(Settings, merged, where)
+    return params.check(CertificationSettings, merged, where)
 
 
 def certify_cell(
     model: str,
     folder: Path,
-    settings: Settings,
+    settings: CertificationSettings,
     *,
     sigma: float | None,
     device: torch.device,
@@ -46,19 +53,19 @@ def certify_cell(
     """
     images = data.load(folder, "test")
     suit_threads(images.meta.shape)
-    loaded = classifier.load(model, images.meta)
+    loaded = load.load(model, images.meta)
     how = {"precision": settings.precision, "engine": settings.engine}
     smoothed = loaded.smoothed(sigma, device=device, batch=batch, **how)
     sources = {"sources": loaded.sources} if loaded.sources else {}
-    who = {"model": model, "classifier": artefacts.fingerprint(loaded.module), **sources, "scope": loaded.scope}
+    who = {"model": model, "classifier": checkpoint.fingerprint(loaded.module), **sources, "scope": loaded.scope}
     identity = who | circumstances(images, settings, smoothed.sigma, device, smoothed.engine, "stages/certify.py")
-    certify.certify_to(out, smoothed, images, select(len(images), settings.subset), settings, device, identity)
-    if settings.stop is not None and ranks.place()[0] == 0:
-        print(certify.summary(rows.read(out)))
+    certify_images.certify_to(out, smoothed, images, select(len(images), settings.subset), settings, device, identity)
+    if settings.stop is not None and processes.place()[0] == 0:
+        print(certify_images.summary(certificate_rows.read(out)))
 
 
 def circumstances(
-    images: Images, settings: Settings, sigma: float, device: torch.device, engine: Engine, entry: str
+    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: Engine, entry: str
 ) -> dict[str, Any]:
     """What rows depend on beside the classifier; part of their sidecar.
 
@@ -77,6 +84,6 @@ def circumstances(
         "device": device.type,
         "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),
-        "code": code.version(entry),
-        "versions": artefacts.versions(),
+        "code": code_fingerprint.version(entry),
+        "versions": checkpoint.versions(),
     }

@@ -19,23 +19,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs import artefacts, certify, code, data, files, publishing, ranks, work
-from rs.candidates import Candidate, combined, single_models
-from rs.certify_cell import circumstances
-from rs.compiling import Engine
-from rs.data import Images
-from rs.device import suit_threads
-from rs.engine import arrange
-from rs.ensemble import Ensemble, LogitAverage
-from rs.ensemble_card import EnsembleCard, load_members
-from rs.ensemble_cell import POOL, read_pool
+from rs.certification import certify_images
+from rs.certification.certify_model import circumstances
+from rs.certification.inference import arrange
+from rs.data import images as data
+from rs.data.format import Images
+from rs.ensemble.declare import POOL, read_pool
+from rs.ensemble.logit_cache import CacheKey, OutputCache
+from rs.ensemble.pool import Entry, certify_pool
+from rs.ensemble.pool_entries import Candidate, combined, single_models
+from rs.ensemble.rules import Ensemble, LogitAverage
+from rs.ensemble.spec import EnsembleCard, load_members
 from rs.errors import InputError
-from rs.noise import BLOCK, Stream
+from rs.models import checkpoint
+from rs.models.backend import Engine
 from rs.params import NonNegativeCount, validated
-from rs.pool import Entry, certify_pool
-from rs.pool_cache import CacheKey, OutputCache
-from rs.smoothing import Certificate, Precision, SmoothedClassifier
-from rs.subset import select
+from rs.runtime import code_fingerprint, processes, scratch
+from rs.runtime.device import suit_threads
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.noise import BLOCK
+from rs.smoothing.settings import CertificationSettings
+from rs.statistics.certificate import Certificate
+from rs.storage import files, row_writer
+from rs.study.subset import select
 
 
 @validated
@@ -51,7 +58,7 @@ def pool_cell(
     weights: Path,
     folder: Path,
     settings: Settings,
-    certification: certify.Settings,
+    certification: CertificationSettings,
     *,
     device: torch.device,
     batch: int | None,
@@ -61,8 +68,8 @@ def pool_cell(
     """Certify the pool in the folder ``ensembles`` on the test split of the data set in ``folder``.
 
     Args:
-        ensembles: What ``rs.ensemble_cell`` wrote.
-        weights: What ``rs.weights_cell`` wrote.
+        ensembles: What ``rs.ensemble.declare`` wrote.
+        weights: What ``rs.ensemble.fit_weights`` wrote.
         out: Folder for the rows and sidecars.
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
             certificate of each classifier alone.
@@ -103,8 +110,10 @@ def pool_cell(
                 out / f"{name}.tsv": found[name].row(index, label, one.who["scope"]) for name, one in candidates.items()
             }
 
-    certify.warn_if_hopeless(certification.n, certification.alpha)
-    if (publishing.rows_to(outs, times / "images.csv", indices, made) or not alone.exists()) and ranks.place()[0] == 0:
+    certify_images.warn_if_hopeless(certification.n, certification.alpha)
+    if (row_writer.rows_to(outs, times / "images.csv", indices, made) or not alone.exists()) and processes.place()[
+        0
+    ] == 0:
         _write_times(alone, engine, _firsts(candidates, cards), indices, settings.timed)
 
 
@@ -112,7 +121,7 @@ def _engine(
     models: list[nn.Module],
     images: Images,
     sigma: float,
-    how: certify.Settings,
+    how: CertificationSettings,
     device: torch.device,
     batch: int | None,
 ) -> tuple[_Engine, Engine]:
@@ -129,7 +138,7 @@ class _Engine:
     models: list[nn.Module]  # as they run, on the device
     images: Images
     sigma: float
-    how: certify.Settings
+    how: CertificationSettings
     device: torch.device
     precision: Precision  # of autocast
     batch: int | None
@@ -155,7 +164,7 @@ class _Engine:
     def from_cache(self, indices: NDArray[np.int64]) -> Callable[[Mapping[str, Entry], int], dict[str, Certificate]]:
         """From logits on disk, which are made where they are not there yet; says their size beforehand."""
         key = CacheKey(
-            [artefacts.fingerprint(model) for model in self.models],
+            [checkpoint.fingerprint(model) for model in self.models],
             self.images.fingerprint,
             indices.tolist(),
             len(self.images.meta.classes),
@@ -165,10 +174,10 @@ class _Engine:
             self.how.seed,
             self.precision,
             self.device.type,
-            code.version("stages/certify_ensembles.py"),
-            artefacts.versions(),
+            code_fingerprint.version("stages/certify_ensembles.py"),
+            checkpoint.versions(),
         )
-        folder = work.root() / "outputs" / work.key(asdict(key))
+        folder = scratch.root() / "outputs" / scratch.key(asdict(key))
         size = OutputCache.size(len(self.models), len(indices), key.n0 + key.n, key.num_classes)
         print(f"outputs of {len(self.models)} members: {size / 1e9:.3g} GB in {folder}", file=sys.stderr)
         cache = OutputCache(folder, key)

@@ -13,13 +13,13 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from rs.attack import evaluating
-from rs.compiling import PASSES, Engine, check_folding, compiled, unlimited, warn
-from rs.ensemble import Ensemble
+from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
-from rs.models import Logits
-from rs.noise import BLOCK
-from rs.smoothing import Precision, autocast, default_batch
+from rs.models.architectures import Logits
+from rs.models.backend import PASSES, Engine, check_folding, compiled, unlimited, warn
+from rs.smoothing.attack import evaluating
+from rs.smoothing.classifier import Precision, autocast, default_batch
+from rs.smoothing.noise import BLOCK
 
 
 class Arrangement(NamedTuple):
@@ -122,8 +122,8 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
     (hooks, a convolution that is used twice), keeps its batch norms, with a warning on stderr.
 
     Args:
-        module: Left as it is. Where it is a ``normalize`` and a ``network`` (``rs.models.build``), the normalisation
-            stays in float32.
+        module: Left as it is. Where it is a ``normalize`` and a ``network`` (``rs.models.architectures.build``), the
+            normalisation stays in float32.
         dtype: Of weights and activations; the layer of logits of a network of this project stays in float32, and
             the logits of every network come back in float32.
         shape: (C, H, W) of an image.

@@ -12,12 +12,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rs import artefacts, ensemble_card
-from rs.compiling import Engine
-from rs.dataset import Meta, described
-from rs.engine import arrange
+from rs.certification.inference import arrange
+from rs.data.format import Meta, described
+from rs.ensemble import spec as ensemble_card
 from rs.errors import InputError
-from rs.smoothing import Precision, SmoothedClassifier
+from rs.models import checkpoint
+from rs.models.backend import Engine
+from rs.smoothing.classifier import Precision, SmoothedClassifier
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Classifier:
     classes: tuple[str, ...] | None
     shape: tuple[int, int, int] | None  # (C, H, W) of an image
     sigma: float | None  # noise it was trained with, in pixels of [0, 1]
-    scope: str  # of an ensemble's weights (``rs.rows.SCOPES``), "model" for a single model
+    scope: str  # of an ensemble's weights (``rs.storage.certificate_rows.SCOPES``), "model" for a single model
 
     def smoothed(
         self,
@@ -109,7 +110,7 @@ def _from_disk(name: str) -> Classifier:
         module, card, classes, shape = ensemble_card.load(path)
         scope = card.how.scope
     else:
-        module, card = artefacts.load(path)
+        module, card = checkpoint.load(path)
         classes, shape, scope = card.classes, card.shape, "model"
     return Classifier(name, module, card.dataset, tuple(classes), tuple(shape), card.sigma, scope)
 

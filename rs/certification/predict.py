@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rs import classifier, data
-from rs.certify import warn_if_hopeless
-from rs.compiling import Engine
-from rs.device import suit_threads
+from rs.certification import load
+from rs.certification.certify_images import warn_if_hopeless
+from rs.data import images as data
+from rs.data.readers import decode, one_line
 from rs.errors import InputError
-from rs.readers import decode, one_line
-from rs.rows import ABSTAIN
-from rs.smoothing import Certificate, Precision, check_draws
+from rs.models.backend import Engine
+from rs.runtime.device import suit_threads
+from rs.smoothing.classifier import Precision, check_draws
+from rs.statistics.certificate import ABSTAIN, Certificate
 
 CHANNELS = {1: "8-bit grey", 3: "8-bit RGB"}
 """Images that a model of so many channels takes, in words."""
@@ -107,16 +108,16 @@ def answers(
     Args:
         files: Image files; the position of a file among them and ``seed`` name its noise.
         seed: At least 0; who chooses an image must not know it (see docs/method.md).
-        model: See :func:`rs.classifier.load`.
+        model: See :func:`rs.certification.load.load`.
         folder: A prepared data set with the classes and the shape of the model; needed for a function of the user's,
             and compared with what any other model says.
-        n0, n, alpha: See :meth:`rs.smoothing.SmoothedClassifier.certify`.
+        n0, n, alpha: See :meth:`rs.smoothing.classifier.SmoothedClassifier.certify`.
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes the model's own.
         device, precision, engine: Where the base classifier runs, and how.
     Raises:
         InputError: If the model, an image or a number is not what it must be.
     """
-    loaded = classifier.load(model, data.load(folder, "test").meta if folder is not None else None)
+    loaded = load.load(model, data.load(folder, "test").meta if folder is not None else None)
     suit_threads(loaded.shape)
     smoothed = loaded.smoothed(sigma, device=device, precision=precision, engine=engine)
     images = [read_image(file, loaded.shape) for file in files]

@@ -5,19 +5,24 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rs import files
 from rs.errors import InputError
 from rs.params import STRICT
+from rs.storage import files
+
+if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
+    import torch
+    from torch import Tensor
 
 SPLITS = ("train", "test")
 
@@ -139,7 +144,7 @@ def write(
         mean: One number a channel on the [0, 1] scale; with ``std``, or both from the train split.
         std: As ``mean``.
         source: Where the images came from, for people.
-        raw: Sums of the raw data, ``rs.sources.Source.sums``.
+        raw: Sums of the raw data, ``rs.data.sources.Source.sums``.
     Raises:
         InputError: If shapes, types, labels or constants do not fit, or ``folder`` holds other things.
     """
@@ -192,7 +197,7 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """As :func:`rs.files.replacing`, but never in place of a folder that holds other things."""
+    """As :func:`rs.storage.files.replacing`, but never in place of a folder that holds other things."""
     ours = {"meta.json", *(f"{split}.npz" for split in SPLITS)}
     files.check_output(
         folder, "an older data set", lambda path: path.is_dir() and ours >= {child.name for child in path.iterdir()}
@@ -246,3 +251,43 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
             f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {found}; prepare it again"
         )
     return images, labels
+
+
+Keep = Callable[[int], list[slice]]
+"""From the number of images in a batch to which of them are wanted; at least one slice, which may be empty."""
+
+
+class Images(Protocol):
+    """One split of a data set."""
+
+    @property
+    def meta(self) -> Meta:
+        """What the data set is."""
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Labels (N,)."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 in hexadecimal that identifies the split's content."""
+
+    def __len__(self) -> int: ...
+
+    def pixels(self, index: int) -> Tensor:
+        """Return image ``index`` as certification sees it: float32 (C, H, W) in [0, 1], on the CPU."""
+
+    def batches(
+        self,
+        order: Tensor,
+        size: int,
+        *,
+        crop: int,
+        flip: bool,
+        seed: int,
+        epoch: int,
+        device: torch.device | str,
+        workers: int,
+        keep: Keep,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the images in ``order`` as :func:`batches` does."""

@@ -16,15 +16,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from rs import readers
-from rs.data import Keep
-from rs.dataset import Meta
+from rs.data import readers
+from rs.data.format import Keep, Meta
 from rs.errors import InputError
-from rs.noise import Stream, stream
+from rs.runtime.streams import Stream, stream
 
 
 class FolderImages:
-    """A split of a lazy data set; implements :class:`rs.data.Images`.
+    """A split of a lazy data set; implements :class:`rs.data.images.Images`.
 
     Test images: shorter side to ``meta.lazy.resize``, central crop of ``meta.shape``.
 
@@ -81,7 +80,7 @@ class FolderImages:
         workers: int,
         keep: Keep,
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order``, see :func:`rs.data.batches`; ``crop`` > 0 is random, resized."""
+        """Yield the images in ``order``, see :func:`rs.data.images.batches`; ``crop`` > 0 is random, resized."""
         steps = [*self._crop(crop > 0), *([v2.RandomHorizontalFlip()] if flip else []), *_to_tensor()]
         kept = [[i for some in keep(len(chosen)) for i in chosen[some].tolist()] for chosen in order.split(size)]
         loader = DataLoader(

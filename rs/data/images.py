@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,66 +13,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rs import dataset
-from rs.dataset import Meta, read_meta, write
+from rs.data import format
+from rs.data.format import Images, Keep, Meta, read_meta
 from rs.errors import InputError
-from rs.noise import Stream, stream
-from rs.subset import Subset, select, subset_name
-
-__all__ = [
-    "Images",
-    "Keep",
-    "Meta",
-    "PackedImages",
-    "Subset",
-    "augment",
-    "batches",
-    "load",
-    "read_meta",
-    "select",
-    "subset_name",
-    "write",
-]
-
-
-Keep = Callable[[int], list[slice]]
-"""From the number of images in a batch to which of them are wanted; at least one slice, which may be empty."""
-
-
-class Images(Protocol):
-    """One split of a data set."""
-
-    @property
-    def meta(self) -> Meta:
-        """What the data set is."""
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """Labels (N,)."""
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal that identifies the split's content."""
-
-    def __len__(self) -> int: ...
-
-    def pixels(self, index: int) -> Tensor:
-        """Return image ``index`` as certification sees it: float32 (C, H, W) in [0, 1], on the CPU."""
-
-    def batches(
-        self,
-        order: Tensor,
-        size: int,
-        *,
-        crop: int,
-        flip: bool,
-        seed: int,
-        epoch: int,
-        device: torch.device | str,
-        workers: int,
-        keep: Keep,
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order`` as :func:`batches` does."""
+from rs.runtime.streams import Stream, stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +34,7 @@ class PackedImages:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of images and labels."""
-        return dataset.fingerprint(self.images, self.labels)
+        return format.fingerprint(self.images, self.labels)
 
     def pixels(self, index: int) -> Tensor:
         """Return image ``index``: float32 (C, H, W) in [0, 1], on the CPU."""
@@ -137,10 +80,10 @@ def load(folder: Path, split: str) -> Images:
     if split not in meta.sizes:
         raise InputError(f"{folder} must have the split {split}, but it has {', '.join(meta.sizes)}; prepare it")
     if meta.lazy:
-        from rs.folder import FolderImages  # torchvision is slow to import, and needed here alone
+        from rs.data.image_folder import FolderImages  # torchvision is slow to import, and needed here alone
 
         return FolderImages(meta, split)
-    return PackedImages(meta, *dataset.read_split(folder, split, meta))
+    return PackedImages(meta, *format.read_split(folder, split, meta))
 
 
 def batches(

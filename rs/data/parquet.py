@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rs import files
-from rs.dataset import SPLITS, Arrays
+from rs.data.format import SPLITS, Arrays
+from rs.data.readers import SPLIT_NAMES, Raw, decode, one_line, stack
 from rs.errors import InputError
-from rs.readers import SPLIT_NAMES, Raw, decode, one_line, stack
+from rs.storage import files
 
 
 def read(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | None) -> Raw:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rs import files
-from rs.dataset import SPLITS, Arrays
+from rs.data.format import SPLITS, Arrays
 from rs.errors import InputError
+from rs.storage import files
 
 if TYPE_CHECKING:
     from torchvision.datasets import ImageFolder

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from rs import parquet, readers
-from rs.dataset import Lazy, describe, read_meta, write, write_folder
+from rs.data import parquet, readers
+from rs.data.format import Lazy, describe, read_meta, write, write_folder
 from rs.errors import InputError
 from rs.params import STRICT, check
 

@@ -1,7 +1,7 @@
 """One cell of the pipeline: the files of all ensembles at one noise level, and of the pool they are made from.
 
 OUT/pool.json      the members of all of them, which are certified together
-OUT/SLUG.json      one ensemble (``rs.ensemble_card``)
+OUT/SLUG.json      one ensemble (``rs.ensemble.spec``)
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rs import artefacts, files
-from rs.combination import Declared, declared, trained_as
-from rs.ensemble_card import EnsembleCard, Member, check_members, read, read_as
+from rs.ensemble.spec import EnsembleCard, Member, check_members, read, read_as
 from rs.errors import InputError
+from rs.models import checkpoint
 from rs.params import STRICT
-from rs.study import Cell
-from rs.study_pool import pool_cells
+from rs.storage import files
+from rs.study.ensembles import Declared, declared, trained_as
+from rs.study.grid import Cell, pool_cells
 
 POOL = "pool.json"
 
@@ -77,15 +77,15 @@ def _members(cells: Sequence[Cell], models: Path, sigma: float) -> tuple[dict[tu
     missing = [
         cell.target("train")
         for cell, folder in zip(cells, folders, strict=True)
-        if not (folder / artefacts.CARD).is_file()
+        if not (folder / checkpoint.CARD).is_file()
     ]
     if missing:
         raise InputError(
             f"every member must be trained, but {models} lacks {len(missing)}; dvc repro {' '.join(missing)}"
         )
-    loaded = [artefacts.load(folder) for folder in folders]
+    loaded = [checkpoint.load(folder) for folder in folders]
     members = [
-        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=artefacts.fingerprint(model))
+        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=checkpoint.fingerprint(model))
         for cell, folder, (model, _) in zip(cells, folders, loaded, strict=True)
     ]
     cards = [card for _, card in loaded]

@@ -2,7 +2,7 @@
 
 OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with the solution
 OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
-OUT/spreads.csv     variances and covariances of margins (``rs.theory_tables``)
+OUT/spreads.csv     variances and covariances of margins (``rs.reporting.variance_tables``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
 
 Global weights see training images alone. What test images choose (weights of scope per-image, and the theory) never
@@ -21,19 +21,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rs import certify, data, files, theory
-from rs.combination import kind_of
-from rs.data import Images
-from rs.device import suit_threads
-from rs.ensemble import SoftmaxAverage
-from rs.ensemble_card import EnsembleCard, Solution
-from rs.ensemble_cell import POOL, read_pool
-from rs.noise import Stream, stream
-from rs.perturb import CHOICE, margins
-from rs.pool import Entry
-from rs.seen import Chunk, Seen, Settings
-from rs.subset import select
-from rs.weights import Moments, algorithm2, clip_to_box, global_weights, moments
+from rs.data import images as data
+from rs.data.format import Images
+from rs.ensemble.declare import POOL, read_pool
+from rs.ensemble.member_outputs import Chunk, Seen, Settings
+from rs.ensemble.perturbation import CHOICE, margins
+from rs.ensemble.pool import Entry
+from rs.ensemble.rules import SoftmaxAverage
+from rs.ensemble.spec import EnsembleCard, Solution
+from rs.runtime.device import suit_threads
+from rs.runtime.streams import Stream, stream
+from rs.smoothing.settings import CertificationSettings
+from rs.statistics import ensemble_variance
+from rs.statistics.ensemble_weights import Moments, algorithm2, clip_to_box, global_weights, moments
+from rs.storage import files
+from rs.study.ensembles import kind_of
+from rs.study.subset import select
 
 K = TypeVar("K")
 
@@ -46,7 +49,7 @@ def weights_cell(
     ensembles: Path,
     folder: Path,
     settings: Settings,
-    certification: certify.Settings,
+    certification: CertificationSettings,
     *,
     device: torch.device,
     batch: int | None,
@@ -56,7 +59,7 @@ def weights_cell(
     """Solve the weights of all ensembles in the folder ``ensembles``; write them into the folder ``out``, all or none.
 
     Args:
-        ensembles: What ``rs.ensemble_cell`` wrote.
+        ensembles: What ``rs.ensemble.declare`` wrote.
         folder: The prepared data set.
         settings: How weights are solved for.
         certification: Its test images, and the n0 draws whose class weights of scope per-image are solved for.
@@ -122,7 +125,7 @@ class _Study:
     Of ensembles that differ in their seeds alone the theory is that of the first one.
     """
 
-    def __init__(self, seen: Seen, cards: Mapping[str, EnsembleCard], certification: certify.Settings) -> None:
+    def __init__(self, seen: Seen, cards: Mapping[str, EnsembleCard], certification: CertificationSettings) -> None:
         self.certification = certification
         self.firsts = _firsts((_kind(card), card) for card in cards.values())
         # the theory is about weighted averages of softmax outputs
@@ -149,7 +152,7 @@ class _Study:
         for (kind, combination), card in self.weighted.items():
             classes = self._classes(card, chunk, predicted)
             z = margins(fresh[:, self.seen.numbers(card)], chunk.labels)
-            found = theory.chebyshev_bounds(z, chunk.labels, self._weights(card, chunk, classes))
+            found = ensemble_variance.chebyshev_bounds(z, chunk.labels, self._weights(card, chunk, classes))
             line = np.stack([found.weighted, found.minimum, found.measured, classes != chunk.labels], axis=-1)
             self.bounds.setdefault((kind, card.name, combination), []).append(line)
 
@@ -159,7 +162,7 @@ class _Study:
             own, methods = self.seen.numbers(card), [member.method for member in card.members]
             for source, s in (
                 ("perturbed", moments(perturbed[:, own]).covariances),
-                ("trained", theory.trained_covariances(trained[:, own], methods)),
+                ("trained", ensemble_variance.trained_covariances(trained[:, own], methods)),
             ):
                 self.spreads.setdefault((kind, card.name, source), []).append(_spread(s, chunk.labels, methods))
 
@@ -212,9 +215,9 @@ def _firsts(named: Iterable[tuple[K, EnsembleCard]]) -> dict[K, EnsembleCard]:
 def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods: list[str]) -> NDArray[np.float64]:
     """Alpha, beta, variance, within, across of each image, (B, 5); alpha and beta as means over wrong classes."""
     wrong = np.arange(covariances.shape[1]) != labels[:, None]  # (B, K)
-    found = theory.spread(covariances) if len(methods) > 1 else (np.full(wrong.shape, np.nan),) * 2
+    found = ensemble_variance.spread(covariances) if len(methods) > 1 else (np.full(wrong.shape, np.nan),) * 2
     means = [np.where(wrong, values, 0.0).sum(axis=-1) / wrong.sum(axis=-1) for values in found]
-    return np.stack([*means, *theory.mean_covariances(covariances, labels, methods)], axis=-1)
+    return np.stack([*means, *ensemble_variance.mean_covariances(covariances, labels, methods)], axis=-1)
 
 
 def _means(columns: Sequence[str], key: tuple[str, ...], parts: Sequence[NDArray]) -> dict[str, Any]:

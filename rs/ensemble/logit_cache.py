@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs import artefacts, files
+from rs.ensemble.pool import Entry, SideBySide, Visitor, Votes, check_entries, count_votes, needed_members, two_passes
 from rs.errors import InputError
-from rs.noise import Stream
-from rs.pool import Entry, SideBySide, Visitor, Votes, check_entries, count_votes, needed_members, two_passes
-from rs.smoothing import Certificate, Precision, SmoothedClassifier
+from rs.models import checkpoint
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.statistics.certificate import Certificate
+from rs.storage import files
 
 READ = 4096
 """Draws that are read from a cache at once."""
@@ -26,7 +28,7 @@ READ = 4096
 class CacheKey:
     """What the logits in a cache are of; written beside them as ``cache.json``."""
 
-    members: list[str]  # fingerprints, ``rs.artefacts.fingerprint``
+    members: list[str]  # fingerprints, ``rs.models.checkpoint.fingerprint``
     images: str  # fingerprint of the data set
     indices: list[int]  # of its images
     num_classes: int
@@ -36,8 +38,8 @@ class CacheKey:
     seed: int
     precision: Precision
     device: str  # its kind, which draws its own noise
-    code: str  # that made them, ``rs.code.version``
-    versions: dict[str, str]  # ``rs.artefacts.versions``
+    code: str  # that made them, ``rs.runtime.code_fingerprint.version``
+    versions: dict[str, str]  # ``rs.models.checkpoint.versions``
 
 
 class OutputCache:
@@ -78,7 +80,7 @@ class OutputCache:
         key, place, done = self.key, self._place(index), self._open("done", "r+")
         if done[place]:
             return
-        if [artefacts.fingerprint(member) for member in members] != key.members or x.device.type != key.device:
+        if [checkpoint.fingerprint(member) for member in members] != key.members or x.device.type != key.device:
             raise InputError(f"members and device must be those that {self.folder} is of; give another folder")
         stores, start = [self._open(str(number), "r+") for number in range(len(members))], 0
 
@@ -100,7 +102,7 @@ class OutputCache:
     def certify(
         self, rules: Mapping[str, Entry], index: int, alpha: float, *, label: int | None = None
     ) -> dict[str, Certificate]:
-        """:func:`rs.pool.certify_pool` on image ``index`` from its cached logits."""
+        """:func:`rs.ensemble.pool.certify_pool` on image ``index`` from its cached logits."""
         key, place = self.key, self._place(index)
         check_entries(rules, len(key.members))
         if not self._open("done", "r")[place]:

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from rs import certify
-from rs.data import Images, Meta
-from rs.ensemble_card import EnsembleCard, load_members
-from rs.ensemble_cell import PoolCard
+from rs.data.format import Images, Meta
+from rs.ensemble.declare import PoolCard
+from rs.ensemble.perturbation import perturbed_probabilities
+from rs.ensemble.pool import Entry, selected
+from rs.ensemble.spec import EnsembleCard, load_members
 from rs.params import Count, NonNegative, NonNegativeCount, validated
-from rs.perturb import perturbed_probabilities
-from rs.pool import Entry, selected
+from rs.smoothing.settings import CertificationSettings
 
 NUMBERS = 2**23
 """Probabilities and pixels that are held at once, roughly."""
@@ -114,7 +114,7 @@ class Seen:
         )
 
     def selected(
-        self, images: Images, indices: list[int], entries: Mapping[str, Entry], how: certify.Settings
+        self, images: Images, indices: list[int], entries: Mapping[str, Entry], how: CertificationSettings
     ) -> dict[str, NDArray[np.int64]]:
         """The class that the n0 draws of a certificate select, by entry; (B,)."""
         found = [

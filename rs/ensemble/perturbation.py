@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from rs.attack import evaluating
-from rs.noise import BLOCK, Stream, block, stream
-from rs.smoothing import default_batch
+from rs.runtime.streams import Stream, stream
+from rs.smoothing.attack import evaluating
+from rs.smoothing.classifier import default_batch
+from rs.smoothing.noise import BLOCK, block
 
 NOISE, PARAMETERS, CHOICE = 0, 1, 2
 """Second word of the keys in Stream.WEIGHTS: noise is keyed by image, perturbations by member and copy; the last one

@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.ensemble import LogitAverage, Outputs, Rule, SoftmaxAverage, is_undecided, scores_of
+from rs.ensemble.outputs import Outputs, summed
+from rs.ensemble.rules import LogitAverage, Rule, SoftmaxAverage, is_undecided, scores_of
 from rs.errors import InputError
-from rs.noise import Stream
-from rs.outputs import summed
-from rs.smoothing import Certificate, Precision, SmoothedClassifier, certificate, check_draws, shortcut, winner
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import Precision, SmoothedClassifier, certificate, check_draws, shortcut, winner
+from rs.statistics.certificate import Certificate
 
 TOGETHER = 2**18
 """Scores of softmax averages that are held at once."""
@@ -199,7 +200,7 @@ class _Averages:
 
 
 class _BallotBox:
-    """Votes of classifiers with ``widths`` scores on the same draws: a ``rs.smoothing.Tally`` of each, all at once."""
+    """Votes of classifiers with ``widths`` scores on the same draws: a ``Tally`` of each, all at once."""
 
     def __init__(self, widths: Sequence[int], device: torch.device) -> None:
         self.widths = widths

@@ -10,12 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from rs import artefacts, files, tsv
-from rs.ensemble import Ensemble, LogitAverage, SoftmaxAverage
-from rs.ensemble_card import EnsembleCard, Member, read
+from rs.ensemble.outputs import ROUNDING
+from rs.ensemble.pool import Entry
+from rs.ensemble.rules import Ensemble, LogitAverage, SoftmaxAverage
+from rs.ensemble.spec import EnsembleCard, Member, read
 from rs.errors import InputError
-from rs.outputs import ROUNDING
-from rs.pool import Entry
+from rs.models import checkpoint
+from rs.storage import files, tsv
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def single_models(members: Sequence[Member], models: Sequence[nn.Module]) -> dic
     """The members themselves, by the names of their row files."""
     return {
         f"{member.method}-{member.seed}": Candidate(
-            {"model": member.path, "classifier": artefacts.fingerprint(model), "scope": "model"},
+            {"model": member.path, "classifier": checkpoint.fingerprint(model), "scope": "model"},
             partial(_same, Entry((number,), LogitAverage())),
         )
         for number, (member, model) in enumerate(zip(members, models, strict=True))
@@ -59,7 +60,7 @@ def combined(
             rule = _solution(card, path).build_rule()
             base, at = Ensemble(mine, rule), partial(_same, Entry(own, rule))
             who = {"model": str(path)}
-        made[slug] = Candidate(who | {"classifier": artefacts.fingerprint(base), "scope": card.how.scope}, at)
+        made[slug] = Candidate(who | {"classifier": checkpoint.fingerprint(base), "scope": card.how.scope}, at)
     return made
 
 

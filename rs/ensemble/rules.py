@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rs.outputs import Outputs as Outputs
-from rs.outputs import on_simplex as on_simplex
-from rs.outputs import one_hot
-from rs.outputs import weighted as weighted
-from rs.weights import box_vertices as box_vertices
-from rs.weights import clip_to_box as clip_to_box
+from rs.ensemble.outputs import Outputs as Outputs
+from rs.ensemble.outputs import on_simplex as on_simplex
+from rs.ensemble.outputs import one_hot
+from rs.ensemble.outputs import weighted as weighted
+from rs.statistics.ensemble_weights import box_vertices as box_vertices
+from rs.statistics.ensemble_weights import clip_to_box as clip_to_box
 
 Rule = Callable[[Tensor], Tensor]
 """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""

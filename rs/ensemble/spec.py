@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from rs import artefacts, files
-from rs.combination import Combination
-from rs.dataset import Meta, described
-from rs.ensemble import Ensemble, on_simplex
+from rs.data.format import Meta, described
+from rs.ensemble.outputs import on_simplex
+from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
+from rs.models import checkpoint
 from rs.params import STRICT
+from rs.storage import files
+from rs.study.ensembles import Combination
 
 if TYPE_CHECKING:
-    from rs.ensemble import Rule
+    from rs.ensemble.rules import Rule
 
 T = TypeVar("T")
 
@@ -40,7 +42,7 @@ class Member:
     path: str  # of the model folder, from the folder that commands run in
     method: str
     seed: int
-    classifier: str  # rs.artefacts.fingerprint
+    classifier: str  # rs.models.checkpoint.fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class Solution:
 
     weights: list[float]  # (L,) on the simplex
     images: int  # of the train split, that they were fitted on
-    used_share: float  # of these images: those that the weights rest on (``rs.weights.global_weights``); 0: equal ones
+    used_share: float  # of these images: those that the weights rest on (``global_weights``); 0: equal ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,17 +172,17 @@ def load(path: Path) -> tuple[nn.Module, EnsembleCard, list[str], list[int]]:
 
 def load_members(
     members: Sequence[Member], dataset: str | None, sigma: float, source: Path, meta: Meta | None = None
-) -> tuple[list[nn.Module], list[artefacts.Card]]:
+) -> tuple[list[nn.Module], list[checkpoint.Card]]:
     """Load the members that ``source`` names, in eval mode, on the CPU, and their cards.
 
     Raises:
         InputError: If one is missing, damaged or not what it was, or they do not classify the same images, those of
             ``meta`` if it is given.
     """
-    loaded = [artefacts.load(Path(member.path)) for member in members]
+    loaded = [checkpoint.load(Path(member.path)) for member in members]
     models, cards = [model for model, _ in loaded], [card for _, card in loaded]
     for member, model in zip(members, models, strict=True):
-        if artefacts.fingerprint(model) != member.classifier:
+        if checkpoint.fingerprint(model) != member.classifier:
             raise InputError(
                 f"{member.path} must be the model {source} was made of, but it changed; make {source} again"
             )
@@ -193,7 +195,7 @@ def load_members(
     return models, cards
 
 
-def check_members(members: Sequence[Member], cards: Sequence[artefacts.Card], dataset: str, sigma: float) -> None:
+def check_members(members: Sequence[Member], cards: Sequence[checkpoint.Card], dataset: str, sigma: float) -> None:
     """Check that models are those an ensemble names, and classify the same images at the same noise.
 
     Args:

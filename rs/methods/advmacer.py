@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rs.attack import forward, pgd
-from rs.methods.base import Step, macer_step, warmed_up
-from rs.noise import Rng, draw
+from rs.methods.base import Step, warmed_up
+from rs.methods.macer_objective import macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.smoothing.attack import forward, pgd
+from rs.smoothing.noise import Rng, draw
 
 
 @validated
@@ -47,7 +48,7 @@ class AdvMacer:
         x_hat = pgd(model, x, y, noise, self.steps, epsilon, rng=rng, beta=self.beta_attack)
         if self.fresh_draws:
             noise = draw(x, self.draws, sigma, rng)
-        return macer_step(
+        return macer_objective(
             forward(model, x_hat, noise),
             y,
             sigma=sigma,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
-from rs.noise import Rng
-from rs.soft import radius_hinge, soft_cross_entropy, top_two
+from rs.smoothing.noise import Rng
 
 
 @dataclass(frozen=True)
@@ -55,26 +53,3 @@ def warmed_up(value: float, epoch: int, epochs: int) -> float:
     [0.25, 0.5, 1.0, 1.0]
     """
     return value * min(1.0, (epoch + 1) / max(epochs, 1))
-
-
-def macer_step(
-    logits: Tensor,
-    y: Tensor,
-    *,
-    sigma: float,
-    lam: float,
-    gamma: float,
-    beta: float,
-    beta_cross_entropy: float = 1.0,
-) -> Step:
-    """MACER's objective on logits (B, M, K), wherever the images came from; AdvMacer shares it.
-
-    1/B sum_i -log z_hat_i[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi_i)
-
-    ``beta`` belongs to the radius term alone, as in MACER's code; the AdvMacer paper writes one z_hat for both.
-    """
-    cross_entropy = soft_cross_entropy(logits, y, beta_cross_entropy)
-    robustness = lam * radius_hinge(logits, y, sigma, gamma, beta)
-    with torch.no_grad():
-        hinge_share = top_two(logits, y, gamma, beta)[2].float().mean()
-    return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y), hinge_share)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rs.attack import forward, projected_path_attack
 from rs.methods.base import Step, accuracy, warmed_up
-from rs.noise import Rng, draw
 from rs.params import Count, NonNegative, NonNegativeCount, validated
-from rs.soft import entropy, kl_divergence, mean_cross_entropy, soft_probabilities
+from rs.smoothing.attack import forward, projected_path_attack
+from rs.smoothing.noise import Rng, draw
+from rs.smoothing.soft import entropy, kl_divergence, mean_cross_entropy, soft_probabilities
 
 
 @validated

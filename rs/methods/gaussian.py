@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rs.attack import forward
 from rs.methods.base import Step, accuracy
-from rs.noise import Rng, draw
 from rs.params import validated
-from rs.soft import mean_cross_entropy
+from rs.smoothing.attack import forward
+from rs.smoothing.noise import Rng, draw
+from rs.smoothing.soft import mean_cross_entropy
 
 
 @validated

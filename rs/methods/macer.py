@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rs.attack import forward
-from rs.methods.base import Step, macer_step
-from rs.noise import Rng, draw
+from rs.methods.base import Step
+from rs.methods.macer_objective import macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.smoothing.attack import forward
+from rs.smoothing.noise import Rng, draw
 
 
 @validated
@@ -29,4 +30,4 @@ class Macer:
         """See :meth:`rs.methods.base.Method.loss`."""
         logits = forward(model, x, draw(x, self.draws, sigma, rng))
         lam = self.lam if epoch >= self.defer else 0.0
-        return macer_step(logits, y, sigma=sigma, lam=lam, gamma=self.gamma, beta=self.beta)
+        return macer_objective(logits, y, sigma=sigma, lam=lam, gamma=self.gamma, beta=self.beta)

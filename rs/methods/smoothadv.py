@@ -7,11 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rs.attack import ddn, forward, pgd, stein_direction
 from rs.methods.base import Step, accuracy, warmed_up
-from rs.noise import Rng, draw
 from rs.params import Count, NonNegative, NonNegativeCount, validated
-from rs.soft import mean_cross_entropy
+from rs.smoothing.attack import ddn, forward, pgd, stein_direction
+from rs.smoothing.noise import Rng, draw
+from rs.smoothing.soft import mean_cross_entropy
 
 
 @validated

@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rs.attack import forward, mixing_path, project
 from rs.methods.base import Step, accuracy, warmed_up
-from rs.noise import Rng, draw, uniform
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.soft import kl_divergence, mean_cross_entropy, soft_probabilities
+from rs.smoothing.attack import forward, mixing_path, project
+from rs.smoothing.noise import Rng, draw, uniform
+from rs.smoothing.soft import kl_divergence, mean_cross_entropy, soft_probabilities
 
 
 @validated

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.attack import forward
 from rs.methods.base import Step, accuracy
-from rs.noise import Rng, draw
 from rs.params import NonNegative, validated
-from rs.soft import wide
+from rs.smoothing.attack import forward
+from rs.smoothing.noise import Rng, draw
+from rs.smoothing.soft import wide
 
 
 @validated

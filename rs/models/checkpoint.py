@@ -15,9 +15,11 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from rs import arithmetic, files, models
-from rs.describe import describe
 from rs.errors import InputError
+from rs.models import architectures
+from rs.models.description import describe
+from rs.runtime import arithmetic
+from rs.storage import files
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
 
@@ -44,7 +46,7 @@ class Card:
 
     def build(self, seed: int | None = None) -> nn.Sequential:
         """Build the network the card describes, with fresh weights."""
-        return models.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
+        return architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
 
 
 def check_folder(folder: Path, card: Card) -> None:
@@ -140,7 +142,7 @@ def fingerprint(model: nn.Module) -> str:
     The code of ``forward`` is not in it; who may be given a model of another's code must add that.
 
     Raises:
-        InputError: If an attribute is of a kind whose content cannot be told; see :func:`rs.describe.describe`.
+        InputError: If an attribute is of a kind whose content cannot be told (:func:`rs.models.description.describe`).
     """
     return hashlib.sha256(describe(model).encode()).hexdigest()
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rs import artefacts
-from rs.artefacts import Card
-from rs.dataset import Meta
+from rs.data.format import Meta
 from rs.errors import InputError
+from rs.models import checkpoint
+from rs.models.checkpoint import Card
 
 Normalisation = Literal["mean-std", "centre", "none"]
 PREFIXES = ("1.module.", "module.", "1.")
@@ -32,7 +32,7 @@ def import_checkpoint(
     Args:
         path: The checkpoint.
         meta: The data set it classifies.
-        architecture: A key of ``rs.models.ARCHITECTURES``.
+        architecture: A key of ``rs.models.architectures.ARCHITECTURES``.
         normalisation: First layer: (x - mean) / std, x - mean, or x.
         sigma: Noise it was trained with, in pixels of [0, 1].
         out: The model folder.
@@ -60,10 +60,10 @@ def import_checkpoint(
         arithmetic="native",
         versions={},
     )
-    artefacts.check_folder(out, card)
+    checkpoint.check_folder(out, card)
     model = card.build()
-    artefacts.fill(model, _complete(read_network(path), model.state_dict()), str(path), architecture)
-    artefacts.save(out, model, card)
+    checkpoint.fill(model, _complete(read_network(path), model.state_dict()), str(path), architecture)
+    checkpoint.save(out, model, card)
 
 
 def read_network(path: Path) -> dict[str, Tensor]:

@@ -1,0 +1,1 @@
+"""From rows to tables, pictures and claims. Nothing here computes a certificate."""

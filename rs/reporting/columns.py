@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from rs import headlines
-from rs.comparison import Estimate
-from rs.typeset import EMPTY, Cell, Table
+from rs.reporting import formatting
+from rs.reporting.render import EMPTY, Cell, Table
+from rs.statistics.comparison import Estimate
 
 Row = dict[str, Any]
 Columns = dict[str, Callable[[Row], Cell]]
@@ -57,9 +57,9 @@ def marked(name: str) -> Callable[[Row], Cell]:
 
 def acr(row: Row) -> Cell:
     """Return ACR with its errors, bold where it is the best."""
-    return Cell(headlines.with_errors(row["estimate"]), row["best"])
+    return Cell(formatting.with_errors(row["estimate"]), row["best"])
 
 
 def difference(name: str) -> Callable[[Row], Cell]:
     """Return a difference with its errors, and whether it is a tie; a row may have none."""
-    return lambda row: Cell(headlines.difference(row[name])) if name in row else EMPTY
+    return lambda row: Cell(formatting.difference(row[name])) if name in row else EMPTY

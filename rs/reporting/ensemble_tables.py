@@ -1,6 +1,7 @@
 """The tables of ensembles: against their members, by weights (the paper's Table 3), by number of members.
 
-``results`` are those of the ensembles and of all their members, which ``rs.results.grouped`` lets stand side by side.
+``results`` are those of the ensembles and of all their members, which ``rs.reporting.results.grouped`` lets stand side
+by side.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from math import gcd
 
 import pandas as pd
 
-from rs import headlines, metrics
-from rs.columns import Row, acr, difference, marked, plain, table
-from rs.comparison import Sample, estimate, sample
 from rs.errors import InputError
-from rs.headlines import paper_value
-from rs.results import Group, Result, each
-from rs.typeset import Table
+from rs.reporting import formatting
+from rs.reporting.columns import Row, acr, difference, marked, plain, table
+from rs.reporting.formatting import paper_value
+from rs.reporting.render import Table
+from rs.reporting.results import Group, Result, each
+from rs.statistics import metrics
+from rs.statistics.comparison import Sample, estimate, sample
 
 _Teams = tuple[tuple[tuple[str, int], ...], ...]
 """The members of each sub-ensemble."""
@@ -49,7 +51,7 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
     """
     found = _ensembles(results, sigma)
     shown, groups = _with_members(found, results), together(found)
-    best = headlines.best(groups)
+    best = formatting.best(groups)
     beside = cache(lambda members: _of_members(members, shown))
     data = [
         names_of(group.results[0])
@@ -70,11 +72,19 @@ def ensembles(results: Sequence[Result], sigma: float, reference: str = "average
     }
     caption = (
         f"Ensembles at σ = {sigma}: ACR, and its difference to the mean of the members' ACRs, to the best member's and "
-        f"to that of the same members combined by {reference}. {headlines.about({sigma: groups})}"
+        f"to that of the same members combined by {reference}. {formatting.about({sigma: groups})}"
     )
-    notes = [headlines.CLEAN, headlines.ERROR, headlines.SEEDS, BEST, headlines.TIES, BEST_MEMBER, headlines.FAMILIES]
+    notes = [
+        formatting.CLEAN,
+        formatting.ERROR,
+        formatting.SEEDS,
+        BEST,
+        formatting.TIES,
+        BEST_MEMBER,
+        formatting.FAMILIES,
+    ]
     notes += [*unsound_note(found), *_set_note(found)]
-    notes += headlines.unlike(shown)
+    notes += formatting.unlike(shown)
     return table(f"tab:ensembles-{sigma}", caption, columns, data, notes)
 
 
@@ -85,7 +95,7 @@ def weighting(results: Sequence[Result], sigma: float, seconds: Mapping[str, flo
         results: Of ensembles and members.
         sigma: Noise level.
         seconds: Time of one certificate by ``method``, of a single model by ``method-seed``; where known.
-        figures: Published figures (``rs.published``).
+        figures: Published figures (``rs.reporting.published``).
     Raises:
         InputError: As :func:`ensembles`.
     """
@@ -93,7 +103,7 @@ def weighting(results: Sequence[Result], sigma: float, seconds: Mapping[str, flo
     for name in dict.fromkeys(result.ensemble for result in found):
         groups = {NONE: _members([result for result in found if result.ensemble == name], results)}
         groups |= {str(group.results[0].combination): group for group in _of_same_members(name, found)}
-        best = headlines.best(groups)
+        best = formatting.best(groups)
         for combination, group in groups.items():
             keys = {"sigma": sigma, "ensemble": name, "combination": combination, "sound": group.sound}
             data.append(keys | {"best": combination in best} | _weighting(group, seconds, figures))
@@ -107,12 +117,12 @@ def weighting(results: Sequence[Result], sigma: float, seconds: Mapping[str, flo
     if printed := any(row["paper_acr"] is not None for row in data):
         columns["Clean accuracy, paper"] = plain("paper_clean_accuracy", ".1%")
         columns |= {"ACR, paper": plain("paper_acr", ".3f"), "Time, paper": plain("paper_seconds", ".3g", " s")}
-    caption = f"Weights of ensembles at σ = {sigma}. {headlines.about(each(found))}"
-    notes = [headlines.CLEAN, headlines.ERROR, headlines.SEEDS, BOLD, headlines.TIES, TIMES]
-    notes += [headlines.FAMILIES]
+    caption = f"Weights of ensembles at σ = {sigma}. {formatting.about(each(found))}"
+    notes = [formatting.CLEAN, formatting.ERROR, formatting.SEEDS, BOLD, formatting.TIES, TIMES]
+    notes += [formatting.FAMILIES]
     notes += [*unsound_note(found), *_set_note(found)]
-    notes += headlines.unlike(_with_members(found, results))
-    return table(f"tab:weighting-{sigma}", caption, columns, data, notes + [headlines.PAPER] * printed)
+    notes += formatting.unlike(_with_members(found, results))
+    return table(f"tab:weighting-{sigma}", caption, columns, data, notes + [formatting.PAPER] * printed)
 
 
 def sizes(results: Sequence[Result], combination: str) -> pd.DataFrame:
@@ -249,4 +259,4 @@ def _set_note(found: Sequence[Result]) -> list[str]:
 
 def unsound_note(found: Sequence[Result]) -> list[str]:
     """Say what a dagger means, if there is one."""
-    return [headlines.UNSOUND] * any(not result.sound for result in found)
+    return [formatting.UNSOUND] * any(not result.sound for result in found)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from rs import metrics
-from rs import rows as certificates
 from rs.errors import InputError
-from rs.ladder import identify_budget
-from rs.results import Result
+from rs.reporting.results import Result
+from rs.statistics import metrics
+from rs.statistics.log_budget import identify_budget
+from rs.storage import certificate_rows as certificates
 
 
 def read_outside(name: str, path: Path, beside: Sequence[Result], **known: float | None) -> Result:

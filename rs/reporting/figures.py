@@ -81,7 +81,7 @@ def acr_by_members(frame: pd.DataFrame) -> Figure:
     those of one size.
 
     Args:
-        frame: Columns ``sigma kind members acr error_images error`` of ``rs.ensemble_tables.sizes``.
+        frame: Columns ``sigma kind members acr error_images error`` of ``rs.reporting.ensemble_tables.sizes``.
     """
     sigmas, kinds = list(dict.fromkeys(frame["sigma"])), list(dict.fromkeys(frame["kind"]))
     figure, axes = _panels(len(sigmas), share_y=False)

@@ -7,10 +7,10 @@ from dataclasses import fields
 
 import pandas as pd
 
-from rs import metrics
-from rs.comparison import Estimate
-from rs.results import Circumstances, Group, Groups, Result
-from rs.typeset import EMPTY, Cell
+from rs.reporting.render import EMPTY, Cell
+from rs.reporting.results import Circumstances, Group, Groups, Result
+from rs.statistics import metrics
+from rs.statistics.comparison import Estimate
 
 CLEAN = "Clean accuracy is the share of images correct and certified at radius 0: an abstention is an error."
 ERROR = "± is the standard error of the ACR over images."

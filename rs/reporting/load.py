@@ -2,7 +2,7 @@
 
 RESULTS/SIGMA/pool/ENSEMBLE.tsv and .json   certificate rows, and what made them
 RESULTS/SIGMA/times/alone.csv               seconds of a certificate of each classifier of the pool alone
-WEIGHTS/SIGMA/spreads.csv, bounds.csv       the theory of ensembles in numbers (``rs.theory_tables``)
+WEIGHTS/SIGMA/spreads.csv, bounds.csv       the theory of ensembles in numbers (``rs.reporting.variance_tables``)
 WEIGHTS/SIGMA.seconds.csv                   seconds that weights take, of one image and one member
 """
 
@@ -14,37 +14,14 @@ from typing import Any
 
 import pandas as pd
 
-from rs.combination import Declared, declared, kind_of
 from rs.errors import InputError
-from rs.params import section
-from rs.results import Circumstances, Result
-from rs.study import Cell, cells, pool_target, read_rows, read_table, subset_of
-
-
-def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[Cell]:
-    """Return the cells at ``sigma`` that are certified together: further seeds, and the members of all ensembles.
-
-    Raises:
-        InputError: If the parameters do not declare this data set or sigma, or lack a member of an ensemble.
-
-    >>> grid = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1, 2]}
-    >>> made = pool_cells(grid | {"recipes": {"digits": {}}}, "digits", 0.5)
-    >>> [cell.target("train") for cell in made]
-    ['train_members@digits-macer-0.5-1', 'train_members@digits-macer-0.5-2']
-    """
-    section(values, "recipes", dataset)
-    here = {(cell.method, cell.seed): cell for cell in cells(values, dataset) if cell.sigma == sigma}
-    if not here:
-        raise InputError(
-            f"sigma must be one of the sigmas of the parameters, {', '.join(map(str, values['sigmas']))}; got {sigma}"
-        )
-    wanted = {pair for one in declared(values) for pair in one.members}
-    for method, seed in sorted(wanted - set(here)):
-        raise InputError(
-            f"params.yaml: ensembles need {method} with seed {seed}, but the grid does not train it; add it to members "
-            "and member_seeds, or remove the ensembles (ensembles: [])"
-        )
-    return [cell for pair, cell in here.items() if cell.further or pair in wanted]
+from rs.reporting.results import Circumstances, Result
+from rs.statistics import metrics
+from rs.storage import certificate_rows as certificates
+from rs.storage import files
+from rs.study.ensembles import Declared, kind_of
+from rs.study.grid import Cell, pool_target
+from rs.study.subset import subset_name
 
 
 def read_ensemble(one: Declared, dataset: str, sigma: Any, results: Path, default: str) -> Result:
@@ -103,3 +80,93 @@ def seconds_alone(
             name = one.label(default).replace(one.name, kind_of(one.members), 1)
             seconds[name] = seconds.pop(one.slug) + extra
     return seconds
+
+
+def read_result(cell: Cell, results: Path, logs: Path) -> Result:
+    """Read the rows of a cell, their sidecar, and the seconds its training took.
+
+    Raises:
+        InputError: If a file is missing (names the command that makes it) or is not of this cell.
+    """
+    rows, sidecar = read_rows(cell.rows(results), cell.sigma, cell.command("certify"))
+    seconds = float(_log(cell, logs, "timing.csv", ["epoch", "seconds"])["seconds"].iloc[-1])
+    return Result(
+        cell.method,
+        float(cell.sigma),
+        cell.seed,
+        rows,
+        subset_of(sidecar),
+        seconds,
+        sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
+        rows["scope"].iloc[0],
+        circumstances=Circumstances.of(sidecar),
+    )
+
+
+def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Read rows and their sidecar, after checking that they are of each other and of this noise level.
+
+    Raises:
+        InputError: If not; ``command`` makes them.
+    """
+    sidecar = files.read_json(_existing(_existing(path, command).with_suffix(".json"), command))
+    rows = certificates.read(path)
+    if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
+        raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; run {command}")
+    for name in ("n0", "n", "alpha", "sigma"):
+        inside, beside = metrics.budget(rows, name), sidecar.get(name)
+        if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
+            raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; run {command}")
+    if metrics.budget(rows, "sigma") != float(sigma):
+        raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")
+    return rows, sidecar
+
+
+def subset_of(sidecar: dict[str, Any]) -> str:
+    """Which images the rows of a sidecar are of, in words."""
+    subset = sidecar.get("subset", "not stated")
+    return subset if isinstance(subset, str) else subset_name(subset)
+
+
+def best_acr_over_time(cells: Sequence[Cell], logs: Path) -> pd.DataFrame:
+    """Return the best ACR so far at each evaluated epoch, mean over the seeds.
+
+    Returns:
+        Columns ``method sigma epoch seconds acr``; no line for a run that was never evaluated.
+    Raises:
+        InputError: If a log is missing or has other columns.
+    """
+    runs = []
+    for cell in cells:
+        history = _log(cell, logs, "history.csv", ["epoch", "acr"])
+        timing = _log(cell, logs, "timing.csv", ["epoch", "seconds"])
+        run = history.dropna(subset="acr").merge(timing, on="epoch")
+        run = run.assign(method=cell.method, sigma=float(cell.sigma), acr=run["acr"].cummax())
+        runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
+    together = pd.concat(runs, ignore_index=True)
+    return together.groupby(["method", "sigma", "epoch"], sort=False, as_index=False).mean()
+
+
+def _log(cell: Cell, logs: Path, name: str, columns: list[str]) -> pd.DataFrame:
+    return read_table(cell.log(logs, name), columns, cell.command("train"))
+
+
+def read_table(path: Path, columns: list[str], command: str, empty: bool = False) -> pd.DataFrame:
+    """Read a CSV file that ``command`` makes.
+
+    Raises:
+        InputError: If it is missing or damaged, lacks one of ``columns``, or has no rows and may not be ``empty``.
+    """
+    try:
+        frame = pd.read_csv(_existing(path, command))
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} must be a table, but: {error}; run {command}") from error
+    if not set(columns) <= set(frame) or (frame.empty and not empty):
+        raise InputError(f"{path} must have rows with {', '.join(columns)}; run {command}")
+    return frame
+
+
+def _existing(path: Path, command: str) -> Path:
+    if not path.is_file():
+        raise InputError(f"{path} must be a file, but there is none; run {command}")
+    return path

@@ -1,8 +1,8 @@
 """The tables of a study, in the paper's layout: ACR, certified accuracy, cost, differences, ours beside the paper's.
 
-Every function takes the groups of ``rs.results.grouped``, so what stands in one table can be compared, and
-returns a ``rs.typeset.Table``: the cells as they are printed, and the same numbers unrounded. ``figures`` are
-published figures on the same data set (``rs.published``); there may be none.
+Every function takes the groups of ``rs.reporting.results.grouped``, so what stands in one table can be compared, and
+returns a ``rs.reporting.render.Table``: the cells as they are printed, and the same numbers unrounded. ``figures`` are
+published figures on the same data set (``rs.reporting.published``); there may be none.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from rs import columns, headlines
-from rs.headlines import about, best, label, methods_of, paper_value
-from rs.results import Group, Groups
-from rs.typeset import EMPTY, Cell, Table
+from rs.reporting import columns, formatting
+from rs.reporting.formatting import about, best, label, methods_of, paper_value
+from rs.reporting.render import EMPTY, Cell, Table
+from rs.reporting.results import Group, Groups
 
 Configurations = Mapping[tuple[str, float], Mapping[str, Any]]
 """Hyper-parameters by method and noise level."""
@@ -29,19 +29,19 @@ def main(groups: Groups, figures: pd.DataFrame) -> Table:
 
     The best ACR of a noise level is bold, and so is every ACR that ties with it.
     """
-    printed = [sigma for sigma in groups if headlines.in_paper(figures, list(groups[sigma]), sigma)]
+    printed = [sigma for sigma in groups if formatting.in_paper(figures, list(groups[sigma]), sigma)]
     bests = {sigma: best(methods) for sigma, methods in groups.items()}
 
     def ours(method: str, sigma: float) -> Cell:
         if method not in groups[sigma]:
             return EMPTY
-        return Cell(headlines.headline(groups[sigma][method]), method in bests[sigma])
+        return Cell(formatting.headline(groups[sigma][method]), method in bests[sigma])
 
     body = [
         [
             label(groups, method),
             *(ours(method, sigma) for sigma in groups),
-            *(headlines.paper_headline(figures, method, sigma) for sigma in printed),
+            *(formatting.paper_headline(figures, method, sigma) for sigma in printed),
         ]
         for method in methods_of(groups)
     ]
@@ -52,7 +52,7 @@ def main(groups: Groups, figures: pd.DataFrame) -> Table:
     ]
     header = ["Method", *(f"σ = {sigma}" for sigma in groups), *(f"σ = {sigma}, paper" for sigma in printed)]
     caption = f"Average certified radius (ACR), with clean accuracy in brackets. {about(groups)}"
-    return Table("tab:main", caption, header, body, pd.DataFrame(data), headlines.notes(groups, bool(printed)))
+    return Table("tab:main", caption, header, body, pd.DataFrame(data), formatting.notes(groups, bool(printed)))
 
 
 def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.DataFrame) -> Table:
@@ -78,7 +78,7 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
         "Certified accuracy: the share of images correct with at least this radius; at 0.00 the clean accuracy, "
         f"abstentions being errors. {about(groups)}"
     )
-    notes = headlines.notes({sigma: methods}, "ACR, paper" in of_acr, errors=False)
+    notes = formatting.notes({sigma: methods}, "ACR, paper" in of_acr, errors=False)
     data = _accuracies(methods, sigma, radii, figures)
     return Table(f"tab:certified-{sigma}", caption, header, body, data, notes)
 
@@ -95,7 +95,7 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
 
     def cell(method: str, sigma: float, name: str) -> Cell:
         made = facts.get((method, sigma, name))
-        return EMPTY if made is None else Cell(headlines.difference(made))
+        return EMPTY if made is None else Cell(formatting.difference(made))
 
     body = [
         [label(groups, method), *(cell(method, sigma, name) for sigma, name in pairs)] for method in methods_of(groups)
@@ -108,7 +108,7 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
     )
     absent = [name for name in references if name not in methods_of(groups)]
     notes = [f"{name} is not among the methods: no differences to it." for name in absent]
-    notes += [headlines.TIES, *headlines.unlike(headlines.results_of(groups))]
+    notes += [formatting.TIES, *formatting.unlike(formatting.results_of(groups))]
     frame = pd.DataFrame(data)
     header = ["Method", *(f"to {name}, σ = {sigma}" for sigma, name in pairs)]
     return Table("tab:differences", caption, header, body, frame, notes)
@@ -131,7 +131,7 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
         [
             *(Cell(str(row[name])) if name in row else EMPTY for name in names),
             Cell(f"{row['acr']:.3f}"),
-            Cell(headlines.duration(row["training_seconds"])),
+            Cell(formatting.duration(row["training_seconds"])),
             EMPTY if row["paper_training_hours"] is None else Cell(f"{row['paper_training_hours']:g} h"),
         ]
         for row in data
@@ -142,8 +142,8 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
         "Main hyper-parameters and training time: wall time, mean over seeds, evaluation excluded. It depends on the "
         f"machine; the paper's is of one V100. {about(groups)}"
     )
-    shown = [result for result in headlines.results_of(groups) if result.training_seconds is not None]
-    notes = headlines.unlike(shown)
+    shown = [result for result in formatting.results_of(groups) if result.training_seconds is not None]
+    notes = formatting.unlike(shown)
     return Table("tab:cost", caption, header, body, pd.DataFrame(data, columns=[*names, *numbers]), notes)
 
 
@@ -166,13 +166,13 @@ def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
     body = [[Cell(text) for text in _beside_texts(row)] for row in data]
     header = ["Method", "σ", "Metric", "Ours", "Paper", "Difference", "Paper's table"]
     caption = f"Our figures beside the paper's. {about(groups)}"
-    notes = [headlines.PAPER, headlines.CLEAN, *headlines.unlike(headlines.results_of(shown))]
+    notes = [formatting.PAPER, formatting.CLEAN, *formatting.unlike(formatting.results_of(shown))]
     return Table("tab:published", caption, header, body, pd.DataFrame(data), notes)
 
 
 def _beside_texts(row: Mapping[str, Any]) -> list[str]:
     at = "" if pd.isna(row["radius"]) else f" at {row['radius']:.2f}"
-    numbers = [f"{row['ours']:.3f}", f"{row['paper']:.3f}", headlines.signed(row["difference"])]
+    numbers = [f"{row['ours']:.3f}", f"{row['paper']:.3f}", formatting.signed(row["difference"])]
     return [row["method"], str(row["sigma"]), KINDS[row["metric"]] + at, *numbers, row["table"]]
 
 
@@ -197,7 +197,7 @@ def _acr_columns(methods: Mapping[str, Group], sigma: float, figures: pd.DataFra
     found = {"ACR": {m: Cell(f"{of['acr']:.3f}", m in bests) for m, of in numbers.items()}}
     if all("acr_two_sided" in of for of in numbers.values()):
         found["ACR, two-sided"] = {m: Cell(f"{of['acr_two_sided']:.3f}") for m, of in numbers.items()}
-    if headlines.in_paper(figures, list(methods), sigma):
+    if formatting.in_paper(figures, list(methods), sigma):
         known = {method: paper_value(figures, method, sigma, "acr") for method in methods}
         found["ACR, paper"] = {m: EMPTY if v is None else Cell(f"{v:.3f}") for m, v in known.items()}
     return found

@@ -12,15 +12,18 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rs import ensemble_tables, figures, files, metrics, study, study_pool, tables, theory_tables
-from rs.combination import Declared, declared
 from rs.errors import InputError
-from rs.outside import read_outside
 from rs.params import NonNegative, check, section, validated
-from rs.published import published
-from rs.results import Groups, Result, grouped, only
-from rs.rows import UNSOUND
-from rs.typeset import written
+from rs.reporting import ensemble_tables, figures, load, method_tables, variance_tables
+from rs.reporting.external_logs import read_outside
+from rs.reporting.published import published
+from rs.reporting.render import written
+from rs.reporting.results import Groups, Result, grouped, only
+from rs.statistics import metrics
+from rs.statistics.certificate import UNSOUND
+from rs.storage import files
+from rs.study import grid as study
+from rs.study.ensembles import Declared, declared
 
 STEPS = 200
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
@@ -54,7 +57,7 @@ def report(
         results: Folder of certificate rows.
         logs: Folder of training logs.
         weights: Folder of ensemble weights.
-        outside: Arguments of ``rs.outside.read_outside`` for every log from elsewhere.
+        outside: Arguments of ``rs.reporting.external_logs.read_outside`` for every log from elsewhere.
     Returns:
         Files without any wall time, whose bytes depend on the rows and parameters alone; and those with.
     Raises:
@@ -66,7 +69,7 @@ def report(
     _check_combination(settings.combination, ensembles)
     labels = {one.label(settings.combination) for one in ensembles}
     _check_reference(settings.reference, values, dataset, labels | {log["name"] for log in outside})
-    found = [study.read_result(cell, results, logs) for cell in cells]
+    found = [load.read_result(cell, results, logs) for cell in cells]
     for log in outside:
         if log["name"] in {cell.method for cell in cells} | labels:
             raise InputError(f"--outside must give a name that is no method of the study, got {log['name']!r}")
@@ -79,10 +82,10 @@ def report(
     groups = only(everything, lambda one: one.ensemble is None or one.combination == settings.combination)
     configurations = {pair: study.configuration(values, dataset, *pair) for pair in pairs}
     made = numbers(groups, methods, settings, printed)
-    beside = tables.beside_paper(everything, printed)
+    beside = method_tables.beside_paper(everything, printed)
     made |= {} if beside is None else written("published", beside)
-    times = written("cost", tables.cost(groups, configurations, printed))
-    times |= history(study.best_acr_over_time(cells, logs))
+    times = written("cost", method_tables.cost(groups, configurations, printed))
+    times |= history(load.best_acr_over_time(cells, logs))
     return made | pools.tables(together), times | pools.times(together, printed)
 
 
@@ -112,11 +115,11 @@ def _check_reference(name: str, values: dict[str, Any], dataset: str, others: se
 
 def numbers(groups: Groups, methods: Groups, settings: Settings, printed: pd.DataFrame) -> dict[str, bytes]:
     """Return the tables, metrics and curves that hold no wall time: of all ``groups``, the curves of ``methods``."""
-    made = written("main", tables.main(groups, printed))
+    made = written("main", method_tables.main(groups, printed))
     for sigma in groups:
-        made |= written(f"certified-{sigma}", tables.certified(groups, sigma, settings.radii, printed))
+        made |= written(f"certified-{sigma}", method_tables.certified(groups, sigma, settings.radii, printed))
     references = list(dict.fromkeys([settings.reference, "advmacer"]))
-    made |= written("differences", tables.differences(groups, references))
+    made |= written("differences", method_tables.differences(groups, references))
     lines = curves(methods)
     figure = figures.certified_accuracy(lines)
     return made | {
@@ -141,7 +144,7 @@ class _Pools:
     def results(self) -> list[Result]:
         """Certificates of every ensemble at every noise level."""
         return [
-            study_pool.read_ensemble(one, self.dataset, sigma, self.results_folder, self.default)
+            load.read_ensemble(one, self.dataset, sigma, self.results_folder, self.default)
             for sigma in self.sigmas
             for one in self.found
         ]
@@ -151,11 +154,11 @@ class _Pools:
         if not self.found:
             return {}
         spreads, bounds = (
-            study_pool.read_theory(self.weights, self.dataset, self.sigmas, name) for name in ("spreads", "bounds")
+            load.read_theory(self.weights, self.dataset, self.sigmas, name) for name in ("spreads", "bounds")
         )
-        made = written("mixed", theory_tables.mixed(results, self.default, spreads, bounds))
-        made |= written("theory", theory_tables.theory(spreads, results))
-        made |= written("bounds", theory_tables.bounds_table(bounds, results))
+        made = written("mixed", variance_tables.mixed(results, self.default, spreads, bounds))
+        made |= written("theory", variance_tables.theory(spreads, results))
+        made |= written("bounds", variance_tables.bounds_table(bounds, results))
         for sigma in map(float, self.sigmas):
             made |= written(f"ensembles-{sigma}", ensemble_tables.ensembles(results, sigma, self.default))
         points = ensemble_tables.sizes(results, self.default)
@@ -172,7 +175,7 @@ class _Pools:
         """Everything with wall times: the paper's table of weights and the seconds of a certificate."""
         made: dict[str, bytes] = {}
         for sigma in self.sigmas if self.found else ():
-            seconds = study_pool.seconds_alone(
+            seconds = load.seconds_alone(
                 self.found, self.dataset, sigma, self.results_folder, self.weights, self.default
             )
             table = ensemble_tables.weighting(results, float(sigma), seconds, printed)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from rs import metrics
-from rs.combination import kind_of, trained_as
-from rs.comparison import Estimate, Sample, estimate, sample
 from rs.errors import InputError
-from rs.recertify import two_sided
-from rs.rows import UNSOUND
+from rs.statistics import metrics
+from rs.statistics.certificate import UNSOUND
+from rs.statistics.comparison import Estimate, Sample, estimate, sample
+from rs.statistics.two_sided import two_sided
+from rs.study.ensembles import kind_of, trained_as
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Circumstances:
 
     @classmethod
     def of(cls, sidecar: Mapping[str, Any]) -> Circumstances:
-        """Take what matters from a sidecar (``rs.certify_cell.circumstances``)."""
+        """Take what matters from a sidecar (``rs.certification.certify_model.circumstances``)."""
         series = {name: ".".join(version.split(".")[:2]) for name, version in sidecar.get("versions", {}).items()}
         return cls(**{field.name: sidecar.get(field.name, series.get(field.name)) for field in fields(cls)})
 
@@ -47,7 +47,7 @@ class Result:
     subset: str  # which images, in words
     training_seconds: float | None = None
     classes: int | None = None  # K, needed for two-sided radii only; None for a classifier with votes for no class
-    scope: str = "model"  # what the classifier is, one of rs.rows.SCOPES
+    scope: str = "model"  # what the classifier is, one of rs.storage.certificate_rows.SCOPES
     ensemble: str | None = None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
     combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member

@@ -1,6 +1,6 @@
 """The theory of ensembles in tables: single against mixed, variances, and bounds beside what was measured.
 
-``spreads`` and ``bounds`` hold the numbers of ``rs.theory`` as means over images, and may be empty:
+``spreads`` and ``bounds`` hold the numbers of ``rs.statistics.ensemble_variance``, means over images; may be empty:
 
 - ``spreads``: ``sigma ensemble members source images alpha beta variance within across``, means over the wrong classes
   too. ``members`` are those that were measured, of all ensembles of that kind. ``source`` says whose margins these are:
@@ -17,15 +17,15 @@ from math import comb
 
 import pandas as pd
 
-from rs import headlines
-from rs.columns import Row, difference, marked, plain, table
-from rs.combination import kind_of, trained_as
-from rs.ensemble_tables import families, methods_of, unsound_note
 from rs.errors import InputError
-from rs.results import Group, Result, each
-from rs.rows import parse_counts
-from rs.theory import average_variance_bound
-from rs.typeset import EMPTY, Cell, Table
+from rs.reporting import formatting
+from rs.reporting.columns import Row, difference, marked, plain, table
+from rs.reporting.ensemble_tables import families, methods_of, unsound_note
+from rs.reporting.render import EMPTY, Cell, Table
+from rs.reporting.results import Group, Result, each
+from rs.statistics.certificate import parse_counts
+from rs.statistics.ensemble_variance import average_variance_bound
+from rs.study.ensembles import kind_of, trained_as
 
 EXPECTED = (
     "Help is expected where the mixed ensemble has the larger lower bound. Bounds may order two ensembles otherwise "
@@ -63,8 +63,8 @@ def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bo
         "standard error over the same images; in square brackets that over images and training seeds."
     )
     shown = [result for pair in pairs for group in pair for result in group.results]
-    caption += f" {headlines.about(each(shown))}" if pairs else ""
-    notes = [headlines.TIES, headlines.FAMILIES, EXPECTED, FIRST, *unsound_note(shown), *headlines.unlike(shown)]
+    caption += f" {formatting.about(each(shown))}" if pairs else ""
+    notes = [formatting.TIES, formatting.FAMILIES, EXPECTED, FIRST, *unsound_note(shown), *formatting.unlike(shown)]
     return table("tab:mixed", caption, columns, data, notes)
 
 
@@ -121,7 +121,7 @@ def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
     )
     unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in data if row["votes_unknown"])
     notes = [FIRST] + [SHORTCUT.format(*counts) for counts in unknown]
-    notes += headlines.unlike(result for _, result in lines if result is not None)
+    notes += formatting.unlike(result for _, result in lines if result is not None)
     return table("tab:bounds", caption, columns, data, notes)
 
 

@@ -64,7 +64,7 @@ def choose(values: dict[str, Any], dataset: str) -> None:
     if loaded:
         raise InputError(
             f"{where} must be chosen before {' and '.join(loaded)} are loaded, as a command of its own does; set it to "
-            "native, or start Python with the variables of rs.arithmetic.PORTABLE"
+            "native, or start Python with the variables of rs.runtime.arithmetic.PORTABLE"
         )
     os.environ.update(PORTABLE)
 

@@ -23,7 +23,7 @@ from rs.errors import InputError
 
 PACKAGES = ("rs", "stages")
 TABLE = Path("rs", "methods", "__init__.py")
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def fingerprint(root: Path, entry: Path) -> dict[str, str]:

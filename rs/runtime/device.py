@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from rs import arithmetic
 from rs.errors import InputError
+from rs.runtime import arithmetic
 
 SMALL_IMAGE = 1024
 """Numbers in an image below which one thread is fastest."""
@@ -31,7 +31,7 @@ def device_named(name: str) -> torch.device:
     Under torchrun ``auto`` and ``cuda`` are the GPU with the number of the process on its machine; elsewhere ``auto``
     is one that no other process of this project has taken. On a GPU float32 becomes what rows and cards call it: by
     default convolutions there round their inputs to 10 bits (TF32). On the CPU the process keeps its memory
-    (:func:`keep_memory`). Portable arithmetic (``rs.arithmetic``) is the CPU's, so ``auto`` is the CPU there.
+    (:func:`keep_memory`). Portable arithmetic (``rs.runtime.arithmetic``) is the CPU's, so ``auto`` is the CPU there.
 
     Raises:
         InputError: If the device is unknown or not here, or does not have the arithmetic that was chosen.

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.noise import Rng, noisy, normal
-from rs.soft import LOG_CLAMP, soft_probabilities, wide
+from rs.smoothing.noise import Rng, noisy, normal
+from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, wide
 
 Direction = Callable[[Tensor], Tensor]
 """From images (B, C, H, W) to the direction in which to move them, same shape, before normalisation."""

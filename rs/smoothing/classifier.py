@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,34 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.attack import evaluating
 from rs.errors import InputError
-from rs.noise import BLOCK, Stream, block
-from rs.radius import lower_bound, radius
-from rs.rows import ABSTAIN
-from rs.stop import Stop
+from rs.runtime.streams import Stream
+from rs.smoothing.attack import evaluating
+from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.stopping import Stop
+from rs.statistics.certificate import ABSTAIN, Certificate
+from rs.statistics.radius import lower_bound, radius
 
 Precision = Literal["float32", "bfloat16"]
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What CERTIFY says of one image, with everything it was computed from."""
-
-    predict: int  # the class, or ABSTAIN
-    radius: float  # certified l2 radius, in pixels of [0, 1]; 0 where it abstains
-    p_lower: float  # lower confidence bound on the probability of the selected class
-    n0: int  # draws that selected the class
-    n: int  # draws that bound its probability; 0 where they were skipped
-    alpha: float  # the certificate is wrong with at most this probability
-    sigma: float  # noise standard deviation, in pixels of [0, 1]
-    counts0: NDArray[np.int64]  # votes of the n0 draws, shape (K,)
-    counts: NDArray[np.int64]  # votes of the n draws, shape (K,)
-    mode: str = "certify"  # "shortcut" where the n draws were skipped; ``Stop.mode`` where they came until it was sure
-
-    def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
-        """Return the row of image ``index``: a dict with the columns of :data:`rs.rows.COLUMNS`."""
-        return {"idx": index, "label": label, "correct": int(self.predict == label), "scope": scope, **vars(self)}
 
 
 class SmoothedClassifier:
@@ -54,12 +34,12 @@ class SmoothedClassifier:
         sigma: Noise standard deviation, in pixels of [0, 1]; positive.
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits that
             come in bfloat16 are equal now and then, and such a draw goes to the lowest class: networks of this project
-            compute theirs in float32, one of your own should too (``rs.models.Logits``).
-        batch: Noisy images evaluated at once, rounded down to blocks of ``rs.noise.BLOCK``; chosen by the size of an
-            image and the kind of device if ``None``. It does not change the noise.
+            compute theirs in float32, one of your own should too (``rs.models.architectures.Logits``).
+        batch: Noisy images evaluated at once, rounded down to blocks of ``rs.smoothing.noise.BLOCK``; chosen by the
+            size of an image and the kind of device if ``None``. It does not change the noise.
         undecided: ``base`` gives K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
             counts against every class: where it is what ``n0`` draws choose, the answer is to abstain.
-        engine: How ``base`` has been arranged to run (``rs.engine``); kept for the record.
+        engine: How ``base`` has been arranged to run (``rs.certification.inference``); kept for the record.
 
     >>> from torch import nn
     >>> class Constant(nn.Module):
@@ -132,8 +112,9 @@ class SmoothedClassifier:
     ) -> Certificate:
         """CERTIFY with as many draws as the question needs, at most ``budget``; as valid as with all of them.
 
-        The class is selected as by :meth:`certify`. Then draws come until ``stop`` is sure (``rs.sequential``):
-        that the radius it asks for holds, or does not, or how large the radius is, up to its tolerance.
+        The class is selected as by :meth:`certify`. Then draws come until ``stop`` is sure
+        (``rs.statistics.sequential``) that the radius it asks for holds, or does not, or how large the radius is, up
+        to its tolerance.
 
         Args:
             x, n0, alpha, seed, index: As for :meth:`certify`.
@@ -176,8 +157,8 @@ class SmoothedClassifier:
     def votes(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> NDArray[np.int64]:
         """Votes of ``base`` on ``draws`` noisy copies of ``x`` (C, H, W), per class, shape (K,), or (K + 1,).
 
-        The noise comes in keyed blocks, from draw ``start`` on, a multiple of ``rs.noise.BLOCK``; the votes are counted
-        on the device and fetched once.
+        The noise comes in keyed blocks, from draw ``start`` on, a multiple of ``rs.smoothing.noise.BLOCK``; the votes
+        are counted on the device and fetched once.
         """
         tally = Tally(self.num_classes + self.undecided, x.device)
         self.visit(tally.add, x, draws, seed, *key, start=start)

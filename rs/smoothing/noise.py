@@ -4,53 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rs.runtime.streams import seed_sequence, stream
+
 BLOCK = 100
 """Draws in a block of certification noise: the unit that is generated at once and never split by a batch."""
-
-
-class Stream(IntEnum):
-    """What a random stream is for; the first word of its key, so that no two purposes share numbers."""
-
-    INITIAL = 0  # initial weights
-    ORDER = 1  # order of the training images, keyed by epoch
-    AUGMENT = 2  # crops and flips, keyed by epoch and step
-    STEP = 3  # noise and attack of a training step, keyed by epoch, step and chunk
-    SELECT = 4  # the n0 draws that select the class, keyed by image and block
-    ESTIMATE = 5  # the n draws that bound its probability, keyed by image and block
-    PREDICT = 6  # the draws of PREDICT, keyed by image and block
-    WEIGHTS = 7  # fitting ensemble weights
-
-
-def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """Return the generator named by ``(seed, *key)``.
-
-    Streams of different keys are independent: image 17 gets the same noise in any order and any subset. The key
-    goes into ``spawn_key``, because ``SeedSequence([0])`` and ``SeedSequence([0, 0])`` are one stream.
-
-    Args:
-        seed: Non-negative integer, the user's.
-        key: Integers in [0, 2^32), ours; by convention a :class:`Stream` first. A larger one would be two words.
-        device: Where the generator draws; CPU and CUDA generators give different numbers for one key. A CPU generator
-            keeps 32 bits of the word: good for training, too few for certificates (see :func:`block`).
-
-    >>> a, b = stream(0, 17), stream(0, 17)
-    >>> bool(torch.rand(1, generator=a) == torch.rand(1, generator=b))
-    True
-    """
-    word = _sequence(seed, *key).generate_state(1, np.uint64)[0]
-    return torch.Generator(device).manual_seed(int(word))
-
-
-def _sequence(seed: int, *key: int) -> np.random.SeedSequence:
-    if not all(0 <= word < 2**32 for word in key):
-        raise ValueError(f"words of a key must lie in [0, 2^32), got {key}")
-    return np.random.SeedSequence(seed, spawn_key=key)
 
 
 @dataclass(frozen=True)
@@ -121,6 +83,6 @@ def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, dev
         float32 noise, shape (BLOCK, C, H, W).
     """
     if torch.device(device).type == "cpu":
-        rng = np.random.Generator(np.random.Philox(_sequence(seed, *key, index)))
+        rng = np.random.Generator(np.random.Philox(seed_sequence(seed, *key, index)))
         return sigma * torch.from_numpy(rng.standard_normal((BLOCK, *shape), dtype=np.float32))
     return sigma * torch.randn((BLOCK, *shape), generator=stream(seed, *key, index, device=device), device=device)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rs.params import Count, NonNegative, Positive, validated
-from rs.sequential import Decider, RadiusSequence, at_radius
+from rs.statistics.sequential import Decider, RadiusSequence, at_radius
 
 
 @validated
@@ -19,7 +19,7 @@ class Stop:
 
     at_radius: NonNegative | None  # pixels of [0, 1]
     tolerance: Positive | None  # radius to give away, pixels of [0, 1]
-    rule: Literal["cumulative", "betting"]  # of at_radius (``rs.sequential``)
+    rule: Literal["cumulative", "betting"]  # of at_radius (``rs.statistics.sequential``)
     beta: Annotated[float, Field(gt=0, lt=1)]  # chance to give up needlessly
     step: Annotated[Count, Field(multiple_of=100)]  # draws between two looks, at least
 

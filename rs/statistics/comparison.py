@@ -29,9 +29,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from rs import metrics
 from rs.errors import InputError
-from rs.metrics import Rows
+from rs.statistics import metrics
+from rs.statistics.metrics import Rows
 
 Floats = NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 """The paper's analysis of ensembles in numbers, image by image: variances, covariances and Chebyshev's bound.
 
-Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.perturb``). Moments are those of the N draws, so
-Chebyshev's inequality holds exactly for the share of the same draws.
+Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.ensemble.perturbation``). Moments are those of
+the N draws, so Chebyshev's inequality holds exactly for the share of the same draws.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rs.weights import moments
+from rs.statistics.ensemble_weights import moments
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ def spread(covariances: ArrayLike) -> Spread:
     """Largest variance of a member, and largest covariance of two, against each class.
 
     Args:
-        covariances: Of the members' margins, class by class, (..., K, L, L): ``rs.weights.moments`` of them, or
+        covariances: Of the members' margins, class by class, (..., K, L, L): ``ensemble_weights.moments`` of them, or
             :func:`trained_covariances`.
     Raises:
         ValueError: If there is one member only.

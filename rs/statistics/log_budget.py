@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rs.radius import lower_bound, radius
+from rs.statistics.radius import lower_bound, radius
 
 BUDGETS = tuple(
     (n, alpha) for n in (1_000, 10_000, 100_000, 1_000_000) for alpha in (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
@@ -32,7 +32,7 @@ def identify_budget(radii: ArrayLike, sigma: float) -> tuple[int, float] | None:
     Returns:
         ``None`` if no pair fits, several do, or too few radii come near the largest possible one.
 
-    >>> from rs.radius import lower_bound, radius
+    >>> from rs.statistics.radius import lower_bound, radius
     >>> identify_budget(radius(lower_bound([9995, 9998, 9999, 10000], 10_000, 0.001), 0.5).round(3), 0.5)
     (10000, 0.001)
     """

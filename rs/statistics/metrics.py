@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
-from rs.rows import asks_one_radius, draws_at_most
+from rs.statistics.certificate import asks_one_radius, draws_at_most
 
 Rows = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
 BUDGET = ("n0", "n", "alpha", "sigma")

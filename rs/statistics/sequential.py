@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, ndtr, ndtri, xlog1py, xlogy
 
 from rs.errors import InputError
-from rs.radius import lower_bound, radius, upper_bound
+from rs.statistics.radius import lower_bound, radius, upper_bound
 
 Answer = Literal["yes", "no"]
 STEP = 100  # draws between looks, at least: a block of certification noise

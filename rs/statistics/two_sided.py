@@ -9,18 +9,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rs.errors import InputError
-from rs.metrics import budget, mode_of
-from rs.radius import two_sided_radius
-from rs.rows import ABSTAIN, votes_of
+from rs.statistics.certificate import ABSTAIN, votes_of
+from rs.statistics.metrics import budget, mode_of
+from rs.statistics.radius import two_sided_radius
 
 
 def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFrame:
-    """Return the rows with the two-sided certificate of the same votes (``rs.radius.two_sided_radius``).
+    """Return the rows with the two-sided certificate of the same votes (``rs.statistics.radius.two_sided_radius``).
 
     The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains.
 
     Args:
-        rows: As ``rs.rows.read`` gives them, with the votes of every class.
+        rows: As ``rs.storage.certificate_rows.read`` gives them, with the votes of every class.
         classes: K, the number of classes, with or without votes.
         share: Part of alpha spent on the predicted class.
     Raises:

@@ -1,135 +1,27 @@
 """Certificate rows: one line per image, in this project's columns or in the six columns of the field's logs.
 
 Rows keep every vote and every digit; rounding belongs to tables. All readers return a DataFrame that
-``rs.metrics`` takes, and refuse a damaged file by naming its line.
+``rs.statistics.metrics`` takes, and refuse a damaged file by naming its line.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rs import files, tsv
-from rs.ladder import fits_budget, identify_budget
+import numpy as np
+from numpy.typing import NDArray
+
+from rs.statistics.certificate import ABSTAIN, MODES, SCOPES, format_counts, is_mode, parse_counts, votes_of
+from rs.statistics.log_budget import fits_budget, identify_budget
+from rs.storage import files, tsv
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
-
-__all__ = [
-    "ABSTAIN",
-    "COLUMNS",
-    "FIELD_COLUMNS",
-    "HEADER",
-    "MODES",
-    "SCOPES",
-    "asks_one_radius",
-    "draws_at_most",
-    "format_counts",
-    "format_row",
-    "identify_budget",
-    "parse_counts",
-    "read",
-    "read_any",
-    "read_field_log",
-    "votes_of",
-    "write",
-    "write_field_log",
-]
-
-ABSTAIN = -1
-"""The prediction of a smoothed classifier that is not sure."""
-
-MODES = ("certify", "shortcut")
-"""``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
-
-There are two more, with their numbers: ``at-radius:R:N`` and ``within:TOLERANCE:N``, where draws came until the answer
-was sure, N at most.
-"""
-
-_SEQUENTIAL = re.compile(r"(at-radius|within):([0-9.e+-]+):([1-9][0-9]*)")
-
-SCOPES = ("model", "global", "noisy-input", "set", "per-image")
-"""What is certified: one model, or an ensemble, whose weights depend on nothing (``global``) or on the noisy image
-
-(``noisy-input``), or may be any of a fixed set (``set``). These certificates hold for the classifier as it is deployed.
-Weights that the clean image chose (``per-image``) were frozen to be certified.
-"""
-
-UNSOUND = "per-image"
-"""The scope whose certificates do not hold for a classifier that chooses its weights anew at every image."""
-
-
-def format_counts(counts: Sequence[int]) -> str:
-    """Write the votes for classes 0, 1, ..., as ``class:votes`` for every class with votes; ``-`` for none.
-
-    >>> format_counts([0, 3, 0, 97])
-    '1:3,3:97'
-    """
-    return ",".join(f"{k}:{int(votes)}" for k, votes in enumerate(counts) if votes) or "-"
-
-
-def parse_counts(text: str) -> dict[int, int]:
-    """Read :func:`format_counts` back as votes by class.
-
-    Raises:
-        ValueError: If the text has another form.
-
-    >>> parse_counts("1:3,3:97")
-    {1: 3, 3: 97}
-    """
-    pairs = [] if text == "-" else [pair.split(":") for pair in text.split(",")]
-    counts = {int(k): int(votes) for k, votes in pairs}
-    if len(counts) < len(pairs) or min(counts, default=0) < 0 or min(counts.values(), default=1) < 1:
-        raise ValueError(f"counts must name each class once with at least one vote, got {text!r}")
-    return counts
-
-
-def votes_of(texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Read many :func:`format_counts` back at once.
-
-    Returns:
-        One entry for each class with votes of each text: number of the text, class, votes.
-    Raises:
-        ValueError: If a text has another form.
-
-    >>> [part.tolist() for part in votes_of(["1:3,3:97", "-", "0:5"])]
-    [[0, 0, 2], [1, 3, 0], [3, 97, 5]]
-    """
-    import numpy as np
-
-    given = list(texts)
-    sizes = [0 if text == "-" else text.count(",") + 1 for text in given]
-    pairs = ",".join([text for text in given if text != "-"]).split(",") if any(sizes) else []
-    if any(pair.count(":") != 1 for pair in pairs):
-        raise ValueError("counts must be class:votes, separated by commas, or - for none")
-    numbers = np.array([*map(int, ":".join(pairs).split(":"))] if pairs else [], dtype=np.int64)
-    return np.repeat(np.arange(len(given)), sizes), numbers[::2], numbers[1::2]
-
-
-def draws_at_most(mode: str) -> int | None:
-    """Return the most draws of a mode that stops when it is sure; ``None`` for the others.
-
-    >>> draws_at_most("within:0.05:100000"), draws_at_most("certify")
-    (100000, None)
-    """
-    found = _SEQUENTIAL.fullmatch(mode)
-    return int(found[3]) if found else None
-
-
-def asks_one_radius(mode: str) -> bool:
-    """Whether rows of this mode say only if one radius is certified: their radii are that one or 0."""
-    return mode.startswith("at-radius:")
-
-
-def _is_mode(text: str) -> bool:
-    return text in MODES or _SEQUENTIAL.fullmatch(text) is not None
 
 
 def _votes(text: str) -> str:
@@ -201,7 +93,7 @@ def read(path: Path) -> pd.DataFrame:
     _check(path, rows)
     votes = {name: _sums(rows[name]) for name in ("counts0", "counts")}
     for bad, rule in (
-        (~rows["mode"].map(_is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R:N, within:TOLERANCE:N"),
+        (~rows["mode"].map(is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R:N, within:TOLERANCE:N"),
         (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != next(iter(rows["scope"]), ""), "scope must be the same in all rows"),
         ((rows["alpha"] <= 0) | (rows["alpha"] >= 1), "alpha must lie strictly between 0 and 1"),
@@ -219,8 +111,6 @@ def read(path: Path) -> pd.DataFrame:
 
 def _sums(texts: Sequence[str]) -> NDArray[np.float64]:
     """Votes of all classes, of each row."""
-    import numpy as np
-
     row, _, votes = votes_of(texts)
     return np.bincount(row, weights=votes, minlength=len(texts))
 

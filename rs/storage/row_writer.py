@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rs import files, ranks, rows, work
 from rs.errors import InputError
-from rs.progress import progress
+from rs.runtime import processes, scratch
+from rs.runtime.progress import progress
+from rs.storage import certificate_rows, files
 
 SECONDS = "seconds.csv"
 SECONDS_HEAD = "idx,seconds\n"
@@ -56,10 +57,10 @@ def rows_to(
         is_sidecar = files.is_json_with("classifier", "scope", "sigma", "subset")
         files.check_output(sidecar_of(out), f"the sidecar of {out}", is_sidecar)
     files.check_output(seconds, "the seconds of certificates", files.begins_with(SECONDS_HEAD))
-    rank, world = ranks.place()
+    rank, world = processes.place()
     shares = [{"rows": list(outs.values()), "rank": k, "world": world} for k in range(world)]
     own = indices[rank::world]
-    with work.folder(shares[rank]) as folder, ranks.meeting() as meet:
+    with scratch.folder(shares[rank]) as folder, processes.meeting() as meet:
         parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
         done = _continue([*parts.values()], folder / SECONDS)
         if done:
@@ -69,7 +70,7 @@ def rows_to(
         _append(parts, folder / SECONDS, progress(made(own[done:]), len(own), name, done))
         meet()
         if rank == 0:
-            _publish(outs, seconds, [work.root() / work.key(share) for share in shares], len(indices))
+            _publish(outs, seconds, [scratch.root() / scratch.key(share) for share in shares], len(indices))
         meet()
     return True
 
@@ -128,14 +129,16 @@ def is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
             f"{out} must hold rows of this run, but its {k} is {found.get(k)!r} and here it is {identity.get(k)!r}; "
             f"remove it or name another --out"
         )
-    if len(rows.read(out)) != images:
-        raise InputError(f"{out} must hold {images} rows, but has {len(rows.read(out))}; remove it and run again")
+    if len(certificate_rows.read(out)) != images:
+        raise InputError(
+            f"{out} must hold {images} rows, but has {len(certificate_rows.read(out))}; remove it and run again"
+        )
     return True
 
 
 def _continue(parts: Sequence[Path], seconds: Path) -> int:
     """Cut interrupted files back to what all of them have whole; return the number of images done."""
-    heads = {**dict.fromkeys(parts, rows.HEADER + "\n"), seconds: SECONDS_HEAD}
+    heads = {**dict.fromkeys(parts, certificate_rows.HEADER + "\n"), seconds: SECONDS_HEAD}
     if not all(path.exists() for path in heads):
         for path, head in heads.items():
             files.write_text(path, head)
@@ -156,7 +159,7 @@ def _append(parts: Mapping[Path, Path], seconds: Path, made: Iterator[Mapping[Pa
         for together in made:
             now = time.perf_counter()
             for out, row in together.items():
-                row_files[out].write(rows.format_row(row) + "\n")
+                row_files[out].write(certificate_rows.format_row(row) + "\n")
                 row_files[out].flush()
             index = next(iter(together.values()))["idx"]
             time_file.write(f"{index},{now - start:.6f}\n")

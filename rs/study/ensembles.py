@@ -21,7 +21,7 @@ from rs.errors import InputError
 from rs.params import Count, NonNegativeCount, check, section, validated
 
 if TYPE_CHECKING:  # torch takes two seconds, and who only reads what is declared does not need it
-    from rs.ensemble import Rule
+    from rs.ensemble.rules import Rule
 
 SCOPES = {
     "softmax": ("global", "set", "per-image"),
@@ -30,7 +30,7 @@ SCOPES = {
     "mme": ("noisy-input",),
     "consensus": ("noisy-input",),
 }
-"""Scopes that the weights of each rule can have (``rs.rows.SCOPES`` says what they mean)."""
+"""Scopes that the weights of each rule can have (``rs.storage.certificate_rows.SCOPES`` says what they mean)."""
 
 WEIGHTED = ("softmax", "logits")
 """Rules that take weights."""
@@ -99,7 +99,8 @@ class Combination:
 
     def build(self, members: int, weights: Sequence[float] | None = None) -> Rule:
         """Make the rule for so many members; ``weights`` (L,) are the solution, where they are solved for."""
-        from rs.ensemble import RULES, Polytope, box_vertices
+        from rs.ensemble.rules import RULES, Polytope
+        from rs.statistics.ensemble_weights import box_vertices
 
         self.check_members(members)
         if self.solved and weights is None:

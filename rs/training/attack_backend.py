@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.compiling import PASSES, Engine, check_folding, compiled, unlimited, warn
+from rs.models.backend import PASSES, Engine, check_folding, compiled, unlimited, warn
 
 
 def network(model: nn.Module, engine: Engine, shape: Sequence[int], *, compile_training: bool = True) -> nn.Module:

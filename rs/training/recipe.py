@@ -8,8 +8,9 @@ from typing import Any
 
 from rs import params
 from rs.errors import InputError
-from rs.methods import METHODS, Method
-from rs.training import Training
+from rs.methods import METHODS
+from rs.methods.base import Method
+from rs.training.settings import Training
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,16 @@ from typing import Any
 
 import torch
 
-from rs import arithmetic, artefacts, code, data, files, ranks, work
-from rs.artefacts import Card
-from rs.data import Images
-from rs.device import suit_threads
-from rs.recipe import Recipe
-from rs.train import Trainer, initial_seed
-from rs.training import HISTORY, TIMING
+from rs.data import images
+from rs.data.format import Images
+from rs.models import checkpoint
+from rs.models.checkpoint import Card
+from rs.runtime import arithmetic, code_fingerprint, processes, scratch
+from rs.runtime.device import suit_threads
+from rs.storage import files
+from rs.training.recipe import Recipe
+from rs.training.settings import HISTORY, TIMING
+from rs.training.trainer import Trainer, initial_seed
 
 
 def train_cell(
@@ -46,24 +49,26 @@ def train_cell(
     Raises:
         InputError: If something else would be overwritten, or as what is called says.
     """
-    train, test = data.load(folder, "train"), data.load(folder, "test")
+    train, test = images.load(folder, "train"), images.load(folder, "test")
     suit_threads(train.meta.shape)
     card = _card(recipe, train, sigma, seed, device)
-    artefacts.check_folder(out, card)
+    checkpoint.check_folder(out, card)
     _check_logs(log)
-    running = code.version("stages/train.py", method=recipe.name)  # a training is not continued by other code
+    running = code_fingerprint.version(
+        "stages/train.py", method=recipe.name
+    )  # a training is not continued by other code
     identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
     if seconds is not None:
         identity["seconds"] = seconds
-    rank, world = ranks.place()
-    first = work.folder(identity) if rank == 0 else nullcontext(work.root() / work.key(identity))
-    with first as unfinished, ranks.joined("nccl" if device.type == "cuda" else "gloo"):
+    rank, world = processes.place()
+    first = scratch.folder(identity) if rank == 0 else nullcontext(scratch.root() / scratch.key(identity))
+    with first as unfinished, processes.joined("nccl" if device.type == "cuda" else "gloo"):
         model = card.build(initial_seed(seed)).to(device)
         how = {"sigma": sigma, "seed": seed, "device": device, "workers": workers}
         how |= {"place": (rank, world), "seconds": seconds}
         done = Trainer(model, recipe.method, train, test, recipe.training, **how).run(unfinished / "checkpoint.pt")
         if rank == 0:
-            artefacts.save(out, model, replace(card, epochs=done.epoch))
+            checkpoint.save(out, model, replace(card, epochs=done.epoch))
             files.write_csv(log / "history.csv", HISTORY, done.history)
             files.write_csv(log / "timing.csv", TIMING, done.timing)
             files.write_json(log / "provenance.json", _provenance(done.seconds, device, world))
@@ -96,7 +101,7 @@ def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.
         epochs=recipe.training.epochs,
         device=device.type,
         arithmetic=arithmetic.current(),
-        versions=artefacts.versions(),
+        versions=checkpoint.versions(),
     )
 
 

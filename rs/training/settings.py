@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rs.compiling import Engine
+from rs.models.backend import Engine
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.smoothing import Precision
+from rs.smoothing.classifier import Precision
 
 HISTORY = (
     "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
@@ -36,7 +36,7 @@ class Training:
     crop: NonNegativeCount  # zero padding of the random crop, pixels
     flip: bool  # random horizontal flip
     precision: Precision  # of forward and backward passes; losses are float32 either way
-    engine: Engine  # how the network runs (rs.training_engine): the losses are the same but for rounding
+    engine: Engine  # how the network runs (rs.training.attack_backend): the losses are the same but for rounding
     checkpoint_every: Count  # epochs between two checkpoints
     eval_every: NonNegativeCount  # epochs between two quick ACRs; 0 for none
     eval_images: Count  # first images of the evaluation split

@@ -13,15 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from rs import data, distributed, files, training_engine
-from rs.data import Images
-from rs.distributed import Part, average
+from rs.data import images as data
+from rs.data.format import Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step
-from rs.noise import Rng, Shared, Stream, stream
-from rs.progress import progress
-from rs.smoothing import SmoothedClassifier, autocast
-from rs.training import Progress, Training
+from rs.runtime.progress import progress
+from rs.runtime.streams import Stream, stream
+from rs.smoothing.classifier import SmoothedClassifier, autocast
+from rs.smoothing.noise import Rng, Shared
+from rs.storage import files
+from rs.training import attack_backend, distributed
+from rs.training.distributed import Part, average
+from rs.training.settings import Progress, Training
 
 
 class Trainer:
@@ -29,7 +32,7 @@ class Trainer:
 
     Every random number is keyed by (seed, purpose, epoch, step), so a training that stops and resumes from its
     checkpoint ends, on the CPU, with the same bytes as an unbroken one. Several processes that are joined
-    (``rs.ranks``) take the steps of one, each with its part of the images.
+    (``rs.runtime.processes``) take the steps of one, each with its part of the images.
 
     Args:
         model: As built, on ``device``; trained in place.
@@ -72,7 +75,7 @@ class Trainer:
         if self.together and seconds is not None:
             raise InputError("seconds must not be limited where several processes train together: their clocks differ")
         self.parameters = list(model.parameters())
-        self.network = training_engine.network(
+        self.network = attack_backend.network(
             model, settings.engine, images.meta.shape, compile_training=not self.together
         )
         if self.together:  # after the network of attacks, which has no batch norm left to share
@@ -162,7 +165,7 @@ class Trainer:
             distributed.count_copies(self.model, mine.copies)
         self.model.zero_grad(set_to_none=True)
         if self.settings.engine == "compiled":
-            training_engine.begin_step(self.device)
+            attack_backend.begin_step(self.device)
         with autocast(self.device, self.settings.precision):
             result = self.method.loss(self.network, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
         (result.loss * mine.weight).backward()
@@ -209,7 +212,7 @@ class Trainer:
         if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
             return None
         classifier = SmoothedClassifier(self.model, len(self.images.meta.classes), self.sigma, precision=s.precision)
-        from rs.metrics import acr  # half a second to import; not every training evaluates
+        from rs.statistics.metrics import acr  # half a second to import; not every training evaluates
 
         rows = []
         for index in range(min(s.eval_images, len(self.evaluation))):

@@ -4,19 +4,23 @@ import os
 import numpy as np
 import pytest
 import torch
-from helpers import Constant, python, smallnet, tiny_images
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rs import publishing, rows, work
-from rs.certify import Settings, certificates, certify_to, warn_if_hopeless
+from rs.certification.certify_images import certificates, certify_to, warn_if_hopeless
 from rs.errors import InputError
-from rs.publishing import seconds_of, sidecar_of
-from rs.radius import votes_needed
-from rs.smoothing import SmoothedClassifier
+from rs.runtime import scratch
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.settings import CertificationSettings
+from rs.statistics.radius import votes_needed
+from rs.storage import certificate_rows, row_writer
+from rs.storage.row_writer import seconds_of, sidecar_of
+from tests.support.helpers import Constant, python, smallnet, tiny_images
 
-SETTINGS = Settings(n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="plain", shortcut=False)
+SETTINGS = CertificationSettings(
+    n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="plain", shortcut=False
+)
 IDENTITY = {
     "classifier": "smallnet",
     "scope": "model",
@@ -61,22 +65,22 @@ def unbroken(tmp_path):
 
 def test_the_rows_are_those_of_a_slow_loop(unbroken):
     classifier, images = SmoothedClassifier(smallnet(), 2, 0.5), tiny_images(10, 1)
-    lines = [rows.HEADER]
+    lines = [certificate_rows.HEADER]
     for i in [0, 2, 3, 5, 8]:
         made = classifier.certify(torch.from_numpy(images.images[i]) / 255, 10, 60, 0.01, seed=4, index=i)
         label = i % 2
         record = {"idx": i, "label": label, "correct": int(made.predict == label), "mode": "certify", "scope": "model"}
         record |= {"predict": made.predict, "radius": made.radius, "p_lower": made.p_lower}
         record |= {"n0": 10, "n": 60, "alpha": 0.01, "sigma": 0.5, "counts0": made.counts0, "counts": made.counts}
-        lines.append(rows.format_row(record))
+        lines.append(certificate_rows.format_row(record))
     assert unbroken.decode() == "\n".join(lines) + "\n"
 
 
 def test_the_rows_read_back_without_complaint_and_add_up(tmp_path, unbroken):
-    table = rows.read(tmp_path / "unbroken" / "rows.tsv")
+    table = certificate_rows.read(tmp_path / "unbroken" / "rows.tsv")
     assert table["idx"].tolist() == INDICES.tolist()
-    assert [sum(rows.parse_counts(text).values()) for text in table["counts"]] == [60] * SIZE
-    assert [sum(rows.parse_counts(text).values()) for text in table["counts0"]] == [10] * SIZE
+    assert [sum(certificate_rows.parse_counts(text).values()) for text in table["counts"]] == [60] * SIZE
+    assert [sum(certificate_rows.parse_counts(text).values()) for text in table["counts0"]] == [10] * SIZE
 
 
 def test_the_sidecar_says_what_made_the_rows(tmp_path, unbroken):
@@ -96,7 +100,7 @@ def test_nothing_but_the_three_files_is_left(tmp_path, unbroken, work):
 
 
 def test_the_shortcut_is_what_the_settings_say():
-    settings = Settings(**{**vars(SETTINGS), "shortcut": True})
+    settings = CertificationSettings(**{**vars(SETTINGS), "shortcut": True})
     made = certificates(
         SmoothedClassifier(Constant(1), 2, 0.5), tiny_images(10, 1), INDICES, settings, torch.device("cpu")
     )
@@ -119,7 +123,7 @@ def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(tmp_path, 
 def test_a_killed_process_is_continued_even_from_a_line_cut_short(tmp_path, unbroken, work):
     out = tmp_path / "rows.tsv"
     script = (
-        "import os, pathlib, test_certify as t; "
+        "import os, pathlib, tests.certification.test_certify_images as t; "
         f"t.certify_tiny(pathlib.Path({str(out)!r}), t.Dies(3, lambda: os._exit(9)))"
     )
     assert python("-c", script).returncode == 9
@@ -140,37 +144,39 @@ def test_a_run_continues_from_any_prefix_of_its_two_files(tmp_path_factory, data
     part, seconds = folder / "rows.tsv", folder / "seconds.csv"
     done = [f"{i}\t{i * i}\n" for i in range(5)], [f"{i},0.5\n" for i in range(5)]
     kept = []
-    for path, header, lines in zip((part, seconds), (rows.HEADER + "\n", "idx,seconds\n"), done, strict=True):
+    for path, header, lines in zip(
+        (part, seconds), (certificate_rows.HEADER + "\n", "idx,seconds\n"), done, strict=True
+    ):
         text = header + "".join(lines)
         path.write_text(text[: data.draw(st.integers(len(header), len(text)))])
         kept.append(path.read_text().count("\n") - 1)
-    count = publishing._continue([part], seconds)
+    count = row_writer._continue([part], seconds)
     assert count == min(kept)
-    assert part.read_text() == rows.HEADER + "\n" + "".join(done[0][:count])
+    assert part.read_text() == certificate_rows.HEADER + "\n" + "".join(done[0][:count])
     assert seconds.read_text() == "idx,seconds\n" + "".join(done[1][:count])
 
 
 def test_a_failure_while_publishing_leaves_no_rows_and_repeats_no_draws(tmp_path, unbroken, monkeypatch):
-    out, write = tmp_path / "rows.tsv", publishing.files.write_text
+    out, write = tmp_path / "rows.tsv", row_writer.files.write_text
 
     def full_disk(path, text):
         if path == out:
             raise OSError("no space left")
         write(path, text)
 
-    monkeypatch.setattr(publishing.files, "write_text", full_disk)
+    monkeypatch.setattr(row_writer.files, "write_text", full_disk)
     with pytest.raises(OSError, match="no space left"):
         certify_tiny(out)
     assert not out.exists()
-    monkeypatch.setattr(publishing.files, "write_text", write)
+    monkeypatch.setattr(row_writer.files, "write_text", write)
     certify_tiny(out, Dies(0, fail))
     assert out.read_bytes() == unbroken
 
 
 def test_the_rows_are_published_after_everything_that_explains_them(tmp_path, monkeypatch):
     """A process may die between any two files, and rows without a sidecar are refused for good."""
-    out, write, published = tmp_path / "rows.tsv", publishing.files.write_text, []
-    monkeypatch.setattr(publishing.files, "write_text", lambda path, text: (published.append(path), write(path, text)))
+    out, write, published = tmp_path / "rows.tsv", row_writer.files.write_text, []
+    monkeypatch.setattr(row_writer.files, "write_text", lambda path, text: (published.append(path), write(path, text)))
     certify_tiny(out)
     assert [path for path in published if path.parent == tmp_path] == [seconds_of(out), sidecar_of(out), out]
 
@@ -231,7 +237,7 @@ def test_two_noise_levels_side_by_side_have_sidecars_of_their_own(tmp_path):
 
 def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
     with (
-        work.folder({"rows": [IDENTITY], "rank": 0, "world": 1}),
+        scratch.folder({"rows": [IDENTITY], "rank": 0, "world": 1}),
         pytest.raises(InputError, match="another process is making the same thing"),
     ):
         certify_tiny(tmp_path / "rows.tsv")
@@ -241,12 +247,12 @@ def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
 @pytest.mark.parametrize(("n", "lines"), [(9, 1), (10, 0)])
 def test_a_hopeless_number_of_draws_gets_one_line_of_warning(tmp_path, capsys, n, lines):
     """(1/2)^n <= 0.001 first at n = 10."""
-    settings = Settings(**{**vars(SETTINGS), "n": n, "alpha": 0.001})
+    settings = CertificationSettings(**{**vars(SETTINGS), "n": n, "alpha": 0.001})
     certify_tiny(tmp_path / "rows.tsv", settings=settings)
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning:")]
     assert len(warned) == lines
     assert all("n = 9 draws" in line and "at least 10" in line for line in warned)
-    assert rows.read(tmp_path / "rows.tsv")["n"].tolist() == [n] * SIZE
+    assert certificate_rows.read(tmp_path / "rows.tsv")["n"].tolist() == [n] * SIZE
 
 
 @pytest.mark.parametrize("alpha", [0.4, 0.25, 0.1, 0.001, 1e-6, 2.0**-29, 2.0**-31, 2.0**-39])
@@ -262,4 +268,4 @@ def test_the_warning_names_the_least_number_that_is_not_hopeless(capsys, alpha):
 )
 def test_settings_out_of_range_are_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))):
-        Settings(**{**vars(SETTINGS), **change})
+        CertificationSettings(**{**vars(SETTINGS), **change})

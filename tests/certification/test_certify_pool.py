@@ -1,4 +1,4 @@
-"""Certifying a pool from one noise pass: ``rs.pool_cell`` and the command ``certify_ensembles``."""
+"""Certifying a pool from one noise pass: ``rs.certification.certify_pool`` and the command ``certify_ensembles``."""
 
 import os
 import shutil
@@ -11,9 +11,26 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import python, write_tiny
-from test_pool_cache import Rounded
-from test_seen import (
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from rs import params
+from rs.certification.certify_model import certify_cell
+from rs.certification.certify_pool import Settings, pool_cell
+from rs.data import images as data
+from rs.ensemble.declare import read_pool
+from rs.ensemble.pool import SideBySide
+from rs.ensemble.pool_entries import read_weights
+from rs.ensemble.rules import Ensemble, LogitAverage, Polytope, SoftmaxAverage
+from rs.errors import InputError
+from rs.runtime import code_fingerprint
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.statistics.ensemble_weights import box_vertices
+from rs.storage import certificate_rows, files, row_writer
+from stages.certify_ensembles import main
+from stages.shell import run
+from tests.ensemble.test_fit_weights import solve
+from tests.ensemble.test_logit_cache import Rounded
+from tests.ensemble.test_member_outputs import (
     ALL,
     CERTIFICATION,
     CPU,
@@ -30,20 +47,7 @@ from test_seen import (
     save_member,
     write_three,
 )
-from test_weights_cell import solve
-from torch.nn.modules.module import register_module_forward_pre_hook
-
-from rs import code, data, files, params, publishing, rows
-from rs.candidates import read_weights
-from rs.certify_cell import certify_cell
-from rs.ensemble import Ensemble, LogitAverage, Polytope, SoftmaxAverage, box_vertices
-from rs.ensemble_cell import read_pool
-from rs.errors import InputError
-from rs.pool import SideBySide
-from rs.pool_cell import Settings, pool_cell
-from rs.smoothing import SmoothedClassifier
-from stages.certify_ensembles import main
-from stages.shell import run
+from tests.support.helpers import python, write_tiny
 
 IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
@@ -78,7 +82,7 @@ def stamps(*folders):
 def one_reading_of_the_code():
     """Sidecars hash the code, which takes a while and does not change here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rs.code.version", cache(code.version))
+        patch.setattr("rs.runtime.code_fingerprint.version", cache(code_fingerprint.version))
         yield
 
 
@@ -108,7 +112,7 @@ def project(tmp_path, made, monkeypatch, work):
 def test_there_are_rows_and_a_sidecar_for_every_classifier_and_nothing_else():
     names = sorted(path.name for path in Path("unbroken").iterdir())
     assert names == sorted(f"{name}{end}" for name in SCOPES for end in (".json", ".tsv"))
-    assert all(len(rows.read(path)) == IMAGES for path in Path("unbroken").glob("*.tsv"))
+    assert all(len(certificate_rows.read(path)) == IMAGES for path in Path("unbroken").glob("*.tsv"))
     assert len(set(table("unbroken").values())) > len(SCOPES) / 2  # the classifiers differ
 
 
@@ -121,7 +125,9 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
         certify_cell(model, Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
         assert together[name] == out.read_bytes(), name
     modes = {
-        mode for name in SCOPES for mode in rows.read(Path("rows" if shortcut else "unbroken", f"{name}.tsv"))["mode"]
+        mode
+        for name in SCOPES
+        for mode in certificate_rows.read(Path("rows" if shortcut else "unbroken", f"{name}.tsv"))["mode"]
     }
     assert modes == ({"certify", "shortcut"} if shortcut else {"certify"})
 
@@ -137,12 +143,12 @@ def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_the_code(
 
 def slow_rows(base_of, scope):
     """Rows by a loop over images; ``base_of(i)`` is the classifier of image i."""
-    images, lines = data.load(Path("data"), "test"), [rows.HEADER]
+    images, lines = data.load(Path("data"), "test"), [certificate_rows.HEADER]
     for i in range(IMAGES):
         base = base_of(i)
         classifier = SmoothedClassifier(base, 3, SIGMA, undecided=getattr(base, "undecided", False))
         found = classifier.certify(images.pixels(i), 10, 60, 0.01, seed=4, index=i)
-        lines.append(rows.format_row(found.row(i, i % 3, scope)))
+        lines.append(certificate_rows.format_row(found.row(i, i % 3, scope)))
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -155,7 +161,7 @@ def test_rows_of_weights_chosen_by_the_image_are_those_of_a_slow_loop_over_their
 
 def test_every_row_and_sidecar_says_what_the_weights_depend_on():
     for name, scope in SCOPES.items():
-        assert set(rows.read(Path("unbroken", f"{name}.tsv"))["scope"]) == {scope}
+        assert set(certificate_rows.read(Path("unbroken", f"{name}.tsv"))["scope"]) == {scope}
         assert files.read_json(Path("unbroken", f"{name}.json"))["scope"] == scope
 
 
@@ -218,7 +224,8 @@ def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(
 
 def test_a_killed_process_is_continued_even_from_a_line_cut_short(immortal, work):
     script = (
-        f"import os; os.chdir({os.getcwd()!r}); import test_pool_cell as t; t.mortal(3, lambda: os._exit(9)); t.pool()"
+        f"import os; os.chdir({os.getcwd()!r}); import tests.certification.test_certify_pool as t; "
+        "t.mortal(3, lambda: os._exit(9)); t.pool()"
     )
     assert python("-c", script).returncode == 9
     assert list(Path("rows").iterdir()) == []
@@ -243,12 +250,12 @@ def test_a_failure_while_publishing_repeats_no_draws_and_leaves_no_row_without_i
             raise OSError("no space left")
         write(path, text)
 
-    monkeypatch.setattr(publishing.files, "write_text", full_disk)
+    monkeypatch.setattr(row_writer.files, "write_text", full_disk)
     with pytest.raises(OSError, match="no space left"):
         pool()
     assert sorted(table("rows")) == sorted(list(read_names())[:place])
     assert all(Path("rows", f"{done}.json").exists() for done in table("rows"))
-    monkeypatch.setattr(publishing.files, "write_text", write)
+    monkeypatch.setattr(row_writer.files, "write_text", write)
     SideBySide.forward = lambda *arguments: fail()
     pool()
     assert table("rows") == table("unbroken")
@@ -315,7 +322,8 @@ def test_one_more_ensemble_needs_no_evaluation_and_changes_no_rows_of_the_others
 
 
 @pytest.mark.parametrize(
-    ("function", "value"), [("rs.code.version", "mended"), ("rs.artefacts.versions", {"torch": "newer"})]
+    ("function", "value"),
+    [("rs.runtime.code_fingerprint.version", "mended"), ("rs.models.checkpoint.versions", {"torch": "newer"})],
 )
 def test_what_other_code_or_other_versions_have_cached_is_not_used(monkeypatch, work, function, value):
     pool("before", cache=True)
@@ -329,7 +337,7 @@ def test_the_shortcut_is_taken_from_a_cache_too():
     """One draw selects; and gaussian-0 never says top, whose images are 2, 5 and 8."""
     pool("whole", cache=True, n0=1)
     pool("short", cache=True, n0=1, shortcut=True)
-    whole, short = (rows.read(Path(out, "gaussian-0.tsv")) for out in ("whole", "short"))
+    whole, short = (certificate_rows.read(Path(out, "gaussian-0.tsv")) for out in ("whole", "short"))
     skipped = short["mode"] == "shortcut"
     assert 0 < skipped.sum() < IMAGES
     assert skipped[[2, 5, 8]].all()
@@ -361,7 +369,7 @@ def test_other_draws_have_a_cache_of_their_own(work):
 def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_number(monkeypatch):
     """Each clock reading is 2 s after the last: 50 draws take 2 s, n0 + n = 70 of them 2.8 s."""
     clock = count(0, 2)
-    monkeypatch.setattr("rs.pool_cell.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("rs.certification.certify_pool.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     pool(timed=50)
     alone = pd.read_csv("rows-times/alone.csv")
     assert tuple(alone) == ("classifier", "seconds")

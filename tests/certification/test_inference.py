@@ -1,17 +1,17 @@
-"""The network arranged to be fast: ``rs.engine``."""
+"""The network arranged to be fast: ``rs.certification.inference``."""
 
 import pytest
 import torch
-from helpers import SHAPE, smallnet
 from torch import nn
 
-from rs import models
-from rs.engine import FixedBatch, arrange, fitting, fold
-from rs.ensemble import Ensemble, SoftmaxAverage
+from rs.certification.inference import FixedBatch, arrange, fitting, fold
+from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
-from rs.noise import BLOCK
-from rs.smoothing import SmoothedClassifier
-from rs.training_engine import frozen, network
+from rs.models import architectures
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.noise import BLOCK
+from rs.training.attack_backend import frozen, network
+from tests.support.helpers import SHAPE, smallnet
 
 CPU = torch.device("cpu")
 
@@ -38,7 +38,9 @@ def images(count, shape, seed=1):
 def test_folding_is_exact_in_float64_but_for_rounding(architecture, shape):
     channels = shape[0]
     model = (
-        lived_in(models.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape).double().eval()
+        lived_in(architectures.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape)
+        .double()
+        .eval()
     )
     x = images(4, shape).double()
     folded = fold(model, torch.float64, shape)
@@ -154,7 +156,7 @@ def test_a_network_that_keeps_its_batch_norms_has_float32_logits_too(monkeypatch
     def fail(*_):
         raise ValueError("no")
 
-    monkeypatch.setattr("rs.engine.check_folding", fail)
+    monkeypatch.setattr("rs.certification.inference.check_folding", fail)
     folded = fold(close_call(), torch.bfloat16, SHAPE)
     assert "keeps its batch norms" in capsys.readouterr().err
     assert folded(torch.zeros(1, *SHAPE)).tolist() == [[1.0, 1.0 + 2**-12]]

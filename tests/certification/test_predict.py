@@ -1,4 +1,4 @@
-"""Images of the user's own: ``rs.predict_cell``, and the command predict as a person runs it."""
+"""Images of the user's own: ``rs.certification.predict``, and the command predict as a person runs it."""
 
 import json
 import re
@@ -6,21 +6,24 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers import CLASSES, SHAPE, Linear, arrays, help_of, smallnet
 from PIL import Image
 from torch import nn
 
-from rs import artefacts, classifier, data
-from rs.combination import Combination
-from rs.ensemble import Ensemble, Polytope, SoftmaxAverage
-from rs.ensemble_card import EnsembleCard, Member
+from rs.certification import load
+from rs.certification.predict import read_image, round_down
+from rs.data import format as data_format
+from rs.data import images as data
+from rs.ensemble.rules import Ensemble, Polytope, SoftmaxAverage
+from rs.ensemble.spec import EnsembleCard, Member
 from rs.errors import InputError
-from rs.predict_cell import read_image, round_down
-from rs.smoothing import SmoothedClassifier
+from rs.models import checkpoint
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.study.ensembles import Combination
 from stages.predict import main as predict
 from stages.shell import run
+from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, help_of, smallnet
 
-LINEAR = "helpers:Linear"  # class 1, "right", where the first pixel exceeds 0.5
+LINEAR = "tests.support.helpers:Linear"  # class 1, "right", where the first pixel exceeds 0.5
 COLOUR = (3, 4, 6)
 
 
@@ -85,7 +88,7 @@ def model(tmp_path):
     course = {"hyperparameters": {}, "training": {}, "versions": {}, "seed": 0, "epochs": 0, "device": "cpu"}
     course |= {"arithmetic": "native"}
     words = {"architecture": "smallnet", "dataset": "tiny", "method": "gaussian", "sigma": 0.25}
-    artefacts.save(tmp_path / "model", smallnet(), artefacts.Card(**lists, **course, **words))
+    checkpoint.save(tmp_path / "model", smallnet(), checkpoint.Card(**lists, **course, **words))
     return tmp_path / "model"
 
 
@@ -99,15 +102,17 @@ def colour(tmp_path):
     """A prepared data set of RGB images that are not square."""
     images = np.zeros((2, *COLOUR), np.uint8)
     split = (images, np.arange(2))
-    data.write(tmp_path / "colour", "colour", {"train": split, "test": split}, CLASSES, mean=[0.5] * 3, std=[1.0] * 3)
+    data_format.write(
+        tmp_path / "colour", "colour", {"train": split, "test": split}, CLASSES, mean=[0.5] * 3, std=[1.0] * 3
+    )
     return tmp_path / "colour"
 
 
 def direct(module, sigma, pixels, n0, n, alpha, seed):
     """Certificates of grey images (N, H, W), image i with noise i."""
-    classifier = SmoothedClassifier(module, 2, sigma)
+    load = SmoothedClassifier(module, 2, sigma)
     inputs = torch.from_numpy(pixels).float()[:, None] / 255
-    return [classifier.certify(x, n0, n, alpha, seed=seed, index=i) for i, x in enumerate(inputs)]
+    return [load.certify(x, n0, n, alpha, seed=seed, index=i) for i, x in enumerate(inputs)]
 
 
 @pytest.mark.parametrize("options", [{}, {"n0": 20, "n": 250, "alpha": 0.01, "seed": 3, "sigma": 0.5}])
@@ -180,7 +185,7 @@ def test_votes_for_no_class_are_no_class(capfd, tmp_path, tiny):
 
 
 def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, model, tiny_files):
-    member = Member(path=str(model), method="gaussian", seed=0, classifier=artefacts.fingerprint(smallnet()))
+    member = Member(path=str(model), method="gaussian", seed=0, classifier=checkpoint.fingerprint(smallnet()))
     own = {"name": "gaussian 0", "combination": "average", "dataset": "tiny", "sigma": 0.25, "members": [member]}
     how = Combination(rule="softmax", weights="equal", scope="global")
     EnsembleCard(**own, how=how, solution=None).write(tmp_path / "ensemble.json")
@@ -311,10 +316,10 @@ def test_a_model_of_the_users_own_needs_a_data_set_and_a_noise(capfd, tiny, tiny
 
 def test_a_model_folder_is_compared_with_the_data_set(model, tiny, colour):
     meta, other = (data.load(folder, "test").meta for folder in (tiny, colour))
-    for loaded in (classifier.load(str(model), meta), classifier.load(str(model))):
+    for loaded in (load.load(str(model), meta), load.load(str(model))):
         assert (loaded.classes, loaded.shape, loaded.sigma, loaded.scope) == (CLASSES, SHAPE, 0.25, "model")
     with pytest.raises(InputError, match="must be a classifier of colour"):
-        classifier.load(str(model), other)
+        load.load(str(model), other)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 0.99996, 1 / 3, 2.00005])

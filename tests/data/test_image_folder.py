@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from rs import data, sources
+from rs.data import images as data
+from rs.data import sources
 from rs.errors import InputError
 
 # torch starts worker processes with fork, and Python >= 3.12 warns of it in any process with threads.

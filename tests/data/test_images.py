@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs import data, dataset
+from rs.data import format as data_format
+from rs.data import images as data
 from rs.errors import InputError
-from rs.noise import Stream, stream
+from rs.runtime.streams import Stream, stream
 
 
 def arrays(n=11, shape=(3, 4, 5), classes=3, seed=0):
@@ -20,7 +21,7 @@ def arrays(n=11, shape=(3, 4, 5), classes=3, seed=0):
 
 @pytest.fixture
 def folder(tmp_path):
-    data.write(tmp_path / "set", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
+    data_format.write(tmp_path / "set", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
     return tmp_path / "set"
 
 
@@ -148,37 +149,39 @@ def test_fingerprint_is_that_of_meta_and_changes_with_any_number(folder):
     changed = [train.images.copy(), train.labels.copy()]
     changed[0][5, 1, 2, 3] ^= 1
     changed[1][5] ^= 1
-    others = {dataset.fingerprint(changed[0], train.labels), dataset.fingerprint(train.images, changed[1])}
-    others.add(dataset.fingerprint(train.images.reshape(11, 3, 5, 4), train.labels))
+    others = {data_format.fingerprint(changed[0], train.labels), data_format.fingerprint(train.images, changed[1])}
+    others.add(data_format.fingerprint(train.images.reshape(11, 3, 5, 4), train.labels))
     assert len(others | {train.fingerprint}) == 4
 
 
 def test_fingerprint_does_not_depend_on_memory_layout():
     images, labels = arrays()
-    assert dataset.fingerprint(np.asfortranarray(images), labels.astype(">i8")) == dataset.fingerprint(images, labels)
+    assert data_format.fingerprint(np.asfortranarray(images), labels.astype(">i8")) == data_format.fingerprint(
+        images, labels
+    )
 
 
 def test_two_writes_give_equal_bytes(tmp_path, folder):
-    data.write(tmp_path / "again", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
+    data_format.write(tmp_path / "again", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
     for name in ("train.npz", "test.npz", "meta.json"):
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
 def test_normalisation_is_mean_and_deviation_of_each_channel():
     images, _ = arrays(50)
-    mean, std = dataset.normalisation(images)
+    mean, std = data_format.normalisation(images)
     scaled = images / 255
     np.testing.assert_allclose(mean, scaled.mean((0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-12)
 
 
 def test_a_constant_channel_is_not_scaled():
-    assert dataset.normalisation(np.full((3, 1, 2, 2), 51, np.uint8)) == ((0.2,), (1.0,))
+    assert data_format.normalisation(np.full((3, 1, 2, 2), 51, np.uint8)) == ((0.2,), (1.0,))
 
 
 def test_normalisation_comes_from_the_train_split_unless_given(tmp_path, folder):
-    assert data.read_meta(folder).mean == dataset.normalisation(arrays()[0])[0]
-    given_ = data.write(tmp_path / "b", "b", {"test": arrays()}, ["a", "b", "c"], mean=[0.5] * 3, std=[0.25] * 3)
+    assert data.read_meta(folder).mean == data_format.normalisation(arrays()[0])[0]
+    given_ = data_format.write(tmp_path / "b", "b", {"test": arrays()}, ["a", "b", "c"], mean=[0.5] * 3, std=[0.25] * 3)
     assert (given_.mean, given_.std) == ((0.5,) * 3, (0.25,) * 3)
     assert data.read_meta(tmp_path / "b") == given_
 
@@ -198,7 +201,7 @@ def bad_splits():
 @pytest.mark.parametrize(("split", "message"), [case[1:] for case in bad_splits()], ids=[c[0] for c in bad_splits()])
 def test_a_bad_split_is_refused_and_nothing_is_written(tmp_path, split, message):
     with pytest.raises(InputError, match=message):
-        data.write(tmp_path / "set", "bad", {"train": split}, ["a", "b", "c"])
+        data_format.write(tmp_path / "set", "bad", {"train": split}, ["a", "b", "c"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -212,16 +215,16 @@ def test_a_bad_split_is_refused_and_nothing_is_written(tmp_path, split, message)
 )
 def test_splits_and_constants_must_fit_each_other(tmp_path, splits, constants, message):
     with pytest.raises(InputError, match=message):
-        data.write(tmp_path / "set", "bad", splits, ["a", "b", "c"], **constants)
+        data_format.write(tmp_path / "set", "bad", splits, ["a", "b", "c"], **constants)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_older_data_set_is_replaced_but_other_things_are_not(tmp_path, folder):
-    data.write(folder, "new", {"train": arrays(3)}, ["a", "b", "c"])
+    data_format.write(folder, "new", {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "train.npz"]
     (folder / "thesis.tex").touch()
     with pytest.raises(InputError, match="must be an older data set or new, but holds meta"):
-        data.write(folder, "newer", {"train": arrays(3)}, ["a", "b", "c"])
+        data_format.write(folder, "newer", {"train": arrays(3)}, ["a", "b", "c"])
     assert data.read_meta(folder).name == "new"
 
 
@@ -266,4 +269,4 @@ def test_a_truncated_file_is_refused_wherever_it_ends(folder):
 def test_the_sum_of_a_split_is_that_of_its_types_shapes_and_bytes():
     images, labels = np.array([[[[7]]]], np.uint8), np.array([2], np.int64)
     expected = b"|u1 (1, 1, 1, 1)\n\x07" + b"<i8 (1,)\n\x02" + bytes(7)
-    assert dataset.fingerprint(images, labels) == hashlib.sha256(expected).hexdigest()
+    assert data_format.fingerprint(images, labels) == hashlib.sha256(expected).hexdigest()

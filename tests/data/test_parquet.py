@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from raw_images import damage, image_bytes, pixels, prepare, refused
 
-from rs import parquet
-from rs.readers import stack
+from rs.data import parquet
+from rs.data.readers import stack
+from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused
 
-CIFAR = Path(__file__).parents[2] / "shared" / "data" / "cifar10"
+CIFAR = Path(__file__).parents[3] / "shared" / "data" / "cifar10"
 
 
 def write_parquet(path, cells, labels, *, names=None, image="img", label="label"):

@@ -6,11 +6,11 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
-from raw_images import damage, image_bytes, pixels, prepare, refused
 from scipy.io import savemat
 from sklearn.datasets import load_digits
 
-from rs import readers
+from rs.data import readers
+from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused
 
 
 def test_digits_are_split_class_by_class_without_loss_or_overlap():

@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
-from raw_images import image_bytes, pixels
-from test_parquet import hub as hub
-from test_parquet import write_parquet
-from test_readers import cifar as cifar
-from test_readers import tree as tree
 
-from rs import data, readers, sources
+from rs.data import images, readers, sources
 from rs.errors import InputError
+from tests.data.test_parquet import hub as hub
+from tests.data.test_parquet import write_parquet
+from tests.data.test_readers import cifar as cifar
+from tests.data.test_readers import tree as tree
+from tests.support.helpers import ROOT
+from tests.support.raw_images import image_bytes, pixels
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_is_prepared_says_what_it_was_made_of_and_that_counts_where_the_raw
     source = sources.settings({"source": "folder", "root": str(tree)}, "datasets.digits")
     before = sources.fingerprint(source, tmp_path / "set")
     source, after = made(tmp_path, source="folder", root=str(tree))
-    assert before == after == source.sums() == data.read_meta(tmp_path / "set").raw
+    assert before == after == source.sums() == images.read_meta(tmp_path / "set").raw
     shutil.rmtree(tree)
     assert source.sums() == {}
     assert sources.fingerprint(source, tmp_path / "set") == before
@@ -137,7 +137,7 @@ def test_a_download_changes_no_sums(cifar, tmp_path):
     source = sources.settings({"source": "torchvision", "root": str(cifar), "dataset": "cifar10"}, "datasets.x")
     before = sources.fingerprint(source, tmp_path / "set")
     source.prepare("x", tmp_path / "set")
-    assert data.read_meta(tmp_path / "set").raw == before == sources.fingerprint(source, tmp_path / "set")
+    assert images.read_meta(tmp_path / "set").raw == before == sources.fingerprint(source, tmp_path / "set")
 
 
 def test_the_digits_are_those_of_scikit_learn_s_file(tmp_path):

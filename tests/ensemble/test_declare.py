@@ -1,4 +1,4 @@
-"""The ensembles of a noise level on the disk: ``rs.ensemble_cell`` and the command ``ensemble``."""
+"""The ensembles of a noise level on the disk: ``rs.ensemble.declare`` and the command ``ensemble``."""
 
 import json
 import re
@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import help_of, tiny_params, write_tiny
-from test_ensemble_card import member
 
-from rs import artefacts, rows
-from rs.combination import Combination
-from rs.ensemble_card import EnsembleCard, load, read
-from rs.ensemble_cell import POOL, ensemble_cell, read_pool
+from rs.ensemble.declare import POOL, ensemble_cell, read_pool
+from rs.ensemble.spec import EnsembleCard, load, read
 from rs.errors import InputError
+from rs.models import checkpoint
+from rs.storage import certificate_rows
+from rs.study.ensembles import Combination
 from stages.certify import main as certify
 from stages.ensemble import main
 from stages.shell import run
+from tests.ensemble.test_spec import member
+from tests.support.helpers import help_of, tiny_params, write_tiny
 
 GRID = {
     "sigmas": [0.25, 0.5],
@@ -128,7 +129,7 @@ def test_made_twice_all_files_have_the_same_bytes():
 def test_each_combination_of_the_same_members_is_another_classifier():
     make(THREE | {"combinations": ["average", "mme"]})
     average, mme = (load(OUT / f"macer-0-1-2.{key}.json")[0] for key in ("average", "mme"))
-    assert artefacts.fingerprint(average) != artefacts.fingerprint(mme)
+    assert checkpoint.fingerprint(average) != checkpoint.fingerprint(mme)
 
 
 # ------------------------------------------------------------------------------------------ all or nothing
@@ -176,8 +177,8 @@ def test_a_run_that_dies_while_it_writes_leaves_what_was_there(monkeypatch):
 
 @pytest.mark.parametrize("change", [{"dataset": "other"}, {"classes": ["right", "left"]}, {"seed": 5}, {"sigma": 0.5}])
 def test_models_that_disagree_make_no_ensemble(change):
-    model, own = artefacts.load(Path("models/macer/1"))
-    artefacts.save(Path("models/macer/1"), model, replace(own, **change))
+    model, own = checkpoint.load(Path("models/macer/1"))
+    checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
     with pytest.raises(InputError, match=f"models/macer/1 must have the {next(iter(change))} "):
         make()
     assert not OUT.parent.exists()
@@ -249,8 +250,8 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
     assert command(*arguments, of=certify) == 0
     sidecar = json.loads(Path("rows.json").read_text())
     assert (sidecar["model"], sidecar["scope"]) == (str(one), "noisy-input")
-    assert sidecar["classifier"] == artefacts.fingerprint(load(one)[0])
-    assert len(rows.read(Path("rows.tsv"))) == 10
+    assert sidecar["classifier"] == checkpoint.fingerprint(load(one)[0])
+    assert len(certificate_rows.read(Path("rows.tsv"))) == 10
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Weights and theory of a pool's ensembles: ``rs.weights_cell`` and the command ``weights``.
+"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights`` and the command ``weights``.
 
 Noisy images are evaluated one by one here (``BATCH``), as the slow loops do, so that bytes can be compared.
 """
@@ -11,8 +11,22 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import help_of, write_tiny
-from test_seen import (
+
+from rs.data import format as data_format
+from rs.data import images as data
+from rs.ensemble.declare import read_pool
+from rs.ensemble.fit_weights import BOUNDS, SPREADS, weights_cell
+from rs.ensemble.perturbation import CHOICE, margins
+from rs.ensemble.pool_entries import read_weights
+from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.ensemble.spec import read
+from rs.errors import InputError
+from rs.runtime.streams import Stream, stream
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.statistics.ensemble_weights import algorithm2, clip_to_box, global_weights, moments
+from stages.shell import run
+from stages.weights import main
+from tests.ensemble.test_member_outputs import (
     ALL,
     BOX,
     CERTIFICATION,
@@ -33,20 +47,7 @@ from test_seen import (
     slow_probabilities,
     write_three,
 )
-
-from rs import data
-from rs.candidates import read_weights
-from rs.ensemble import Ensemble, SoftmaxAverage
-from rs.ensemble_card import read
-from rs.ensemble_cell import read_pool
-from rs.errors import InputError
-from rs.noise import Stream, stream
-from rs.perturb import CHOICE, margins
-from rs.smoothing import SmoothedClassifier
-from rs.weights import algorithm2, clip_to_box, global_weights, moments
-from rs.weights_cell import BOUNDS, SPREADS, weights_cell
-from stages.shell import run
-from stages.weights import main
+from tests.support.helpers import help_of, write_tiny
 
 BATCH = 1
 FEW = replace(CERTIFICATION, n0=3)
@@ -208,7 +209,7 @@ def test_only_weights_whose_target_is_the_label_see_the_labels_of_test_images():
     """The same images, whose test labels are all wrong."""
     train, test = (data.load(Path("data"), split) for split in ("train", "test"))
     splits = {"train": (train.images, train.labels), "test": (test.images, (test.labels + 1) % 3)}
-    data.write(Path("wrong"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    data_format.write(Path("wrong"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     solve("again", folder="wrong")
     before, after = contents("weights"), contents("again")
     unlike = {name for name in FILES if after[name] != before[name]}
@@ -343,7 +344,7 @@ def planted(models, xs, *, indices, repeat=0, **rest):
 def test_weights_are_judged_by_other_draws_than_those_that_chose_them(monkeypatch):
     """All weight is on the member that does not vary; on other draws it does: 1 - 2 * 0.01 / 0.4^2, and not 1."""
     make_ensembles("pair", [{"members": {"macer": [0, 1]}, "combinations": ["label"]}])
-    monkeypatch.setattr("rs.seen.perturbed_probabilities", planted)
+    monkeypatch.setattr("rs.ensemble.member_outputs.perturbed_probabilities", planted)
     solve("again", "pair")
     for weights in read_weights(Path("again", f"{PAIR}.label.tsv"), 2).values():
         assert sorted(weights) == pytest.approx([0.0, 1.0], abs=SUMS)
@@ -410,7 +411,7 @@ def values_of(folder):
 
 
 def test_the_size_of_a_chunk_changes_nothing(monkeypatch):
-    monkeypatch.setattr("rs.seen.NUMBERS", 1)
+    monkeypatch.setattr("rs.ensemble.member_outputs.NUMBERS", 1)
     found, before = values_of(solve("again")), values_of("weights")
     assert found.keys() == before.keys()
     for name, values in found.items():
@@ -420,7 +421,7 @@ def test_the_size_of_a_chunk_changes_nothing(monkeypatch):
 @pytest.mark.parametrize("numbers", [1, 2**23])
 def test_evaluating_many_images_at_once_changes_results_by_rounding_alone(monkeypatch, numbers):
     """Float32 outputs of at most 1 are off by some 1e-7."""
-    monkeypatch.setattr("rs.seen.NUMBERS", numbers)
+    monkeypatch.setattr("rs.ensemble.member_outputs.NUMBERS", numbers)
     found, before = values_of(solve("again", batch=None)), values_of("weights")
     for name, values in found.items():
         np.testing.assert_allclose(values, before[name], rtol=0, atol=1e-6, err_msg=name)
@@ -436,7 +437,7 @@ def fail(*arguments, **options):
     raise OSError("no space left")
 
 
-@pytest.mark.parametrize("place", ["rs.ensemble_card.EnsembleCard.write", "rs.files.write_csv"])
+@pytest.mark.parametrize("place", ["rs.ensemble.spec.EnsembleCard.write", "rs.storage.files.write_csv"])
 def test_a_failure_leaves_the_folder_that_was_there_and_nothing_of_its_own(monkeypatch, place):
     before = {path: path.read_bytes() for path in Path(".").rglob("*") if path.is_file()}
     monkeypatch.setattr(place, fail)
@@ -458,7 +459,7 @@ def test_weights_of_an_earlier_run_are_replaced():
 @pytest.mark.parametrize("grid", [{}, {"methods": [], "members": ["macer"], "member_seeds": [1]}])
 def test_without_ensembles_the_tables_are_empty_and_no_member_is_evaluated(monkeypatch, grid):
     make_ensembles("none", [], **grid)
-    monkeypatch.setattr("rs.seen.perturbed_probabilities", fail)
+    monkeypatch.setattr("rs.ensemble.member_outputs.perturbed_probabilities", fail)
     solve("again", "none")
     heads = {"spreads.csv": ",".join(SPREADS) + "\n", "bounds.csv": ",".join(BOUNDS) + "\n"}
     assert {name: text.decode() for name, text in contents("again").items()} == heads

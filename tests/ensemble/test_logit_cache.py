@@ -3,15 +3,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import Constant, tiny_images
-from test_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, as_bytes, image, members, pool
 from torch import nn
 
-from rs.artefacts import fingerprint
+from rs.ensemble.logit_cache import CacheKey, OutputCache
+from rs.ensemble.pool import Entry
 from rs.errors import InputError
-from rs.pool import Entry
-from rs.pool_cache import CacheKey, OutputCache
-from rs.smoothing import SmoothedClassifier
+from rs.models.checkpoint import fingerprint
+from rs.smoothing.classifier import SmoothedClassifier
+from tests.ensemble.test_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, as_bytes, image, members, pool
+from tests.support.helpers import Constant, tiny_images
 
 
 class Rounded(nn.Module):
@@ -54,7 +54,7 @@ def test_certificates_from_a_cache_are_those_of_the_pool_where_float16_is_exact(
     models = [Rounded(model) for model in members()]
     cache = filled(tmp_path, models)
     for read in (7, 4096):
-        monkeypatch.setattr("rs.pool_cache.READ", read)
+        monkeypatch.setattr("rs.ensemble.logit_cache.READ", read)
         for index in (7, 0):
             made, expected = cache.certify(ENTRIES, index, ALPHA), pool(models, index=index)
             assert {n: as_bytes(c) for n, c in made.items()} == {n: as_bytes(c) for n, c in expected.items()}

@@ -1,4 +1,4 @@
-"""What the members of a pool say of noisy images (``rs.seen``); and a tiny pool, shared with the tests of its cells."""
+"""What the members of a pool say of noisy images; and a tiny pool, shared with the tests of its cells."""
 
 import json
 import shutil
@@ -9,19 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import CERTIFY, SHAPE, write_params, write_tiny
 from torch import nn
 from torch.func import functional_call
 
-from rs import artefacts, certify, data, params
-from rs.ensemble import Ensemble, HardVote, MaxMargin, SoftmaxAverage
-from rs.ensemble_cell import ensemble_cell, read_pool
+from rs import params
+from rs.data import format as data_format
+from rs.data import images as data
+from rs.ensemble.declare import ensemble_cell, read_pool
+from rs.ensemble.member_outputs import Seen, Settings
+from rs.ensemble.perturbation import NOISE, perturbed_parameters
+from rs.ensemble.pool import Entry, SideBySide
+from rs.ensemble.rules import Ensemble, HardVote, MaxMargin, SoftmaxAverage
 from rs.errors import InputError
-from rs.noise import Stream, block
-from rs.perturb import NOISE, perturbed_parameters
-from rs.pool import Entry, SideBySide
-from rs.seen import Seen, Settings
-from rs.smoothing import SmoothedClassifier, default_batch
+from rs.models import checkpoint
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import SmoothedClassifier, default_batch
+from rs.smoothing.noise import block
+from rs.smoothing.settings import CertificationSettings
+from tests.support.helpers import CERTIFY, SHAPE, write_params, write_tiny
 
 # ------------------------------------------------------------------------------------------------- a tiny pool
 
@@ -33,7 +38,7 @@ BLIND = {("gaussian", 0): True, ("macer", 0): True, ("macer", 1): False, ("macer
 POOL = [("gaussian", 0), ("macer", 0), ("macer", 1)]
 NAMES = dict(zip(POOL, (2083373446, 927593077, 1078903523), strict=True))  # CRC-32 of gaussian-0 and so on
 SETTINGS = Settings(noises=8, copies=2, share=0.3, scale=0.05, images=20, seed=5)
-CERTIFICATION = certify.Settings(**CERTIFY | {"n": 60, "seed": 4})
+CERTIFICATION = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
 GRID = {"sigmas": [SIGMA], "methods": ["gaussian", "macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1]}
 COMBINATIONS = {
     "average": {"rule": "softmax", "weights": "equal", "scope": "global"},
@@ -71,7 +76,7 @@ def write_three(folder, train=24, test=10, seed=0):
         images[labels == 1, :, :, 2:] += 180
         images[labels == 2, :, :2] += 180
         splits[name] = (images, labels.astype(np.int64))
-    data.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
 
 
 SEES = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.0, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])
@@ -94,9 +99,9 @@ def save_member(method, seed, folder=None, gain=1.0):
     """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its negative, as
     rectified numbers; looks at one pixel of each quadrant; and takes the four apart."""
     values = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25], "dataset": "tiny"}
-    values |= {"hyperparameters": {}, "training": {}, "epochs": 1, "device": "cpu", "versions": artefacts.versions()}
+    values |= {"hyperparameters": {}, "training": {}, "epochs": 1, "device": "cpu", "versions": checkpoint.versions()}
     values |= {"arithmetic": "native"}
-    card = artefacts.Card(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
+    card = checkpoint.Card(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
     model = card.build(0)
     row, column = divmod(list(BLIND).index((method, seed)), 2)
     convolutions = [layer for layer in model.network.features if isinstance(layer, nn.Conv2d)]
@@ -110,7 +115,7 @@ def save_member(method, seed, folder=None, gain=1.0):
                 convolutions[2].weight[4 * sign + quadrant, sign, 1 + quadrant // 2, 1 + quadrant % 2] = 1.0
             model.network.fc.weight[:, 4 * sign : 4 * sign + 4] = value * gain * SEES
         model.network.fc.bias.copy_(bias_of((method, seed)))
-    artefacts.save(folder or Path("models", method, str(seed)), model, card)
+    checkpoint.save(folder or Path("models", method, str(seed)), model, card)
 
 
 def make_ensembles(out, ensembles=ENSEMBLES, sigmas=(SIGMA,), **grid):
@@ -142,7 +147,7 @@ def change_recipe(section, key, value):
 
 def pool_members():
     """The members of the pool, loaded one by one."""
-    return [artefacts.load(Path("models", method, str(seed)))[0] for method, seed in POOL]
+    return [checkpoint.load(Path("models", method, str(seed)))[0] for method, seed in POOL]
 
 
 def slow_probabilities(who, member, images, index, perturbed=True, repeat=0):
@@ -194,7 +199,7 @@ def test_members_are_the_functions_that_they_are_said_to_be():
     x = torch.rand(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     for who in BLIND:
         with torch.no_grad():
-            found = artefacts.load(Path("models", who[0], str(who[1])))[0](x)
+            found = checkpoint.load(Path("models", who[0], str(who[1])))[0](x)
         torch.testing.assert_close(found, logits_of(who, x), rtol=0, atol=2e-4)
 
 
@@ -231,7 +236,7 @@ def test_some_of_the_members_say_what_they_say_among_all(images, kept):
 
 def test_perturbations_are_named_by_method_and_seed_whatever_the_fingerprint(monkeypatch):
     assert load().names == list(NAMES.values())
-    monkeypatch.setattr("rs.artefacts.fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}")
+    monkeypatch.setattr("rs.models.checkpoint.fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}")
     make_ensembles("others")
     assert load("others").names == list(NAMES.values())
 
@@ -246,7 +251,7 @@ def test_members_of_an_ensemble_are_found_in_its_own_order():
 @pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (600, [2, 2, 1]), (10**9, [5])])
 def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(images, monkeypatch, numbers, sizes):
     """An image takes 3 members x 16 draws x 3 classes + 8 noisy copies x 16 pixels = 272 numbers; 600 hold two."""
-    monkeypatch.setattr("rs.seen.NUMBERS", numbers)
+    monkeypatch.setattr("rs.ensemble.member_outputs.NUMBERS", numbers)
     seen, indices = load(), np.array([0, 2, 3, 7, 9])
     chunks = list(seen.chunks(images, indices))
     assert [len(chunk.indices) for chunk in chunks] == sizes
@@ -285,7 +290,7 @@ def test_nothing_that_is_seen_comes_from_the_draws_that_certify(images, monkeypa
         phases.add(Stream(key[0]))
         return block(index, shape, sigma, seed, *key, device=device)
 
-    for module in ("rs.perturb", "rs.smoothing"):
+    for module in ("rs.ensemble.perturbation", "rs.smoothing.classifier"):
         monkeypatch.setattr(f"{module}.block", watched)
     seen = load()
     seen.probabilities(images, [0])

@@ -1,13 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from helpers import smallnet, tiny_images, weights
 from scipy import stats
 from torch import nn
 
-from rs.models import LeNet
-from rs.noise import BLOCK, Stream, block
-from rs.perturb import (
+from rs.ensemble.perturbation import (
     margins,
     margins_of,
     noisy_copies,
@@ -15,6 +12,10 @@ from rs.perturb import (
     perturbed_parameters,
     perturbed_probabilities,
 )
+from rs.models.architectures import LeNet
+from rs.runtime.streams import Stream
+from rs.smoothing.noise import BLOCK, block
+from tests.support.helpers import smallnet, tiny_images, weights
 
 SIGMA = 0.5
 SETTINGS = {"sigma": SIGMA, "noises": 3, "copies": 4, "share": 0.3, "scale": 0.2, "seed": 5}
@@ -145,8 +146,8 @@ def test_repeats_share_neither_noise_nor_perturbations(monkeypatch):
         seen.append(noisy(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr("rs.perturb.perturbed_parameters", copied)
-    monkeypatch.setattr("rs.perturb.noisy_copies", noised)
+    monkeypatch.setattr("rs.ensemble.perturbation.perturbed_parameters", copied)
+    monkeypatch.setattr("rs.ensemble.perturbation.noisy_copies", noised)
     for repeat in range(3):
         perturbed_probabilities([smallnet(0)], images(7), indices=[7], repeat=repeat, **SETTINGS)
     assert sorted(keys) == [(0, copy) for copy in range(12)]
@@ -245,7 +246,8 @@ def test_no_two_random_streams_are_one(monkeypatch):
         keys.append((seed, *key))
         return np.random.SeedSequence(len(keys))
 
-    monkeypatch.setattr("rs.noise._sequence", recorded)
+    for module in ("rs.smoothing.noise", "rs.runtime.streams"):
+        monkeypatch.setattr(f"{module}.seed_sequence", recorded)
     many([smallnet(0), smallnet(1)], images(0, 1, 2), [0, 1, 0], indices=[0, 1, 2], **SETTINGS)
     assert len(set(keys)) == len(keys) == 3 + 2 * SETTINGS["copies"]
     assert {key[1] for key in keys} == {Stream.WEIGHTS}

@@ -6,24 +6,24 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytest
 import torch
-from helpers import Constant, Linear, smallnet, tiny_images
 from torch import nn
 
-from rs.ensemble import (
+from rs.ensemble.outputs import Outputs
+from rs.ensemble.pool import Entry, certify_pool, selected
+from rs.ensemble.rules import (
     Ensemble,
     HardVote,
     KConsensus,
     LogitAverage,
     MaxMargin,
-    Outputs,
     Polytope,
     SoftmaxAverage,
     scores_of,
 )
 from rs.errors import InputError
-from rs.pool import Entry, certify_pool, selected
-from rs.rows import ABSTAIN
-from rs.smoothing import SmoothedClassifier, winner
+from rs.smoothing.classifier import SmoothedClassifier, winner
+from rs.statistics.certificate import ABSTAIN
+from tests.support.helpers import Constant, Linear, smallnet, tiny_images
 
 SIGMA, N0, N, ALPHA = 0.5, 30, 330, 0.01
 ENTRIES = {
@@ -151,7 +151,7 @@ def balanced():
 @pytest.mark.parametrize("models", [networks, balanced])
 def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alone(models, batch, together, monkeypatch):
     """Mixed with other rules; alone each is ``SmoothedClassifier`` of its ``Ensemble``."""
-    monkeypatch.setattr("rs.pool.TOGETHER", together)
+    monkeypatch.setattr("rs.ensemble.pool.TOGETHER", together)
     made = pool(models(), MANY | ENTRIES, batch=batch)
     assert list(made) == [*MANY, *ENTRIES]
     some = dict(list(MANY.items())[:: 1 if batch is None else 5]) | ENTRIES

@@ -1,4 +1,4 @@
-"""The classifiers that a pool is certified as: ``rs.candidates``."""
+"""The classifiers that a pool is certified as: ``rs.ensemble.pool_entries``."""
 
 import json
 import re
@@ -8,25 +8,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import SHAPE, tiny_params
-from untrained import save_models
 
-from rs import artefacts, files
-from rs.candidates import combined, read_weights, single_models
-from rs.ensemble import (
+from rs.ensemble.declare import POOL, ensemble_cell, read_pool
+from rs.ensemble.outputs import Outputs
+from rs.ensemble.pool_entries import combined, read_weights, single_models
+from rs.ensemble.rules import (
     Ensemble,
     HardVote,
     KConsensus,
     LogitAverage,
     MaxMargin,
-    Outputs,
     Polytope,
     SoftmaxAverage,
     scores_of,
 )
-from rs.ensemble_card import Solution, load, load_members, read
-from rs.ensemble_cell import POOL, ensemble_cell, read_pool
+from rs.ensemble.spec import Solution, load, load_members, read
 from rs.errors import InputError
+from rs.models import checkpoint
+from rs.storage import files
+from tests.support.helpers import SHAPE, tiny_params
+from tests.support.untrained import save_models
 
 GLOBAL = {"rule": "softmax", "scope": "global"}
 PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image"}
@@ -127,7 +128,7 @@ def test_a_member_is_certified_as_itself(pool):
     for name, model in models.items():
         with torch.no_grad():
             assert torch.equal(scores(models, found[name].at(3)), model(images()).double())
-        expected = {"classifier": artefacts.fingerprint(model), "scope": "model"}
+        expected = {"classifier": checkpoint.fingerprint(model), "scope": "model"}
         assert found[name].who == {"model": f"models/{name.replace('-', '/')}", **expected}
 
 
@@ -138,7 +139,7 @@ def test_an_ensemble_is_certified_as_the_one_built_by_hand(pool, key):
     assert torch.equal(scores(models, one.at(3)), by_hand(models, RULES[key]))
     assert one.at(3) == one.at(7) == one.at(10**6)
     alone = Ensemble([models[name] for name in PAIR], RULES[key])
-    assert one.who["classifier"] == artefacts.fingerprint(alone)
+    assert one.who["classifier"] == checkpoint.fingerprint(alone)
 
 
 @pytest.mark.parametrize("key", RULES)
@@ -146,7 +147,7 @@ def test_an_ensemble_says_the_file_that_would_be_certified_alone(pool, key):
     who = pool[1][slug(key)].who
     folder = WEIGHTS if key in SOLUTIONS else ENSEMBLES
     assert who["model"] == str(folder / f"{slug(key)}.json")
-    assert who["classifier"] == artefacts.fingerprint(load(Path(who["model"]))[0])
+    assert who["classifier"] == checkpoint.fingerprint(load(Path(who["model"]))[0])
     assert who["scope"] == HOW[key]["scope"]
     assert set(who) == {"model", "classifier", "scope"}
 

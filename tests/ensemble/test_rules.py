@@ -3,14 +3,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import Constant, smallnet, tiny_images
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from rs.artefacts import fingerprint
-from rs.ensemble import (
+from rs.ensemble.outputs import Outputs, on_simplex
+from rs.ensemble.rules import (
     RULES,
     Ensemble,
     HardVote,
@@ -18,20 +17,18 @@ from rs.ensemble import (
     LogitAverage,
     MaxMargin,
     MaxMarginEnsemble,
-    Outputs,
     Polytope,
     SoftmaxAverage,
     WeightedEnsemble,
-    box_vertices,
-    clip_to_box,
-    on_simplex,
     scores_of,
 )
 from rs.errors import InputError
-from rs.noise import Stream
-from rs.rows import ABSTAIN
-from rs.smoothing import SmoothedClassifier, certificate
-from rs.weights import optimal_weights
+from rs.models.checkpoint import fingerprint
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import SmoothedClassifier, certificate
+from rs.statistics.certificate import ABSTAIN
+from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
+from tests.support.helpers import Constant, smallnet, tiny_images
 
 
 def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):

@@ -1,4 +1,4 @@
-"""The file of an ensemble: ``rs.ensemble_card``."""
+"""The file of an ensemble: ``rs.ensemble.spec``."""
 
 import json
 import math
@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import CLASSES, ROOT, SHAPE, smallnet, tiny_params, write_tiny
 
-from rs import artefacts, code, data, rows
-from rs.certify_cell import certification_settings, certify_cell
-from rs.combination import Combination
-from rs.ensemble import Ensemble, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
-from rs.ensemble_card import EnsembleCard, Member, Solution, check_members, load, load_members, read
+from rs.certification.certify_model import certification_settings, certify_cell
+from rs.data import images
+from rs.ensemble.rules import Ensemble, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble.spec import EnsembleCard, Member, Solution, check_members, load, load_members, read
 from rs.errors import InputError
+from rs.models import checkpoint
+from rs.runtime import code_fingerprint
+from rs.storage import certificate_rows
+from rs.study.ensembles import Combination
+from tests.support.helpers import CLASSES, ROOT, SHAPE, smallnet, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
 GLOBAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
@@ -25,11 +28,11 @@ PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "tar
 def member(method="macer", seed=0):
     """The model in models/METHOD/SEED as a member."""
     path = f"models/{method}/{seed}"
-    return Member(path=path, method=method, seed=seed, classifier=artefacts.fingerprint(network(path)))
+    return Member(path=path, method=method, seed=seed, classifier=checkpoint.fingerprint(network(path)))
 
 
 def network(path):
-    return artefacts.load(Path(path))[0]
+    return checkpoint.load(Path(path))[0]
 
 
 def card(members=None, solution=None, **how):
@@ -99,7 +102,7 @@ def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
     assert not any(module.training for module in loaded.modules())
-    assert artefacts.fingerprint(loaded) == artefacts.fingerprint(by_hand)
+    assert checkpoint.fingerprint(loaded) == checkpoint.fingerprint(by_hand)
     assert (own, classes, shape) == (read(path), list(CLASSES), list(SHAPE))
 
 
@@ -107,14 +110,14 @@ def test_rule_weights_solution_and_order_of_members_are_part_of_what_a_classifie
     some = [made(named) for named in MADE]
     some += [made("consensus", agree=1), made("set", low=0.1), card(solution=solved(0.75, 0.25, 0.0), **GLOBAL)]
     some += [card(members=[member(seed=seed) for seed in (2, 1, 0)])]
-    prints = {artefacts.fingerprint(load(written(one))[0]) for one in some}
+    prints = {checkpoint.fingerprint(load(written(one))[0]) for one in some}
     assert len(prints) == len(some)
 
 
 def certified(model, out):
     settings = certification_settings(tiny_params(), "tiny")
     certify_cell(str(model), Path("data"), settings, sigma=None, device=torch.device("cpu"), batch=None, out=Path(out))
-    return rows.read(Path(out))
+    return certificate_rows.read(Path(out))
 
 
 @pytest.mark.parametrize("named", ["equal", "logits", "vote", "mme", "consensus"])
@@ -249,7 +252,7 @@ def test_a_solution_off_the_simplex_by_rounding_is_put_on_it():
 
 def test_a_member_that_changed_is_refused():
     path = written(card())
-    artefacts.save(Path("models/macer/1"), smallnet(99), artefacts.read_card(Path("models/macer/1")))
+    checkpoint.save(Path("models/macer/1"), smallnet(99), checkpoint.read_card(Path("models/macer/1")))
     with pytest.raises(
         InputError, match=r"models/macer/1 must be the model .* but it changed; make ensemble\.json again"
     ):
@@ -276,15 +279,15 @@ def test_a_member_that_is_gone_is_refused():
 )
 def test_members_that_disagree_are_refused(change, message):
     """The weights of the network fit 4x4 and 3x3 images alike, as both pool to one feature map of 1x1."""
-    model, own = artefacts.load(Path("models/macer/1"))
-    artefacts.save(Path("models/macer/1"), model, replace(own, **change))
+    model, own = checkpoint.load(Path("models/macer/1"))
+    checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
     with pytest.raises(InputError, match=message):
         load(written(card()))
 
 
 def test_members_that_agree_are_no_ensemble_of_another_data_set_or_noise_level():
     members = [member(seed=seed) for seed in (0, 1)]
-    cards = [artefacts.read_card(Path(one.path)) for one in members]
+    cards = [checkpoint.read_card(Path(one.path)) for one in members]
     check_members(members, cards, "tiny", 0.25)
     with pytest.raises(InputError, match="models/macer/0 must have the dataset huge in this ensemble, but has tiny"):
         check_members(members, cards, "huge", 0.25)
@@ -293,9 +296,9 @@ def test_members_that_agree_are_no_ensemble_of_another_data_set_or_noise_level()
 
 
 def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
-    members, meta = [member(seed=2), member(seed=0)], data.load(write_tiny(Path("data")), "test").meta
+    members, meta = [member(seed=2), member(seed=0)], images.load(write_tiny(Path("data")), "test").meta
     models, cards = load_members(members, "tiny", 0.25, Path("pool.json"), meta)
-    assert [artefacts.fingerprint(model) for model in models] == [one.classifier for one in members]
+    assert [checkpoint.fingerprint(model) for model in models] == [one.classifier for one in members]
     assert [own.seed for own in cards] == [2, 0]
     for change, came in (({"classes": ("right", "left")}, "2 classes"), ({"shape": (1, 4, 3)}, r"shape \[1, 4, 4\]")):
         with pytest.raises(
@@ -306,6 +309,6 @@ def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
 
 def test_the_methods_are_no_part_of_what_certificates_are_made_by():
     """A new method, or an edit of one, must not certify every model again."""
-    modules = code.closure(ROOT, Path("stages/certify.py"))
-    assert Path("rs/ensemble_card.py") in modules
+    modules = code_fingerprint.closure(ROOT, Path("stages/certify.py"))
+    assert Path("rs/ensemble/spec.py") in modules
     assert not [module for module in modules if module.parent == Path("rs/methods")]

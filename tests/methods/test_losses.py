@@ -15,8 +15,9 @@ from scipy import special, stats
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from rs import attack, params
+from rs import params
 from rs.methods import METHODS
+from rs.smoothing import attack
 
 B, K, SHAPE, SIGMA = 6, 3, (1, 3, 3), 0.4
 quantile = NormalDist().inv_cdf

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from rs import attack
 from rs.methods import METHODS
-from rs.methods.base import macer_step
+from rs.methods.macer_objective import macer_objective
+from rs.smoothing import attack
 
 MACER = {"draws": 4, "lam": 12.0, "gamma": 8.0, "beta": 16.0, "defer": 2}
 ADVMACER = MACER | {"steps": 2, "epsilon": 0.5, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
@@ -57,8 +57,8 @@ def test_advmacer_that_moves_the_image_is_not_macer():
 def test_temperature_of_the_hinge_leaves_the_cross_entropy_alone_and_the_other_way_round():
     logits, y = torch.randn((8, 4, 3), generator=generator()), torch.arange(8) % 3
     values = {"sigma": SIGMA, "lam": 1.0, "gamma": 8.0}
-    plain, sharp = (macer_step(logits, y, beta=beta, **values) for beta in (1.0, 2.0))
-    cold = macer_step(logits, y, beta=1.0, beta_cross_entropy=2.0, **values)
+    plain, sharp = (macer_objective(logits, y, beta=beta, **values) for beta in (1.0, 2.0))
+    cold = macer_objective(logits, y, beta=1.0, beta_cross_entropy=2.0, **values)
     assert torch.equal(plain.cross_entropy, sharp.cross_entropy)
     assert plain.robustness != sharp.robustness
     assert torch.equal(plain.robustness, cold.robustness)
@@ -68,9 +68,9 @@ def test_temperature_of_the_hinge_leaves_the_cross_entropy_alone_and_the_other_w
 def test_robustness_is_proportional_to_lambda_and_sigma():
     logits, y = torch.randn((8, 4, 3), generator=generator()), torch.arange(8) % 3
     values = {"gamma": 8.0, "beta": 1.0}
-    one = macer_step(logits, y, sigma=0.25, lam=1.0, **values).robustness
+    one = macer_objective(logits, y, sigma=0.25, lam=1.0, **values).robustness
     assert one > 0
-    assert torch.equal(macer_step(logits, y, sigma=0.5, lam=4.0, **values).robustness, 8 * one)
+    assert torch.equal(macer_objective(logits, y, sigma=0.5, lam=4.0, **values).robustness, 8 * one)
 
 
 @pytest.mark.parametrize("fresh", [False, True])

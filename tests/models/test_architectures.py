@@ -4,15 +4,16 @@ import torch.nn.functional as F
 from scipy import stats
 from torch import nn
 
-from rs import attack, models
 from rs.errors import InputError
+from rs.models import architectures
+from rs.smoothing import attack
 
 CIFAR, MNIST, DIGITS = (3, 32, 32), (1, 28, 28), (1, 8, 8)
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
 def build(architecture, shape=CIFAR, num_classes=10, seed=0):
-    return models.build(architecture, shape, num_classes, MEAN[: shape[0]], STD[: shape[0]], seed)
+    return architectures.build(architecture, shape, num_classes, MEAN[: shape[0]], STD[: shape[0]], seed)
 
 
 def count(model):
@@ -51,7 +52,7 @@ def test_parameters_are_as_many_as_published(architecture, shape, num_classes, p
 
 
 def test_resnet50_has_the_published_parameters_and_its_stride_in_the_3x3_convolution():
-    network = models.ARCHITECTURES["resnet50"]((3, 224, 224), 1000)
+    network = architectures.ARCHITECTURES["resnet50"]((3, 224, 224), 1000)
     assert count(network) == 25_557_032
     assert (network.layer2[0].conv1.stride, network.layer2[0].conv2.stride) == ((1, 1), (2, 2))
 
@@ -208,13 +209,13 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
 )
 def test_a_shape_the_network_cannot_take_is_refused_in_one_line(architecture, shape, channels):
     with pytest.raises(InputError, match="shape") as caught:
-        models.build(architecture, shape, 10, MEAN[:channels], STD[:channels], 0)
+        architectures.build(architecture, shape, 10, MEAN[:channels], STD[:channels], 0)
     assert "\n" not in str(caught.value)
     assert str(tuple(shape)) in str(caught.value)
 
 
 def test_normalisation_follows_the_dtype_and_constants_of_the_channels():
-    normalize = models.Normalize([0.5, 0.25], [2.0, 0.5])
+    normalize = architectures.Normalize([0.5, 0.25], [2.0, 0.5])
     x = torch.tensor([[[[1.0]], [[1.0]]]])
     assert normalize(x).flatten().tolist() == [0.25, 1.5]
     wide = normalize.double()(x.double())
@@ -226,8 +227,8 @@ def test_normalisation_follows_the_dtype_and_constants_of_the_channels():
     ("architecture", "shape"), [("smallnet", (1, 8, 8)), ("lenet", (1, 28, 28)), ("resnet20", (3, 32, 32))]
 )
 def test_the_last_layer_computes_in_float32_where_the_others_do_in_bfloat16(architecture, shape):
-    model = models.build(architecture, shape, 5, [0.5] * shape[0], [0.25] * shape[0], 0).eval()
-    last = [module for module in model.modules() if isinstance(module, models.Logits)]
+    model = architectures.build(architecture, shape, 5, [0.5] * shape[0], [0.25] * shape[0], 0).eval()
+    last = [module for module in model.modules() if isinstance(module, architectures.Logits)]
     seen = []
     last[0].register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
@@ -245,8 +246,8 @@ def test_resnet50_ends_in_the_same_layer_with_the_weights_it_began_with():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         own = resnet50(weights=None, num_classes=7).state_dict()
-    built = models.build("resnet50", (3, 64, 64), 7, [0.5] * 3, [0.25] * 3, 0)
-    assert isinstance(built.network.fc, models.Logits)
+    built = architectures.build("resnet50", (3, 64, 64), 7, [0.5] * 3, [0.25] * 3, 0)
+    assert isinstance(built.network.fc, architectures.Logits)
     state = built.network.state_dict()
     assert list(state) == list(own)
     assert all(torch.equal(state[name], own[name]) for name in own)

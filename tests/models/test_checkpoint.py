@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-import untrained
-from helpers import SHAPE, smallnet, weights
 from torch import nn
 
-from rs import artefacts
 from rs.errors import InputError
+from rs.models import checkpoint
+from tests.support import untrained
+from tests.support.helpers import SHAPE, smallnet, weights
 
 CARD = replace(untrained.CARD, method="gaussian", training={"epochs": 2}, seed=3, epochs=2)
 
@@ -25,14 +25,14 @@ def trained():
 
 @pytest.fixture
 def folder(tmp_path, trained):
-    artefacts.save(tmp_path / "model", trained, CARD)
+    checkpoint.save(tmp_path / "model", trained, CARD)
     return tmp_path / "model"
 
 
 def refused(folder, *words):
     """The one line in which the model is refused."""
     with pytest.raises(InputError) as caught:
-        artefacts.load(folder)
+        checkpoint.load(folder)
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -41,18 +41,18 @@ def refused(folder, *words):
 
 
 def test_a_model_comes_back_with_its_card_and_its_outputs(folder, trained):
-    loaded, card = artefacts.load(folder)
+    loaded, card = checkpoint.load(folder)
     x = torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(1))
     assert card == CARD
     assert not loaded.training
     assert torch.equal(loaded(x), trained.eval()(x))
-    assert artefacts.fingerprint(loaded) == artefacts.fingerprint(trained)
+    assert checkpoint.fingerprint(loaded) == checkpoint.fingerprint(trained)
 
 
 def test_equal_models_make_equal_bytes(folder, trained, tmp_path):
-    loaded, card = artefacts.load(folder)
-    artefacts.save(tmp_path / "again", loaded, card)
-    for name in (artefacts.WEIGHTS, artefacts.CARD):
+    loaded, card = checkpoint.load(folder)
+    checkpoint.save(tmp_path / "again", loaded, card)
+    for name in (checkpoint.WEIGHTS, checkpoint.CARD):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 
 
@@ -72,7 +72,7 @@ def test_a_missing_file_is_named(folder, name):
 
 @pytest.mark.parametrize("keep", [0, 7, 8, 100, -1], ids=lambda keep: f"first {keep}")
 def test_a_truncated_file_is_refused(folder, keep):
-    path = folder / artefacts.WEIGHTS
+    path = folder / checkpoint.WEIGHTS
     path.write_bytes(path.read_bytes()[:keep])
     refused(folder, str(path), "must be a safetensors file")
 
@@ -83,7 +83,7 @@ def test_no_pickle_is_ever_executed(folder, tmp_path):
             return (open, (str(tmp_path / "exploded"), "w"))
 
     for write in (lambda path: path.write_bytes(pickle.dumps(Bomb())), lambda path: torch.save({"a": Bomb()}, path)):
-        write(folder / artefacts.WEIGHTS)
+        write(folder / checkpoint.WEIGHTS)
         refused(folder, "must be a safetensors file")
     assert not (tmp_path / "exploded").exists()
 
@@ -92,17 +92,17 @@ def test_no_pickle_is_ever_executed(folder, tmp_path):
 @pytest.mark.parametrize("key", ["network.fc.weight", "network.features.1.running_var"])
 def test_weights_and_statistics_must_be_finite(folder, trained, key, value):
     trained.state_dict()[key].view(-1)[0] = value
-    artefacts.save(folder, trained, CARD)
+    checkpoint.save(folder, trained, CARD)
     refused(folder, key, "NaN or infinity")
 
 
 def test_weights_of_another_architecture_are_refused_by_their_first_misfit(folder):
-    artefacts.save(folder, smallnet(), replace(CARD, architecture="lenet", shape=[1, 28, 28]))
+    checkpoint.save(folder, smallnet(), replace(CARD, architecture="lenet", shape=[1, 28, 28]))
     refused(folder, "weights of lenet", "first network.conv1.bias: expected (20,), got none")
 
 
 def test_weights_for_another_number_of_classes_are_refused(folder):
-    artefacts.save(folder, smallnet(), replace(CARD, classes=["a", "b", "c"]))
+    checkpoint.save(folder, smallnet(), replace(CARD, classes=["a", "b", "c"]))
     refused(folder, "2 tensors do not fit", "network.fc.bias: expected (3,), got (2,)")
 
 
@@ -116,18 +116,18 @@ def test_weights_for_another_number_of_classes_are_refused(folder):
     ids=["unknown key", "missing key", "a list"],
 )
 def test_a_card_must_have_exactly_its_keys(folder, change):
-    path = folder / artefacts.CARD
+    path = folder / checkpoint.CARD
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     refused(folder, str(path), "must have the keys")
 
 
 def test_a_card_that_is_not_json_is_refused(folder):
-    (folder / artefacts.CARD).write_text("{")
+    (folder / checkpoint.CARD).write_text("{")
     refused(folder, "must hold JSON")
 
 
 def test_a_card_with_an_unknown_architecture_lists_the_known_ones(folder, trained):
-    artefacts.save(folder, trained, replace(CARD, architecture="resnet111"))
+    checkpoint.save(folder, trained, replace(CARD, architecture="resnet111"))
     refused(folder, "resnet110", "got 'resnet111'")
 
 
@@ -144,11 +144,11 @@ def test_a_card_with_an_unknown_architecture_lists_the_known_ones(folder, traine
 )
 def test_a_fingerprint_sees_every_parameter_buffer_and_the_normalisation(name):
     model, same = smallnet(), smallnet()
-    assert artefacts.fingerprint(model) == artefacts.fingerprint(same)
+    assert checkpoint.fingerprint(model) == checkpoint.fingerprint(same)
     tensor = dict([*model.named_parameters(), *model.named_buffers()])[name]
     with torch.no_grad():
         tensor.view(-1)[-1].add_(1)
-    assert artefacts.fingerprint(model) != artefacts.fingerprint(same)
+    assert checkpoint.fingerprint(model) != checkpoint.fingerprint(same)
 
 
 def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
@@ -156,14 +156,14 @@ def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
     with torch.no_grad():
         weight = model.network.fc.weight
         weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(torch.inf))
-    assert artefacts.fingerprint(model) != artefacts.fingerprint(same)
+    assert checkpoint.fingerprint(model) != checkpoint.fingerprint(same)
 
 
 def test_a_fingerprint_sees_what_has_no_weights_and_the_type_of_what_has():
     layer = nn.Linear(2, 2)
     chains = [nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer, nn.Tanh()), nn.Sequential(nn.ReLU(), layer)]
-    prints = [artefacts.fingerprint(chain) for chain in chains]
-    prints.append(artefacts.fingerprint(nn.Sequential(layer.double(), nn.ReLU())))
+    prints = [checkpoint.fingerprint(chain) for chain in chains]
+    prints.append(checkpoint.fingerprint(nn.Sequential(layer.double(), nn.ReLU())))
     assert len(set(prints)) == 4
 
 
@@ -171,10 +171,10 @@ def test_a_fingerprint_tells_numbers_of_equal_bytes_and_unequal_types_apart():
     real, whole = nn.Module(), nn.Module()
     real.register_buffer("zero", torch.zeros(3, dtype=torch.float32))
     whole.register_buffer("zero", torch.zeros(3, dtype=torch.int32))
-    assert artefacts.fingerprint(real) != artefacts.fingerprint(whole)
+    assert checkpoint.fingerprint(real) != checkpoint.fingerprint(whole)
 
 
 def test_a_fingerprint_does_not_depend_on_the_mode_or_the_layout_in_memory():
     model = smallnet()
-    before = artefacts.fingerprint(model)
-    assert artefacts.fingerprint(model.eval().to(memory_format=torch.channels_last)) == before
+    before = checkpoint.fingerprint(model)
+    assert checkpoint.fingerprint(model.eval().to(memory_format=torch.channels_last)) == before

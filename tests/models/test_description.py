@@ -17,16 +17,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rs import engine, models
-from rs.artefacts import fingerprint
-from rs.describe import describe
-from rs.ensemble import RULES, Ensemble, KConsensus, MaxMargin, Polytope, SoftmaxAverage
+from rs.certification import inference
+from rs.ensemble.rules import RULES, Ensemble, KConsensus, MaxMargin, Polytope, SoftmaxAverage
 from rs.errors import InputError
+from rs.models import architectures
+from rs.models.checkpoint import fingerprint
+from rs.models.description import describe
+from tests.support.helpers import ROOT
 
 Pair = namedtuple("Pair", "left right")
 
@@ -173,9 +174,9 @@ def test_a_hook_shows_and_so_does_how_it_is_called(register):
 
 
 def test_the_mode_gradients_and_the_place_in_memory_do_not_show():
-    model = models.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0)
+    model = architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0)
     before = fingerprint(model)
-    other = models.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0).eval().requires_grad_(False)
+    other = architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0).eval().requires_grad_(False)
     assert fingerprint(other.to(memory_format=torch.contiguous_format)) == before
     assert describe(torch.arange(6).view(2, 3).T) == describe(torch.tensor([[0, 3], [1, 4], [2, 5]]))
     assert describe(np.arange(6).reshape(2, 3).T) == describe(np.array([[0, 3], [1, 4], [2, 5]]))
@@ -189,7 +190,7 @@ def test_sets_do_not_show_their_order_in_memory_and_nan_is_nan():
 
 def test_a_model_has_one_fingerprint_in_every_process():
     script = (
-        "import sys; sys.path += ['tests']; from test_describe import *;"
+        "from tests.models.test_description import *;"
         "values = dict(a={'x', 'y', 'z'}, b=multiply(2), c=F.relu, d=Plain(a=[1]), e=lambda x: x in {'x', 'y'});"
         "print(fingerprint(Model(**values)))"
     )
@@ -243,19 +244,19 @@ def test_an_open_file_is_refused(tmp_path):
         fingerprint(Model(log=file))
 
 
-@pytest.mark.parametrize("architecture", models.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures.ARCHITECTURES)
 def test_every_architecture_and_its_folded_network_have_fingerprints_that_see_their_weights(architecture):
     shape = {"lenet": (1, 28, 28), "smallnet": (1, 8, 8)}.get(architecture, (3, 32, 32))
     constants = ([0.5] * shape[0], [0.25] * shape[0])
-    one, same, other = (models.build(architecture, shape, 3, *constants, seed).eval() for seed in (0, 0, 1))
+    one, same, other = (architectures.build(architecture, shape, 3, *constants, seed).eval() for seed in (0, 0, 1))
     prints = [fingerprint(model) for model in (one, other)]
-    folded = [fingerprint(engine.fold(model, torch.float32, shape)) for model in (one, other)]
+    folded = [fingerprint(inference.fold(model, torch.float32, shape)) for model in (one, other)]
     assert len({*prints, *folded}) == 4
-    assert [fingerprint(same), fingerprint(engine.fold(same, torch.float32, shape))] == [prints[0], folded[0]]
+    assert [fingerprint(same), fingerprint(inference.fold(same, torch.float32, shape))] == [prints[0], folded[0]]
 
 
 def test_every_rule_is_another_ensemble():
-    members = [models.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed) for seed in (0, 1)]
+    members = [architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed) for seed in (0, 1)]
     rules = [make(1) if name == "consensus" else make() for name, make in RULES.items()]
     rules += [KConsensus(2), SoftmaxAverage([0.4, 0.6]), Polytope([[0.0, 1.0], [1.0, 0.0]]), lambda logits: logits[0]]
     made = [Ensemble(members, rule) for rule in rules] + [Ensemble(members[::-1], MaxMargin())]

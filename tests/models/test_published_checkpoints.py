@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from rs import artefacts, models
-from rs.dataset import read_meta, write
+from rs.data.format import read_meta, write
 from rs.errors import InputError
-from rs.importing import import_checkpoint
+from rs.models import architectures, checkpoint
+from rs.models.published_checkpoints import import_checkpoint
 from stages.import_ import main
 from stages.shell import run
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 def network(seed: int = 0) -> torch.nn.Module:
     """A ResNet-20 whose running statistics are not the initial ones."""
-    model = models.build("resnet20", (3, 32, 32), 10, [0.0] * 3, [1.0] * 3, seed)
+    model = architectures.build("resnet20", (3, 32, 32), 10, [0.0] * 3, [1.0] * 3, seed)
     model(torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(seed)))
     return model.eval().network
 
@@ -54,7 +54,7 @@ def test_an_imported_network_gives_the_outputs_of_the_original(
     path = save(tmp_path / "checkpoint.pth.tar", net, *LAYOUTS[layout], old=old)
     meta = read_meta(folder)
     import_checkpoint(path, meta, "resnet20", "mean-std", 0.25, tmp_path / "model")
-    model, card = artefacts.load(tmp_path / "model")
+    model, card = checkpoint.load(tmp_path / "model")
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     mean, std = (torch.tensor(values)[:, None, None] for values in (meta.mean, meta.std))
     with torch.no_grad():
@@ -70,7 +70,7 @@ def test_the_normalisation_is_the_one_that_was_named(normalisation: str, folder:
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     shifted = x - torch.tensor(meta.mean)[:, None, None] if normalisation == "centre" else x
     with torch.no_grad():
-        assert torch.equal(artefacts.load(tmp_path / "model")[0](x), net(shifted))
+        assert torch.equal(checkpoint.load(tmp_path / "model")[0](x), net(shifted))
 
 
 def test_another_architecture_is_refused_and_nothing_is_written(folder: Path, tmp_path: Path) -> None:

@@ -10,15 +10,16 @@ import time
 from pathlib import Path
 
 import pytest
-from small_project import ROOT, environment, run, small_project
-from tiny_study import make_rows
 
 from benchmarks import campaign
 from benchmarks.legs import Leg, chosen, legs
 from benchmarks.plan import Step, read_plan
-from rs import files, params, rows
+from rs import params
 from rs.errors import InputError
-from rs.metrics import acr
+from rs.statistics.metrics import acr
+from rs.storage import certificate_rows, files
+from tests.support.small_project import ROOT, environment, run, small_project
+from tests.support.tiny_study import make_rows
 
 READ = params.read
 KNOWN = legs(params.read(ROOT / "dvc.yaml"), params.read(ROOT / "params.yaml"))
@@ -129,7 +130,7 @@ def test_a_leg_that_will_not_stop_is_killed(tmp_path, monkeypatch):
 
 def test_an_acr_out_of_bounds_ends_the_campaign(tmp_path):
     out = tmp_path / "rows.tsv"
-    rows.write(made := make_rows(0.5, 1), out)
+    certificate_rows.write(made := make_rows(0.5, 1), out)
     leg = Leg("certify", ("python",), (), (out, out.with_suffix(".json")))
     value = acr(made)
     campaign.check(Step("certify", leg, "id", (value, value)))

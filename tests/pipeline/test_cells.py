@@ -1,4 +1,4 @@
-"""Training and certifying a cell: ``rs.train_cell`` and ``rs.certify_cell``."""
+"""Training and certifying a cell: ``rs.training.run`` and ``rs.certification.certify_model``."""
 
 import csv
 import json
@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import CERTIFY, ROOT, TRAINING, python, smallnet, tiny_params, write_tiny
 
-from rs import artefacts, data, params, rows
-from rs.certify_cell import certification_settings, certify_cell
+from rs import params
+from rs.certification.certify_model import certification_settings, certify_cell
+from rs.data import images
 from rs.errors import InputError
-from rs.recipe import training_recipe
-from rs.train import initial_seed
-from rs.train_cell import train_cell
-from rs.training import HISTORY, TIMING
+from rs.models import checkpoint
+from rs.storage import certificate_rows
+from rs.training.recipe import training_recipe
+from rs.training.run import train_cell
+from rs.training.settings import HISTORY, TIMING
+from rs.training.trainer import initial_seed
+from tests.support.helpers import CERTIFY, ROOT, TRAINING, python, smallnet, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
 CPU = torch.device("cpu")
@@ -32,7 +35,7 @@ def die_at(step):
     """Kill this process in the middle of a training, as nothing can be caught."""
     import os
 
-    from rs.train import Trainer
+    from rs.training.trainer import Trainer
 
     steps, take = iter(range(1, step + 1)), Trainer._step
 
@@ -80,7 +83,7 @@ def test_a_training_leaves_a_model_and_its_log_and_no_unfinished_work(tmp_path, 
 
 
 def test_the_card_says_how_the_model_came_to_be(model, tiny):
-    card, meta = artefacts.read_card(model), data.read_meta(tiny)
+    card, meta = checkpoint.read_card(model), images.read_meta(tiny)
     assert (card.architecture, card.dataset, card.method, card.sigma, card.seed) == (
         "smallnet",
         "tiny",
@@ -126,14 +129,14 @@ def test_a_training_starts_from_the_weights_of_its_own_seed(tmp_path, tiny):
     for seed in (0, 7):
         recipe, out = training_recipe(still, "tiny", "gaussian", 0.25), tmp_path / str(seed)
         train_cell(recipe, tiny, sigma=0.25, seed=seed, device=CPU, out=out, log=out)
-        trained, card = artefacts.load(out)
+        trained, card = checkpoint.load(out)
         assert torch.equal(trained.network.fc.weight, card.build(initial_seed(seed)).network.fc.weight)
 
 
 @pytest.mark.slow
 def test_a_killed_training_continues_to_the_bytes_of_an_unbroken_one(tmp_path, tiny, model, work):
     """Killed in epoch 4 of 6, with checkpoints after 2 and 4: the rerun starts with epoch 3."""
-    script = "import pathlib, test_cells as t; {}; t.train_tiny(pathlib.Path({!r}), pathlib.Path({!r}))"
+    script = "import pathlib, tests.pipeline.test_cells as t; {}; t.train_tiny(pathlib.Path({!r}), pathlib.Path({!r}))"
     again = tmp_path / "again"
     killed = python("-c", script.format("t.die_at(20)", str(tiny), str(again)))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -146,7 +149,7 @@ def test_a_killed_training_continues_to_the_bytes_of_an_unbroken_one(tmp_path, t
 
 
 def test_unfinished_work_of_one_recipe_is_not_continued_by_another(tmp_path, tiny, monkeypatch):
-    from rs.train import Trainer
+    from rs.training.trainer import Trainer
 
     step = Trainer._step
 
@@ -173,21 +176,21 @@ def test_unfinished_work_of_one_recipe_is_not_continued_by_another(tmp_path, tin
 
 def test_rows_and_sidecar_record_the_choices(tmp_path, tiny, model):
     certify_tiny(model, tiny, tmp_path / "rows.tsv", n0=20, n=40, alpha=0.05, subset={"range": [2, 8]})
-    made = rows.read(tmp_path / "rows.tsv")
+    made = certificate_rows.read(tmp_path / "rows.tsv")
     assert made["idx"].tolist() == [2, 3, 4, 5, 6, 7]
     assert made["label"].tolist() == [0, 1, 0, 1, 0, 1]
     assert [set(made[name]) for name in ("n0", "n", "alpha", "sigma")] == [{20}, {40}, {0.05}, {0.25}]
     sidecar = json.loads((tmp_path / "rows.json").read_text())
     expected = {**CERTIFY, "n0": 20, "n": 40, "alpha": 0.05, "subset": "range-2-8", "sigma": 0.25, "model": str(model)}
     assert {key: sidecar[key] for key in expected} == expected
-    assert sidecar["classifier"] == artefacts.fingerprint(artefacts.load(model)[0])
-    assert sidecar["images"] == data.load(tiny, "test").fingerprint
+    assert sidecar["classifier"] == checkpoint.fingerprint(checkpoint.load(model)[0])
+    assert sidecar["images"] == images.load(tiny, "test").fingerprint
     assert (sidecar["dataset"], sidecar["device"]) == ("tiny", "cpu")
 
 
 def test_a_noise_level_of_ones_own_takes_the_place_of_the_models(tmp_path, tiny, model):
     certify_tiny(model, tiny, tmp_path / "rows.tsv", sigma=0.75)
-    assert set(rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.75}
+    assert set(certificate_rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.75}
 
 
 def test_a_subset_has_the_rows_of_the_whole(tmp_path, tiny, model):
@@ -201,10 +204,10 @@ def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path,
     out = tmp_path / "rows.tsv"
     certify_tiny(model, tiny, out)
     before = out.read_bytes()
-    trained, card = artefacts.load(model)
+    trained, card = checkpoint.load(model)
     with torch.no_grad():
         trained.network.fc.bias[0] += 1
-    artefacts.save(model, trained, card)
+    checkpoint.save(model, trained, card)
     with pytest.raises(InputError, match="its classifier is"):
         certify_tiny(model, tiny, out)
     assert out.read_bytes() == before
@@ -219,8 +222,8 @@ def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path,
     ],
 )
 def test_a_model_of_other_images_is_refused(tmp_path, tiny, model, change, message):
-    trained, card = artefacts.load(model)
-    artefacts.save(tmp_path / "other", trained, replace(card, **change))
+    trained, card = checkpoint.load(model)
+    checkpoint.save(tmp_path / "other", trained, replace(card, **change))
     with pytest.raises(InputError, match=message):
         certify_tiny(tmp_path / "other", tiny, tmp_path / "rows.tsv")
 
@@ -253,7 +256,7 @@ def own(tmp_path, monkeypatch):
 def test_a_model_of_the_users_own_is_certified(tmp_path, tiny, own):
     certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
     assert json.loads((tmp_path / "rows.json").read_text())["model"] == f"{own}:make"
-    assert rows.read(tmp_path / "rows.tsv")["n"].tolist() == [50] * 10
+    assert certificate_rows.read(tmp_path / "rows.tsv")["n"].tolist() == [50] * 10
 
 
 def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old(tmp_path, tiny, own):
@@ -303,8 +306,8 @@ def test_the_default_data_set_has_certification_settings():
 
 
 def test_the_fingerprint_of_a_loaded_classifier_is_that_of_the_same_network_built_by_hand(model):
-    loaded, _ = artefacts.load(model)
+    loaded, _ = checkpoint.load(model)
     twin = smallnet()
     twin.load_state_dict(loaded.state_dict())
     twin.normalize.mean.copy_(loaded.normalize.mean)
-    assert artefacts.fingerprint(twin) == artefacts.fingerprint(loaded)
+    assert checkpoint.fingerprint(twin) == checkpoint.fingerprint(loaded)

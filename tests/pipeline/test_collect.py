@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_project import ROOT
-from tiny_study import make_rows
 
 from benchmarks import collect
 from benchmarks.plan import read_plan
-from rs import rows
+from rs.storage import certificate_rows
+from tests.support.small_project import ROOT
+from tests.support.tiny_study import make_rows
 
 
 @pytest.mark.parametrize("size", [collect.LARGEST, collect.LARGEST + 1])
@@ -33,7 +33,7 @@ def test_a_file_is_compressed_if_it_is_large_and_its_bytes_come_back(tmp_path, m
 def test_compressed_rows_are_read_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(collect, "LARGEST", 10)
-    rows.write(make_rows(0.5, 1), Path("rows.tsv"))
+    certificate_rows.write(make_rows(0.5, 1), Path("rows.tsv"))
     pd.testing.assert_frame_equal(
         pd.read_csv(collect.keep(Path("rows.tsv"), Path("kept")), sep="\t"), pd.read_csv("rows.tsv", sep="\t")
     )

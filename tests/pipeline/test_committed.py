@@ -9,10 +9,10 @@ import sys
 from importlib import metadata
 
 import pytest
-from helpers import ROOT, needs_x86
 from ruamel.yaml import YAML
 
-from rs.arithmetic import PORTABLE
+from rs.runtime.arithmetic import PORTABLE
+from tests.support.helpers import ROOT, needs_x86
 
 LOCK = YAML(typ="safe", pure=True).load((ROOT / "dvc.lock").read_text())["stages"]
 COMPUTING = ("numpy", "scikit-learn", "scipy", "torch")

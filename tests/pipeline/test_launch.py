@@ -10,12 +10,12 @@ from types import ModuleType
 
 import pytest
 import torch
-from helpers import ROOT, TRAINING, python, tiny_params, write_params, write_tiny
-from test_cells import contents, reproducible
 
-from rs.certify_cell import certification_settings, certify_cell
+from rs.certification.certify_model import certification_settings, certify_cell
 from rs.errors import InputError
 from stages.shell import launch, run
+from tests.pipeline.test_cells import contents, reproducible
+from tests.support.helpers import ROOT, TRAINING, python, tiny_params, write_params, write_tiny
 
 EXECVP = os.execvp
 TWO = "torchrun --standalone --nproc-per-node 2"
@@ -105,7 +105,7 @@ def refused(capfd, launcher, message):
 
 MORTAL = """
 import os
-from rs.train import Trainer
+from rs.training.trainer import Trainer
 
 steps, step = iter(range(1, 100)), Trainer._step
 

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import METHOD_PARAMETERS, ROOT, TRAINING, smallnet, write_params, write_tiny
-from tiny_study import make_rows, write_rows
 
-from rs import artefacts, rows
+from rs.models import checkpoint
+from rs.storage import certificate_rows
 from stages import certify, certify_ensembles, code, ensemble, export, import_, prepare, tables, train, weights
 from stages.shell import run
+from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, smallnet, write_params, write_tiny
+from tests.support.tiny_study import make_rows, write_rows
 
 PARAMS = {
     "sigmas": [0.25],
@@ -59,7 +60,7 @@ def place(work, models_here):
     Path("params.yaml").write_text(json.dumps(values))
     assert command(ensemble, out="ensembles") == 0
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
-    indices = rows.read(Path("rows.tsv"))["idx"]
+    indices = certificate_rows.read(Path("rows.tsv"))["idx"]
     Path("rows.seconds.csv").write_text("idx,seconds\n" + "".join(f"{index},0.5\n" for index in indices))
     Path("link.tsv").symlink_to("rows.tsv")
     torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
@@ -184,4 +185,4 @@ def test_a_model_is_trained_again_with_other_hyper_parameters():
     assert command(train) == 0
     write_params(Path("params.yaml"), training={**TRAINING, "epochs": 1}, macer=METHOD_PARAMETERS["macer"])
     assert command(train) == 0
-    assert artefacts.read_card(Path("new")).epochs == 1
+    assert checkpoint.read_card(Path("new")).epochs == 1

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from small_project import ROOT, run, small_project, write_params
 
 from rs import params
 from rs.methods import METHODS
+from tests.support.small_project import ROOT, run, small_project, write_params
 
 COMPUTE = {"train", "certify", "weights", "certify_ensembles"}
 """Stages whose outputs are made with torch, and so differ between its series."""
@@ -23,7 +23,7 @@ STAGES: dict[str, Any] = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").re
 
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
-    """Through the fingerprint of its command's module, which covers every import (tests/test_code.py)."""
+    """Through the fingerprint of its command's module, which covers every import."""
     stage = STAGES[name]
     module = re.search(r"python -m stages\.(\w+)", stage["cmd"]).group(1)
     if module == "code":
@@ -67,9 +67,9 @@ def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(tm
 
 @pytest.mark.parametrize("dataset", PARAMS["recipes"])
 def test_every_recipe_is_complete_and_in_range(dataset: str) -> None:
-    from rs.certify_cell import certification_settings
-    from rs.recipe import training_recipe
-    from rs.sources import settings
+    from rs.certification.certify_model import certification_settings
+    from rs.data.sources import settings
+    from rs.training.recipe import training_recipe
 
     sigmas = (0.25, 0.5) if dataset in ("digits", "svhn") else (0.25, 0.5, 1.0)
     settings(PARAMS["datasets"][dataset], f"datasets.{dataset}")
@@ -89,15 +89,15 @@ def test_the_grid_names_methods_that_exist() -> None:
     "module",
     [
         "rs",
-        "rs.radius",
-        "rs.metrics",
-        "rs.rows",
-        "rs.tables",
-        "rs.figures",
+        "rs.statistics.radius",
+        "rs.statistics.metrics",
+        "rs.storage.certificate_rows",
+        "rs.reporting.method_tables",
+        "rs.reporting.figures",
         "rs.params",
-        "rs.code",
-        "rs.files",
-        "rs.sources",
+        "rs.runtime.code_fingerprint",
+        "rs.storage.files",
+        "rs.data.sources",
     ],
 )
 def test_the_pure_modules_do_not_import_torch(module: str) -> None:

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from rs import data
+from rs.data import images
 from stages.prepare import main
 from stages.shell import run
 
@@ -36,7 +36,7 @@ def test_help_names_every_option(capsys):
 
 
 def test_help_imports_neither_torch_nor_the_library():
-    code = "import sys, stages.prepare; print(sorted({'torch', 'rs.sources'} & set(sys.modules)))"
+    code = "import sys, stages.prepare; print(sorted({'torch', 'rs.data.sources'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 
@@ -45,7 +45,7 @@ def test_digits_are_prepared_from_the_command_line(params, tmp_path):
     assert command("digits", "--out", tmp_path / "data" / "digits", "--params", params) == 0
     folder = tmp_path / "data" / "digits"
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "test.npz", "train.npz"]
-    train, test = data.load(folder, "train"), data.load(folder, "test")
+    train, test = images.load(folder, "train"), images.load(folder, "test")
     assert len(train) + len(test) == 1797
     assert np.isclose(train.meta.mean[0], (train.images / 255).mean(), rtol=1e-12)
 

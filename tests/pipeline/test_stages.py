@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import TRAINING, help_of, python, write_params
 
-from rs import artefacts, rows
 from rs.errors import InputError
+from rs.models import checkpoint
+from rs.storage import certificate_rows
 from stages.certify import main as certify
 from stages.shell import run
 from stages.train import main as train
+from tests.support.helpers import TRAINING, help_of, python, write_params
 
 STAGES = ("train", "certify")
 
@@ -50,10 +51,10 @@ def trained(tmp_path, tiny, capfd):
 
 def test_train_then_certify(tmp_path, tiny, trained):
     assert command(certify, *certify_words(tmp_path, tiny)) == 0
-    made = rows.read(tmp_path / "rows.tsv")
+    made = certificate_rows.read(tmp_path / "rows.tsv")
     assert (len(made), set(made["sigma"]), set(made["n"])) == (10, {0.25}, {50})
     assert made["correct"].sum() > 0
-    assert artefacts.read_card(trained).method == "gaussian"
+    assert checkpoint.read_card(trained).method == "gaussian"
     assert sorted(path.name for path in (tmp_path / "log").iterdir()) == [
         "history.csv",
         "provenance.json",
@@ -64,7 +65,7 @@ def test_train_then_certify(tmp_path, tiny, trained):
 def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, trained):
     options = {"subset": "{stride: 4}", "n0": 20, "n": 30, "alpha": 0.05, "sigma": 0.5, "batch": 100}
     assert command(certify, *certify_words(tmp_path, tiny, **options)) == 0
-    made, sidecar = rows.read(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
+    made, sidecar = certificate_rows.read(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
     assert made["idx"].tolist() == [0, 4, 8]
     for name in ("n0", "n", "alpha", "sigma"):
         assert set(made[name]) == {options[name]} == {sidecar[name]}
@@ -101,7 +102,7 @@ def test_a_model_of_the_users_own_needs_sigma_and_nothing_else(tmp_path, tiny, m
     assert command(certify, *certify_words(tmp_path, tiny, "own_model:make")) == 2
     assert one_error(capfd).endswith("give --sigma")
     assert command(certify, *certify_words(tmp_path, tiny, "own_model:make", sigma=0.5)) == 0
-    assert set(rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.5}
+    assert set(certificate_rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.5}
 
 
 def one_error(capfd):
@@ -210,7 +211,7 @@ def test_the_programs_themselves_train_and_certify_and_refuse(tmp_path, tiny):
     assert (trained.returncode, trained.stdout) == (0, ""), trained.stderr
     certified = python("-m", "stages.certify", *certify_words(tmp_path, tiny))
     assert (certified.returncode, certified.stdout) == (0, ""), certified.stderr
-    assert len(rows.read(tmp_path / "rows.tsv")) == 10
+    assert len(certificate_rows.read(tmp_path / "rows.tsv")) == 10
     refused = python("-m", "stages.certify", *certify_words(tmp_path, tiny, n=60))
     assert (refused.returncode, refused.stdout) == (2, "")
     (line,) = refused.stderr.splitlines()

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from scipy import stats
-from tiny_study import ENSEMBLES, cell_rows, ensemble_rows, make_study, write_rows
 
 from benchmarks.claims import Compared, Study, findings, judged, main
 from rs import params
-from rs.comparison import Estimate, two_way_error
+from rs.statistics.comparison import Estimate, two_way_error
+from tests.support.tiny_study import ENSEMBLES, cell_rows, ensemble_rows, make_study, write_rows
 
 
 @pytest.fixture

@@ -4,16 +4,17 @@ from itertools import combinations, permutations
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_study import result
 
-from rs import ensemble_tables as tables
-from rs import headlines, metrics, theory_tables, typeset
-from rs import theory as theory_numbers
-from rs.combination import kind_of, trained_as
-from rs.comparison import LEVEL, estimate, sample
 from rs.errors import InputError
-from rs.published import published
-from rs.weights import moments
+from rs.reporting import ensemble_tables as tables
+from rs.reporting import formatting, render, variance_tables
+from rs.reporting.published import published
+from rs.statistics import ensemble_variance as theory_numbers
+from rs.statistics import metrics
+from rs.statistics.comparison import LEVEL, estimate, sample
+from rs.statistics.ensemble_weights import moments
+from rs.study.ensembles import kind_of, trained_as
+from tests.support.tiny_study import result
 
 NOTHING = published("no such data set")
 EMPTY = pd.DataFrame()
@@ -95,7 +96,7 @@ class TestEnsembles:
         assert table.data["best"].tolist() == [False, False, False, True]
         assert [row[4].bold for row in table.body] == [False, False, False, True]
         assert cell(table, "Combination", combination="per-image").text == "per-image †"
-        assert headlines.UNSOUND in table.notes
+        assert formatting.UNSOUND in table.notes
         close = ensemble(MIXED, "average", [1.3, 1.3, 1.2, 1.1])  # beats by 0.1, 0.1, 0, -0.1: a tie
         assert tables.ensembles([*SINGLES, AVERAGE, close], 0.5).data["best"].tolist() == [True, True]
 
@@ -166,7 +167,7 @@ class TestWeighting:
         assert printed["advmacer 0-1", tables.NONE] == ["76.0%", "0.554", "8.9 s"]
         assert printed["advmacer 0-1", "per-image †"] == ["–", "0.576", "–"]
         assert printed[MIX_NAME, tables.NONE] == ["–", "–", "–"]
-        assert headlines.PAPER in table.notes
+        assert formatting.PAPER in table.notes
         assert "paper" not in " ".join(tables.weighting(ALL, 0.5, {}, NOTHING).header)
 
 
@@ -228,7 +229,7 @@ class TestFamilies:
         for title in ("to members' mean", "to best member"):
             assert shown[title].endswith("images only")
             assert "[" not in shown[title]
-        assert {headlines.TIES, headlines.SEEDS, headlines.FAMILIES} <= set(table.notes)
+        assert {formatting.TIES, formatting.SEEDS, formatting.FAMILIES} <= set(table.notes)
 
     def test_what_images_alone_would_call_held_is_a_tie_by_the_seeds(self):
         """To the members' mean: +.1, +.1 and +4 of the sub-ensembles, on every image the same."""
@@ -345,7 +346,7 @@ class TestFamilies:
         results = [*MODELS, *family(ONE_OF_EACH, higher(0.5)), *OF_TWO]
         bounds = pd.DataFrame([bound(MIX_KIND, 0.7), bound("advmacer x2", 0.8)])
         spreads = pd.DataFrame([spread(MIX_KIND, across=0.01), spread("advmacer x2", within=0.03)])
-        table = theory_tables.mixed(results, "average", spreads, bounds)
+        table = variance_tables.mixed(results, "average", spreads, bounds)
         (row,) = table.data.to_dict("records")
         sides = [of(members, [higher(0.5)(own) for own in members]) for members in (ONE_OF_EACH, PAIRS)]
         made = estimate(*sides)
@@ -359,11 +360,11 @@ class TestFamilies:
         lift = {own: 9.0 if own == ONE_OF_EACH[0] else 0.0 for own in ONE_OF_EACH}
         mixtures = family(ONE_OF_EACH, lambda own: higher(0)(PAIRS[0]) + 0.01 + lift[own])
         flat = family(PAIRS, lambda _: higher(0)(PAIRS[0]))
-        table = theory_tables.mixed([*MODELS, *mixtures, *flat], "average", EMPTY, EMPTY)
+        table = variance_tables.mixed([*MODELS, *mixtures, *flat], "average", EMPTY, EMPTY)
         assert table.data["verdict"].tolist() == ["tie"]
         assert table.data["acr_error_images"][0] == pytest.approx(0, abs=1e-12)
         one = [ensemble(ONE_OF_EACH[0], "average", mixtures[0].rows["radius"]), flat[0]]
-        alone = theory_tables.mixed([*MODELS, *one], "average", EMPTY, EMPTY)
+        alone = variance_tables.mixed([*MODELS, *one], "average", EMPTY, EMPTY)
         assert alone.data["verdict"].tolist() == ["helped"]
         assert texts_of(alone)["Difference of ACR"].endswith("images only")
 
@@ -378,7 +379,7 @@ class TestMixed:
     ):
         """MIX less AVERAGE is 0.2, 0.2, 0.2, 0.1: 0.175, seven times its error."""
         bounds = pd.DataFrame([bound(MIX_KIND, of_mixed), bound("advmacer x2", of_single)])
-        (row,) = theory_tables.mixed(ALL, "average", EMPTY, bounds).data.to_dict("records")
+        (row,) = variance_tables.mixed(ALL, "average", EMPTY, bounds).data.to_dict("records")
         assert row["acr_difference"] == pytest.approx(0.175)
         assert (row["verdict"], row["expected"], row["expectation"]) == ("helped", expected, expectation)
 
@@ -389,14 +390,14 @@ class TestMixed:
     def test_a_tie_says_nothing_and_harm_contradicts_expected_help(self, radii, verdict, expectation):
         bounds = pd.DataFrame([bound(MIX_KIND, 0.9), bound("advmacer x2", 0.8)])
         results = [*SINGLES, AVERAGE, ensemble(MIXED, "average", radii)]
-        table = theory_tables.mixed(results, "average", EMPTY, bounds)
+        table = variance_tables.mixed(results, "average", EMPTY, bounds)
         assert (table.data["verdict"][0], table.data["expectation"][0]) == (verdict, expectation)
         assert table.body[0][3].text.endswith("tie, images only") == (verdict == "tie")
 
     def test_only_bounds_of_the_same_combination_count(self):
         bounds = pd.DataFrame([bound(MIX_KIND, 0.9, "optimal"), bound("advmacer x2", 0.8, "optimal")])
         for given in (bounds, EMPTY):
-            table = theory_tables.mixed(ALL, "average", EMPTY, given)
+            table = variance_tables.mixed(ALL, "average", EMPTY, given)
             assert texts(table)[0][4:] == ["helped", "–", "–", "–", "–"]
 
     def test_covariances_are_means_over_pairs_of_perturbed_members(self):
@@ -409,7 +410,7 @@ class TestMixed:
         kind = "advmacer x1 + smoothadv x2"  # whatever it is called
         spreads = [spread(kind, within=0.04, across=0.01), spread("advmacer x3", within=0.03)]
         spreads += [spread(kind, "trained", within=9.0, across=9.0)]
-        table = theory_tables.mixed(results, "average", pd.DataFrame(spreads[::-1]), EMPTY)
+        table = variance_tables.mixed(results, "average", pd.DataFrame(spreads[::-1]), EMPTY)
         assert table.body[0][-1].text == "0.0200, 0.0300 (-0.0100)"
 
     def test_only_ensembles_of_the_same_size_noise_and_methods_are_rivals(self):
@@ -420,19 +421,19 @@ class TestMixed:
             result("advmacer x3", [1.0] * 4, seed=None, ensemble="advmacer x3", combination="average", members=triple),
             ensemble(PAIR, "average", [1.0] * 4, sigma=1.0),
         ]
-        data = theory_tables.mixed([*ALL, *others], "average", EMPTY, EMPTY).data
+        data = variance_tables.mixed([*ALL, *others], "average", EMPTY, EMPTY).data
         assert data[["sigma", "mixed", "single"]].to_numpy().tolist() == [[0.5, MIX_NAME, "advmacer 0-1"]]
 
     def test_without_mixed_ensembles_the_table_is_empty_and_can_be_written(self):
-        table = theory_tables.mixed([*SINGLES, AVERAGE], "average", EMPTY, EMPTY)
+        table = variance_tables.mixed([*SINGLES, AVERAGE], "average", EMPTY, EMPTY)
         assert table.body == []
-        assert typeset.written("mixed", table)
+        assert render.written("mixed", table)
 
 
 class TestTheory:
     def test_the_bound_of_the_paper_and_the_variance_of_the_average_follow_from_the_means(self):
         """L = 2: bound 0.04 + (0.08 - 0.04) / 2 = 0.06; average (2 * 0.06 + 2 * 0.02) / 4 = 0.04."""
-        table = theory_tables.theory(pd.DataFrame([spread("advmacer x2")]), ALL)
+        table = variance_tables.theory(pd.DataFrame([spread("advmacer x2")]), ALL)
         assert dict(zip(table.header, texts(table)[0], strict=True)) == {
             "Ensemble": "advmacer 0-1",
             "σ": "0.5",
@@ -460,19 +461,19 @@ class TestTheory:
         row = {"sigma": 0.5, **kind, "source": "trained", "images": 1, **means._asdict()}
         row |= {"alpha": constants.alpha[1:].mean(), "beta": constants.beta[1:].mean()}
         mix = result("mix", [1.0] * 4, seed=None, ensemble="mix", combination="average", members=members)
-        data = theory_tables.theory(pd.DataFrame([row]), [mix]).data
+        data = variance_tables.theory(pd.DataFrame([row]), [mix]).data
         expected = margins.mean(axis=0).var(axis=0)[1:].mean()
         assert data["average"][0] == pytest.approx(expected, rel=1e-12)
         assert data["average"][0] <= data["average_bound"][0]
 
     def test_no_numbers_give_empty_tables_that_can_be_written(self):
-        for table in (theory_tables.theory(EMPTY, ALL), theory_tables.bounds_table(EMPTY, ALL)):
+        for table in (variance_tables.theory(EMPTY, ALL), variance_tables.bounds_table(EMPTY, ALL)):
             assert table.body == []
-            assert typeset.written("empty", table)
+            assert render.written("empty", table)
 
     def test_spreads_of_an_unknown_ensemble_are_refused(self):
         with pytest.raises(InputError, match=r"spreads of macer x9 at sigma 0\.5"):
-            theory_tables.theory(pd.DataFrame([spread("macer x9")]), ALL)
+            variance_tables.theory(pd.DataFrame([spread("macer x9")]), ALL)
 
 
 class TestBounds:
@@ -482,15 +483,15 @@ class TestBounds:
         voted = AVERAGE.rows.assign(counts=counts, mode=["certify"] * 3 + ["shortcut"], n=[200, 200, 200, 0])
         one = result("advmacer x2", [1.0], ensemble="advmacer x2", combination="average", members=PAIR)
         one = type(one)(**vars(one) | {"rows": voted})
-        table = theory_tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4)]), [*SINGLES, one])
+        table = variance_tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4)]), [*SINGLES, one])
         assert texts(table)[0][4:] == ["0.400", "0.100", "0.950", "0.583", "25.0%"]
         assert table.data["votes"][0] == pytest.approx((0.75 + 0 + 1) / 3)
-        assert table.notes == [theory_tables.FIRST, theory_tables.SHORTCUT.format(1, 4)]
+        assert table.notes == [variance_tables.FIRST, variance_tables.SHORTCUT.format(1, 4)]
 
     def test_votes_that_nobody_certified_are_not_known(self):
-        table = theory_tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4, "mme")]), ALL)
+        table = variance_tables.bounds_table(pd.DataFrame([bound("advmacer x2", 0.4, "mme")]), ALL)
         assert texts(table)[0][-2:] == ["–", "25.0%"]
-        assert table.notes == [theory_tables.FIRST]
+        assert table.notes == [variance_tables.FIRST]
 
 
 class TestSizes:
@@ -529,16 +530,16 @@ def test_every_table_can_be_written_in_plain_latex():
     made = [
         tables.ensembles(ALL, 0.5),
         tables.weighting(ALL, 0.5, {}, NOTHING),
-        theory_tables.mixed(ALL, "average", spreads, bounds),
-        theory_tables.theory(spreads, ALL),
-        theory_tables.bounds_table(bounds, ALL),
+        variance_tables.mixed(ALL, "average", spreads, bounds),
+        variance_tables.theory(spreads, ALL),
+        variance_tables.bounds_table(bounds, ALL),
     ]
     for table in made:
-        assert typeset.latex(table).isascii(), table.label
+        assert render.latex(table).isascii(), table.label
         assert len({len(row) for row in table.body} | {len(table.header)}) == 1
 
 
 def test_captions_of_acrs_say_images_subset_and_budget():
     made = [tables.ensembles(ALL, 0.5), tables.weighting(ALL, 0.5, {}, NOTHING)]
-    for table in (*made, theory_tables.mixed(ALL, "average", EMPTY, EMPTY)):
+    for table in (*made, variance_tables.mixed(ALL, "average", EMPTY, EMPTY)):
         assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01." in table.caption

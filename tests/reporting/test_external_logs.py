@@ -1,13 +1,14 @@
-"""Logs from elsewhere beside a study: ``rs.outside``."""
+"""Logs from elsewhere beside a study: ``rs.reporting.external_logs``."""
 
 import numpy as np
 import pytest
-from tiny_study import result
 
-from rs import metrics, rows
 from rs.errors import InputError
-from rs.outside import read_outside
-from rs.radius import lower_bound, radius
+from rs.reporting.external_logs import read_outside
+from rs.statistics import metrics
+from rs.statistics.radius import lower_bound, radius
+from rs.storage import certificate_rows
+from tests.support.tiny_study import result
 
 UNKNOWN = {"sigma": None, "n0": 100, "n": None, "alpha": None}
 LADDER = radius(lower_bound(np.arange(9_990, 10_001), 10_000, 0.001), 0.5)
@@ -26,7 +27,7 @@ def log(tmp_path, ours):
 
 def written(path, frame):
     """A log in the field's six columns, every image of class 0."""
-    rows.write_field_log(frame.assign(predict=0), path)
+    certificate_rows.write_field_log(frame.assign(predict=0), path)
     return path
 
 
@@ -71,6 +72,6 @@ def test_a_log_that_lacks_images_of_the_study_is_refused(tmp_path, ours):
 
 def test_rows_of_this_project_say_their_budget_themselves(tmp_path, ours):
     whole = {"correct": 1, "predict": 0, "p_lower": 0.9, "counts0": "0:100", "counts": "0:10000", "mode": "certify"}
-    rows.write(ours[0].rows.assign(**whole, scope="model"), tmp_path / "rows.tsv")
+    certificate_rows.write(ours[0].rows.assign(**whole, scope="model"), tmp_path / "rows.tsv")
     found = read_outside("b", tmp_path / "rows.tsv", ours, **UNKNOWN)
     assert (found.sigma, metrics.budget(found.rows, "alpha")) == (0.25, 0.001)

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rs import figures
+from rs.reporting import figures
 
 METHODS = ["gaussian", "advmacer", "advmacer x1 + smoothadv x2", "macer x3"]
 

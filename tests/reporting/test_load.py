@@ -1,4 +1,4 @@
-"""The ensembles of a study on the disk: ``rs.study_pool``."""
+"""The ensembles of a study on the disk: ``rs.reporting.load``."""
 
 import json
 import re
@@ -7,12 +7,25 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_study import ALPHA, CLASSES, ENSEMBLES, IMAGES, N0, SIGMAS, N, ensemble_rows, make_study, write_rows
 
-from rs import params, rows
-from rs.combination import declared
+from rs import params
 from rs.errors import InputError
-from rs.study_pool import pool_cells, read_ensemble, read_theory, seconds_alone
+from rs.reporting.load import read_ensemble, read_theory, seconds_alone
+from rs.storage import certificate_rows
+from rs.study.ensembles import declared
+from rs.study.grid import pool_cells
+from tests.support.tiny_study import (
+    ALPHA,
+    CLASSES,
+    ENSEMBLES,
+    IMAGES,
+    N0,
+    SIGMAS,
+    N,
+    ensemble_rows,
+    make_study,
+    write_rows,
+)
 
 COMMANDS = {
     "rows": "dvc repro certify_ensembles@tiny-0.5",
@@ -87,7 +100,7 @@ def test_a_member_that_is_not_trained_is_named_with_what_to_do(values):
 @pytest.mark.parametrize("slug", ENSEMBLES)
 def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
     found, one = read_one(tiny, values, slug), ensemble(values, slug)
-    pd.testing.assert_frame_equal(found.rows, rows.read(tiny / "results" / "0.5" / "pool" / f"{slug}.tsv"))
+    pd.testing.assert_frame_equal(found.rows, certificate_rows.read(tiny / "results" / "0.5" / "pool" / f"{slug}.tsv"))
     assert (found.sigma, found.seed, found.subset, found.training_seconds) == (0.5, None, "first-12", None)
     assert (found.ensemble, found.combination, found.members) == (one.name, one.combination, one.members)
     assert (found.scope, found.classes) == (one.how.scope, CLASSES)

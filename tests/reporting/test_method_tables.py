@@ -1,11 +1,11 @@
 import pytest
 from scipy import stats
-from tiny_study import result
 
-from rs import headlines, tables
-from rs.comparison import LEVEL
-from rs.published import published
-from rs.results import grouped
+from rs.reporting import formatting, method_tables
+from rs.reporting.published import published
+from rs.reporting.results import grouped
+from rs.statistics.comparison import LEVEL
+from tests.support.tiny_study import result
 
 NOTHING = published("no such data set")
 
@@ -17,7 +17,7 @@ def cell(table, method, column):
 
 def test_the_main_table_prints_acr_error_and_clean_accuracy_computed_by_hand():
     """Scores 1, 0, 0.5, 0.5: mean 0.5; sample variance (0.25 + 0.25) / 3; error sqrt(1 / 6 / 4) = 0.204."""
-    table = tables.main(grouped([result("gaussian", [1.0, 2.0, 0.5, 0.5], [1, 0, 1, 1])]), NOTHING)
+    table = method_tables.main(grouped([result("gaussian", [1.0, 2.0, 0.5, 0.5], [1, 0, 1, 1])]), NOTHING)
     assert cell(table, "gaussian", "σ = 0.5").text == "0.500 ± 0.204 (75.0%)"
     assert table.data["standard_error"][0] == pytest.approx((1 / 24) ** 0.5)
 
@@ -25,16 +25,16 @@ def test_the_main_table_prints_acr_error_and_clean_accuracy_computed_by_hand():
 def test_several_seeds_give_their_mean_and_both_errors():
     """ACRs 1 and 2: mean 1.5; the mean of the seeds is 1.5 on every image, so no error over images; over seeds 1/2."""
     seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
-    table = tables.main(grouped(seeds), NOTHING)
+    table = method_tables.main(grouped(seeds), NOTHING)
     assert cell(table, "gaussian", "σ = 0.5").text == "1.500 ± 0.000 [0.500] (100.0%)"
-    assert headlines.SEEDS in table.notes
+    assert formatting.SEEDS in table.notes
     assert table.data[["standard_error", "standard_error_with_seeds"]].to_numpy().tolist() == [[0.0, 0.5]]
 
 
 def test_one_seed_has_no_second_error_and_nothing_is_said_of_seeds():
-    table = tables.main(grouped([result("gaussian", [1.0, 1.5])]), NOTHING)
+    table = method_tables.main(grouped([result("gaussian", [1.0, 1.5])]), NOTHING)
     assert "[" not in cell(table, "gaussian", "σ = 0.5").text
-    assert headlines.SEEDS not in table.notes
+    assert formatting.SEEDS not in table.notes
     assert "standard_error_with_seeds" not in table.data
 
 
@@ -42,15 +42,15 @@ CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), r
 
 
 def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
-    table = tables.main(grouped(CLOSE), NOTHING)
+    table = method_tables.main(grouped(CLOSE), NOTHING)
     assert [cell(table, name, "σ = 0.5").bold for name in "abc"] == [True, True, False]
     assert "σ = 0.5: b (images only) tied with a, the largest ACR." in table.notes
-    assert table.notes.count(headlines.TIES) == 1
+    assert table.notes.count(formatting.TIES) == 1
     assert table.data["best"].tolist() == [True, True, False]
 
 
 def test_an_unsound_certificate_is_marked_and_never_best():
-    table = tables.main(grouped([*CLOSE, result("d", [9.0] * 4, scope="per-image")]), NOTHING)
+    table = method_tables.main(grouped([*CLOSE, result("d", [9.0] * 4, scope="per-image")]), NOTHING)
     assert not cell(table, "d †", "σ = 0.5").bold
     assert cell(table, "a", "σ = 0.5").bold
     assert any("not sound for a pipeline that recomputes" in note for note in table.notes)
@@ -58,20 +58,20 @@ def test_an_unsound_certificate_is_marked_and_never_best():
 
 def test_published_figures_stand_beside_ours_where_there_are_any():
     groups = grouped([result("advmacer", [1.0, 0.5]), result("gaussian", [0.1, 0.2])])
-    table = tables.main(groups, published("cifar10"))
+    table = method_tables.main(groups, published("cifar10"))
     assert cell(table, "advmacer", "σ = 0.5, paper").text == "0.742 (58.4%)"
     assert cell(table, "gaussian", "σ = 0.5, paper").text == "–"
     assert any("Subset and budget may differ" in note for note in table.notes)
-    beside = tables.beside_paper(groups, published("cifar10")).data
+    beside = method_tables.beside_paper(groups, published("cifar10")).data
     known = beside[(beside["metric"] == "certified_accuracy") & (beside["radius"] == 0.75)].iloc[0]
     assert (known["ours"], known["paper"]) == (0.5, 0.442)
-    assert "paper" not in " ".join(tables.main(groups, NOTHING).header)
-    assert tables.beside_paper(groups, NOTHING) is None
+    assert "paper" not in " ".join(method_tables.main(groups, NOTHING).header)
+    assert method_tables.beside_paper(groups, NOTHING) is None
 
 
 def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
     groups = grouped([result("a", [0.2, 0.6, 0.9, 2.0], [1, 1, 1, 0]), result("b", [0.5, 0.5, 0.1, 0.0])])
-    table = tables.certified(groups, 0.5, [0.0, 0.5, 1.0], NOTHING)
+    table = method_tables.certified(groups, 0.5, [0.0, 0.5, 1.0], NOTHING)
     assert [c.text for c in table.body[0]] == ["a", "0.750", "0.500", "0.000", "0.425"]
     assert [c.text for c in table.body[1]] == ["b", "1.000", "0.500", "0.000", "0.275"]
     assert [c.bold for c in table.body[0][1:4]] == [False, True, False]
@@ -80,13 +80,13 @@ def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
 
 def test_differences_are_paired_and_ties_are_called_ties():
     """b - a is -0.1, 0.1, 0, -0.1: mean -0.025, deviation 0.0957, error 0.048."""
-    table = tables.differences(grouped(CLOSE), ["a", "missing"])
+    table = method_tables.differences(grouped(CLOSE), ["a", "missing"])
     assert cell(table, "a", "to a, σ = 0.5").text == "–"
     assert cell(table, "b", "to a, σ = 0.5").text == "-0.0250 ± 0.0479 tie, images only"
     assert cell(table, "c", "to a, σ = 0.5").text.startswith("-0.8750")
     assert cell(table, "c", "to a, σ = 0.5").text.endswith(" images only")
     assert "tie" not in cell(table, "c", "to a, σ = 0.5").text
-    assert table.notes == ["missing is not among the methods: no differences to it.", headlines.TIES]
+    assert table.notes == ["missing is not among the methods: no differences to it.", formatting.TIES]
 
 
 SURE = [[1.0, 1.1, 1.0, 1.1], [3.0, 3.1, 3.0, 3.1]]
@@ -101,36 +101,40 @@ def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
     """To 1 on every image: gaps .05 and 2.05 a seed, .05 apart over images; error over images .029, over seeds 1."""
     flat = seeds_of("flat", [[1.0] * 4] * 2)
     groups = grouped([*seeds_of("a", SURE), *flat])
-    table = tables.differences(groups, ["flat"])
+    table = method_tables.differences(groups, ["flat"])
     assert cell(table, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 [1.0004] tie"
     row = table.data.iloc[0]
     assert (row["tie"], row["seeds"], row["images"]) == (True, 2, 4)
     assert row["p_value"] > LEVEL > 2 * stats.t.sf(row["difference"] / row["error_images"], 3)
     # with one seed each, images are all there is, and the same difference of 1.05 is no tie
-    alone = tables.differences(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"])
+    alone = method_tables.differences(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"])
     assert cell(alone, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 images only"
 
 
 def test_bold_follows_the_larger_error():
     """As above: alone, only the first is bold; by its seeds the other one ties with it, and nobody with the third."""
     low = seeds_of("low", [[-99.0] * 4] * 2)
-    main = tables.main(grouped([*seeds_of("a", SURE), *seeds_of("flat", [[1.0] * 4] * 2), *low]), NOTHING)
+    main = method_tables.main(grouped([*seeds_of("a", SURE), *seeds_of("flat", [[1.0] * 4] * 2), *low]), NOTHING)
     assert main.data["best"].tolist() == [True, True, False]
     assert "σ = 0.5: flat tied with a, the largest ACR." in main.notes
-    alone = tables.main(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), result("flat", [1.0] * 4)]), NOTHING)
+    alone = method_tables.main(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), result("flat", [1.0] * 4)]), NOTHING)
     assert alone.data["best"].tolist() == [True, False]
 
 
 def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
     seeds = [result("a", [1.0, 1.0], seed=s, training_seconds=t) for s, t in ((0, 3600.0), (1, 7200.0))]
     log = result("log", [1.0, 1.0], seed=None, training_seconds=None)
-    table = tables.cost(grouped([*seeds, log]), {("a", 0.5): {"draws": 4, "epsilon": 1.0}}, NOTHING)
+    table = method_tables.cost(grouped([*seeds, log]), {("a", 0.5): {"draws": 4, "epsilon": 1.0}}, NOTHING)
     assert table.header == ["Method", "σ", "m", "epsilon", "ACR", "Time", "Time, paper"]
     assert [[c.text for c in row] for row in table.body] == [["a", "0.5", "4", "1.0", "1.000", "1.5 h", "–"]]
 
 
 def test_captions_say_images_subset_and_budget():
     groups = grouped(CLOSE)
-    for table in (tables.main(groups, NOTHING), tables.differences(groups, ["a"]), tables.cost(groups, {}, NOTHING)):
+    for table in (
+        method_tables.main(groups, NOTHING),
+        method_tables.differences(groups, ["a"]),
+        method_tables.cost(groups, {}, NOTHING),
+    ):
         assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01" in table.caption
-    assert any("an abstention is an error" in note for note in tables.main(groups, NOTHING).notes)
+    assert any("an abstention is an error" in note for note in method_tables.main(groups, NOTHING).notes)

@@ -1,4 +1,4 @@
-from rs.published import published
+from rs.reporting.published import published
 
 
 def test_a_published_figure_stands_in_every_table_alike():

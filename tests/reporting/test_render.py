@@ -2,15 +2,15 @@ import re
 
 import pandas as pd
 
-from rs import typeset
+from rs.reporting import render
 
-UGLY = typeset.Table(
-    "tab:x", "50% of a_b & c", ["#", "σ"], [[typeset.Cell("m_1^2", True), typeset.Cell("a|b {~\\}")]], pd.DataFrame()
+UGLY = render.Table(
+    "tab:x", "50% of a_b & c", ["#", "σ"], [[render.Cell("m_1^2", True), render.Cell("a|b {~\\}")]], pd.DataFrame()
 )
 
 
 def test_latex_escapes_what_it_must_and_closes_what_it_opens():
-    text = typeset.latex(UGLY)
+    text = render.latex(UGLY)
     assert r"\caption{50\% of a\_b \& c}" in text
     assert r"\textbf{m\_1\textasciicircum{}2} & a|b \{\textasciitilde{}\textbackslash{}\} \\" in text
     opened = []
@@ -25,6 +25,6 @@ def test_latex_escapes_what_it_must_and_closes_what_it_opens():
 
 
 def test_markdown_keeps_the_columns_and_marks_the_best():
-    lines = typeset.markdown(UGLY).splitlines()
+    lines = render.markdown(UGLY).splitlines()
     assert lines[0] == "50% of a_b & c"
     assert re.fullmatch(r"\| \*\*m_1\^2\*\* +\| +a\\\|b \{~\\\} \|", lines[4])

@@ -8,14 +8,28 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_study import ALPHA, ENSEMBLES, FAMILY, IMAGES, N0, SIGMAS, N, add_family, cell_rows, ensemble_rows, make_study
 
-from rs import headlines, metrics, report, rows
-from rs.comparison import two_way_error
 from rs.errors import InputError
 from rs.params import read
+from rs.reporting import formatting, report
+from rs.statistics import metrics
+from rs.statistics.comparison import two_way_error
+from rs.storage import certificate_rows
 from stages.shell import run
 from stages.tables import main
+from tests.support.tiny_study import (
+    ALPHA,
+    ENSEMBLES,
+    FAMILY,
+    IMAGES,
+    N0,
+    SIGMAS,
+    N,
+    add_family,
+    cell_rows,
+    ensemble_rows,
+    make_study,
+)
 
 
 def test_every_latex_table_of_a_study_is_balanced_ascii(made):
@@ -82,7 +96,7 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
     for sigma in SIGMAS:
         path = tiny / "results" / str(sigma) / f"{name}.tsv"
         skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut"}
-        rows.write(rows.read(path).assign(predict=2, correct=0, **skipped), path)
+        certificate_rows.write(certificate_rows.read(path).assign(predict=2, correct=0, **skipped), path)
     made, times = tiny_report(tiny)
     tables = [content.decode() for file, content in (made | times).items() if file.endswith(".md")]
     assert not [text for text in tables if "nan" in text]
@@ -143,7 +157,7 @@ def test_sub_ensembles_stand_in_every_table_as_one_ensemble(families):
             assert acr in line
         assert acr in re.findall(r"^\| advmacer x2 .*", families["main.md"], re.MULTILINE)[0]
     for text in (families[f"{stem}.md"] for stem in ("main", "mixed", "certified-0.5", "ensembles-0.5")):
-        assert headlines.FAMILIES in text
+        assert formatting.FAMILIES in text
 
 
 def test_a_difference_without_brackets_says_images_only_and_one_with_brackets_does_not(families):
@@ -151,7 +165,7 @@ def test_a_difference_without_brackets_says_images_only_and_one_with_brackets_do
         cells = re.findall(r"[+-]?\d\.\d{4} ± [^|]*", text.split("\n\n")[1])
         assert len(cells) > 1
         assert all(("[" in cell) != ("images only" in cell) for cell in cells)
-        assert headlines.TIES in text
+        assert formatting.TIES in text
 
 
 def test_what_was_certified_alike_goes_without_saying(made):
@@ -173,7 +187,7 @@ def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, 
     for path in tiny.rglob("timing.csv"):
         path.write_text("epoch,seconds\n2,99.0\n4,100.0\n")
     stray = cell_rows("gaussian", 0.5, 0)
-    rows.write(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
+    certificate_rows.write(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
     assert tiny_report(tiny)[0] == made[0]
 
 
@@ -233,7 +247,7 @@ def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys,
 
 def test_rows_of_another_sigma_are_refused(tiny):
     side = tiny / "results/0.5/pool/advmacer-1"
-    rows.write(cell_rows("advmacer", 0.25, 1), side.with_suffix(".tsv"))
+    certificate_rows.write(cell_rows("advmacer", 0.25, 1), side.with_suffix(".tsv"))
     edit(side.with_suffix(".json"), '"sigma": 0.5', '"sigma": 0.25')
     with pytest.raises(InputError, match=r"must be of sigma 0\.5"):
         tiny_report(tiny)
@@ -243,7 +257,7 @@ def test_an_outside_log_stands_beside_ours_cut_to_our_images(tiny, tmp_path):
     """A six-column log of more images in another order; its budget is given, its n0 assumed."""
     ours = cell_rows("gaussian", 0.5, 0)
     more = ours.assign(idx=ours["idx"] + IMAGES)
-    rows.write_field_log(pd.concat([more, ours[::-1]]), tmp_path / "log.tsv")
+    certificate_rows.write_field_log(pd.concat([more, ours[::-1]]), tmp_path / "log.tsv")
     budget = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     made, _ = tiny_report(tiny, [{"name": "theirs", "path": tmp_path / "log.tsv", **budget}])
     numbers = json.loads(made["metrics.json"])
@@ -253,7 +267,7 @@ def test_an_outside_log_stands_beside_ours_cut_to_our_images(tiny, tmp_path):
 
 
 def test_an_outside_log_that_does_not_fit_is_refused(tiny, tmp_path):
-    rows.write_field_log(cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv")
+    certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv")
     log = {"name": "theirs", "path": tmp_path / "log.tsv", "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     for change, message in (
         ({"n": 300}, "the same n"),
@@ -262,7 +276,7 @@ def test_an_outside_log_that_does_not_fit_is_refused(tiny, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             tiny_report(tiny, [log | change])
-    rows.write_field_log(cell_rows("gaussian", 0.5, 0)[1:], tmp_path / "log.tsv")
+    certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0)[1:], tmp_path / "log.tsv")
     with pytest.raises(InputError, match="lacks 1, image 0 first"):
         tiny_report(tiny, [log])
 
@@ -270,7 +284,9 @@ def test_an_outside_log_that_does_not_fit_is_refused(tiny, tmp_path):
 def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
     ours = tiny / "results/0.5/pool/advmacer-0-1.per-image.tsv"
     sure = ensemble_rows("advmacer-0-1.per-image", 0.5)
-    rows.write(sure.assign(predict=sure["label"], correct=1, radius=9.0), ours)  # by far the best, if it were sound
+    certificate_rows.write(
+        sure.assign(predict=sure["label"], correct=1, radius=9.0), ours
+    )  # by far the best, if it were sound
     made, _ = tiny_report(tiny, [{"name": "theirs", "path": ours}])
     main = pd.read_csv(io.BytesIO(made["main.csv"]))
     line = main[main["method"] == "theirs"].iloc[0]
@@ -303,7 +319,7 @@ def test_help_is_quick_to_say_and_imports_nothing_heavy():
         "try: s.run(t.main, arguments=['--help'])\n"
         "finally: print([m for m in ('torch', 'matplotlib', 'pandas') if m in sys.modules])"
     )
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0
     assert "--outside" in done.stdout
@@ -311,14 +327,14 @@ def test_help_is_quick_to_say_and_imports_nothing_heavy():
 
 
 def test_making_tables_needs_no_torch():
-    code = "import sys, rs.report; print('torch' in sys.modules)"
-    root = Path(__file__).parents[1]
+    code = "import sys, rs.reporting.report; print('torch' in sys.modules)"
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
     assert done.stdout == "False\n"
 
 
 def test_the_plot_template_is_json_with_the_columns_of_the_curves():
-    text = (Path(__file__).parents[1] / ".dvc" / "plots" / "certified.json").read_text()
+    text = (Path(__file__).parents[2] / ".dvc" / "plots" / "certified.json").read_text()
     template = json.loads(text)
     assert template["facet"]["column"]["field"] == "sigma"
     assert template["spec"]["encoding"]["color"]["field"] == "method"

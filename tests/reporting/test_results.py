@@ -1,11 +1,11 @@
 import pytest
-from tiny_study import CLASSES, cell_rows, result
 
-from rs import headlines
 from rs.errors import InputError
-from rs.metrics import acr
-from rs.recertify import two_sided
-from rs.results import Circumstances, Result, grouped, only
+from rs.reporting import formatting
+from rs.reporting.results import Circumstances, Result, grouped, only
+from rs.statistics.metrics import acr
+from rs.statistics.two_sided import two_sided
+from tests.support.tiny_study import CLASSES, cell_rows, result
 
 CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
 
@@ -31,8 +31,8 @@ def test_a_result_that_skipped_all_its_draws_stands_beside_any_but_hides_no_diff
     none = result("z", [0.0] * 4, [0] * 4, n=0)
     for results in ([none, *CLOSE], [*CLOSE, none]):
         groups = grouped(results)
-        assert headlines.about(groups) == "4 images (subset all), n₀ = 10, n = 200, α = 0.01."
-        assert headlines.best(groups[0.5])[0] == "a"
+        assert formatting.about(groups) == "4 images (subset all), n₀ = 10, n = 200, α = 0.01."
+        assert formatting.best(groups[0.5])[0] == "a"
     other = result("y", [1.0] * 4, n=999, sigma=1.0)
     with pytest.raises(InputError, match=r"a at sigma 0.5, seed 0 and y at sigma 1.0, seed 0: .*n, got 200 and 999"):
         grouped([none, *CLOSE, other])
@@ -57,22 +57,22 @@ def ran(method="a", seed=0, **circumstances):
 @pytest.mark.parametrize("name", ["device", "precision", "engine", "arithmetic", "torch", "numpy"])
 def test_one_that_was_computed_unlike_the_others_is_named_with_what_differs(name):
     results = [ran("a", **{name: "x"}), ran("b", **{name: "y"}), ran("c", **{name: "x"})]
-    assert headlines.unlike(results) == [f"Certified unlike: {name} y (b), x (all others)."]
-    assert headlines.unlike(results[::2]) == []
+    assert formatting.unlike(results) == [f"Certified unlike: {name} y (b), x (all others)."]
+    assert formatting.unlike(results[::2]) == []
 
 
 def test_what_a_sidecar_does_not_say_is_unlike_what_another_says_and_what_is_not_known_stands_apart():
     outside = result("theirs", [0.1, 0.2])
     results = [ran("a", 0), ran("a", 1), ran("b", arithmetic="native"), outside]
-    assert headlines.unlike(results) == [
+    assert formatting.unlike(results) == [
         "Certified unlike: arithmetic native (b), not stated (all others); not known of theirs."
     ]
-    assert headlines.unlike([outside, results[0]]) == []
+    assert formatting.unlike([outside, results[0]]) == []
 
 
 def test_of_a_method_with_seeds_unlike_each_other_the_seed_is_named():
     results = [ran("a", 0, device="cpu"), ran("a", 1, device="cuda"), ran("b", device="cpu")]
-    assert headlines.unlike(results) == ["Certified unlike: device cuda (a at sigma 0.5, seed 1), cpu (all others)."]
+    assert formatting.unlike(results) == ["Certified unlike: device cuda (a at sigma 0.5, seed 1), cpu (all others)."]
 
 
 def test_circumstances_are_those_of_the_sidecar_with_the_minor_series_of_what_computes():

@@ -5,10 +5,11 @@ import subprocess
 import sys
 
 import pytest
-from helpers import ROOT, needs_x86, tiny_params, write_params
 
-from rs import arithmetic, artefacts
 from rs.errors import InputError
+from rs.models import checkpoint
+from rs.runtime import arithmetic
+from tests.support.helpers import ROOT, needs_x86, tiny_params, write_params
 
 OTHER_MACHINES = {
     "no vectors": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
@@ -53,7 +54,7 @@ def made(folder, tiny, **environment):
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
     """What this machine makes."""
-    from helpers import write_tiny
+    from tests.support.helpers import write_tiny
 
     folder = tmp_path_factory.mktemp("here")
     return write_tiny(folder / "tiny"), made(folder, folder / "tiny")
@@ -71,7 +72,7 @@ def test_portable_arithmetic_makes_the_same_bytes_whatever_processor_is_imitated
 @pytest.mark.slow
 def test_models_and_rows_say_their_arithmetic(here):
     tiny, expected = here
-    assert artefacts.read_card(tiny.parent / "model").arithmetic == "portable"
+    assert checkpoint.read_card(tiny.parent / "model").arithmetic == "portable"
     assert json.loads((tiny.parent / "rows.json").read_text())["arithmetic"] == "portable"
     assert json.loads(expected["model/model.json"])["arithmetic"] == "portable"
 
@@ -128,7 +129,7 @@ def test_another_processor_computes_natively_and_says_so(monkeypatch, capfd):
 def test_portable_arithmetic_is_refused_where_torch_runs_another(monkeypatch):
     import torch
 
-    from rs.device import device_named
+    from rs.runtime.device import device_named
 
     for name, value in arithmetic.PORTABLE.items():
         monkeypatch.setenv(name, value)

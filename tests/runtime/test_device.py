@@ -1,4 +1,4 @@
-"""Choosing the device: ``rs.device``."""
+"""Choosing the device: ``rs.runtime.device``."""
 
 import os
 import platform
@@ -6,14 +6,14 @@ import resource
 
 import pytest
 import torch
-from helpers import python
 
-from rs import device
 from rs.errors import InputError
+from rs.runtime import device
+from tests.support.helpers import python
 
 FAULTS = """
 import ctypes, resource, torch
-from rs.device import device_named, keep_memory
+from rs.runtime.device import device_named, keep_memory
 
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages
 
@@ -30,7 +30,7 @@ device_named("cpu")
 print(before, faults(), keep_memory())
 """
 
-TAKES = "import sys; from rs.device import free_gpu; print(free_gpu(sys.argv[1:]))"
+TAKES = "import sys; from rs.runtime.device import free_gpu; print(free_gpu(sys.argv[1:]))"
 
 
 @pytest.fixture

@@ -1,24 +1,25 @@
-"""Several processes at one certification: ``rs.ranks``, as torchrun starts them."""
+"""Several processes at one certification: ``rs.runtime.processes``, as torchrun starts them."""
 
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from helpers import python, tiny_params, write_params, write_tiny
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cells import train_tiny
 
-from rs import publishing, ranks, rows
-from rs.certify_cell import certification_settings, certify_cell
+from rs.certification.certify_model import certification_settings, certify_cell
+from rs.runtime import processes
+from rs.storage import certificate_rows, row_writer
+from tests.pipeline.test_cells import train_tiny
+from tests.support.helpers import python, tiny_params, write_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
 
 
 def test_without_torchrun_a_process_is_alone():
-    assert ranks.place() == (0, 1)
-    with ranks.meeting() as meet:
+    assert processes.place() == (0, 1)
+    with processes.meeting() as meet:
         assert meet() is None
 
 
@@ -28,7 +29,7 @@ def test_parts_are_put_together_in_the_order_of_the_images(tmp_path_factory, wor
     parts = [folder / f"{rank}.tsv" for rank in range(world)]
     for rank, part in enumerate(parts):
         part.write_text("head\n" + "".join(f"{i}\n" for i in np.arange(images)[rank::world]))
-    assert publishing._merged(parts, images) == "head\n" + "".join(f"{i}\n" for i in range(images))
+    assert row_writer._merged(parts, images) == "head\n" + "".join(f"{i}\n" for i in range(images))
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +61,14 @@ def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work, wo
     assert (tmp_path / "rows.tsv").read_bytes() == (cell / "one.tsv").read_bytes()
     assert (tmp_path / "rows.json").read_bytes() == (cell / "one.json").read_bytes()
     seconds = (tmp_path / "rows.seconds.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in seconds[1:]] == [str(i) for i in rows.read(cell / "one.tsv")["idx"]]
+    assert [line.split(",")[0] for line in seconds[1:]] == [
+        str(i) for i in certificate_rows.read(cell / "one.tsv")["idx"]
+    ]
     assert list(work.iterdir()) == []
 
 
 DIES = """
-import os, rs.smoothing as s
+import os, rs.smoothing.classifier as s
 votes = s.SmoothedClassifier.votes
 count = 0
 def dying(self, *words, **more):

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
 
 from rs.errors import InputError
-from rs.work import folder, key
+from rs.runtime.scratch import folder, key
+from tests.support.helpers import ROOT
 
 WHAT = {"model": "a", "sigma": 0.5}
 
@@ -73,7 +73,7 @@ def test_the_same_work_is_not_done_twice_at_once():
 
 @pytest.mark.usefixtures("work")
 def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
-    hold = f"from rs.work import folder; w = folder({WHAT!r}); print(w.__enter__(), flush=True); input()"
+    hold = f"from rs.runtime.scratch import folder; w = folder({WHAT!r}); print(w.__enter__(), flush=True); input()"
     holder = subprocess.Popen([sys.executable, "-c", hold], cwd=ROOT, stdin=-1, stdout=-1, text=True)
     path = holder.stdout.readline().strip()
     with pytest.raises(InputError, match=path), folder(WHAT):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import special
 from torch import nn
 
-from rs import attack
+from rs.smoothing import attack
 
 B, M, K, SHAPE = 4, 3, 3, (1, 3, 3)
 ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}

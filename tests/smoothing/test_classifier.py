@@ -4,17 +4,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import Constant, Linear, smallnet, tiny_images
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from rs import metrics
 from rs.errors import InputError
-from rs.noise import BLOCK, Stream, block
-from rs.radius import cap, lower_bound
-from rs.smoothing import ABSTAIN, SmoothedClassifier, default_batch
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import SmoothedClassifier, default_batch
+from rs.smoothing.noise import BLOCK, block
+from rs.statistics import metrics
+from rs.statistics.certificate import ABSTAIN
+from rs.statistics.radius import cap, lower_bound
+from tests.support.helpers import Constant, Linear, smallnet, tiny_images
 
 SIGMA = 0.5
 X = torch.full((1, 2, 2), 0.5)

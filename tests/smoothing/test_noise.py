@@ -2,13 +2,14 @@ import itertools
 
 import pytest
 import torch
-from helpers import Constant
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rs import attack
-from rs.noise import BLOCK, Shared, Stream, block, draw, noisy, normal, stream, uniform
+from rs.runtime.streams import Stream, stream
+from rs.smoothing import attack
+from rs.smoothing.noise import BLOCK, Shared, block, draw, noisy, normal, uniform
+from tests.support.helpers import Constant
 
 SHAPE, SIGMA = torch.Size((3, 8, 8)), 0.25
 keys = st.lists(st.integers(0, 2**32 - 1), max_size=4).map(tuple)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from rs import soft
+from rs.smoothing import soft
 
 SIGMA, GAMMA, BETA = 0.5, 8.0, 16.0
 LN3 = math.log(3)

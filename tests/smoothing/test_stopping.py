@@ -1,24 +1,26 @@
-"""Certificates that stop when they are sure: ``rs.stop``, and what takes their rows."""
+"""Certificates that stop when they are sure: ``rs.smoothing.stopping``, and what takes their rows."""
 
 import numpy as np
 import pytest
 import torch
-from helpers import CERTIFY, Linear, tiny_images, tiny_params
 from scipy.special import ndtr
 
-from rs import metrics, rows
-from rs.certify import Settings, certify_to, summary
-from rs.certify_cell import certification_settings
+from rs.certification.certify_images import certify_to, summary
+from rs.certification.certify_model import certification_settings
 from rs.errors import InputError
-from rs.noise import Stream
-from rs.recertify import two_sided
-from rs.results import Result, grouped
-from rs.rows import ABSTAIN
-from rs.sequential import RadiusSequence, at_radius
-from rs.smoothing import SmoothedClassifier
-from rs.stop import Stop
+from rs.reporting.results import Result, grouped
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.stopping import Stop
+from rs.statistics import metrics
+from rs.statistics.certificate import ABSTAIN
+from rs.statistics.sequential import RadiusSequence, at_radius
+from rs.statistics.two_sided import two_sided
+from rs.storage import certificate_rows
 from stages.export import main as export
 from stages.shell import run
+from tests.support.helpers import CERTIFY, Linear, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "rule": "cumulative", "beta": 0.001, "step": 100}
@@ -120,7 +122,7 @@ def test_stop_and_shortcut_do_not_come_together():
 
 def rows_of(tmp_path, name, **stop):
     """Rows of ten images of the tiny data set, read back."""
-    settings = Settings(
+    settings = CertificationSettings(
         n0=100, n=BUDGET, alpha=ALPHA, seed=0, subset="all", precision="float32", engine="plain", shortcut=False,
         stop=Stop(**STOP | stop) if stop else None,
     )  # fmt: skip
@@ -128,7 +130,7 @@ def rows_of(tmp_path, name, **stop):
     certify_to(
         tmp_path / f"{name}.tsv", CLASSIFIER, tiny_images(10, 1), np.arange(10), settings, torch.device("cpu"), identity
     )
-    return rows.read(tmp_path / f"{name}.tsv")
+    return certificate_rows.read(tmp_path / f"{name}.tsv")
 
 
 @pytest.fixture
@@ -174,9 +176,9 @@ def test_the_summary_is_of_the_rows(three):
 
 @pytest.mark.parametrize("mode", ["at-radius", "at-radius:x:5", "at-radius:0.1:0", "within:0.1", "within:0.1:5:6"])
 def test_a_mode_that_is_none_is_refused(tmp_path, three, mode):
-    rows.write(three["at"].assign(mode=mode), tmp_path / "bad.tsv")
+    certificate_rows.write(three["at"].assign(mode=mode), tmp_path / "bad.tsv")
     with pytest.raises(InputError, match="mode must be one of"):
-        rows.read(tmp_path / "bad.tsv")
+        certificate_rows.read(tmp_path / "bad.tsv")
 
 
 def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, three, capsys):

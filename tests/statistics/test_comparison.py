@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rs import metrics
-from rs.comparison import LEVEL, Sample, estimate, holm, sample, two_way_error
 from rs.errors import InputError
+from rs.statistics import metrics
+from rs.statistics.comparison import LEVEL, Sample, estimate, holm, sample, two_way_error
 
 TRIALS = 1000
 NULL = 1e-6

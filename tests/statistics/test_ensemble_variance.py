@@ -1,11 +1,17 @@
 import numpy as np
 import pytest
-from helpers import python
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.theory import average_variance_bound, chebyshev_bounds, mean_covariances, spread, trained_covariances
-from rs.weights import moments, variance
+from rs.statistics.ensemble_variance import (
+    average_variance_bound,
+    chebyshev_bounds,
+    mean_covariances,
+    spread,
+    trained_covariances,
+)
+from rs.statistics.ensemble_weights import moments, variance
+from tests.support.helpers import python
 
 
 def margins(members=3, draws=40, classes=4, seed=0, mean=0.5, y=0):
@@ -157,4 +163,10 @@ def test_senseless_arguments_are_refused(call):
 
 
 def test_the_mathematics_of_ensembles_does_not_import_torch():
-    assert python("-c", "import sys, rs.theory, rs.weights; sys.exit('torch' in sys.modules)").returncode == 0
+    assert (
+        python(
+            "-c",
+            "import sys, rs.statistics.ensemble_variance, rs.weights; sys.exit('torch' in sys.modules)",
+        ).returncode
+        == 0
+    )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import optimize
 
-from rs.weights import (
+from rs.statistics.ensemble_weights import (
     algorithm2,
     box_vertices,
     clip_to_box,

@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rs import rows
-from rs.ladder import fits_budget, identify_budget
-from rs.radius import lower_bound, radius
+from rs.statistics.log_budget import fits_budget, identify_budget
+from rs.statistics.radius import lower_bound, radius
+from rs.storage import certificate_rows
 
-LOGS = Path(__file__).parents[2] / "shared" / "data" / "published_logs"
+LOGS = Path(__file__).parents[3] / "shared" / "data" / "published_logs"
 
 
 FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
@@ -48,7 +48,7 @@ def test_a_declared_budget_that_does_not_fit_is_warned_about(tmp_path):
     lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.01, 0.5))]
     (tmp_path / "log.tsv").write_text(FIELD + "".join(lines))
     with pytest.warns(UserWarning, match=r"cannot come from n = 100000, alpha = 0\.001.*alpha = 0\.01"):
-        rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100_000, alpha=0.001)
+        certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100_000, alpha=0.001)
 
 
 @pytest.mark.skipif(not LOGS.is_dir(), reason=f"needs the published logs in {LOGS}")
@@ -56,6 +56,6 @@ def test_a_declared_budget_that_does_not_fit_is_warned_about(tmp_path):
 @pytest.mark.parametrize("method", ["gaussian", "smoothadv", "consistency"])
 def test_published_logs_are_recognised_as_made_with_the_fields_usual_budget(method, sigma):
     (path,) = LOGS.glob(f"*_{method}*_s{sigma}_full.tsv")
-    log = rows.read_field_log(path, sigma=float(sigma), n0=100, n=100_000, alpha=0.001)
+    log = certificate_rows.read_field_log(path, sigma=float(sigma), n0=100, n=100_000, alpha=0.001)
     assert len(log) == 10_000
     assert identify_budget(log["radius"], float(sigma)) == (100_000, 0.001)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs import metrics
 from rs.errors import InputError
-from rs.metrics import (
+from rs.reporting.published import published
+from rs.statistics import metrics
+from rs.statistics.metrics import (
     Paired,
     acr,
     average_rows,
@@ -17,11 +18,10 @@ from rs.metrics import (
     seed_spread,
     standard_error,
 )
-from rs.published import published
-from rs.radius import cap
-from rs.rows import read_field_log
+from rs.statistics.radius import cap
+from rs.storage.certificate_rows import read_field_log
 
-LOGS = Path(__file__).parents[2] / "shared" / "data" / "published_logs"
+LOGS = Path(__file__).parents[3] / "shared" / "data" / "published_logs"
 needs_logs = pytest.mark.skipif(not LOGS.is_dir(), reason=f"needs the published logs in {LOGS}")
 SUBSETS = {"all": slice(None), "first500": slice(500), "skip20": slice(None, None, 20)}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from rs.radius import cap, lower_bound, radius, two_sided_radius, upper_bound, votes_needed
+from rs.statistics.radius import cap, lower_bound, radius, two_sided_radius, upper_bound, votes_needed
 
 alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
 sigmas = st.floats(0.05, 4.0)

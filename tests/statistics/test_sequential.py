@@ -11,10 +11,10 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from rs.errors import InputError
-from rs.radius import lower_bound, radius, upper_bound
-from rs.sequential import RULES, Betting, Cumulative, RadiusSequence, at_radius, check_times, share
+from rs.statistics.radius import lower_bound, radius, upper_bound
+from rs.statistics.sequential import RULES, Betting, Cumulative, RadiusSequence, at_radius, check_times, share
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LOGS = ROOT.parent / "shared" / "data" / "published_logs"
 
 alphas = st.sampled_from([1e-3, 0.01, 0.05, 0.3])

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs import rows, tsv
 from rs.errors import InputError
-from rs.radius import lower_bound, radius
+from rs.statistics.radius import lower_bound, radius
+from rs.storage import certificate_rows, tsv
 from stages.export import main as export
 from stages.shell import run
 
@@ -22,7 +22,7 @@ def row(idx=0, label=0, votes=900, **changes):
     values = {
         "idx": idx,
         "label": label,
-        "predict": 0 if sure else rows.ABSTAIN,
+        "predict": 0 if sure else certificate_rows.ABSTAIN,
         "radius": float(radius(p_lower, SIGMA)),
         "correct": int(sure and label == 0),
         "p_lower": p_lower,
@@ -42,53 +42,55 @@ SHORTCUT = {"predict": 0, "correct": 0, "radius": 0.0, "p_lower": 0.0, "n": 0, "
 
 
 def text_of(*records):
-    return "\n".join([rows.HEADER, *map(rows.format_row, records)]) + "\n"
+    return "\n".join([certificate_rows.HEADER, *map(certificate_rows.format_row, records)]) + "\n"
 
 
 def test_a_row_is_one_tab_separated_line_in_the_order_of_the_columns():
-    line = rows.format_row(row(idx=7, votes=1000, radius=0.1, p_lower=0.25))
+    line = certificate_rows.format_row(row(idx=7, votes=1000, radius=0.1, p_lower=0.25))
     assert line == "7\t0\t0\t0.1\t1\t0.25\t100\t1000\t0.001\t0.5\t0:90,1:10\t0:1000\tcertify\tmodel"
 
 
 @given(st.floats(0, 4, allow_subnormal=True), st.floats(0, 1))
 def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, radius, p_lower):
     path = tmp_path_factory.getbasetemp() / "rows.tsv"
-    rows.write([row(radius=radius, p_lower=p_lower)], path)
-    back = rows.read(path)
+    certificate_rows.write([row(radius=radius, p_lower=p_lower)], path)
+    back = certificate_rows.read(path)
     assert (back["radius"][0], back["p_lower"][0]) == (radius, p_lower)
 
 
 def test_rows_read_back_as_they_were_written(tmp_path):
     made = [row(0), row(1, label=1), row(2, votes=500), row(3, label=1, **SHORTCUT)]
-    rows.write(made, tmp_path / "a.tsv")
-    frame = rows.read(tmp_path / "a.tsv")
-    assert tuple(frame.columns) == rows.COLUMNS
+    certificate_rows.write(made, tmp_path / "a.tsv")
+    frame = certificate_rows.read(tmp_path / "a.tsv")
+    assert tuple(frame.columns) == certificate_rows.COLUMNS
     assert frame["predict"].tolist() == [0, 0, -1, 0]
     assert frame["correct"].tolist() == [1, 0, 0, 0]
     assert frame["counts"].tolist() == ["0:900,1:100", "0:900,1:100", "0:500,1:500", "-"]
-    rows.write(frame, tmp_path / "b.tsv")
+    certificate_rows.write(frame, tmp_path / "b.tsv")
     assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=12))
 def test_counts_read_back_as_the_votes_of_the_classes_that_have_any(votes):
-    assert rows.parse_counts(rows.format_counts(votes)) == {k: v for k, v in enumerate(votes) if v}
+    assert certificate_rows.parse_counts(certificate_rows.format_counts(votes)) == {
+        k: v for k, v in enumerate(votes) if v
+    }
 
 
 @pytest.mark.parametrize("text", ["", "1", "1:2,", "a:1", "1:2,1:3", "1:0", "-1:2", "1:2:3"])
 def test_damaged_counts_are_refused(text):
     with pytest.raises(ValueError, match=r"."):
-        rows.parse_counts(text)
+        certificate_rows.parse_counts(text)
 
 
 def test_numpy_numbers_are_written_as_plain_ones():
     values = row(idx=np.int64(3), radius=np.float64(0.25), counts=np.array([1, 2]), correct=np.True_)
-    assert rows.format_row(values).split("\t")[:5] == ["3", "0", "0", "0.25", "1"]
+    assert certificate_rows.format_row(values).split("\t")[:5] == ["3", "0", "0", "0.25", "1"]
 
 
 def test_a_number_that_is_not_finite_is_never_written():
     with pytest.raises(ValueError, match="finite"):
-        rows.format_row(row(radius=math.inf))
+        certificate_rows.format_row(row(radius=math.inf))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_number_that_is_not_finite_is_never_written():
         (lambda t: t.replace("\tcertify", ""), "line 2: there must be 14 fields, got 13"),
         (lambda t: t.replace("\n1\t", "\nx\t"), "line 3: idx cannot be 'x'"),
         (lambda t: t.replace("0:900", "900"), "line 2: counts cannot be"),
-        (lambda t: rows.HEADER + "\n", "at least one row"),
+        (lambda t: certificate_rows.HEADER + "\n", "at least one row"),
         (lambda t: "", "the file is empty"),
         (lambda t: t.replace("\n1\t", "\n0\t"), "line 3: idx must be unique"),
         (lambda t: t.replace("0.001\t0.5", "nan\t0.5"), "line 2: alpha cannot be 'nan'"),
@@ -110,7 +112,7 @@ def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
     path = tmp_path / "rows.tsv"
     path.write_text(change(text_of(row(0), row(1))))
     with pytest.raises(InputError, match=message) as caught:
-        rows.read(path)
+        certificate_rows.read(path)
     assert str(path) in str(caught.value)
 
 
@@ -136,12 +138,12 @@ def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, mess
     path = tmp_path / "rows.tsv"
     path.write_text(text_of(row(0), row(1, **change)))
     with pytest.raises(InputError, match=f"line 3: {message}"):
-        rows.read(path)
+        certificate_rows.read(path)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(InputError, match=r"none\.tsv must be a file"):
-        rows.read_any(tmp_path / "none.tsv")
+        certificate_rows.read_any(tmp_path / "none.tsv")
 
 
 FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
@@ -160,13 +162,13 @@ FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 def test_times_of_every_log_become_seconds(tmp_path, text, expected):
     path = tmp_path / "log.tsv"
     path.write_text(FIELD + f"0\t3\t3\t0.377\t1\t{text}\n")
-    assert rows.read_field_log(path)["seconds"][0] == pytest.approx(expected, rel=1e-12)
+    assert certificate_rows.read_field_log(path)["seconds"][0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_field_log_without_a_budget_says_nan_not_a_guess(tmp_path):
     path = tmp_path / "log.tsv"
     path.write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.5\n")
-    frame = rows.read_field_log(path, sigma=0.25)
+    frame = certificate_rows.read_field_log(path, sigma=0.25)
     assert frame["sigma"][0] == 0.25
     assert frame[["n0", "n", "alpha", "p_lower"]].isna().all(axis=None)
 
@@ -175,40 +177,40 @@ def test_a_damaged_field_log_is_refused_by_line(tmp_path):
     path = tmp_path / "log.tsv"
     path.write_text(FIELD + "0\t3\t3\t0.377\t1\tsoon\n")
     with pytest.raises(InputError, match="line 2: time cannot be 'soon'"):
-        rows.read_field_log(path)
+        certificate_rows.read_field_log(path)
     path.write_text(FIELD + "0\t3\t-1\t0.377\t0\t1.0\n")
     with pytest.raises(InputError, match="line 2: radius must be 0"):
-        rows.read_field_log(path)
+        certificate_rows.read_field_log(path)
 
 
 def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     third = pd.DataFrame([row(0, radius=1 / 3), row(1, label=1)]).assign(seconds=[61.25, 2.0])
-    rows.write_field_log(third, tmp_path / "log.tsv")
+    certificate_rows.write_field_log(third, tmp_path / "log.tsv")
     lines = (tmp_path / "log.tsv").read_text().splitlines()
     assert lines[:2] == [FIELD.strip(), "0\t0\t0\t0.3333333333333333\t1\t0:01:01.250000"]
-    back = rows.read_any(tmp_path / "log.tsv", sigma=SIGMA, n0=100, n=N, alpha=ALPHA)
+    back = certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA, n0=100, n=N, alpha=ALPHA)
     assert back["seconds"].tolist() == [61.25, 2.0]
     assert back["radius"].tolist() == third["radius"].tolist()
 
 
 def test_to_export_certificates_of_frozen_weights_is_warned_of(tmp_path, capsys):
     for scope, lines in (("set", 0), ("per-image", 1)):
-        rows.write([row(scope=scope)], tmp_path / "rows.tsv")
+        certificate_rows.write([row(scope=scope)], tmp_path / "rows.tsv")
         with pytest.raises(SystemExit, match="0"):
             run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")])
         assert capsys.readouterr().err.count("warning: the certificates in") == lines
 
 
 def test_export_without_times_says_zero(tmp_path):
-    rows.write_field_log(pd.DataFrame([row()]), tmp_path / "log.tsv")
+    certificate_rows.write_field_log(pd.DataFrame([row()]), tmp_path / "log.tsv")
     assert (tmp_path / "log.tsv").read_text().endswith("\t0:00:00\n")
 
 
 def test_read_any_tells_the_two_kinds_apart(tmp_path):
-    rows.write([row()], tmp_path / "ours.tsv")
-    rows.write_field_log(pd.DataFrame([row()]), tmp_path / "theirs.tsv")
-    assert "seconds" not in rows.read_any(tmp_path / "ours.tsv", sigma=9.0)
-    assert rows.read_any(tmp_path / "theirs.tsv", sigma=9.0)["sigma"].tolist() == [9.0]
+    certificate_rows.write([row()], tmp_path / "ours.tsv")
+    certificate_rows.write_field_log(pd.DataFrame([row()]), tmp_path / "theirs.tsv")
+    assert "seconds" not in certificate_rows.read_any(tmp_path / "ours.tsv", sigma=9.0)
+    assert certificate_rows.read_any(tmp_path / "theirs.tsv", sigma=9.0)["sigma"].tolist() == [9.0]
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
@@ -219,13 +221,13 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
 
 def test_votes_of_many_texts_are_those_of_each():
     texts = ["1:3,3:97", "-", "0:5", "2:1,0:7"]
-    row, classes, votes = (part.tolist() for part in rows.votes_of(texts))
+    row, classes, votes = (part.tolist() for part in certificate_rows.votes_of(texts))
     for number, text in enumerate(texts):
         own = {k: v for r, k, v in zip(row, classes, votes, strict=True) if r == number}
-        assert own == rows.parse_counts(text)
-    assert [part.tolist() for part in rows.votes_of(["-", "-"])] == [[], [], []]
+        assert own == certificate_rows.parse_counts(text)
+    assert [part.tolist() for part in certificate_rows.votes_of(["-", "-"])] == [[], [], []]
     with pytest.raises(ValueError, match="invalid literal"):
-        rows.votes_of(["1:x"])
+        certificate_rows.votes_of(["1:x"])
     for text in ("1:2:3,4", "5", "1:2,", ""):
         with pytest.raises(ValueError, match=r"class:votes"):
-            rows.votes_of(["1:1", text])
+            certificate_rows.votes_of(["1:1", text])

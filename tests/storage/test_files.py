@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs import files
 from rs.errors import InputError
+from rs.storage import files
 
 
 def _fail_after(path, write):

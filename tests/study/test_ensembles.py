@@ -8,17 +8,17 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from helpers import ROOT, python
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs import rows
-from rs.combination import SCOPES, SOLVED, WEIGHTED, Combination, declared, kind_of, trained_as
-from rs.ensemble import RULES, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble.rules import RULES, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
 from rs.errors import InputError
 from rs.params import check, read
-from rs.study_pool import pool_cells
-from rs.weights import box_vertices
+from rs.statistics import certificate
+from rs.statistics.ensemble_weights import box_vertices
+from rs.study.ensembles import SCOPES, SOLVED, WEIGHTED, Combination, declared, kind_of, trained_as
+from rs.study.grid import pool_cells
+from tests.support.helpers import ROOT, python
 
 EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
 OPTIMAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
@@ -55,13 +55,13 @@ def test_parts_that_fit_each_other_are_taken_as_they_are(name):
 
 def test_every_rule_has_scopes_that_rows_know_and_only_the_softmax_an_unsound_one():
     assert set(SCOPES) == set(RULES)
-    assert {scope for scopes in SCOPES.values() for scope in scopes} == set(rows.SCOPES) - {"model"}
-    assert [rule for rule, scopes in SCOPES.items() if rows.UNSOUND in scopes] == ["softmax"]
+    assert {scope for scopes in SCOPES.values() for scope in scopes} == set(certificate.SCOPES) - {"model"}
+    assert [rule for rule, scopes in SCOPES.items() if certificate.UNSOUND in scopes] == ["softmax"]
 
 
 @pytest.mark.parametrize("rule", SCOPES)
 def test_a_rule_of_a_scope_that_it_cannot_have_is_refused(rule):
-    for scope in set(rows.SCOPES) - {"model", *SCOPES[rule]}:
+    for scope in set(certificate.SCOPES) - {"model", *SCOPES[rule]}:
         allowed = " or ".join(SCOPES[rule])
         with pytest.raises(InputError, match=rf"combinations\.x: the scope of the rule {rule} must be {allowed}, got"):
             combination(rule=rule, scope=scope)
@@ -432,7 +432,7 @@ def test_sections_that_are_none_are_named(values, message):
 
 
 def test_who_only_reads_what_is_declared_does_not_import_torch():
-    made = python("-c", "import sys, rs.combination; sys.exit('torch' in sys.modules)")
+    made = python("-c", "import sys, rs.study.ensembles; sys.exit('torch' in sys.modules)")
     assert made.returncode == 0, made.stderr
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.errors import InputError
-from rs.subset import select, subset_name
+from rs.study.subset import select, subset_name
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-from rs import data
-from rs.data import PackedImages
-from rs.dataset import Meta, fingerprint
+from rs.data import format as data_format
+from rs.data.format import Meta, fingerprint
+from rs.data.images import PackedImages
 from rs.methods import METHODS
-from rs.train import Trainer
-from rs.training import Training
+from rs.training.settings import Training
+from rs.training.trainer import Trainer
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 needs_x86 = pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="portable arithmetic is that of x86-64 processors"
@@ -102,7 +102,7 @@ def arrays(size, seed):
 def write_tiny(folder, train=24, test=10):
     """Write the tiny data set to ``folder`` and return it."""
     splits = {"train": arrays(train, 0), "test": arrays(test, 1)}
-    data.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     return folder
 
 
@@ -138,9 +138,9 @@ def write_params(path, **sections):
 
 def smallnet(seed=0):
     """An untrained classifier of the tiny images, with its normalisation."""
-    from rs import models
+    from rs.models import architectures
 
-    return models.build("smallnet", SHAPE, len(CLASSES), [0.5], [0.25], seed)
+    return architectures.build("smallnet", SHAPE, len(CLASSES), [0.5], [0.25], seed)
 
 
 def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, parameters=None, **changes):
@@ -196,7 +196,7 @@ def python(*arguments, **environment):
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         timeout=120,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rs import data, sources
+from rs.data import images, sources
 from rs.errors import InputError
 
 
@@ -23,7 +23,7 @@ def pixels(n, shape=(4, 5, 3), seed=0):
 
 def prepare(tmp_path, name="mine", **values):
     sources.settings(values, f"datasets.{name}").prepare(name, tmp_path / "set")
-    return data.load(tmp_path / "set", "train"), data.load(tmp_path / "set", "test")
+    return images.load(tmp_path / "set", "train"), images.load(tmp_path / "set", "test")
 
 
 def refused(tmp_path, message, name="mine", **values):

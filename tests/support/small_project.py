@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from rs import params
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MADE = ("code", "data", "models", "logs", "ensembles", "weights", "results", ".work", "campaign.json")
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rs import files, rows
-from rs.radius import lower_bound, radius
-from rs.results import Result
+from rs.reporting.results import Result
+from rs.statistics.radius import lower_bound, radius
+from rs.storage import certificate_rows, files
 
 N0, N, ALPHA, IMAGES, CLASSES = 10, 200, 0.01, 12, 3
 PARAMS = """\
@@ -65,7 +65,7 @@ def make_rows(sigma: float, seed: int, **changes) -> pd.DataFrame:
     made = {
         "idx": np.arange(IMAGES),
         "label": label,
-        "predict": np.where(sure, 0, rows.ABSTAIN),
+        "predict": np.where(sure, 0, certificate_rows.ABSTAIN),
         "radius": radius(p_lower, sigma),
         "correct": (sure & (label == 0)).astype(int),
         "p_lower": p_lower,
@@ -73,8 +73,8 @@ def make_rows(sigma: float, seed: int, **changes) -> pd.DataFrame:
         "n": N,
         "alpha": ALPHA,
         "sigma": sigma,
-        "counts0": rows.format_counts([N0]),
-        "counts": [rows.format_counts([v, N - v]) for v in votes],
+        "counts0": certificate_rows.format_counts([N0]),
+        "counts": [certificate_rows.format_counts([v, N - v]) for v in votes],
         "mode": "certify",
         "scope": "model",
     }
@@ -94,7 +94,7 @@ def cell_rows(method: str, sigma: float, seed: int) -> pd.DataFrame:
 
 def write_rows(frame: pd.DataFrame, out: Path) -> None:
     """Write rows and their sidecar."""
-    rows.write(frame, out)
+    certificate_rows.write(frame, out)
     side = {"subset": "first-12", "n0": N0, "n": N, "alpha": ALPHA, "sigma": frame["sigma"][0], "classes": CLASSES}
     files.write_json(out.with_suffix(".json"), side)
 

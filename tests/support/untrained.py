@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from helpers import CLASSES, SHAPE
-
-from rs import artefacts
+from rs.models import checkpoint
+from tests.support.helpers import CLASSES, SHAPE
 
 PLACES = [(method, seed) for method in ("gaussian", "macer") for seed in (0, 1, 2)]
 
 
-CARD = artefacts.Card(
+CARD = checkpoint.Card(
     architecture="smallnet",
     shape=list(SHAPE),
     classes=list(CLASSES),
@@ -24,14 +23,14 @@ CARD = artefacts.Card(
     epochs=1,
     device="cpu",
     arithmetic="native",
-    versions=artefacts.versions(),
+    versions=checkpoint.versions(),
 )
 
 
 def save_model(folder, method="macer", seed=0, **changes):
     """An untrained model, different for every method and seed."""
     card = replace(CARD, **{"method": method, "seed": seed} | changes)
-    artefacts.save(folder, card.build(PLACES.index((method, seed))), card)
+    checkpoint.save(folder, card.build(PLACES.index((method, seed))), card)
 
 
 def save_models(folder):

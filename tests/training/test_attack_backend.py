@@ -1,17 +1,17 @@
-"""The network as training runs it: ``rs.training_engine``."""
+"""The network as training runs it: ``rs.training.attack_backend``."""
 
 import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import SHAPE, smallnet, weights
-from test_engine import Branches, Measures, Twice, hooked, images, lived_in
 from torch import nn
 
-from rs import models
-from rs.attack import evaluating
-from rs.training_engine import OneShape, frozen, network
+from rs.models import architectures
+from rs.smoothing.attack import evaluating
+from rs.training.attack_backend import OneShape, frozen, network
+from tests.certification.test_inference import Branches, Measures, Twice, hooked, images, lived_in
+from tests.support.helpers import SHAPE, smallnet, weights
 
 ROUNDING = 20 * 576 * 2**-53
 """Of float64 in resnet20, the deepest here: 20 layers, each a sum of up to 64 * 3 * 3 terms."""
@@ -29,7 +29,7 @@ def tiny():
 
 def built(architecture, shape):
     channels = shape[0]
-    return lived_in(models.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape)
+    return lived_in(architectures.build(architecture, shape, 5, [0.5] * channels, [0.25] * channels, 0), shape)
 
 
 def unusual():
@@ -172,7 +172,9 @@ class Made(nn.Module):
 def compiler(monkeypatch):
     """What was compiled, by a compiler that changes nothing."""
     made = []
-    monkeypatch.setattr("rs.training_engine.compiled", lambda module, _: (made.append(Made(module)), made[-1])[1])
+    monkeypatch.setattr(
+        "rs.training.attack_backend.compiled", lambda module, _: (made.append(Made(module)), made[-1])[1]
+    )
     return made
 
 
@@ -234,7 +236,7 @@ def test_the_trial_leaves_no_trace_and_a_compiler_that_fails_leaves_the_network_
     where, compiler, monkeypatch, capsys
 ):
     if where != "nowhere":
-        monkeypatch.setattr("rs.training_engine.compiled", breaks(where))
+        monkeypatch.setattr("rs.training.attack_backend.compiled", breaks(where))
     model = tiny().train()
     plain = copy.deepcopy(model)
     made = OneShape(model)

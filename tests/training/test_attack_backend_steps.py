@@ -1,21 +1,21 @@
-"""Training steps and trainings by engine: ``rs.training_engine`` under ``rs.train``."""
+"""Training steps and trainings by engine: ``rs.training.attack_backend`` under ``rs.training.trainer``."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from helpers import METHOD_PARAMETERS, SHAPE, smallnet, tiny_images, trainer, weights
 from scipy import stats
-from test_engine import images
-from test_training_engine import close, compiler, tiny
 from torch import nn
 
 from rs import params
-from rs.compiling import EXACT
 from rs.methods import METHODS
-from rs.noise import stream
-from rs.training_engine import network
+from rs.models.backend import EXACT
+from rs.runtime.streams import stream
+from rs.training.attack_backend import network
+from tests.certification.test_inference import images
+from tests.support.helpers import METHOD_PARAMETERS, SHAPE, smallnet, tiny_images, trainer, weights
+from tests.training.test_attack_backend import close, compiler, tiny
 
 __all__ = ["compiler"]  # a fixture
 

@@ -1,4 +1,4 @@
-"""Training by several processes: ``rs.distributed`` and ``rs.train``, in processes that torchrun starts."""
+"""Training by several processes: ``rs.training.distributed``, in processes that torchrun starts."""
 
 import functools
 import sys
@@ -8,16 +8,19 @@ from unittest import mock
 
 import pytest
 import torch
-from helpers import python, smallnet, tiny_images, trainer
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from rs import distributed, models, noise, ranks, training_engine
-from rs.distributed import Part, SharedBatchNorm, part, share_statistics
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.train import Trainer
+from rs.models import architectures
+from rs.runtime import processes
+from rs.smoothing import noise
+from rs.training import attack_backend, distributed
+from rs.training.distributed import Part, SharedBatchNorm, part, share_statistics
+from rs.training.trainer import Trainer
+from tests.support.helpers import python, smallnet, tiny_images, trainer
 
 LARGE = 1e4
 PIXELS, ULP = 7 * 3 * 2, {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
@@ -43,7 +46,7 @@ def test_parts_are_in_order_disjoint_and_everything_and_differ_by_one_image(imag
 
 
 def test_shared_statistics_keep_parameters_buffers_their_names_and_the_mode():
-    model = models.build("resnet20", (1, 8, 8), 2, [0.5], [0.25], 0)
+    model = architectures.build("resnet20", (1, 8, 8), 2, [0.5], [0.25], 0)
     before, parameters = dict(model.state_dict()), list(model.parameters())
     model.network.layer2.eval()
     modes = [module.training for module in model.modules()]
@@ -76,7 +79,7 @@ def test_a_batch_norm_that_lacks_something_is_refused(lack):
 def test_attacks_of_several_processes_are_folded(capfd):
     made = together((0, 2), "advmacer", engine="folded")
     (attacked, _) = made.network._networks
-    assert sum(isinstance(module, training_engine.FoldedConv) for module in attacked.modules()) == 3
+    assert sum(isinstance(module, attack_backend.FoldedConv) for module in attacked.modules()) == 3
     assert capfd.readouterr().err == ""
 
 
@@ -171,9 +174,9 @@ def refusal(act):
 
 def process(folder):
     """One of the processes; everything in one launch, because a launch takes seconds."""
-    rank, world = place = ranks.place()
+    rank, world = place = processes.place()
     cpu, found = torch.device("cpu"), {}
-    with ranks.joined("gloo"):
+    with processes.joined("gloo"):
         mine = [torch.full((2, 3), 3.0**rank), torch.arange(4.0) * rank, torch.tensor(-1.0)]
         distributed.average(mine)
         found["average"] = mine

@@ -1,10 +1,10 @@
 import pytest
-from helpers import METHOD_PARAMETERS, ROOT, TRAINING, tiny_params
 
 from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.recipe import training_recipe
+from rs.training.recipe import training_recipe
+from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, tiny_params
 
 
 def recipe(method="gaussian", sigma=0.25, **sections):

@@ -4,19 +4,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import METHOD_PARAMETERS, TRAINING, smallnet, tiny_images, trainer, weights
 from scipy import stats
 from torch import nn
 from torch.optim.sgd import sgd
 
-import rs.train
-from rs import metrics
+import rs.training.trainer
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import Step
-from rs.smoothing import SmoothedClassifier
-from rs.train import initial_seed
-from rs.training import HISTORY, TIMING
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.statistics import metrics
+from rs.training.settings import HISTORY, TIMING
+from rs.training.trainer import initial_seed
+from tests.support.helpers import METHOD_PARAMETERS, TRAINING, smallnet, tiny_images, trainer, weights
 
 HINGED = ("macer", "advmacer")
 
@@ -144,7 +144,9 @@ def test_how_often_a_checkpoint_is_written_changes_nothing(tmp_path):
 
 def test_the_learning_rate_is_that_of_torchs_own_schedule(monkeypatch):
     used = []
-    monkeypatch.setattr(rs.train, "sgd", lambda *tensors, lr, **rest: (used.append(lr), sgd(*tensors, lr=lr, **rest)))
+    monkeypatch.setattr(
+        rs.training.trainer, "sgd", lambda *tensors, lr, **rest: (used.append(lr), sgd(*tensors, lr=lr, **rest))
+    )
     made = trainer(epochs=6, milestones=[1, 4], decay=0.5, learning_rate=0.08)
     made.run()
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.08)
@@ -336,7 +338,7 @@ def test_settings_out_of_range_are_refused(name, value):
 
 
 def test_every_setting_is_needed():
-    from rs.training import Training
+    from rs.training.settings import Training
 
     for name in TRAINING:
         with pytest.raises(ValueError, match=name):

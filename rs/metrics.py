@@ -1,0 +1,3 @@
+"""Another name of :mod:`rs.statistics.metrics`."""
+
+from rs.statistics.metrics import *  # noqa: F403

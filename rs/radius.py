@@ -1,0 +1,3 @@
+"""Another name of :mod:`rs.statistics.radius`."""
+
+from rs.statistics.radius import *  # noqa: F403

@@ -1,0 +1,122 @@
+"""A certificate of one image, its votes as text, and what its mode and scope say (NumPy; neither torch nor disk)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ABSTAIN = -1
+"""The prediction of a smoothed classifier that is not sure."""
+
+
+MODES = ("certify", "shortcut")
+"""``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
+
+There are two more, with their numbers: ``at-radius:R:N`` and ``within:TOLERANCE:N``, where draws came until the answer
+was sure, N at most.
+"""
+
+
+_SEQUENTIAL = re.compile(r"(at-radius|within):([0-9.e+-]+):([1-9][0-9]*)")
+
+
+SCOPES = ("model", "global", "noisy-input", "set", "per-image")
+"""What is certified: one model, or an ensemble, whose weights depend on nothing (``global``) or on the noisy image
+
+(``noisy-input``), or may be any of a fixed set (``set``). These certificates hold for the classifier as it is deployed.
+Weights that the clean image chose (``per-image``) were frozen to be certified.
+"""
+
+
+UNSOUND = "per-image"
+"""The scope whose certificates do not hold for a classifier that chooses its weights anew at every image."""
+
+
+def format_counts(counts: Sequence[int]) -> str:
+    """Write the votes for classes 0, 1, ..., as ``class:votes`` for every class with votes; ``-`` for none.
+
+    >>> format_counts([0, 3, 0, 97])
+    '1:3,3:97'
+    """
+    return ",".join(f"{k}:{int(votes)}" for k, votes in enumerate(counts) if votes) or "-"
+
+
+def parse_counts(text: str) -> dict[int, int]:
+    """Read :func:`format_counts` back as votes by class.
+
+    Raises:
+        ValueError: If the text has another form.
+
+    >>> parse_counts("1:3,3:97")
+    {1: 3, 3: 97}
+    """
+    pairs = [] if text == "-" else [pair.split(":") for pair in text.split(",")]
+    counts = {int(k): int(votes) for k, votes in pairs}
+    if len(counts) < len(pairs) or min(counts, default=0) < 0 or min(counts.values(), default=1) < 1:
+        raise ValueError(f"counts must name each class once with at least one vote, got {text!r}")
+    return counts
+
+
+def votes_of(texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Read many :func:`format_counts` back at once.
+
+    Returns:
+        One entry for each class with votes of each text: number of the text, class, votes.
+    Raises:
+        ValueError: If a text has another form.
+
+    >>> [part.tolist() for part in votes_of(["1:3,3:97", "-", "0:5"])]
+    [[0, 0, 2], [1, 3, 0], [3, 97, 5]]
+    """
+    given = list(texts)
+    sizes = [0 if text == "-" else text.count(",") + 1 for text in given]
+    pairs = ",".join([text for text in given if text != "-"]).split(",") if any(sizes) else []
+    if any(pair.count(":") != 1 for pair in pairs):
+        raise ValueError("counts must be class:votes, separated by commas, or - for none")
+    numbers = np.array([*map(int, ":".join(pairs).split(":"))] if pairs else [], dtype=np.int64)
+    return np.repeat(np.arange(len(given)), sizes), numbers[::2], numbers[1::2]
+
+
+def draws_at_most(mode: str) -> int | None:
+    """Return the most draws of a mode that stops when it is sure; ``None`` for the others.
+
+    >>> draws_at_most("within:0.05:100000"), draws_at_most("certify")
+    (100000, None)
+    """
+    found = _SEQUENTIAL.fullmatch(mode)
+    return int(found[3]) if found else None
+
+
+def asks_one_radius(mode: str) -> bool:
+    """Whether rows of this mode say only if one radius is certified: their radii are that one or 0."""
+    return mode.startswith("at-radius:")
+
+
+def is_mode(text: str) -> bool:
+    """Whether rows can have this mode."""
+    return text in MODES or _SEQUENTIAL.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What CERTIFY says of one image, with everything it was computed from."""
+
+    predict: int  # the class, or ABSTAIN
+    radius: float  # certified l2 radius, in pixels of [0, 1]; 0 where it abstains
+    p_lower: float  # lower confidence bound on the probability of the selected class
+    n0: int  # draws that selected the class
+    n: int  # draws that bound its probability; 0 where they were skipped
+    alpha: float  # the certificate is wrong with at most this probability
+    sigma: float  # noise standard deviation, in pixels of [0, 1]
+    counts0: NDArray[np.int64]  # votes of the n0 draws, shape (K,)
+    counts: NDArray[np.int64]  # votes of the n draws, shape (K,)
+    mode: str = "certify"  # "shortcut" where the n draws were skipped; ``Stop.mode`` where they came until it was sure
+
+    def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
+        """Return the row of image ``index``: a dict with the columns of :data:`rs.storage.certificate_rows.COLUMNS`."""
+        return {"idx": index, "label": label, "correct": int(self.predict == label), "scope": scope, **vars(self)}

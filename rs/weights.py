@@ -1,0 +1,3 @@
+"""Another name of :mod:`rs.statistics.ensemble_weights`."""
+
+from rs.statistics.ensemble_weights import *  # noqa: F403

@@ -1,0 +1,127 @@
+"""Which package of ``rs`` may import which: the plan of the house, held against the code."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.support.helpers import ROOT
+
+KERNEL = {"errors", "params"}
+ALIASES = {"attack", "metrics", "radius", "soft", "weights"}
+"""Former module paths: one line each."""
+
+MAY_IMPORT = {
+    "runtime": set(),
+    "statistics": set(),
+    "study": set(),
+    "storage": {"runtime", "statistics"},
+    "data": {"runtime", "storage"},
+    "models": {"data", "runtime", "storage"},
+    "smoothing": {"models", "runtime", "statistics", "study"},
+    "methods": {"smoothing"},
+    "training": {"data", "methods", "models", "runtime", "smoothing", "statistics", "storage"},
+    "ensemble": {"data", "models", "runtime", "smoothing", "statistics", "storage", "study"},
+    "certification": {"data", "ensemble", "models", "runtime", "smoothing", "statistics", "storage", "study"},
+    "reporting": {"statistics", "storage", "study"},
+}
+
+
+def imports(source: str) -> set[str]:
+    """Modules of the project that a module names in its imports, at any depth."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.split(".")[0] in ("rs", "stages", "benchmarks", "tests")}
+
+
+def forbidden(root: Path) -> list[str]:
+    """Edges between packages that the table does not have, as "file -> module"."""
+    edges = []
+    for path in sorted((root / "rs").rglob("*.py")):
+        own = path.relative_to(root / "rs").with_suffix("").parts
+        if own[0] in ALIASES or own == ("__init__",):
+            continue
+        allowed = KERNEL if own[0] in KERNEL else KERNEL | {own[0], "lazily"} | MAY_IMPORT[own[0]]
+        for name in sorted(imports(path.read_text(encoding="utf-8"))):
+            top, *rest = name.split(".")
+            if top != "rs" or (rest and rest[0] not in allowed):
+                edges.append(f"{path.relative_to(root)} -> {name}")
+    return edges
+
+
+def cycles(root: Path) -> list[str]:
+    """Modules that import themselves through others."""
+    modules = {".".join(p.relative_to(root).with_suffix("").parts): p for p in (root / "rs").rglob("*.py")}
+    graph = {name: imports(path.read_text(encoding="utf-8")) & set(modules) for name, path in modules.items()}
+
+    def reached(name: str) -> set[str]:
+        seen, waiting = set(), [*graph[name]]
+        while waiting:
+            if (one := waiting.pop()) not in seen:
+                seen.add(one)
+                waiting += graph[one]
+        return seen
+
+    return sorted(name for name in graph if name in reached(name))
+
+
+def test_every_package_imports_what_the_table_allows_and_no_more() -> None:
+    assert forbidden(ROOT) == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert cycles(ROOT) == []
+
+
+def test_every_package_stands_in_the_table() -> None:
+    assert {path.parent.name for path in (ROOT / "rs").glob("*/__init__.py")} == set(MAY_IMPORT)
+
+
+def test_the_table_has_no_cycle() -> None:
+    left = dict(MAY_IMPORT)
+    while free := [name for name, allowed in left.items() if not allowed & set(left)]:
+        for name in free:
+            del left[name]
+    assert not left
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "edge"),
+    [
+        ("statistics/radius.py", "from rs.storage import files", "rs/statistics/radius.py -> rs.storage"),
+        ("reporting/load.py", "import rs.models.checkpoint", "rs/reporting/load.py -> rs.models.checkpoint"),
+        ("methods/macer.py", "def f():\n    from rs.training.trainer import Trainer", "-> rs.training.trainer"),
+        ("ensemble/pool.py", "from stages.shell import run", "rs/ensemble/pool.py -> stages.shell"),
+    ],
+)
+def test_a_forbidden_import_is_named(tmp_path: Path, module: str, line: str, edge: str) -> None:
+    path = tmp_path / "rs" / module
+    path.parent.mkdir(parents=True)
+    path.write_text(line)
+    assert any(edge in found for found in forbidden(tmp_path))
+
+
+def test_a_cycle_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "rs" / "data"
+    folder.mkdir(parents=True)
+    for name, text in {
+        "a": "import rs.data.b",
+        "b": "def f():\n    from rs.data import a",
+        "c": "import rs.data.a",
+    }.items():
+        (folder / f"{name}.py").write_text(text)
+    assert cycles(tmp_path) == ["rs.data.a", "rs.data.b"]
+
+
+@pytest.mark.parametrize("name", sorted(ALIASES))
+def test_a_former_path_leads_to_the_same_names(name: str) -> None:
+    import importlib
+
+    lines = (ROOT / "rs" / f"{name}.py").read_text().splitlines()
+    new = importlib.import_module(lines[2].split()[1])
+    old = importlib.import_module(f"rs.{name}")
+    assert [key for key in vars(new) if not key.startswith("_") and getattr(old, key) is not getattr(new, key)] == []
