@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import Batch, DataFolder, Device, ParamsFile, launch, parameters, run
+from rs.command_line.shell import Batch, DataFolder, Device, ParamsFile, launch, parameters
 
 
 def main(
     model: Annotated[
-        str, typer.Argument(help="Model folder, ensemble *.json, or module:function that returns an nn.Module.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="Model folder, ensemble *.json, or module:function that returns an nn.Module."
+        ),
     ],
     dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET.certify of the parameters.")],
     data: DataFolder,
@@ -48,7 +51,3 @@ def main(
     settings = certification_settings(values, dataset, chosen)
     launch(values)
     certify_cell(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)
-
-
-if __name__ == "__main__":
-    run(main)

@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import run
-
 
 def main(
-    rows: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
+    rows: Annotated[Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time.")],
 ) -> None:
     """Export ROWS, with the seconds of each image where the file beside them has them."""
@@ -40,7 +38,3 @@ def main(
             )
         table = table.merge(times, on="idx", how="left")
     write_field_log(table, out)
-
-
-if __name__ == "__main__":
-    run(main)

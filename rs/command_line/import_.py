@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import DataFolder, run
+from rs.command_line.shell import DataFolder
 
 
 def main(
-    checkpoint: Annotated[Path, typer.Argument(help="checkpoint.pth.tar, or MACER's EPOCH.pth.")],
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="checkpoint.pth.tar, or MACER's EPOCH.pth.")],
     architecture: Annotated[str, typer.Option(help="A key of rs.models.architectures.ARCHITECTURES.")],
     sigma: Annotated[float, typer.Option(help="Noise it was trained with, in pixels of [0, 1].")],
     normalisation: Annotated[
@@ -28,7 +28,3 @@ def main(
     if normalisation not in get_args(Normalisation):
         raise InputError(f"--normalisation must be one of {', '.join(get_args(Normalisation))}; got {normalisation!r}")
     import_checkpoint(checkpoint, read_meta(data), architecture, normalisation, sigma, out)
-
-
-if __name__ == "__main__":
-    run(main)

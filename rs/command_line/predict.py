@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import Device, run
+from rs.command_line.shell import Device
 
 
 def main(
     images: Annotated[
-        list[str], typer.Argument(help="Image files: 8-bit grey or RGB, of the size of the model's images.")
+        list[str],
+        typer.Argument(metavar="IMAGES", help="Image files: 8-bit grey or RGB, of the size of the model's images."),
     ],
     model: Annotated[
         str, typer.Option(help="Model folder, the *.json of an ensemble, or, with --data, module:function.")
@@ -48,7 +49,3 @@ def main(
         if seed is None and not as_json and number == 0:  # once it is sure that there is a run to repeat
             print(f"seed {given} (from the operating system; --seed {given} repeats this run)", file=sys.stderr)
         print(answer.json() if as_json else answer.text(), flush=True)
-
-
-if __name__ == "__main__":
-    run(main)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rs.certification.certify_model import certification_settings, certify_cell
+from rs.command_line.shell import launch, run
 from rs.errors import InputError
-from stages.shell import launch, run
 from tests.pipeline.test_cells import contents, reproducible
 from tests.support.helpers import ROOT, TRAINING, python, tiny_params, write_params, write_tiny
 
@@ -115,7 +115,7 @@ def mortal(self, *words):
     return step(self, *words)
 
 Trainer._step = mortal
-from stages.shell import run
+from rs.command_line.shell import run
 from stages.train import main
 
 run(main)
