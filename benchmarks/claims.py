@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import pandas as pd
 import typer
 
+from rs.command_line.shell import ParamsFile, run
 from rs.params import read, section
 from rs.reporting import formatting
 from rs.reporting.external_logs import read_outside
@@ -27,7 +28,6 @@ from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sa
 from rs.storage import certificate_rows, files
 from rs.study import grid
 from rs.study.ensembles import Declared, declared
-from stages.shell import ParamsFile, run
 
 EQUAL_TIME = Path("equal-time")
 PAPERS_EPOCHS = (150, 440)

@@ -15,7 +15,7 @@ import typer
 
 from benchmarks.apart import Ways, apart
 from benchmarks.common import N0, ROUNDS, SIGMA, Architecture, machine, network, side_by_side
-from stages.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, run
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ import typer
 from benchmarks.apart import apart
 from benchmarks.art_loop import in_art
 from benchmarks.common import CLASSES, ENGINES, SIGMA, Architecture, machine, network, side_by_side, torchs_defaults
-from stages.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, run
 
 if TYPE_CHECKING:
     import torch

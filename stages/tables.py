@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from rs.command_line.shell import ParamsFile, parameters, run
 from rs.errors import InputError
-from stages.shell import ParamsFile, parameters, run
 
 
 def main(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import DataFolder, Device, ParamsFile, Workers, launch, parameters, run
+from rs.command_line.shell import DataFolder, Device, ParamsFile, Workers, launch, parameters, run
 
 
 def main(

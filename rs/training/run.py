@@ -55,7 +55,7 @@ def train_cell(
     checkpoint.check_folder(out, card)
     _check_logs(log)
     running = code_fingerprint.version(
-        "stages/train.py", method=recipe.name
+        "rs/training/run.py", method=recipe.name
     )  # a training is not continued by other code
     identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
     if seconds is not None:

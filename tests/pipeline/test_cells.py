@@ -18,6 +18,7 @@ from rs.training.recipe import training_recipe
 from rs.training.run import train_cell
 from rs.training.settings import HISTORY, TIMING
 from rs.training.trainer import initial_seed
+from tests.support.folders import contents, reproducible
 from tests.support.helpers import CERTIFY, ROOT, TRAINING, python, smallnet, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -50,14 +51,6 @@ def die_at(step):
 def certify_tiny(model, folder, out, sigma=None, **chosen):
     settings = certification_settings(tiny_params(), "tiny", chosen)
     certify_cell(str(model), folder, settings, sigma=sigma, device=CPU, batch=None, out=out)
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def reproducible(folder):
-    return {name: text for name, text in contents(folder).items() if "timing" not in name and "provenance" not in name}
 
 
 @pytest.fixture
