@@ -37,7 +37,7 @@ class AdvMacer:
     defer: NonNegativeCount
 
     @property
-    def chunks(self) -> int:
+    def steps_per_batch(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step; ``batch`` images if not chunked."""
         return self.draws if self.chunked else 1
 

@@ -25,8 +25,8 @@ class Method(Protocol):
     """A training method: hyper-parameters and one loss. Adding one is one file, one dict line, one params section."""
 
     @property
-    def chunks(self) -> int:
-        """Number of optimiser steps a batch is cut into, each on ``batch // chunks`` distinct images."""
+    def steps_per_batch(self) -> int:
+        """Number of optimiser steps a batch is cut into, each on ``batch // steps_per_batch`` distinct images."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """Loss of one optimiser step.

@@ -29,7 +29,7 @@ class Consistency:
     warmup: NonNegativeCount
 
     @property
-    def chunks(self) -> int:
+    def steps_per_batch(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 

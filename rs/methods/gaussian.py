@@ -19,7 +19,7 @@ class Gaussian:
     1/B sum_i CE(f(x_i + d_i), y_i)
     """
 
-    chunks = 1
+    steps_per_batch = 1
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""

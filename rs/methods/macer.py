@@ -24,7 +24,7 @@ class Macer:
     beta: Positive
     defer: NonNegativeCount
 
-    chunks = 1
+    steps_per_batch = 1
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""

@@ -35,7 +35,7 @@ class SmoothAdv:
             raise ValueError("the attack pgd-free needs at least 2 draws")
 
     @property
-    def chunks(self) -> int:
+    def steps_per_batch(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 

@@ -37,7 +37,7 @@ class SmoothMix:
     mix_limit: Annotated[float, Field(gt=0, le=1)]  # l_i ~ U(0, mix_limit)
 
     @property
-    def chunks(self) -> int:
+    def steps_per_batch(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 

@@ -23,7 +23,7 @@ class Stability:
 
     lam: NonNegative
 
-    chunks = 1
+    steps_per_batch = 1
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""

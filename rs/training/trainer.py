@@ -63,10 +63,10 @@ class Trainer:
         place: tuple[int, int] = (0, 1),
         seconds: float | None = None,
     ) -> None:
-        if min(settings.batch, len(images)) < method.chunks:
+        if min(settings.batch, len(images)) < method.steps_per_batch:
             raise InputError(
-                f"training.batch and the train split must be at least the number of draws, {method.chunks}, because a "
-                f"step takes batch // draws images; got {settings.batch} and {len(images)}"
+                f"training.batch and the train split must be at least the number of draws, {method.steps_per_batch}, "
+                f"because a step takes batch // draws images; got {settings.batch} and {len(images)}"
             )
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
         self.settings, self.sigma, self.seed, self.device = settings, sigma, seed, device
@@ -130,7 +130,7 @@ class Trainer:
 
         A batch is cut into ``chunks`` equal steps; what does not divide is left out, as is a batch that is too small.
         """
-        s, chunks = self.settings, self.method.chunks
+        s, chunks = self.settings, self.method.steps_per_batch
 
         def own(images: int) -> Part:
             return distributed.part(images // chunks, *self.place)

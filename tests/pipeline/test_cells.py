@@ -106,7 +106,7 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(tmp_pat
     assert (tuple(history[0]), tuple(timing[0])) == (HISTORY, TIMING)
     assert [row["epoch"] for row in history] == [row["epoch"] for row in timing] == list("123456")
     assert [row["epoch"] for row in history if row["acr"]] == ["2", "4", "6"]
-    assert [int(row["updates"]) for row in history] == [6, 12, 18, 24, 30, 36]  # 3 batches in 2 chunks
+    assert [int(row["updates"]) for row in history] == [6, 12, 18, 24, 30, 36]  # 3 batches of 2 steps
 
 
 def test_the_seconds_are_those_of_the_last_line_of_the_timing(tmp_path, model):
