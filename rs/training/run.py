@@ -14,7 +14,7 @@ import torch
 from rs.data import images
 from rs.data.format import Images
 from rs.models import checkpoint
-from rs.models.checkpoint import Card
+from rs.models.checkpoint import ModelCard
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import suit_threads
 from rs.storage import files
@@ -84,9 +84,9 @@ def _check_logs(log: Path) -> None:
         files.check_output(log / name, "the log of a training", is_ours, option="--log")
 
 
-def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.device) -> Card:
+def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.device) -> ModelCard:
     meta = train.meta
-    return Card(
+    return ModelCard(
         architecture=recipe.architecture,
         shape=list(meta.shape),
         classes=list(meta.classes),
