@@ -170,7 +170,7 @@ def own_trainer(
     batch: int,
 ) -> Trainer:
     """A training of a copy of the model."""
-    from rs.training.settings import Training
+    from rs.training.settings import RunOptions, Training
     from rs.training.trainer import Trainer
 
     settings = Training(
@@ -179,7 +179,7 @@ def own_trainer(
         eval_images=1, eval_n0=1, eval_n=1, eval_alpha=0.5,
     )  # fmt: skip
     own = copy.deepcopy(model).train()
-    return Trainer(own, method, data, data, settings, sigma=SIGMA, seed=0, device=device)
+    return Trainer(own, method, data, data, settings, RunOptions(sigma=SIGMA, seed=0, device=device))
 
 
 def own_epoch(trainer: Trainer) -> Way:

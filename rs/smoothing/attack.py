@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.smoothing.noise import Rng, noisy, normal
+from rs.smoothing.noise import noisy
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
 
 Direction = Callable[[Tensor], Tensor]
@@ -71,13 +71,13 @@ def norms(u: Tensor) -> Tensor:
     return u.flatten(1).norm(dim=1)[:, None, None, None]
 
 
-def unit(g: Tensor, rng: Rng) -> Tensor:
+def unit(g: Tensor, rng: torch.Generator) -> Tensor:
     """Scale each gradient to norm 1; an exactly zero one becomes N(0, I), not normalised (Salman et al. 2019, code).
 
     The random numbers are drawn whether or not they are needed, so that the stream does not depend on the gradients.
     """
     length = norms(g)
-    fallback = normal(g.shape, rng, g)
+    fallback = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
     return torch.where(length == 0, fallback, g / torch.where(length == 0, 1.0, length))
 
 
@@ -94,7 +94,7 @@ def pgd(
     steps: int,
     epsilon: float,
     *,
-    rng: Rng | None = None,
+    rng: torch.Generator | None = None,
     beta: float = 1.0,
     direction: Direction | None = None,
 ) -> Tensor:
@@ -136,7 +136,7 @@ def ddn(
     steps: int,
     epsilon: float,
     *,
-    rng: Rng,
+    rng: torch.Generator,
     gamma: float = 0.05,
     levels: int = 256,
 ) -> Tensor:
