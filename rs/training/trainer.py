@@ -68,9 +68,8 @@ class Trainer:
         self._check()
         self.parameters = list(model.parameters())
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
-        self.network = attack_backend.training_network(
-            model, settings.engine, images.meta.shape, compile_training=alone
-        )
+        shape = images.meta.shape
+        self.network = attack_backend.training_network(model, settings.engine, shape, compile_training=alone)
         self.step_loss = self._loss if alone else DistributedDataParallel(StepLoss(model, self._loss))
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
         self.progress = Progress()
