@@ -47,7 +47,8 @@ def test_the_stages_are_those_of_the_pipeline() -> None:
     stages = params.read(ROOT / "dvc.yaml")["stages"]
 
     def places(stage: dict, key: str) -> set[str]:
-        return {re.sub(r"\$\{.*", "", name if isinstance(name, str) else next(iter(name))) for name in stage.get(key, ())}
+        names = (name if isinstance(name, str) else next(iter(name)) for name in stage.get(key, ()))
+        return {re.sub(r"\$\{.*", "", name) for name in names}
 
     edges = {
         (one, other)

@@ -88,7 +88,7 @@ def model(tmp_path):
     course = {"hyperparameters": {}, "training": {}, "versions": {}, "seed": 0, "epochs": 0, "device": "cpu"}
     course |= {"arithmetic": "native"}
     words = {"architecture": "smallnet", "dataset": "tiny", "method": "gaussian", "sigma": 0.25}
-    checkpoint.save(tmp_path / "model", smallnet(), checkpoint.Card(**lists, **course, **words))
+    checkpoint.save(tmp_path / "model", smallnet(), checkpoint.ModelCard(**lists, **course, **words))
     return tmp_path / "model"
 
 

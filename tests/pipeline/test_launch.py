@@ -165,7 +165,7 @@ def test_two_processes_write_one_model_and_one_log(root):
     ]
     with (made / "log" / "history.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [int(row["updates"]) for row in rows] == [6, 12, 18, 24, 30, 36]  # 3 batches in 2 chunks
+    assert [int(row["updates"]) for row in rows] == [6, 12, 18, 24, 30, 36]  # 3 batches of 2 steps
     assert json.loads((made / "log" / "provenance.json").read_text())["processes"] == 2
     assert list((root / "work").iterdir()) == []
 
