@@ -16,7 +16,7 @@ from rs.data.format import Images
 from rs.models import checkpoint
 from rs.models.checkpoint import Card
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
-from rs.runtime.device import suit_threads
+from rs.runtime.device import limit_threads
 from rs.storage import files
 from rs.training.recipe import Recipe
 from rs.training.settings import HISTORY, TIMING
@@ -50,7 +50,7 @@ def train_cell(
         InputError: If something else would be overwritten, or as what is called says.
     """
     train, test = images.load(folder, "train"), images.load(folder, "test")
-    suit_threads(train.meta.shape)
+    limit_threads(train.meta.shape)
     card = _card(recipe, train, sigma, seed, device)
     checkpoint.check_folder(out, card)
     _check_logs(log)
@@ -60,9 +60,9 @@ def train_cell(
     identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
     if seconds is not None:
         identity["seconds"] = seconds
-    rank, world = processes.place()
+    rank, world = processes.rank_and_world_size()
     first = scratch.folder(identity) if rank == 0 else nullcontext(scratch.root() / scratch.key(identity))
-    with first as unfinished, processes.joined("nccl" if device.type == "cuda" else "gloo"):
+    with first as unfinished, processes.process_group("nccl" if device.type == "cuda" else "gloo"):
         model = card.build(initial_seed(seed)).to(device)
         how = {"sigma": sigma, "seed": seed, "device": device, "workers": workers}
         how |= {"place": (rank, world), "seconds": seconds}

@@ -11,10 +11,10 @@ from types import ModuleType
 import pytest
 import torch
 
-from rs.certification.certify_model import certification_settings, certify_cell
+from rs.certification.certify_model import certification_settings, certify_model
 from rs.errors import InputError
 from stages.shell import launch, run
-from tests.pipeline.test_cells import contents, reproducible
+from tests.support.cells import contents, reproducible
 from tests.support.helpers import ROOT, TRAINING, python, tiny_params, write_params, write_tiny
 
 EXECVP = os.execvp
@@ -181,7 +181,7 @@ def test_a_certification_by_the_launcher_writes_the_bytes_of_one_process(root, m
     monkeypatch.setenv("RS_WORK", str(root / "own work"))
     settings = certification_settings(tiny_params(), "tiny", {"n": 60})
     where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
-    certify_cell(str(model), root / "data", settings, **where, out=root / "one.tsv")
+    certify_model(str(model), root / "data", settings, **where, out=root / "one.tsv")
     words = [model, "--dataset", "tiny", "--data", root / "data", "--out", root / "two.tsv", "--n", 60]
     words += ["--params", root / "params.yaml", "--device", "cpu"]
     done = python("-m", "stages.certify", *words)

@@ -1,12 +1,11 @@
-"""Certificates that stop when they are sure: ``rs.smoothing.stopping``, and what takes their rows."""
+"""Certificates that stop early: ``rs.smoothing.stopping``, and the users of their rows."""
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import ndtr
 
-from rs.certification.certify_images import certify_to, summary
-from rs.certification.certify_model import certification_settings
+from rs.certification.certify_model import certification_settings, certify_images, summary
 from rs.errors import InputError
 from rs.reporting.results import Result, grouped
 from rs.runtime.streams import Stream
@@ -35,7 +34,7 @@ def image(first):
 
 
 def until(first, stop, index=0, budget=BUDGET):
-    return CLASSIFIER.certify_until(image(first), 100, stop, budget, ALPHA, seed=3, index=index)
+    return CLASSIFIER.certify_until(image(first), 100, stop.run(SIGMA, ALPHA, budget), seed=3, index=index)
 
 
 @pytest.mark.parametrize("rule", ["cumulative", "betting"])
@@ -83,7 +82,7 @@ def test_where_the_draws_chose_no_class_none_are_taken():
             return torch.tensor([0.0, 0.0, 1.0]).expand(len(x), 3)
 
     classifier = SmoothedClassifier(Undecided(), 2, SIGMA, undecided=True)
-    made = classifier.certify_until(image(1.0), 100, Stop(**STOP), BUDGET, ALPHA)
+    made = classifier.certify_until(image(1.0), 100, Stop(**STOP).run(SIGMA, ALPHA, BUDGET))
     assert (made.predict, made.n, made.radius) == (ABSTAIN, 0, 0.0)
 
 
@@ -127,10 +126,9 @@ def rows_of(tmp_path, name, **stop):
         stop=Stop(**STOP | stop) if stop else None,
     )  # fmt: skip
     identity = {"name": name, "scope": "model"}
-    certify_to(
-        tmp_path / f"{name}.tsv", CLASSIFIER, tiny_images(10, 1), np.arange(10), settings, torch.device("cpu"), identity
-    )
-    return certificate_rows.read(tmp_path / f"{name}.tsv")
+    out = tmp_path / f"{name}.tsv"
+    certify_images(CLASSIFIER, tiny_images(10, 1), np.arange(10), settings, torch.device("cpu"), identity, out)
+    return certificate_rows.read(out)
 
 
 @pytest.fixture

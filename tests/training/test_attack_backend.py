@@ -10,8 +10,8 @@ from torch import nn
 from rs.models import architectures
 from rs.smoothing.attack import evaluating
 from rs.training.attack_backend import OneShape, frozen, network
-from tests.certification.test_inference import Branches, Measures, Twice, hooked, images, lived_in
 from tests.support.helpers import SHAPE, smallnet, weights
+from tests.support.networks import Branches, Measures, Twice, hooked, images, lived_in
 
 ROUNDING = 20 * 576 * 2**-53
 """Of float64 in resnet20, the deepest here: 20 layers, each a sum of up to 64 * 3 * 3 terms."""

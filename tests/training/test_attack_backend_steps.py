@@ -13,8 +13,8 @@ from rs.methods import METHODS
 from rs.models.backend import EXACT
 from rs.runtime.streams import stream
 from rs.training.attack_backend import network
-from tests.certification.test_inference import images
 from tests.support.helpers import METHOD_PARAMETERS, SHAPE, smallnet, tiny_images, trainer, weights
+from tests.support.networks import images
 from tests.training.test_attack_backend import close, compiler, tiny
 
 __all__ = ["compiler"]  # a fixture

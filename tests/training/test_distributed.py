@@ -174,9 +174,9 @@ def refusal(act):
 
 def process(folder):
     """One of the processes; everything in one launch, because a launch takes seconds."""
-    rank, world = place = processes.place()
+    rank, world = place = processes.rank_and_world_size()
     cpu, found = torch.device("cpu"), {}
-    with processes.joined("gloo"):
+    with processes.process_group("gloo"):
         mine = [torch.full((2, 3), 3.0**rank), torch.arange(4.0) * rank, torch.tensor(-1.0)]
         distributed.average(mine)
         found["average"] = mine
