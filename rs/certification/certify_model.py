@@ -27,7 +27,7 @@ from rs.smoothing.stopping import Stop
 from rs.statistics.certificate import Certificate, asks_one_radius, draws_at_most
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows
-from rs.storage.row_writer import seconds_of, write_rows
+from rs.storage.row_writer import write_rows
 from rs.study.subset import select, subset_name
 
 if TYPE_CHECKING:  # half a second to import
@@ -114,7 +114,7 @@ def certify_images(
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
     warn_if_n_too_small(settings.n, settings.alpha)
-    with write_rows({out: identity}, seconds_of(out), indices) as writer:
+    with write_rows({out: identity}, certificate_rows.seconds_of(out), indices) as writer:
         for index in writer.remaining:
             x, label = images.pixels(index).to(device), int(images.labels[index])
             certificate = certify_image(classifier, x, index, label, settings)

@@ -18,6 +18,7 @@ from rs.errors import InputError
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
 from rs.storage import certificate_rows, files
+from rs.storage.certificate_rows import sidecar_of
 
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
@@ -91,16 +92,6 @@ class RowWriter:
         self.seconds_file.write(f"{index},{now - self._start:.6f}\n")
         self.seconds_file.flush()
         self.written, self._start = self.written + 1, now
-
-
-def sidecar_of(out: Path) -> Path:
-    """Return the path of the JSON file that says what made the rows of ``out``."""
-    return out.with_suffix(".json")
-
-
-def seconds_of(out: Path) -> Path:
-    """Return the path of the wall-clock seconds of each image of ``out``."""
-    return out.with_suffix(".seconds.csv")
 
 
 def _all_complete(outs: Mapping[Path, dict[str, Any]], images: int) -> bool:

@@ -17,7 +17,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows, row_writer
-from rs.storage.row_writer import seconds_of, sidecar_of
+from rs.storage.certificate_rows import seconds_of, sidecar_of
 from tests.support.helpers import SHAPE, Constant, python, smallnet, tiny_images
 
 SETTINGS = CertificationSettings(

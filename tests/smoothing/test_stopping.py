@@ -1,5 +1,7 @@
 """Certificates that stop early: ``rs.smoothing.stopping``, and the users of their rows."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from scipy.special import ndtr
 from rs.certification.certify_model import certification_settings, certify_images, summary
 from rs.errors import InputError
 from rs.reporting.results import Result, grouped
+from rs.runtime import code_fingerprint
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
@@ -19,7 +22,7 @@ from rs.statistics.two_sided import two_sided
 from rs.storage import certificate_rows
 from stages.export import main as export
 from stages.shell import run
-from tests.support.helpers import CERTIFY, Linear, tiny_images, tiny_params
+from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "rule": "cumulative", "beta": 0.001, "step": 100}
@@ -184,3 +187,10 @@ def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, three, capsys):
         run(export, arguments=[str(tmp_path / "at.tsv"), "--out", str(tmp_path / "log.tsv")])
     assert "must hold radii, got only whether one radius is certified (at-radius:0.1:5000)" in capsys.readouterr().err
     assert not (tmp_path / "log.tsv").exists()
+
+
+def test_training_does_not_depend_on_the_code_of_early_stopping():
+    """An edit of it must not train a model again: the classifier is handed a run, and imports no rule."""
+    modules = {path.as_posix() for path in code_fingerprint.closure(ROOT, Path("stages/train.py"))}
+    assert "rs/smoothing/classifier.py" in modules
+    assert not modules & {"rs/smoothing/stopping.py", "rs/statistics/sequential.py"}
