@@ -31,7 +31,7 @@ class Circumstances:
 
     @classmethod
     def of(cls, sidecar: Mapping[str, Any]) -> Circumstances:
-        """Take what matters from a sidecar (``rs.certification.certify_model.circumstances``)."""
+        """Take what matters from a sidecar (``rs.certification.certify_model.provenance``)."""
         series = {name: ".".join(version.split(".")[:2]) for name, version in sidecar.get("versions", {}).items()}
         return cls(**{field.name: sidecar.get(field.name, series.get(field.name)) for field in fields(cls)})
 

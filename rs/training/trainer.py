@@ -64,7 +64,7 @@ class Trainer:
     ) -> None:
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
         self.settings, self.options, self.device = settings, options, options.device
-        self.rank, self.world_size = processes.place()
+        self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
         self.parameters = list(model.parameters())
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging

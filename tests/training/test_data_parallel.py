@@ -82,9 +82,9 @@ def resumed(folder, rank):
 
 def process(folder):
     """Train in one of the processes; everything in one launch, because a launch takes seconds."""
-    rank, _ = processes.place()
+    rank, _ = processes.rank_and_world_size()
     found = {}
-    with processes.joined("gloo"):
+    with processes.process_group("gloo"):
         for method in DRAWLESS:
             whole = exact(method, sigma=0.0, parameters=epsilon(method), **WHOLE)
             found["whole", method] = whole.run().history, whole.model.state_dict()
