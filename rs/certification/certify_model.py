@@ -147,7 +147,7 @@ def certify_image(
 
 
 def provenance(
-    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: Engine, stage: str
+    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: Engine, module: str
 ) -> dict[str, Any]:
     """Return what rows depend on apart from the classifier, for their sidecar.
 
@@ -157,7 +157,7 @@ def provenance(
         sigma: Noise of the certificate, in pixels of [0, 1].
         device: Where the classifier runs.
         engine: The engine that runs, which may differ from ``settings.engine``.
-        stage: Path of the stage's module, whose code is fingerprinted.
+        module: Path of the module that makes the rows, whose code is fingerprinted.
     """
     return {
         "dataset": images.meta.name,
@@ -170,7 +170,7 @@ def provenance(
         "device": device.type,
         "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),
-        "code": code_fingerprint.version(stage),
+        "code": code_fingerprint.version(module),
         "versions": checkpoint.versions(),
     }
 
