@@ -3,7 +3,7 @@
 import secrets
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,8 +43,8 @@ def main(
     given = (
         secrets.randbits(32) if seed is None else seed
     )  # who knows it beforehand can choose the image after the noise
-    numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": given, "sigma": sigma}
-    how = {"device": device_named(device), "precision": precision, "engine": engine}
+    numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": given, "sigma": sigma}
+    how: dict[str, Any] = {"device": device_named(device), "precision": precision, "engine": engine}
     for number, answer in enumerate(answers(images, model, data, **numbers, **how)):
         if seed is None and not as_json and number == 0:  # once it is sure that there is a run to repeat
             print(f"seed {given} (from the operating system; --seed {given} repeats this run)", file=sys.stderr)
