@@ -67,7 +67,9 @@ class Estimate:
     @cached_property
     def p_value(self) -> float:
         """Two-sided p-value of "it is 0" by Student's t: the larger one of both errors."""
-        tests = [(self.error_images, self.images - 1)] + [(self.error, self.freedom)] * (self.error is not None)
+        tests: list[tuple[float, float]] = [(self.error_images, self.images - 1)]
+        if self.error is not None:
+            tests.append((self.error, self.freedom))
         return max(_p_value(self.value, error, freedom) for error, freedom in tests)
 
     @property
@@ -100,12 +102,13 @@ def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
     metrics.check_comparable([one.rows for one in samples])
     seeds = sorted(set().union(*(own for one in samples for own in one.seeds)))
     whole = _difference(samples)
+    assert whole is not None  # it leaves no seed out
     images = len(whole)
     if images < 2:
         raise InputError(f"a standard error needs at least 2 images, got {images}; certify more")
     error_images = float(whole.std(ddof=1)) / math.sqrt(images)
-    left = [_difference(samples, seed) for seed in seeds]
-    if not seeds or any(one is None for one in left) or any(not own for one in samples for own in one.seeds):
+    left = [mean for seed in seeds if (mean := _difference(samples, seed)) is not None]
+    if not seeds or len(left) < len(seeds) or any(not own for one in samples for own in one.seeds):
         return Estimate(float(whole.mean()), error_images, None, images - 1, images, len(seeds))
     pseudo = len(seeds) * whole - (len(seeds) - 1) * np.stack(left)
     error, freedom = two_way_error(pseudo)
@@ -157,8 +160,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _difference(samples: Sequence[Sample], without: int | None = None) -> Floats | None:
-    means = [one.mean(without) for one in samples]
-    if any(mean is None for mean in means):
+    means = [mean for one in samples if (mean := one.mean(without)) is not None]
+    if len(means) < len(samples):
         return None
     return means[0] - means[1] if len(means) > 1 else means[0]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from rs.errors import InputError
 from rs.statistics.certificate import asks_one_radius, draws_at_most
 
-Rows = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
+Rows: TypeAlias = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
 BUDGET = ("n0", "n", "alpha", "sigma")
 """What must agree before two average radii may be compared."""
 
