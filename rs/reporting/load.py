@@ -20,7 +20,7 @@ from rs.statistics import metrics
 from rs.storage import certificate_rows as certificates
 from rs.storage import files
 from rs.study.ensembles import Declared, kind_of
-from rs.study.grid import Cell, pool_target
+from rs.study.grid import GridCell, pool_target
 from rs.study.subset import subset_name
 
 
@@ -82,7 +82,7 @@ def seconds_alone(
     return seconds
 
 
-def read_result(cell: Cell, results: Path, logs: Path) -> Result:
+def read_result(cell: GridCell, results: Path, logs: Path) -> Result:
     """Read the rows of a cell, their sidecar, and the seconds its training took.
 
     Raises:
@@ -128,7 +128,7 @@ def subset_of(sidecar: dict[str, Any]) -> str:
     return subset if isinstance(subset, str) else subset_name(subset)
 
 
-def best_acr_over_time(cells: Sequence[Cell], logs: Path) -> pd.DataFrame:
+def best_acr_over_time(cells: Sequence[GridCell], logs: Path) -> pd.DataFrame:
     """Return the best ACR so far at each evaluated epoch, mean over the seeds.
 
     Returns:
@@ -147,7 +147,7 @@ def best_acr_over_time(cells: Sequence[Cell], logs: Path) -> pd.DataFrame:
     return together.groupby(["method", "sigma", "epoch"], sort=False, as_index=False).mean()
 
 
-def _log(cell: Cell, logs: Path, name: str, columns: list[str]) -> pd.DataFrame:
+def _log(cell: GridCell, logs: Path, name: str, columns: list[str]) -> pd.DataFrame:
     return read_table(cell.log(logs, name), columns, cell.command("train"))
 
 
