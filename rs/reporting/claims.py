@@ -1,285 +1,248 @@
-"""The claims of the paper against the rows that there are: held, not held, tie, or not tested.
+"""The claims of the paper against the rows of a study: held, not held, tie, or not tested.
 
-``python -m benchmarks.claims digits --out docs/results.md``. A claim about ACR is held where the difference is above 0
-at the level of 5 %, not held where it is below 0 so, and a tie between: by its error over images, and by that over
-images and training seeds (``rs.statistics.comparison``), with p-values corrected for the number of differences of the
-claim (Holm). What has no rows yet is not tested. A claim about time compares seconds of training, with a
-tenth to spare.
+A claim about ACR is held where the difference is above 0 at the level of 5 %, not held where it is below 0 at that
+level, and a tie between: by its error over images, and by that over images and training seeds
+(``rs.statistics.comparison``), with p-values corrected for the number of differences of the claim (Holm). What has no
+rows yet is not tested. A claim about time compares seconds of training, with a tenth to spare, on a page of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import pandas as pd
-import typer
-
-from rs.params import read, section
-from rs.reporting import formatting
-from rs.reporting.external_logs import read_outside
-from rs.reporting.published import published
-from rs.reporting.results import Result
-from rs.statistics import metrics
+from rs.reporting import notes
+from rs.reporting.ensemble_tables import models_by_member, samples_of_members
+from rs.reporting.formatting import signed_with_errors
+from rs.reporting.load import StudyFiles
+from rs.reporting.results import Group, Groups
 from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
 from rs.storage import certificate_rows, files
-from rs.study import grid
-from rs.study.ensembles import Declared, declared
-from stages.shell import ParamsFile, run
+from rs.study.ensembles import Declared
+from rs.study.grid import GridCell
 
-EQUAL_TIME = Path("equal-time")
+VERDICTS = ("held", "not held", "tie", "not tested")
+
 PAPERS_EPOCHS = (150, 440)
 """Of AdvMacer and of MACER, in the paper: its claim about their times is one about these."""
 
 SPARE = 1.1
 """Times as long as it may take at most where a claim is about time."""
 
+HEAD = """\
+# The claims of the paper on {dataset}
+
+Differences of ACR are paired image by image: ± their standard error over the images, and in brackets that over
+images and training seeds ([method.md](../../docs/method.md#differences-and-their-errors)). In a tie, one of the
+errors does not tell the difference from 0 at the level of 5 %, corrected for the number of differences of the
+claim (Holm). An images-only verdict is about these trainings: there is one of each.
+
+{about}
+The paper's claims are about CIFAR-10 and ResNet-110, 500 images and n = 100,000: on other data, networks or budgets
+they need not hold.
+"""
+
+TIMES_HEAD = """\
+# The claims of the paper about training time, on {dataset}
+
+Seconds of the first seed, as if every epoch took the median of them, with {spare:.0%} to spare. They depend on the
+machine.
+"""
+
+
+class Comparison(NamedTuple):
+    """A claim about ACR at one noise level, before it is judged together with the others of its kind."""
+
+    claim: str
+    sigma: Any
+    subject: str
+    difference: Estimate | None  # None: there are no rows
+
 
 class Finding(NamedTuple):
     """What became of a claim at one noise level."""
 
     claim: str
-    sigma: float
-    what: str
-    verdict: str
+    sigma: Any
+    subject: str
     numbers: str
+    verdict: str
 
 
-class Compared(NamedTuple):
-    """A claim about ACR at one noise level, before it is judged together with the others of its kind."""
+@dataclass(frozen=True)
+class Evidence:
+    """What there is to test the claims with."""
 
-    claim: str
-    sigma: float
-    what: str
-    made: Estimate | None  # None: there are no rows
+    study: StudyFiles
+    groups: Groups  # the models and ensembles of the study, those that there are
+    equal_time: Path | None = None  # folder of rows of MACER trained for the time of AdvMacer, by sigma
 
+    def methods(self, sigma: Any) -> dict[str, Group]:
+        """Return the groups of a noise level."""
+        return self.groups.get(float(sigma), {})
 
-class Study:
-    """The rows and logs that there are."""
+    def models(self, method: str, sigma: Any, seed: int | None = None) -> Sample | None:
+        """Return the models of a method, or the one of a seed."""
+        group = self.methods(sigma).get(method)
+        if group is None or seed is None:
+            return group and group.sample
+        chosen = tuple(result for result in group.results if result.seed == seed)
+        return Group(chosen).sample if chosen else None
 
-    def __init__(self, values: dict[str, Any], dataset: str, root: Path = Path()) -> None:
-        self.dataset, self.root, self.cells = dataset, root, grid.cells(values, dataset)
-        self.ensembles: dict[tuple[str, str], list[Declared]] = {}
-        for one in declared(values):
-            self.ensembles.setdefault((one.name, one.combination), []).append(one)
-        self.read = cache(certificate_rows.read)  # most rows take part in several claims
-        self.sigmas = section(values, "sigmas")
+    def macer_of_equal_time(self, sigma: Any) -> Sample | None:
+        """Return MACER, stopped when it had trained for as long as AdvMacer."""
+        path = self.equal_time and self.equal_time / str(sigma) / "macer-0.tsv"
+        return sample([certificate_rows.read(path)], [[0]]) if path and path.exists() else None
 
-    def models(self, method: str, sigma: Any) -> Sample | None:
-        """The models of a method, those that are there."""
-        there = self._there(method, sigma)
-        return sample(list(there.values()), [[seed] for seed in there]) if there else None
-
-    def model(self, method: str, sigma: Any, seed: int) -> Sample | None:
-        """The model of one seed."""
-        there = self._there(method, sigma)
-        return sample([there[seed]], [[seed]]) if seed in there else None
-
-    def _there(self, method: str, sigma: Any) -> dict[int, pd.DataFrame]:
-        cells = [one for one in self.cells if (one.method, one.sigma) == (method, sigma)]
-        paths = {one.seed: one.rows(self.root / "results" / self.dataset) for one in cells}
-        return {seed: self.read(path) for seed, path in paths.items() if path.exists()}
+    def declared(self, name: str, combination: str) -> list[Declared]:
+        """Return the sub-ensembles of a name that the parameters declare."""
+        return [one for one in self.study.ensembles if (one.name, one.combination) == (name, combination)]
 
     def ensemble(self, name: str, combination: str, sigma: Any) -> Sample | None:
-        """All sub-ensembles of a name; none if one is missing, or the parameters have no such ensemble."""
-        found = self.ensembles.get((name, combination), [])
-        folder = self.root / "results" / self.dataset / str(sigma) / "pool"
-        paths = [folder / f"{one.slug}.tsv" for one in found]
-        if not found or not all(path.exists() for path in paths):
-            return None
-        return sample([self.read(path) for path in paths], [_seeds(one) for one in found])
+        """Return all sub-ensembles of a name; ``None`` if one is missing, or there is no such ensemble."""
+        declared = self.declared(name, combination)
+        group = self.methods(sigma).get(self.study.label(declared[0])) if declared else None
+        return group.sample if group and len(group.results) == len(declared) else None
 
     def members(self, name: str, combination: str, sigma: Any) -> Sample | None:
-        """The mean of the members of each sub-ensemble; none if some are missing."""
-        found, means = self.ensembles[name, combination], []
-        for one in found:
-            own = [self._there(method, sigma).get(seed) for method, seed in one.members]
-            if any(rows is None for rows in own):
-                return None
-            means.append(metrics.average_rows(own))
-        return sample(means, [_seeds(one) for one in found])
+        """Return the mean of the members of each sub-ensemble; ``None`` if some are missing."""
+        teams, methods = [one.members for one in self.declared(name, combination)], self.methods(sigma)
+        if not set().union(*teams) <= models_by_member(methods).keys():
+            return None
+        return samples_of_members(teams, methods)[0]
 
     def seconds(self, method: str, sigma: Any) -> tuple[float, int] | None:
-        """Training seconds and epochs of a method's first seed, as if every epoch took the median of them.
+        """Return training seconds and epochs of a method's first seed, as if every epoch took the median of them.
 
-        The first one of a sitting compiles, and sittings are an accident.
+        The first epoch after a start compiles, and how often a training was started says nothing of the method.
         """
-        cell = next((one for one in self.cells if (one.method, one.sigma) == (method, sigma)), None)
-        path = cell and cell.log(self.root / "logs" / self.dataset, "timing.csv")
-        if path is None or not path.exists():
+        cell = next((one for one in self.study.cells if (one.method, one.sigma) == (method, sigma)), None)
+        if cell is None or not cell.log(self.study.logs, "timing.csv").is_file():
             return None
-        seconds = pd.read_csv(path)["seconds"]
-        return float(seconds.diff().fillna(seconds.iloc[0]).median()) * len(seconds), len(seconds)
+        seconds = self.study.read_epoch_seconds(cell)
+        return float(seconds.median()) * len(seconds), len(seconds)
 
 
-def main(
-    dataset: Annotated[str, typer.Argument(help="Recipe, as in the paths.")],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Markdown page to write.")],
-    outside: Annotated[
-        list[str], typer.Option(help="SIGMA:METHOD=PATH: a published log to compare METHOD with; repeatable.")
-    ] = [],  # noqa: B006
-    note: Annotated[list[str], typer.Option(help="What must be said of the data; repeatable.")] = [],  # noqa: B006
-    params: ParamsFile = Path("params.yaml"),
-) -> None:
-    """Write the page of claims: what ran, every claim, and the ACR beside the paper's."""
-    values = read(params)
-    found = Study(values, dataset)
-    lines = [*_head(dataset, note), *_ran(found), *_claims(found), *_beside(values, found, outside)]
-    files.write_text(out, "\n".join(lines) + "\n")
-    print("\n".join(lines))
+def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str:
+    """Write the page of claims about ACR.
+
+    Args:
+        evidence: The rows that there are.
+        network: Name of the architecture, if it is known.
+        remarks: What must be said of the data.
+    """
+    study = evidence.study
+    about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")
+    lines = [HEAD.format(dataset=study.dataset, about=about), *(f"{remark}\n" for remark in remarks)]
+    lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
+    for sigma in study.sigmas:
+        cells = _cells(study, sigma)
+        results = [result for group in evidence.methods(sigma).values() for result in group.results]
+        ensembles = sum(result.ensemble is not None for result in results)
+        models = f"{len(results) - ensembles} of {len(cells)}"
+        lines.append(f"| {sigma} | {models} | {ensembles} of {len(study.ensembles)} |")
+    return "\n".join([*lines, "", "## Claims", "", *_tables(list(findings(evidence)))]) + "\n"
 
 
-def findings(found: Study) -> Iterator[Finding]:
-    """Every claim at every noise level."""
-    yield from judged([one for sigma in found.sigmas for one in _tested(found, sigma)])
-    for sigma in found.sigmas:
-        yield from _times(found, sigma)
+def times_page(evidence: Evidence) -> str:
+    """Write the page of claims about time, and what was trained on which machine for how long."""
+    study = evidence.study
+    lines = [TIMES_HEAD.format(dataset=study.dataset, spare=SPARE - 1)]
+    lines += ["| σ | trained | machine | training, hours |", "|---:|---:|---|---:|"]
+    for sigma in study.sigmas:
+        cells = _cells(study, sigma)
+        paths = [cell.log(study.logs, "provenance.json") for cell in cells]
+        logs = [files.read_json(path) for path in paths if path.exists()]
+        machines = ", ".join(sorted({log["device"] for log in logs}))
+        hours = sum(log["training_seconds"] for log in logs) / 3600
+        lines.append(f"| {sigma} | {len(logs)} of {len(cells)} | {machines} | {hours:.2f} |")
+    return "\n".join([*lines, "", *_tables(list(findings_about_time(evidence)))]) + "\n"
 
 
-def judged(tested: Sequence[Compared]) -> Iterator[Finding]:
+def findings(evidence: Evidence) -> Iterator[Finding]:
+    """Return what became of every claim about ACR at every noise level."""
+    yield from judged([comparison for sigma in evidence.study.sigmas for comparison in _comparisons(evidence, sigma)])
+
+
+def judged(comparisons: Sequence[Comparison]) -> Iterator[Finding]:
     """Judge the differences of each claim together, claim after claim."""
-    for claim in dict.fromkeys(one.claim for one in tested):
-        own = [one for one in tested if one.claim == claim]
-        corrected = iter(holm([one.made.p_value for one in own if one.made]))
-        for one in own:
-            if one.made is None:
-                yield Finding(claim, one.sigma, one.what, "not tested", "")
+    for claim in dict.fromkeys(comparison.claim for comparison in comparisons):
+        related = [comparison for comparison in comparisons if comparison.claim == claim]
+        corrected = iter(holm([comparison.difference.p_value for comparison in related if comparison.difference]))
+        for _, sigma, subject, difference in related:
+            if difference is None:
+                yield Finding(claim, sigma, subject, "", "not tested")
             else:
-                verdict = verdict_of(one.made, next(corrected))
-                yield Finding(claim, one.sigma, one.what, verdict, formatting.signed_with_errors(one.made))
+                verdict = verdict_of(difference, next(corrected))
+                yield Finding(claim, sigma, subject, signed_with_errors(difference), verdict)
 
 
-def verdict_of(made: Estimate, p_value: float) -> str:
-    """Held, not held, or tie, by a corrected p-value; and whether it rests on images only."""
-    verdict = "tie" if p_value > LEVEL else "held" if made.value > 0 else "not held"
-    return verdict if made.error is not None else f"{verdict}, images only"
+def verdict_of(difference: Estimate, p_value: float) -> str:
+    """Return held, not held, or tie, by a corrected p-value; and whether it rests on images only."""
+    verdict = "tie" if p_value > LEVEL else "held" if difference.value > 0 else "not held"
+    return verdict if difference.error is not None else f"{verdict}, images only"
 
 
-def _tested(found: Study, sigma: Any) -> Iterator[Compared]:
-    yield _against(
-        "AdvMacer beats SmoothAdv", sigma, "means over seeds", *_models(found, sigma, "advmacer", "smoothadv")
-    )
-    path = found.root / EQUAL_TIME / "results" / found.dataset / str(sigma) / "macer-0.tsv"
-    limited = sample([certificate_rows.read(path)], [[0]]) if path.exists() else None
-    first = found.model("advmacer", sigma, 0)
-    yield _against("AdvMacer beats MACER at equal training time", sigma, "seed 0", first, limited)
-    for name in dict.fromkeys(name for name, _ in found.ensembles):
-        yield from _of_ensemble(found, name, sigma)
+def findings_about_time(evidence: Evidence) -> Iterator[Finding]:
+    """Return what became of every claim about training time at every noise level."""
+    for sigma in evidence.study.sigmas:
+        ours, smoothadv, macer = (evidence.seconds(name, sigma) for name in ("advmacer", "smoothadv", "macer"))
+        ratio = (ours[0] / ours[1]) / (smoothadv[0] / smoothadv[1]) if ours and smoothadv else None
+        claim = "an epoch of AdvMacer costs what one of SmoothAdv costs"
+        yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio <= SPARE)
+        as_in_paper = ours and macer and (ours[1], macer[1]) == PAPERS_EPOCHS
+        ratio = macer[0] / ours[0] if as_in_paper else None
+        claim = "AdvMacer trains 3 times faster than MACER"
+        yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio >= 3 / SPARE)
 
 
-def _models(found: Study, sigma: Any, *methods: str) -> list[Sample | None]:
-    return [found.models(method, sigma) for method in methods]
+def _about_time(claim: str, sigma: Any, ratio: float | None, held: bool) -> Finding:
+    if ratio is None:
+        return Finding(claim, sigma, "seconds", "", "not tested")
+    return Finding(claim, sigma, "seconds", f"{ratio:.2f} times", "held" if held else "not held")
 
 
-def _of_ensemble(found: Study, name: str, sigma: Any) -> Iterator[Compared]:
-    average = found.ensemble(name, "average", sigma)
-    if (name, "average") in found.ensembles:
-        members = found.members(name, "average", sigma)
+def _comparisons(evidence: Evidence, sigma: Any) -> Iterator[Comparison]:
+    ours, smoothadv = (evidence.models(method, sigma) for method in ("advmacer", "smoothadv"))
+    yield _against("AdvMacer beats SmoothAdv", sigma, "means over seeds", ours, smoothadv)
+    first, macer = evidence.models("advmacer", sigma, seed=0), evidence.macer_of_equal_time(sigma)
+    yield _against("AdvMacer beats MACER at equal training time", sigma, "seed 0", first, macer)
+    for name in dict.fromkeys(ensemble.name for ensemble in evidence.study.ensembles):
+        yield from _of_ensemble(evidence, name, sigma)
+
+
+def _of_ensemble(evidence: Evidence, name: str, sigma: Any) -> Iterator[Comparison]:
+    average = evidence.ensemble(name, "average", sigma)
+    if declared := evidence.declared(name, "average"):
+        members = evidence.members(name, "average", sigma)
         yield _against("EsbRS beats the mean of its members", sigma, name, average, members)
-        one = found.ensembles[name, "average"][0].members
-        methods = sorted({method for method, _ in one})
+        methods = sorted({method for method, _ in declared[0].members})
         for method in methods if len(methods) > 1 else []:
-            single = f"{method} x{len(one)}"
-            other = found.ensemble(single, "average", sigma)
+            single = f"{method} x{len(declared[0].members)}"
+            other = evidence.ensemble(single, "average", sigma)
             yield _against("mixed beats single-method", sigma, f"{name} against {single}", average, other)
-    if (name, "optimal") in found.ensembles:
-        optimal = found.ensemble(name, "optimal", sigma)
+    if evidence.declared(name, "optimal"):
+        optimal = evidence.ensemble(name, "optimal", sigma)
         yield _against("optimal weights beat equal ones", sigma, name, optimal, average)
 
 
-def _against(claim: str, sigma: Any, what: str, ours: Sample | None, theirs: Sample | None) -> Compared:
-    return Compared(claim, sigma, what, estimate(ours, theirs) if ours and theirs else None)
+def _against(claim: str, sigma: Any, subject: str, ours: Sample | None, theirs: Sample | None) -> Comparison:
+    return Comparison(claim, sigma, subject, estimate(ours, theirs) if ours and theirs else None)
 
 
-def _seeds(one: Declared) -> set[int]:
-    return {seed for _, seed in one.members}
+def _cells(study: StudyFiles, sigma: Any) -> list[GridCell]:
+    return [cell for cell in study.cells if cell.sigma == sigma]
 
 
-def _times(found: Study, sigma: Any) -> Iterator[Finding]:
-    ours, smoothadv, macer = (found.seconds(name, sigma) for name in ("advmacer", "smoothadv", "macer"))
-    ratio = ours and smoothadv and (ours[0] / ours[1]) / (smoothadv[0] / smoothadv[1])
-    verdict = "not tested" if not ratio else "held" if ratio <= SPARE else "not held"
-    numbers = f"{ratio:.2f} times" if ratio else ""
-    yield Finding("an epoch of AdvMacer costs what one of SmoothAdv costs", sigma, "seconds", verdict, numbers)
-    ratio = ours and macer and (ours[1], macer[1]) == PAPERS_EPOCHS and macer[0] / ours[0]
-    verdict = "not tested" if not ratio else "held" if ratio >= 3 / SPARE else "not held"
-    numbers = f"{ratio:.2f} times" if ratio else ""
-    yield Finding("AdvMacer trains 3 times faster than MACER", sigma, "seconds", verdict, numbers)
-
-
-def _head(dataset: str, notes: Sequence[str]) -> Iterator[str]:
-    yield f"# The claims of the paper on {dataset}"
-    yield ""
-    yield "Differences of ACR are paired image by image: ± their standard error over the images, and in brackets that"
-    yield "over images and training seeds ([method.md](method.md#differences-and-their-errors)). In a tie, one of the"
-    yield "errors does not tell the difference from 0 at the level of 5 %, corrected for the number of differences of"
-    yield "the claim (Holm). An images-only verdict is about these trainings: there is one of each. A claim about time"
-    yield f"has {SPARE - 1:.0%} to spare. Written by `python -m benchmarks.claims`."
-    yield ""
-    for note in notes:
-        yield from (note, "")
-
-
-def _ran(found: Study) -> Iterator[str]:
-    yield "## What ran"
-    yield ""
-    yield "| σ | trained | certified | machine | training, hours |"
-    yield "|---:|---:|---:|---|---:|"
-    for sigma in found.sigmas:
-        cells = [one for one in found.cells if one.sigma == sigma]
-        logs = [one.log(found.root / "logs" / found.dataset, "provenance.json") for one in cells]
-        made = [files.read_json(path) for path in logs if path.exists()]
-        certified = sum(one.rows(found.root / "results" / found.dataset).exists() for one in cells)
-        where = ", ".join(sorted({one["device"] for one in made}))
-        hours = sum(one["training_seconds"] for one in made) / 3600
-        yield f"| {sigma} | {len(made)} of {len(cells)} | {certified} of {len(cells)} | {where} | {hours:.2f} |"
-    yield ""
-
-
-def _claims(found: Study) -> Iterator[str]:
-    yield "## Claims"
-    yield ""
-    made = pd.DataFrame(findings(found))
-    yield "| claim | " + " | ".join(kinds := ["held", "not held", "tie", "not tested"]) + " |"
-    yield "|---|" + "---:|" * len(kinds)
-    for claim, group in made.groupby("claim", sort=False):
-        verdicts = group["verdict"].str.split(",").str[0]
-        yield f"| {claim} | " + " | ".join(str((verdicts == kind).sum()) for kind in kinds) + " |"
-    yield ""
-    yield "| claim | σ | of | difference | verdict |"
-    yield "|---|---:|---|---:|---|"
-    for one in made.itertuples():
-        yield f"| {one.claim} | {one.sigma} | {one.what} | {one.numbers} | {one.verdict} |"
-    yield ""
-
-
-def _beside(values: dict[str, Any], found: Study, outside: Sequence[str]) -> Iterator[str]:
-    """ACR of each method beside the paper's, and against published rows of the same images."""
-    printed = published(grid.base_dataset(values, found.dataset)).query("metric == 'acr'")
-    logs = dict(word.split("=", 1) for word in outside)
-    yield "## Beside published figures"
-    yield ""
-    yield "| σ | method | ACR | the paper | published log of the same images | difference |"
-    yield "|---:|---|---:|---:|---:|---:|"
-    for cell in dict.fromkeys((one.sigma, one.method) for one in found.cells):
-        yield from _row_beside(found, *cell, printed, logs)
-
-
-def _row_beside(found: Study, sigma: Any, method: str, printed: pd.DataFrame, logs: dict[str, str]) -> Iterator[str]:
-    ours = found.models(method, sigma)
-    if ours is None:
-        return
-    theirs = printed[(printed["method"] == method) & (printed["sigma"] == float(sigma))]["value"]
-    cells = [formatting.with_errors(estimate(ours)), f"{theirs.iloc[0]:.3f}" if len(theirs) else "", "", ""]
-    if (log := logs.get(f"{sigma}:{method}")) is not None:
-        beside = Result(method, float(sigma), None, ours.rows, "all")
-        other = read_outside(method, Path(log), [beside]).rows
-        made = estimate(ours, sample([other], [[]]))
-        cells[2:] = [f"{metrics.acr(other):.4f}", formatting.signed_with_errors(made)]
-    yield f"| {sigma} | {method} | {' | '.join(cells)} |"
-
-
-if __name__ == "__main__":
-    run(main)
+def _tables(found: Sequence[Finding]) -> Iterator[str]:
+    """Write how often each claim was held, and every finding."""
+    yield f"| claim | {' | '.join(VERDICTS)} |"
+    yield "|---|" + "---:|" * len(VERDICTS)
+    for claim in dict.fromkeys(finding.claim for finding in found):
+        verdicts = [finding.verdict.split(",")[0] for finding in found if finding.claim == claim]
+        yield f"| {claim} | {' | '.join(str(verdicts.count(verdict)) for verdict in VERDICTS)} |"
+    yield from ("", "| claim | σ | of | difference | verdict |", "|---|---:|---|---:|---|")
+    for finding in found:
+        yield f"| {' | '.join(map(str, finding))} |"

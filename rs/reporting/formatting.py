@@ -1,65 +1,153 @@
-"""Columns of a table: from one row of its data to the cell that is printed."""
+"""Formats of numbers, and the columns of a table: from one row of its data to the cells that are printed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from rs.reporting import formatting
 from rs.reporting.render import EMPTY, Cell, Table
+from rs.reporting.results import Group
 from rs.statistics.comparison import Estimate
 
-Row = dict[str, Any]
-Columns = dict[str, Callable[[Row], Cell]]
+Row = dict[Hashable, Any]
+"""The data of one line of a table, by name."""
+
+Column = Callable[[Row], Cell]
+"""Prints one cell of a row."""
 
 
-def table(label: str, caption: str, columns: Columns, data: list[Row], notes: list[str]) -> Table:
-    """Print rows of data in these columns, by title; estimates among the data become numbers."""
-    body = [[cell(row) for cell in columns.values()] for row in data]
-    return Table(label, caption, list(columns), body, pd.DataFrame([_flat(row) for row in data]), notes)
+def build_table(
+    label: str,
+    caption: str,
+    columns: Mapping[str, Column],
+    rows: Sequence[Row],
+    notes: Sequence[str],
+    data: pd.DataFrame | None = None,
+) -> Table:
+    """Print rows in columns.
+
+    Args:
+        label: LaTeX label.
+        caption: What the table shows, of which images.
+        columns: By title.
+        rows: One for each line of the table.
+        notes: What stands below it.
+        data: The numbers unrounded; by default the rows, with estimates as numbers.
+    """
+    body = [[cell(row) for cell in columns.values()] for row in rows]
+    frame = pd.DataFrame([_flat(row) for row in rows]) if data is None else data
+    return Table(label, caption, list(columns), body, frame, list(notes))
 
 
 def _flat(row: Row) -> Row:
-    """Put numbers in the place of estimates; of the ``estimate`` of a row itself only what is not there already."""
+    """Return a row with numbers in place of estimates; those of its ``estimate`` are among its values already."""
     estimates = {name: value for name, value in row.items() if isinstance(value, Estimate)}
     flat = {name: value for name, value in row.items() if name not in estimates}
-    for name, made in estimates.items():
+    for name, estimate in estimates.items():
         if name != "estimate":
-            flat |= numbers(made, f"{name}_")
+            flat |= numbers(estimate, f"{name}_")
     return flat
 
 
-def numbers(made: Estimate, prefix: str = "") -> Row:
-    """Return what there is to know of a difference, by name."""
-    found = {
-        "difference": made.value,
-        "error_images": made.error_images,
-        "error": made.error,
-        "p_value": made.p_value,
-        "tie": made.tie,
-        "images": made.images,
-        "seeds": made.seeds,
+def numbers(difference: Estimate, prefix: str = "") -> Row:
+    """Return the numbers of a difference, by name."""
+    values = {
+        "difference": difference.value,
+        "error_images": difference.error_images,
+        "error": difference.error,
+        "p_value": difference.p_value,
+        "tie": difference.tie,
+        "images": difference.images,
+        "seeds": difference.seeds,
     }
-    return {prefix + name: value for name, value in found.items()}
+    return {prefix + name: value for name, value in values.items()}
 
 
-def plain(name: str, form: str = "", unit: str = "") -> Callable[[Row], Cell]:
-    """Return a value as it is, or formatted, with its unit."""
-    return lambda row: EMPTY if pd.isna(row[name]) else Cell(f"{row[name]:{form}}{unit}")
+# ------------------------------------------------------------------------------------------------- columns
 
 
-def marked(name: str) -> Callable[[Row], Cell]:
-    """Return a name with a dagger if a certificate is not sound."""
+def plain(name: Hashable, form: str = "", unit: str = "", bold: str | None = None) -> Column:
+    """Print a value in a format, with its unit; bold where the value named ``bold`` is true."""
+
+    def cell(row: Row) -> Cell:
+        value = row.get(name)
+        return EMPTY if pd.isna(value) else Cell(f"{value:{form}}{unit}", bool(bold and row[bold]))
+
+    return cell
+
+
+def marked(name: str) -> Column:
+    """Print a name, with a dagger where a certificate is not sound."""
     return lambda row: Cell(row[name] if row["sound"] else f"{row[name]} †")
 
 
+def formatted(name: str, text: Callable[[Any], str]) -> Column:
+    """Print what ``text`` makes of a value."""
+    return lambda row: Cell(text(row[name]))
+
+
 def acr(row: Row) -> Cell:
-    """Return ACR with its errors, bold where it is the best."""
-    return Cell(formatting.with_errors(row["estimate"]), row["best"])
+    """Print an ACR with its errors, bold where it is the best."""
+    return Cell(with_errors(row["estimate"]), row["best"])
 
 
-def difference(name: str) -> Callable[[Row], Cell]:
-    """Return a difference with its errors, and whether it is a tie; a row may have none."""
-    return lambda row: Cell(formatting.difference(row[name])) if name in row else EMPTY
+def difference(name: Hashable) -> Column:
+    """Print a difference with its errors, and whether it is a tie; a row may have none."""
+    return lambda row: Cell(with_verdict(row[name])) if name in row else EMPTY
+
+
+def of_group(groups: Mapping[str, Group], cell: Callable[[Group], Cell]) -> Column:
+    """Print the group of a row's method; a method may have none."""
+    return lambda row: cell(groups[row["method"]]) if row["method"] in groups else EMPTY
+
+
+# ------------------------------------------------------------------------------------------------- texts
+
+
+def headline(group: Group) -> str:
+    """Return ACR ± error (clean accuracy).
+
+    The form is ``0.554 ± 0.018 (76.0%)``, and ``0.554 ± 0.018 [0.019] (76.0%)`` with several seeds.
+    """
+    return f"{with_errors(group.acr)} ({100 * group.accuracy(0.0):.1f}%)"
+
+
+def with_errors(acr: Estimate) -> str:
+    """Return ACR ± error over images [error over images and training seeds, where it is known]."""
+    both = "" if acr.error is None else f" [{acr.error:.3f}]"
+    return f"{acr.value:.3f} ± {acr.error_images:.3f}{both}"
+
+
+def signed_with_errors(difference: Estimate) -> str:
+    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and one digit more."""
+    both = "" if difference.error is None else f" [{difference.error:.4f}]"
+    return f"{signed(difference.value)} ± {difference.error_images:.4f}{both}"
+
+
+def with_verdict(difference: Estimate) -> str:
+    """Return a difference with its errors, and whether it is a tie, or rests on images alone."""
+    verdict = ", ".join(["tie"] * difference.tie + ["images only"] * (difference.error is None))
+    return f"{signed_with_errors(difference)} {verdict}".rstrip()
+
+
+def signed(value: float) -> str:
+    """Write a difference to four decimals, and zero without a sign.
+
+    >>> signed(0.01264), signed(-0.00001)
+    ('+0.0126', '0.0000')
+    """
+    return f"{value:+.4f}" if abs(value) >= 0.00005 else "0.0000"
+
+
+def duration(seconds: float) -> str:
+    """Write a time in its natural unit.
+
+    >>> duration(55800.0), duration(90.0), duration(2.5)
+    ('15.5 h', '1.5 min', '2.5 s')
+    """
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
