@@ -7,7 +7,7 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro test test-portable check format setup bench
+.PHONY: repro test test-portable check types format setup bench
 
 # `dvc repro` alone does the same, one cell after the other. With -s a cell does not look at what it depends on, so
 # several can run at once, group by group, in as many shares as there are jobs; the last line is the plain command, which
@@ -28,6 +28,10 @@ check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest --doctest-modules
+
+# Annotations of the library and the stages, held against each other.
+types: setup
+	$(BIN)/python -m mypy
 
 # The tests under settings that imitate other processors, other BLAS kernels and another number of threads: the fast
 # ones, or all with TESTS=. Haswell and Prescott are kernels of OpenBLAS; without a setting it picks the machine's own.

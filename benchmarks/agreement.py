@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.common import ENGINES, machine
-from stages.shell import DataFolder, run
+from rs.command_line.shell import DataFolder, run
 
 if TYPE_CHECKING:
     import numpy as np

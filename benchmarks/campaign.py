@@ -22,10 +22,10 @@ import typer
 
 from benchmarks.legs import overlap
 from benchmarks.plan import Step, read_plan
+from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.runtime import scratch
 from rs.storage import files
-from stages.shell import run
 
 STATE = Path("campaign.json")
 PATIENCE = 20.0

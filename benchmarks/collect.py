@@ -16,8 +16,8 @@ import typer
 from benchmarks.campaign import STATE, finished
 from benchmarks.legs import Leg
 from benchmarks.plan import read_plan
+from rs.command_line.shell import run
 from rs.storage import files
-from stages.shell import run
 
 LARGEST = 200_000
 """Bytes of a file that is kept as it is."""

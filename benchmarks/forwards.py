@@ -32,7 +32,7 @@ from benchmarks.common import (
     side_by_side,
     torchs_defaults,
 )
-from stages.shell import run
+from rs.command_line.shell import run
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ import typer
 
 from benchmarks.common import ALPHA, CLASSES, N0, ROUNDS, SIGMA, Architecture, machine, network, side_by_side
 from benchmarks.steps import random_images
-from stages.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, run
 
 if TYPE_CHECKING:
     from torch import nn

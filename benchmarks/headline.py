@@ -18,7 +18,7 @@ from benchmarks import forwards, roofline
 from benchmarks.apart import apart
 from benchmarks.common import N0, SIGMA, Architecture, machine, network, side_by_side
 from benchmarks.steps import REFERENCE, field_alone, own_epoch, own_trainer, random_images
-from stages.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, run
 
 if TYPE_CHECKING:
     import torch

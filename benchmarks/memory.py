@@ -15,7 +15,7 @@ import typer
 
 from benchmarks.apart import Ways, apart
 from benchmarks.common import N0, ROUNDS, SIGMA, Architecture, machine, network, side_by_side
-from stages.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, run
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def main(
             ):
                 seconds = side_by_side({False: default["way"], True: keeping["way"]}, ROUNDS)
                 held = [ways[LARGEST]() for ways in (default, keeping)]
-            steps = method.chunks if build is step else 1
+            steps = method.steps_per_batch if build is step else 1
             cells = [f"{seconds[kept] / steps:.2f}" for kept in (False, True)]
             cells.append(f"{seconds[False] / seconds[True]:.2f}")
             cells += [f"{value:.2f}" for value in held]
@@ -88,7 +88,7 @@ def step(
     from benchmarks.steps import own_epoch, own_trainer, random_images
 
     _keep(kept)
-    data = random_images(architecture, images * method.chunks)
+    data = random_images(architecture, images * method.steps_per_batch)
     model, _ = network(architecture, cpu)
     return _warm(own_epoch(own_trainer(model, method, data, cpu, engine, precision, len(data))))
 

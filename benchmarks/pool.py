@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks.common import ALPHA, CLASSES, N0, Architecture, machine
-from stages.shell import run
+from rs.command_line.shell import run
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

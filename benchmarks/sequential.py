@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.statistics.sequential import RULES, at_radius
 from rs.storage.certificate_rows import read_field_log
-from stages.shell import run
 
 GRID = {0.25: (0.25, 0.5, 0.75), 0.5: (0.5, 1.0, 1.5), 1.0: (0.5, 1.0, 2.0)}
 """Radii to decide at each sigma."""

@@ -21,7 +21,7 @@ import typer
 from benchmarks.apart import apart
 from benchmarks.art_loop import in_art
 from benchmarks.common import CLASSES, ENGINES, SIGMA, Architecture, machine, network, side_by_side, torchs_defaults
-from stages.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, run
 
 if TYPE_CHECKING:
     import torch
@@ -74,10 +74,10 @@ def main(
     print(f"|---|---:|{'---:|' * len(names)}---:|")
     for name in methods.split(",") if methods else METHODS:
         recipe = training_recipe(read(params), "cifar10", name, SIGMA)
-        chunks, draws = recipe.method.chunks, getattr(recipe.method, "draws", 1)
-        size = images or recipe.training.batch // chunks
+        steps_per_batch, draws = recipe.method.steps_per_batch, getattr(recipe.method, "draws", 1)
+        size = images or recipe.training.batch // steps_per_batch
         with steps(architecture, recipe.method, size, where, chosen) as ways:
-            seconds = {way: value / chunks for way, value in side_by_side(ways, rounds, device).items()}
+            seconds = {way: value / steps_per_batch for way, value in side_by_side(ways, rounds, device).items()}
         ratio = seconds[REFERENCE] / min(seconds[", ".join(one)] for one in chosen)
         if art is not None and name in IN_ART:
             seconds[ART] = json.loads(in_art(art, "step", architecture.value, name, size * draws, rounds, threads))
@@ -92,7 +92,7 @@ def steps(
     architecture: Architecture, method: Method, images: int, device: torch.device, engines: list[tuple[str, str]]
 ) -> Iterator[dict[str, Way]]:
     """Ways of an epoch of one batch, of ``images`` images a step; each has a network of its own, and is warm."""
-    data = random_images(architecture, images * method.chunks)
+    data = random_images(architecture, images * method.steps_per_batch)
     with apart(device, field_alone, architecture, method, data, len(data)) as ways:
         model, _ = network(architecture, device)
         if device.type == "cpu":
@@ -141,7 +141,11 @@ def field_steps(model: nn.Module, method: Method, data: PackedImages, device: to
 
     def epoch() -> float:
         losses = []
-        x, y, size = torch.from_numpy(data.images).float() / 255, torch.from_numpy(data.labels), batch // method.chunks
+        x, y, size = (
+            torch.from_numpy(data.images).float() / 255,
+            torch.from_numpy(data.labels),
+            batch // method.steps_per_batch,
+        )
         for part, labels in zip(x.split(size), y.split(size), strict=True):
             rng = stream(0, Stream.STEP, device=device)
             part, labels = part.to(device), labels.to(device)
@@ -166,7 +170,7 @@ def own_trainer(
     batch: int,
 ) -> Trainer:
     """A training of a copy of the model."""
-    from rs.training.settings import Training
+    from rs.training.settings import RunOptions, Training
     from rs.training.trainer import Trainer
 
     settings = Training(
@@ -175,7 +179,7 @@ def own_trainer(
         eval_images=1, eval_n0=1, eval_n=1, eval_alpha=0.5,
     )  # fmt: skip
     own = copy.deepcopy(model).train()
-    return Trainer(own, method, data, data, settings, sigma=SIGMA, seed=0, device=device)
+    return Trainer(own, method, data, data, settings, RunOptions(sigma=SIGMA, seed=0, device=device))
 
 
 def own_epoch(trainer: Trainer) -> Way:

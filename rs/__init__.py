@@ -14,6 +14,7 @@ One package a concept; docs/architecture.md draws them, and tests/test_imports.p
     ensemble        ensembles before smoothing
     certification   from classifiers to rows
     reporting       from rows to tables, pictures and claims
+    command_line    the command rs, and how functions become programs
     errors, params  what all of them may import
 """
 

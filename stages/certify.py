@@ -1,54 +1,7 @@
 """Certify one model: one row per test image."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from stages.shell import Batch, DataFolder, Device, ParamsFile, launch, parameters, run
-
-
-def main(
-    model: Annotated[
-        str, typer.Argument(help="Model folder, ensemble *.json, or module:function that returns an nn.Module.")
-    ],
-    dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET.certify of the parameters.")],
-    data: DataFolder,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],
-    sigma: Annotated[
-        float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
-    ] = None,
-    n0: Annotated[int | None, typer.Option(help="Draws that select the class, instead of the recipe's.")] = None,
-    n: Annotated[
-        int | None,
-        typer.Option("--n", "--draws", help="Draws that bound its probability, instead of the recipe's."),
-    ] = None,
-    alpha: Annotated[float | None, typer.Option(help="Failure probability, instead of the recipe's.")] = None,
-    subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None,
-    at_radius: Annotated[
-        float | None, typer.Option(help="Ask only whether this radius is certified: many times fewer draws, n at most.")
-    ] = None,
-    tolerance: Annotated[
-        float | None, typer.Option(help="Stop at the radius but for so much, in pixels of [0, 1]; n draws at most.")
-    ] = None,
-    rule: Annotated[str, typer.Option(help="Of --at-radius: cumulative or betting.")] = "cumulative",
-    params: ParamsFile = Path("params.yaml"),
-    device: Device = "auto",
-    batch: Batch = None,
-) -> None:
-    """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
-    values = parameters(params, dataset)
-    from rs.certification.certify_model import certification_settings, certify_cell
-    from rs.params import parse
-    from rs.runtime.device import device_named
-
-    asked = {"at_radius": at_radius, "tolerance": tolerance}
-    stop = {**asked, "rule": rule, "beta": 0.001, "step": 100} if any(v is not None for v in asked.values()) else None
-    chosen = {"stop": stop, "n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
-    settings = certification_settings(values, dataset, chosen)
-    launch(values)
-    certify_cell(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)
-
+from rs.command_line.certify import main
+from rs.command_line.shell import run
 
 if __name__ == "__main__":
     run(main)

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, run
 
-HELPERS = ("__init__", "shell", "code")
+HELPERS = ("__init__", "code")
 
 
 def main(

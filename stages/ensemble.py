@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import ParamsFile, run
+from rs.command_line.shell import ParamsFile, run
 
 
 def main(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import run
+from rs.command_line.shell import run
 
 
 def main(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import DataFolder, Device, ParamsFile, Workers, launch, parameters, run
+from rs.command_line.shell import DataFolder, Device, ParamsFile, Workers, launch, parameters, run
 
 
 def main(
@@ -27,12 +27,13 @@ def main(
     values = parameters(params, dataset)
     from rs.runtime.device import device_named
     from rs.training.recipe import training_recipe
-    from rs.training.run import train_cell
+    from rs.training.run import train_model
+    from rs.training.settings import RunOptions
 
     recipe = training_recipe(values, dataset, method, sigma)
     launch(values)
-    how = {"sigma": sigma, "seed": seed, "device": device_named(device), "workers": workers, "seconds": seconds}
-    train_cell(recipe, data, **how, out=out, log=log)
+    options = RunOptions(sigma=sigma, seed=seed, device=device_named(device), workers=workers, seconds=seconds)
+    train_model(recipe, data, options, out=out, log=log)
 
 
 if __name__ == "__main__":

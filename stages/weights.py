@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stages.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, parameters, run
+from rs.command_line.shell import Batch, DataFolder, Device, EnsemblesFolder, ParamsFile, parameters, run
 
 
 def main(

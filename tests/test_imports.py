@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "certification": {"data", "ensemble", "models", "runtime", "smoothing", "statistics", "storage", "study"},
     "reporting": {"statistics", "storage", "study"},
 }
+MAY_IMPORT["command_line"] = set(MAY_IMPORT)
 
 
 def imports(source: str) -> set[str]:
@@ -81,6 +82,11 @@ def test_every_package_stands_in_the_table() -> None:
     assert {path.parent.name for path in (ROOT / "rs").glob("*/__init__.py")} == set(MAY_IMPORT)
 
 
+def test_the_code_that_is_said_to_run_is_in_the_library() -> None:
+    """An installed library has no folder of stages."""
+    assert [path for path in (ROOT / "rs").rglob("*.py") if '"stages/' in path.read_text(encoding="utf-8")] == []
+
+
 def test_the_table_has_no_cycle() -> None:
     left = dict(MAY_IMPORT)
     while free := [name for name, allowed in left.items() if not allowed & set(left)]:
@@ -95,7 +101,8 @@ def test_the_table_has_no_cycle() -> None:
         ("statistics/radius.py", "from rs.storage import files", "rs/statistics/radius.py -> rs.storage"),
         ("reporting/load.py", "import rs.models.checkpoint", "rs/reporting/load.py -> rs.models.checkpoint"),
         ("methods/macer.py", "def f():\n    from rs.training.trainer import Trainer", "-> rs.training.trainer"),
-        ("ensemble/pool.py", "from stages.shell import run", "rs/ensemble/pool.py -> stages.shell"),
+        ("ensemble/spec.py", "from stages.train import main", "rs/ensemble/spec.py -> stages.train"),
+        ("ensemble/pool.py", "from rs.command_line.shell import run", "-> rs.command_line.shell"),
     ],
 )
 def test_a_forbidden_import_is_named(tmp_path: Path, module: str, line: str, edge: str) -> None:

@@ -58,7 +58,9 @@ def certify_cell(
     smoothed = loaded.smoothed(sigma, device=device, batch=batch, **how)
     sources = {"sources": loaded.sources} if loaded.sources else {}
     who = {"model": model, "classifier": checkpoint.fingerprint(loaded.module), **sources, "scope": loaded.scope}
-    identity = who | circumstances(images, settings, smoothed.sigma, device, smoothed.engine, "stages/certify.py")
+    identity = who | circumstances(
+        images, settings, smoothed.sigma, device, smoothed.engine, "rs/certification/certify_model.py"
+    )
     certify_images.certify_to(out, smoothed, images, select(len(images), settings.subset), settings, device, identity)
     if settings.stop is not None and processes.place()[0] == 0:
         print(certify_images.summary(certificate_rows.read(out)))

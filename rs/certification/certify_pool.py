@@ -95,7 +95,7 @@ def pool_cell(
         )
     indices = select(len(images), certification.subset)
     engine, runs_as = _engine(models, images, pool.sigma, certification, device, batch)
-    shared = circumstances(images, certification, pool.sigma, device, runs_as, "stages/certify_ensembles.py")
+    shared = circumstances(images, certification, pool.sigma, device, runs_as, "rs/certification/certify_pool.py")
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {out / f"{name}.tsv": one.who | shared for name, one in candidates.items()}
     for one, index in itertools.product(candidates.values(), map(int, indices)):
@@ -174,7 +174,7 @@ class _Engine:
             self.how.seed,
             self.precision,
             self.device.type,
-            code_fingerprint.version("stages/certify_ensembles.py"),
+            code_fingerprint.version("rs/certification/certify_pool.py"),
             checkpoint.versions(),
         )
         folder = scratch.root() / "outputs" / scratch.key(asdict(key))

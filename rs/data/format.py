@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -253,8 +253,25 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
     return images, labels
 
 
-Keep = Callable[[int], list[slice]]
-"""From the number of images in a batch to which of them are wanted; at least one slice, which may be empty."""
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Epoch:
+    """One pass over a split: its order, its batches, its augmentation, and the process that it is for.
+
+    Process ``rank`` of ``world_size`` takes every ``world_size``-th image of the order from number ``rank`` on; all
+    processes take equally many images.
+    """
+
+    seed: int  # non-negative
+    number: int  # from 0
+    size: int  # images in a batch of this process, at least 1; the last batch may be smaller
+    crop: int = 0  # packed images: zero padding of the random crop, pixels; lazy: random resized crop unless 0
+    flip: bool = False  # mirror each image left to right with probability 1/2
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.crop < 0:
+            raise ValueError(f"size must be at least 1 and crop at least 0, got {self.size} and {self.crop}")
 
 
 class Images(Protocol):
@@ -278,16 +295,6 @@ class Images(Protocol):
         """Return image ``index`` as certification sees it: float32 (C, H, W) in [0, 1], on the CPU."""
 
     def batches(
-        self,
-        order: Tensor,
-        size: int,
-        *,
-        crop: int,
-        flip: bool,
-        seed: int,
-        epoch: int,
-        device: torch.device | str,
-        workers: int,
-        keep: Keep,
+        self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images in ``order`` as :func:`batches` does."""
+        """Yield the images in ``order`` as :func:`rs.data.images.batches` does."""

@@ -17,13 +17,13 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from rs.data import readers
-from rs.data.format import Keep, Meta
+from rs.data.format import Epoch, Meta
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 
 
 class FolderImages:
-    """A split of a lazy data set; implements :class:`rs.data.images.Images`.
+    """A split of a lazy data set; implements :class:`rs.data.format.Images`.
 
     Test images: shorter side to ``meta.lazy.resize``, central crop of ``meta.shape``.
 
@@ -68,27 +68,16 @@ class FolderImages:
         return [v2.RandomResizedCrop(side)] if random else [v2.Resize(self.meta.lazy.resize), v2.CenterCrop(side)]
 
     def batches(
-        self,
-        order: Tensor,
-        size: int,
-        *,
-        crop: int,
-        flip: bool,
-        seed: int,
-        epoch: int,
-        device: torch.device | str,
-        workers: int,
-        keep: Keep,
+        self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``, see :func:`rs.data.images.batches`; ``crop`` > 0 is random, resized."""
-        steps = [*self._crop(crop > 0), *([v2.RandomHorizontalFlip()] if flip else []), *_to_tensor()]
-        kept = [[i for some in keep(len(chosen)) for i in chosen[some].tolist()] for chosen in order.split(size)]
+        flip = [v2.RandomHorizontalFlip()] if epoch.flip else []
         loader = DataLoader(
-            _Epoch(self, v2.Compose(steps), seed, epoch),
-            batch_sampler=[chosen for chosen in kept if chosen],
+            _Augmented(self, v2.Compose([*self._crop(epoch.crop > 0), *flip, *_to_tensor()]), epoch.seed, epoch.number),
+            batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],
             num_workers=workers,
             pin_memory=torch.device(device).type == "cuda",
-            generator=stream(seed, Stream.ORDER, epoch),  # else the loader draws from the global generator
+            generator=stream(epoch.seed, Stream.ORDER, epoch.number),  # else the loader draws from the global generator
         )
         for x, y in loader:
             yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
@@ -99,7 +88,7 @@ def _to_tensor() -> list[v2.Transform]:
 
 
 @dataclass(frozen=True)
-class _Epoch(Dataset[tuple[Tensor, int]]):
+class _Augmented(Dataset[tuple[Tensor, int]]):
     """Augmented images whose draws depend on (seed, epoch, index) alone, in whichever process."""
 
     images: FolderImages

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs.data import format
-from rs.data.format import Images, Keep, Meta, read_meta
+from rs.data.format import Epoch, Images, Meta, read_meta
 from rs.errors import InputError
-from rs.runtime.streams import Stream, stream
+from rs.runtime.streams import Stream, process_key, stream
 
 
 @dataclass(frozen=True, eq=False)
 class PackedImages:
-    """A split in memory; implements :class:`Images`."""
+    """A split in memory; implements :class:`rs.data.format.Images`."""
 
     meta: Meta
     images: NDArray[np.uint8]  # (N, C, H, W)
@@ -49,25 +49,14 @@ class PackedImages:
         return self._resident[device]
 
     def batches(
-        self,
-        order: Tensor,
-        size: int,
-        *,
-        crop: int,
-        flip: bool,
-        seed: int,
-        epoch: int,
-        device: torch.device | str,
-        workers: int = 0,
-        keep: Keep,
+        self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``; see :func:`batches`. No workers are needed."""
         images, labels = self.resident(device)
-        for step, chosen in enumerate(order.to(images.device).split(size)):
-            rng = stream(seed, Stream.AUGMENT, epoch, step, device=device)
-            x, y = augment(images[chosen].float() / 255, crop, flip, rng), labels[chosen]
-            kept = keep(len(chosen))
-            yield torch.cat([x[some] for some in kept]), torch.cat([y[some] for some in kept])
+        for step, chosen in enumerate(order.to(images.device).split(epoch.size)):
+            key = (Stream.AUGMENT, epoch.number, step, *process_key(epoch.rank))
+            rng = stream(epoch.seed, *key, device=device)
+            yield augment(images[chosen].float() / 255, epoch.crop, epoch.flip, rng), labels[chosen]
 
 
 def load(folder: Path, split: str) -> Images:
@@ -87,44 +76,25 @@ def load(folder: Path, split: str) -> Images:
 
 
 def batches(
-    images: Images,
-    size: int,
-    *,
-    crop: int,
-    flip: bool,
-    seed: int,
-    epoch: int,
-    device: torch.device | str,
-    workers: int = 0,
-    keep: Keep = lambda images: [slice(images)],
+    images: Images, epoch: Epoch, device: torch.device | str, workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return one epoch: every image once, in an order and with an augmentation of its own.
+    """Return the batches of one epoch: every image once, in an order and with an augmentation of its own.
 
     The order depends on (seed, epoch). Crops and flips of packed images are drawn on ``device``, keyed by
-    (seed, epoch, step), so they depend on ``size`` too; those of lazy ones are keyed by (seed, epoch, index).
+    (seed, epoch, step) and the process, so they depend on ``epoch.size`` too; those of lazy ones are keyed by
+    (seed, epoch, index). Several processes share the images out; what does not divide is left out.
 
     Args:
         images: The split.
-        size: Images in a batch, B >= 1; the last batch may be smaller.
-        crop: Packed images: pixels of zero padding before a random crop back to (H, W). Lazy images: anything
-            but 0 is a random resized crop. 0 is none.
-        flip: Whether each image is mirrored left to right with probability 1/2.
-        seed: Non-negative integer.
-        epoch: Number of the epoch, from 0.
+        epoch: Which epoch, and for which process.
         device: Where the batches lie.
         workers: Processes that read lazy images; does not change the batches.
-        keep: Which images of a batch to yield, for a process that has a part of them; lazy images are read only if they
-            are kept. The others count: order and augmentation do not depend on it.
     Returns:
         Iterator over x float32 (B, C, H, W) in [0, 1] and y int64 (B,), on ``device``.
-    Raises:
-        ValueError: If ``size`` < 1 or ``crop`` < 0.
     """
-    if size < 1 or crop < 0:
-        raise ValueError(f"size must be at least 1 and crop at least 0, got {size} and {crop}")
-    order = torch.randperm(len(images), generator=stream(seed, Stream.ORDER, epoch))
-    how = {"crop": crop, "flip": flip, "seed": seed, "epoch": epoch, "device": device, "workers": workers}
-    return images.batches(order, size, **how, keep=keep)
+    order = torch.randperm(len(images), generator=stream(epoch.seed, Stream.ORDER, epoch.number))
+    shared = len(images) // epoch.world_size * epoch.world_size
+    return images.batches(order[epoch.rank : shared : epoch.world_size], epoch, device, workers)
 
 
 def augment(x: Tensor, crop: int, flip: bool, rng: torch.Generator) -> Tensor:

@@ -172,7 +172,7 @@ def load(path: Path) -> tuple[nn.Module, EnsembleCard, list[str], list[int]]:
 
 def load_members(
     members: Sequence[Member], dataset: str | None, sigma: float, source: Path, meta: Meta | None = None
-) -> tuple[list[nn.Module], list[checkpoint.Card]]:
+) -> tuple[list[nn.Module], list[checkpoint.ModelCard]]:
     """Load the members that ``source`` names, in eval mode, on the CPU, and their cards.
 
     Raises:
@@ -195,7 +195,7 @@ def load_members(
     return models, cards
 
 
-def check_members(members: Sequence[Member], cards: Sequence[checkpoint.Card], dataset: str, sigma: float) -> None:
+def check_members(members: Sequence[Member], cards: Sequence[checkpoint.ModelCard], dataset: str, sigma: float) -> None:
     """Check that models are those an ensemble names, and classify the same images at the same noise.
 
     Args:

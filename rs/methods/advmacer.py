@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, warmed_up
 from rs.methods.macer_objective import macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, pgd
-from rs.smoothing.noise import Rng, draw
+from rs.smoothing.noise import draw
 
 
 @validated
@@ -37,11 +37,11 @@ class AdvMacer:
     defer: NonNegativeCount
 
     @property
-    def chunks(self) -> int:
+    def steps_per_batch(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step; ``batch`` images if not chunked."""
         return self.draws if self.chunked else 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor, nn
-
-from rs.smoothing.noise import Rng
+from torch import Generator, Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -25,10 +23,10 @@ class Method(Protocol):
     """A training method: hyper-parameters and one loss. Adding one is one file, one dict line, one params section."""
 
     @property
-    def chunks(self) -> int:
-        """Number of optimiser steps a batch is cut into, each on ``batch // chunks`` distinct images."""
+    def steps_per_batch(self) -> int:
+        """Number of optimiser steps a batch is cut into, each on ``batch // steps_per_batch`` distinct images."""
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """Loss of one optimiser step.
 
         Args:

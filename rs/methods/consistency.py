@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, accuracy, warmed_up
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import forward, projected_path_attack
-from rs.smoothing.noise import Rng, draw
+from rs.smoothing.noise import draw
 from rs.smoothing.soft import entropy, kl_divergence, mean_cross_entropy, soft_probabilities
 
 
@@ -29,11 +29,11 @@ class Consistency:
     warmup: NonNegativeCount
 
     @property
-    def chunks(self) -> int:
+    def steps_per_batch(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         epsilon = warmed_up(self.epsilon, epoch, self.warmup)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, accuracy
 from rs.params import validated
 from rs.smoothing.attack import forward
-from rs.smoothing.noise import Rng, draw
+from rs.smoothing.noise import draw
 from rs.smoothing.soft import mean_cross_entropy
 
 
@@ -19,9 +19,9 @@ class Gaussian:
     1/B sum_i CE(f(x_i + d_i), y_i)
     """
 
-    chunks = 1
+    steps_per_batch = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         logits = forward(model, x, draw(x, 1, sigma, rng))
         loss = mean_cross_entropy(logits, y)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step
 from rs.methods.macer_objective import macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward
-from rs.smoothing.noise import Rng, draw
+from rs.smoothing.noise import draw
 
 
 @validated
@@ -24,9 +24,9 @@ class Macer:
     beta: Positive
     defer: NonNegativeCount
 
-    chunks = 1
+    steps_per_batch = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         logits = forward(model, x, draw(x, self.draws, sigma, rng))
         lam = self.lam if epoch >= self.defer else 0.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, accuracy, warmed_up
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.smoothing.attack import ddn, forward, pgd, stein_direction
-from rs.smoothing.noise import Rng, draw
+from rs.smoothing.noise import draw
 from rs.smoothing.soft import mean_cross_entropy
 
 
@@ -35,11 +35,11 @@ class SmoothAdv:
             raise ValueError("the attack pgd-free needs at least 2 draws")
 
     @property
-    def chunks(self) -> int:
+    def steps_per_batch(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         x_hat = self._attack(model, x, y, noise, warmed_up(self.epsilon, epoch, self.warmup), rng)
@@ -47,7 +47,7 @@ class SmoothAdv:
         loss = mean_cross_entropy(logits, y)
         return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))
 
-    def _attack(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, epsilon: float, rng: Rng) -> Tensor:
+    def _attack(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, epsilon: float, rng: Generator) -> Tensor:
         if self.attack == "ddn":
             return ddn(model, x, y, noise, self.steps, epsilon, rng=rng)
         free = self.attack == "pgd-free"

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, accuracy, warmed_up
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, mixing_path, project
-from rs.smoothing.noise import Rng, draw, uniform
+from rs.smoothing.noise import draw
 from rs.smoothing.soft import kl_divergence, mean_cross_entropy, soft_probabilities
 
 
@@ -37,11 +37,11 @@ class SmoothMix:
     mix_limit: Annotated[float, Field(gt=0, le=1)]  # l_i ~ U(0, mix_limit)
 
     @property
-    def chunks(self) -> int:
+    def steps_per_batch(self) -> int:
         """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
         return self.draws
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
         noise = draw(x, self.draws, sigma, rng)
         ramp = warmed_up(1.0, epoch, self.warmup)
@@ -49,7 +49,7 @@ class SmoothMix:
         clean_side = self._clean_side(x, path[1], ramp)
         logits = forward(model, clean_side, noise)
         cross_entropy = mean_cross_entropy(logits, y)
-        share = self.mix_limit * uniform((len(x),), rng, x)
+        share = self.mix_limit * torch.rand(len(x), generator=rng, device=x.device, dtype=x.dtype)
         mixed = torch.lerp(clean_side, path[-1], share[:, None, None, None])
         divergence = self._divergence(logits, forward(model, mixed, noise), y, share)
         robustness = self.eta * ramp * divergence

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, accuracy
 from rs.params import NonNegative, validated
 from rs.smoothing.attack import forward
-from rs.smoothing.noise import Rng, draw
-from rs.smoothing.soft import wide
+from rs.smoothing.noise import draw
+from rs.smoothing.soft import to_float32
 
 
 @validated
@@ -23,13 +23,13 @@ class Stability:
 
     lam: NonNegative
 
-    chunks = 1
+    steps_per_batch = 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Rng, epoch: int) -> Step:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
         """See :meth:`rs.methods.base.Method.loss`."""
-        clean = wide(model(x))
+        clean = to_float32(model(x))
         logits = forward(model, x, draw(x, 1, sigma, rng))
         cross_entropy = F.cross_entropy(clean, y)
-        log_noisy = F.log_softmax(wide(logits[:, 0]), dim=-1)
+        log_noisy = F.log_softmax(to_float32(logits[:, 0]), dim=-1)
         robustness = -self.lam * (F.softmax(clean, dim=-1) * log_noisy).sum(dim=-1).mean()
         return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))

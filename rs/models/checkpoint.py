@@ -25,7 +25,7 @@ WEIGHTS, CARD = "model.safetensors", "model.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class ModelCard:
     """What a model is and how it came to be; written beside its weights as ``model.json``."""
 
     architecture: str
@@ -49,7 +49,7 @@ class Card:
         return architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
 
 
-def check_folder(folder: Path, card: Card) -> None:
+def check_folder(folder: Path, card: ModelCard) -> None:
     """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of an earlier run.
 
     That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
@@ -72,7 +72,7 @@ def _origin(card: Mapping[str, Any]) -> str:
     )
 
 
-def save(folder: Path, model: nn.Module, card: Card) -> None:
+def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     """Write weights and card into ``folder``; equal models make equal bytes."""
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     with files.replacing(folder / WEIGHTS) as temporary:
@@ -80,21 +80,21 @@ def save(folder: Path, model: nn.Module, card: Card) -> None:
     files.write_json(folder / CARD, asdict(card))
 
 
-def read_card(folder: Path) -> Card:
+def read_card(folder: Path) -> ModelCard:
     """Read ``model.json``.
 
     Raises:
         InputError: If it is missing, is not JSON, or has other keys than a card.
     """
     values = files.read_json(folder / CARD)
-    known = {field.name for field in fields(Card)}
+    known = {field.name for field in fields(ModelCard)}
     if not isinstance(values, dict) or set(values) != known:
         found = sorted(values) if isinstance(values, dict) else type(values).__name__
         raise InputError(f"{folder / CARD} must have the keys {sorted(known)}, got {found}; train the model again")
-    return Card(**values)
+    return ModelCard(**values)
 
 
-def load(folder: Path) -> tuple[nn.Sequential, Card]:
+def load(folder: Path) -> tuple[nn.Sequential, ModelCard]:
     """Load a model in eval mode, on the CPU, and its card.
 
     Raises:

@@ -13,7 +13,7 @@ from torch import Tensor
 from rs.data.format import Meta
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.checkpoint import Card
+from rs.models.checkpoint import ModelCard
 
 Normalisation = Literal["mean-std", "centre", "none"]
 PREFIXES = ("1.module.", "module.", "1.")
@@ -43,7 +43,7 @@ def import_checkpoint(
     if not (sigma > 0 and math.isfinite(sigma)):
         raise InputError(f"sigma must be a positive number, got {sigma}; it is the noise the network was trained with")
     channels = meta.shape[0]
-    card = Card(
+    card = ModelCard(
         architecture=architecture,
         shape=list(meta.shape),
         classes=list(meta.classes),

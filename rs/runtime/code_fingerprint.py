@@ -86,7 +86,7 @@ def method_fingerprint(root: Path, key: str) -> dict[str, str]:
 
 
 def version(*entries: str, method: str | None = None) -> str:
-    """One hash of the running code of modules such as ``stages/train.py``, and of all they import.
+    """One hash of the running code of modules such as ``rs/training/run.py``, and of all they import.
 
     Args:
         entries: Modules, as paths.

@@ -1,7 +1,7 @@
 """Several processes at one piece of work, as ``torchrun`` starts them.
 
 In certification process ``rank`` of ``world`` takes every ``world``-th image from number ``rank`` on, and they meet
-when all are done. In training each has its part of the images of every step (``rs.training.distributed``).
+when all are done. In training each has its share of the images of every step (``rs.training.trainer``).
 """
 
 from __future__ import annotations

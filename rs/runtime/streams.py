@@ -13,8 +13,8 @@ class Stream(IntEnum):
 
     INITIAL = 0  # initial weights
     ORDER = 1  # order of the training images, keyed by epoch
-    AUGMENT = 2  # crops and flips, keyed by epoch and step
-    STEP = 3  # noise and attack of a training step, keyed by epoch, step and chunk
+    AUGMENT = 2  # crops and flips, keyed by epoch and batch, or by epoch and image
+    STEP = 3  # noise and attack of a training step, keyed by epoch, batch and number of the step in the batch
     SELECT = 4  # the n0 draws that select the class, keyed by image and block
     ESTIMATE = 5  # the n draws that bound its probability, keyed by image and block
     PREDICT = 6  # the draws of PREDICT, keyed by image and block
@@ -39,6 +39,11 @@ def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Ge
     """
     word = seed_sequence(seed, *key).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(word))
+
+
+def process_key(rank: int) -> tuple[int, ...]:
+    """Return what process ``rank`` of several adds to the keys of its streams; the first draws as one alone does."""
+    return (rank,) if rank else ()
 
 
 def seed_sequence(seed: int, *key: int) -> np.random.SeedSequence:

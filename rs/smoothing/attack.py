@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.smoothing.noise import Rng, noisy, normal
-from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, wide
+from rs.smoothing.noise import noisy
+from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
 
 Direction = Callable[[Tensor], Tensor]
 """From images (B, C, H, W) to the direction in which to move them, same shape, before normalisation."""
@@ -43,7 +43,7 @@ def objective(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
     One draw needs no clamp: it is the cross-entropy, whose gradient does not vanish however wrong the model is.
     """
     if logits.shape[1] == 1:
-        return F.cross_entropy(beta * wide(logits).squeeze(1), y, reduction="none")
+        return F.cross_entropy(beta * to_float32(logits).squeeze(1), y, reduction="none")
     p = soft_probabilities(logits, beta).gather(1, y.unsqueeze(1)).squeeze(1)
     return -p.clamp_min(LOG_CLAMP).log()
 
@@ -61,7 +61,7 @@ def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float 
 def stein_direction(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     """Gradient-free estimate of the ascent direction: -1/M sum_k softmax(f(x + d_k))[y] d_k (Salman et al. 2019)."""
     with torch.no_grad():
-        p = torch.softmax(wide(forward(model, x, noise)), dim=-1)
+        p = torch.softmax(to_float32(forward(model, x, noise)), dim=-1)
         p_y = p.gather(2, y[:, None, None].expand(-1, p.shape[1], 1))  # (B, M, 1)
         return -(p_y[..., None, None] * noise).mean(dim=1)
 
@@ -71,13 +71,13 @@ def norms(u: Tensor) -> Tensor:
     return u.flatten(1).norm(dim=1)[:, None, None, None]
 
 
-def unit(g: Tensor, rng: Rng) -> Tensor:
+def unit(g: Tensor, rng: torch.Generator) -> Tensor:
     """Scale each gradient to norm 1; an exactly zero one becomes N(0, I), not normalised (Salman et al. 2019, code).
 
     The random numbers are drawn whether or not they are needed, so that the stream does not depend on the gradients.
     """
     length = norms(g)
-    fallback = normal(g.shape, rng, g)
+    fallback = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
     return torch.where(length == 0, fallback, g / torch.where(length == 0, 1.0, length))
 
 
@@ -94,7 +94,7 @@ def pgd(
     steps: int,
     epsilon: float,
     *,
-    rng: Rng | None = None,
+    rng: torch.Generator | None = None,
     beta: float = 1.0,
     direction: Direction | None = None,
 ) -> Tensor:
@@ -136,7 +136,7 @@ def ddn(
     steps: int,
     epsilon: float,
     *,
-    rng: Rng,
+    rng: torch.Generator,
     gamma: float = 0.05,
     levels: int = 256,
 ) -> Tensor:

@@ -1,9 +1,6 @@
-"""Keyed random streams, and noise that depends on its key alone."""
+"""Noise of training and of certification; that of certification depends on its key alone."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,46 +12,19 @@ BLOCK = 100
 """Draws in a block of certification noise: the unit that is generated at once and never split by a batch."""
 
 
-@dataclass(frozen=True)
-class Shared:
-    """The random numbers of a training step that several processes share, as one of them sees them.
+def draw(x: Tensor, draws: int, sigma: float, rng: torch.Generator) -> Tensor:
+    """Draw training noise N(0, sigma^2), in the dtype and on the device of the images.
 
-    Every process draws the numbers of the whole step and keeps those of its own images, so an image meets the same
-    noise however many processes there are.
+    Args:
+        x: Images, shape (B, C, H, W).
+        draws: M >= 1, copies of each image.
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        rng: On the device of ``x``.
+    Returns:
+        Noise, shape (B, M, C, H, W).
     """
-
-    generator: torch.Generator  # of the step, alike in all processes
-    images: int  # in the step
-    first: int  # number in the step of this process's first image
-
-    def part(self, draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int]) -> Tensor:
-        """Draw for all images, and return the numbers of as many as ``shape`` begins with."""
-        return draw((self.images, *shape[1:]))[self.first : self.first + shape[0]]
-
-
-Rng = torch.Generator | Shared
-"""Where the random numbers of a training step come from."""
-
-
-def normal(shape: Sequence[int], rng: Rng, like: Tensor) -> Tensor:
-    """Draw N(0, 1), on the device and in the dtype of ``like``; the first number of the shape is that of images."""
-    return _drawn(torch.randn, shape, rng, like)
-
-
-def uniform(shape: Sequence[int], rng: Rng, like: Tensor) -> Tensor:
-    """Draw U(0, 1) as :func:`normal` does."""
-    return _drawn(torch.rand, shape, rng, like)
-
-
-def _drawn(kind: Callable[..., Tensor], shape: Sequence[int], rng: Rng, like: Tensor) -> Tensor:
-    if isinstance(rng, Shared):
-        return rng.part(lambda whole: _drawn(kind, whole, rng.generator, like), shape)
-    return kind(tuple(shape), generator=rng, device=like.device, dtype=like.dtype)
-
-
-def draw(x: Tensor, draws: int, sigma: float, rng: Rng) -> Tensor:
-    """Draw training noise: N(0, sigma^2) of shape (B, M, C, H, W) for images ``x`` (B, C, H, W)."""
-    return sigma * normal((x.shape[0], draws, *x.shape[1:]), rng, x)
+    shape = (x.shape[0], draws, *x.shape[1:])
+    return sigma * torch.randn(shape, generator=rng, device=x.device, dtype=x.dtype)
 
 
 def noisy(x: Tensor, noise: Tensor) -> Tensor:

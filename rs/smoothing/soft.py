@@ -18,14 +18,14 @@ LOG_CLAMP = 1e-20
 """Smallest p under the logarithm in attacks, entropies and divergences (Salman et al. 2019; Jeong & Shin 2020)."""
 
 
-def wide(logits: Tensor) -> Tensor:
+def to_float32(logits: Tensor) -> Tensor:
     """Return the logits in float32, or in float64 if they come in it."""
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def soft_probabilities(logits: Tensor, beta: float = 1.0) -> Tensor:
     """Soft smoothed prediction z_hat: mean over draws of softmax(beta * logits); (B, M, K) -> (B, K)."""
-    return F.softmax(beta * wide(logits), dim=-1).mean(dim=1)
+    return F.softmax(beta * to_float32(logits), dim=-1).mean(dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
@@ -47,7 +47,7 @@ def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
 def mean_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of every draw, the logarithm inside the mean: -1/(BM) sum_ik log softmax(f(x_i + d_ik))[y_i]."""
     draws = logits.shape[1]
-    return F.cross_entropy(wide(logits).flatten(0, 1), y.repeat_interleave(draws))
+    return F.cross_entropy(to_float32(logits).flatten(0, 1), y.repeat_interleave(draws))
 
 
 def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,4 +103,4 @@ def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
 
     Written out because torch's own has NaN gradients where a target that carries gradient is exactly 0.
     """
-    return (p * (p.clamp_min(LOG_CLAMP).log() - F.log_softmax(wide(logits), dim=-1))).sum(dim=-1)
+    return (p * (p.clamp_min(LOG_CLAMP).log() - F.log_softmax(to_float32(logits), dim=-1))).sum(dim=-1)

@@ -1,8 +1,8 @@
-"""The network as training runs it: the same losses, arranged to be fast.
+"""The networks of a training step: the model itself for the loss, a folded or compiled one for attacks.
 
-An attack asks for gradients in the image alone, of the network in eval mode. There each batch norm is an affine map, so
-it is folded into the convolution before it, and the weights are constants: less to compute, less to keep for the
-backward pass. The folded network holds no copies: it folds the weights of the moment in each pass.
+An attack needs gradients in the image alone, of the network in eval mode. There each batch norm is an affine map, so it
+is folded into the convolution before it, and the weights are constants: less to compute, and less to store for the
+backward pass. The folded network shares the parameters of the model, and folds their current values in each pass.
 """
 
 from __future__ import annotations
@@ -17,32 +17,36 @@ from torch import Tensor, nn
 from rs.models.backend import PASSES, Engine, check_folding, compiled, unlimited, warn
 
 
-def network(model: nn.Module, engine: Engine, shape: Sequence[int], *, compile_training: bool = True) -> nn.Module:
-    """What a method's loss is given for a model in training.
+def training_network(
+    model: nn.Module, engine: Engine, shape: Sequence[int], *, compile_training: bool = True
+) -> nn.Module:
+    """Return the network that is passed to a method's loss.
 
     Args:
-        model: What is trained; in train mode.
-        engine: ``plain`` is the model itself. ``folded`` folds it for attacks. ``compiled`` compiles both as well, for
-            the first shape of noisy images that comes, with CUDA graphs on a GPU.
+        model: The model that is trained; in train mode.
+        engine: ``plain`` returns the model itself, ``folded`` folds it for attacks, ``compiled`` also compiles both,
+            for the shape of the first noisy images, with CUDA graphs on a GPU.
         shape: (C, H, W) of an image.
         compile_training: Whether ``compiled`` compiles the network of the loss too.
+    Returns:
+        A network that is the model in train mode, and the folded one in eval mode.
     """
     if engine == "plain":
         return model
     attacked = frozen(model, shape)
     if engine == "folded":
-        return TrainedNetwork(model, attacked)
-    return TrainedNetwork(OneShape(model) if compile_training else model, OneShape(attacked))
+        return TrainingNetwork(model, attacked)
+    return TrainingNetwork(OneShape(model) if compile_training else model, OneShape(attacked))
 
 
 def begin_step(device: torch.device) -> None:
-    """Say that what earlier steps computed is no longer needed: CUDA graphs write to the same places again."""
-    if device.type == "cuda":  # elsewhere there are none, and this imports the compiler
+    """Declare the outputs of earlier steps unused: CUDA graphs overwrite them."""
+    if device.type == "cuda":  # elsewhere there are no graphs, and this imports the compiler
         torch.compiler.cudagraph_mark_step_begin()
 
 
-class TrainedNetwork(nn.Module):
-    """Two networks with one set of parameters: for the loss in train mode, for attacks in eval mode."""
+class TrainingNetwork(nn.Module):
+    """Two networks that share parameters: one for the loss, in train mode, one for attacks, in eval mode."""
 
     def __init__(self, trained: nn.Module, attacked: nn.Module) -> None:
         super().__init__()
@@ -54,46 +58,46 @@ class TrainedNetwork(nn.Module):
 
 
 class OneShape(nn.Module):
-    """A network that is compiled for the first shape that comes with gradients; everything else runs as it is."""
+    """A network that is compiled for the shape of its first input under gradients; other inputs run uncompiled."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
         self._shape: torch.Size | None = None
-        self._fastest: tuple[Callable[[Tensor], Tensor]] = (module,)  # in a tuple, since it is no part of this one
+        self._compiled: tuple[Callable[[Tensor], Tensor]] = (module,)  # in a tuple: not registered as a child
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) -> logits (N, K)."""
         if not torch.is_grad_enabled():
             return self.module(x)
         if self._shape is None:
-            self._try(x)
-        return self._fastest[0](x) if x.shape == self._shape else self.module(x)
+            self._compile(x)
+        return self._compiled[0](x) if x.shape == self._shape else self.module(x)
 
-    def _try(self, x: Tensor) -> None:
-        """Compile, and go forward and back once, because compilers fail when they are first needed."""
+    def _compile(self, x: Tensor) -> None:
+        """Compile and run forward and backward passes, because a compiler fails at the first call."""
         self._shape = x.shape
-        kept = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         try:
-            made = compiled(self.module, x.device)
+            fast = compiled(self.module, x.device)
             with unlimited():
                 for _ in range(PASSES if x.is_cuda else 1):
                     begin_step(x.device)
-                    made(x.detach().requires_grad_(x.requires_grad)).sum().backward()
+                    fast(x.detach().requires_grad_(x.requires_grad)).sum().backward()
                     self.module.zero_grad(set_to_none=True)
-            self._fastest = (made,)
+            self._compiled = (fast,)
         except Exception as error:  # a compiler fails in as many ways as there are compilers
             warn("is not compiled", error)
         with torch.no_grad():
             for name, buffer in self.module.named_buffers():
-                buffer.copy_(kept[name])  # the statistics of batch norm have seen this batch once already
+                buffer.copy_(buffers[name])  # the trial moved the statistics of batch norm
 
 
 def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
-    """The network in eval mode with its batch norms folded, for gradients in the image alone.
+    """Return the network in eval mode with its batch norms folded, for gradients in the image alone.
 
-    It shares parameters and statistics with ``model`` and follows them; nothing it computes reaches their gradients. It
-    is compared with the model in float64. A network that ``torch.fx`` cannot trace, or traces wrongly, keeps its batch
+    It shares parameters and statistics with ``model`` and follows them; it adds nothing to their gradients. It is
+    compared with the model in float64. A network that ``torch.fx`` cannot trace, or traces wrongly, keeps its batch
     norms, with a warning on stderr.
 
     Args:
@@ -101,23 +105,23 @@ def frozen(model: nn.Module, shape: Sequence[int]) -> nn.Module:
         shape: (C, H, W) of an image.
     """
     try:
-        check_folding(model, shape, _folded)
-        return _folded(model)
+        check_folding(model, shape, _fold)
+        return _fold(model)
     except Exception as error:  # of networks of every kind, which tracing may break in every way
         warn("keeps its batch norms in attacks", error)
-        return _twin(model)
+        return _constant_copy(model)
 
 
-def _twin(model: nn.Module) -> nn.Module:
-    """A copy in eval mode whose parameters are the model's, in the same memory, without gradients."""
+def _constant_copy(model: nn.Module) -> nn.Module:
+    """Return a copy in eval mode that shares the memory of the model's parameters, as constants."""
     constants = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
     return copy.deepcopy(model, constants | {id(buffer): buffer for buffer in model.buffers()}).eval()
 
 
-def _folded(model: nn.Module) -> nn.Module:
+def _fold(model: nn.Module) -> nn.Module:
     from torch import fx  # which takes time to import, and the plain engine does without
 
-    traced = fx.symbolic_trace(_twin(model))
+    traced = fx.symbolic_trace(_constant_copy(model))
     modules = dict(traced.named_modules())
     calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
     for number, node in enumerate(list(traced.graph.nodes)):
@@ -139,7 +143,7 @@ def _calls(node: object, kind: type[nn.Module], modules: dict[str, nn.Module]) -
 
 
 class FoldedConv(nn.Module):
-    """A convolution and the batch norm behind it, in eval mode, as one convolution with the weights of the moment."""
+    """A convolution and its batch norm in eval mode, as one convolution with their current weights."""
 
     def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
         super().__init__()

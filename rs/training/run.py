@@ -1,4 +1,4 @@
-"""One cell of the pipeline: train a model into its folder."""
+"""The stage ``train`` from files to files: train a model into its folder."""
 
 from __future__ import annotations
 
@@ -14,64 +14,60 @@ import torch
 from rs.data import images
 from rs.data.format import Images
 from rs.models import checkpoint
-from rs.models.checkpoint import Card
+from rs.models.checkpoint import ModelCard
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import suit_threads
 from rs.storage import files
 from rs.training.recipe import Recipe
-from rs.training.settings import HISTORY, TIMING
+from rs.training.settings import HISTORY, TIMING, Progress, RunOptions
 from rs.training.trainer import Trainer, initial_seed
 
 
-def train_cell(
-    recipe: Recipe,
-    folder: Path,
-    *,
-    sigma: float,
-    seed: int,
-    device: torch.device,
-    out: Path,
-    log: Path,
-    workers: int = 0,
-    seconds: float | None = None,
-) -> None:
+def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:
     """Train a recipe on the data set in ``folder``.
 
     Writes the model into ``out`` (a function of the parameters alone, on one kind of device), and into ``log`` its
     ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (git commit, seconds).
     A training that was killed continues from its last checkpoint. Under torchrun the processes train one model
-    together, and the first one writes; the work folder must then be one that all of them see.
+    together; the first one reads the checkpoint and writes.
 
     Args:
+        recipe: What to train, and how.
+        folder: A prepared data set.
+        options: Noise level, seed and device. With a limit of seconds the model depends on the machine, and its card
+            says how many epochs it had.
         out: A new folder, or that of an earlier training of the same method, data set, noise and seed.
-        seconds: End with the epoch in which so many seconds of training have passed, if given; what the model is then
-            depends on the machine, and the card says how many epochs it had.
+        log: A folder, new or of an earlier training.
     Raises:
         InputError: If something else would be overwritten, or as what is called says.
     """
     train, test = images.load(folder, "train"), images.load(folder, "test")
     suit_threads(train.meta.shape)
-    card = _card(recipe, train, sigma, seed, device)
+    card = _card(recipe, train, options)
     checkpoint.check_folder(out, card)
     _check_logs(log)
-    running = code_fingerprint.version(
-        "stages/train.py", method=recipe.name
-    )  # a training is not continued by other code
-    identity = {"train": asdict(card), "images": train.fingerprint, "code": running}
-    if seconds is not None:
-        identity["seconds"] = seconds
-    rank, world = processes.place()
-    first = scratch.folder(identity) if rank == 0 else nullcontext(scratch.root() / scratch.key(identity))
-    with first as unfinished, processes.joined("nccl" if device.type == "cuda" else "gloo"):
-        model = card.build(initial_seed(seed)).to(device)
-        how = {"sigma": sigma, "seed": seed, "device": device, "workers": workers}
-        how |= {"place": (rank, world), "seconds": seconds}
-        done = Trainer(model, recipe.method, train, test, recipe.training, **how).run(unfinished / "checkpoint.pt")
-        if rank == 0:
-            checkpoint.save(out, model, replace(card, epochs=done.epoch))
-            files.write_csv(log / "history.csv", HISTORY, done.history)
-            files.write_csv(log / "timing.csv", TIMING, done.timing)
-            files.write_json(log / "provenance.json", _provenance(done.seconds, device, world))
+    first = processes.place()[0] == 0
+    work = scratch.folder(_identity(card, train, options)) if first else nullcontext()
+    with work as unfinished, processes.joined("nccl" if options.device.type == "cuda" else "gloo"):
+        model = card.build(initial_seed(options.seed)).to(options.device)
+        trainer = Trainer(model, recipe.method, train, test, recipe.training, options)
+        progress = trainer.run(unfinished / "checkpoint.pt" if first else None)
+        if first:
+            checkpoint.save(out, model, replace(card, epochs=progress.epoch))
+            _write_logs(log, progress, options.device)
+
+
+def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:
+    """Return what names the unfinished work: other images, settings or code do not continue it."""
+    code = code_fingerprint.version("rs/training/run.py", method=card.method)
+    limit = {} if options.seconds is None else {"seconds": options.seconds}
+    return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit}
+
+
+def _write_logs(log: Path, progress: Progress, device: torch.device) -> None:
+    files.write_csv(log / "history.csv", HISTORY, progress.history)
+    files.write_csv(log / "timing.csv", TIMING, progress.timing)
+    files.write_json(log / "provenance.json", _provenance(progress.seconds, device))
 
 
 def _check_logs(log: Path) -> None:
@@ -84,9 +80,9 @@ def _check_logs(log: Path) -> None:
         files.check_output(log / name, "the log of a training", is_ours, option="--log")
 
 
-def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.device) -> Card:
+def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
     meta = train.meta
-    return Card(
+    return ModelCard(
         architecture=recipe.architecture,
         shape=list(meta.shape),
         classes=list(meta.classes),
@@ -96,23 +92,24 @@ def _card(recipe: Recipe, train: Images, sigma: float, seed: int, device: torch.
         method=recipe.name,
         hyperparameters=recipe.hyperparameters,
         training=asdict(recipe.training),
-        sigma=sigma,
-        seed=seed,
+        sigma=options.sigma,
+        seed=options.seed,
         epochs=recipe.training.epochs,
-        device=device.type,
+        device=options.device.type,
         arithmetic=arithmetic.current(),
         versions=checkpoint.versions(),
     )
 
 
-def _provenance(seconds: float, device: torch.device, world: int) -> dict[str, Any]:
-    """What may differ between two runs that make the same model, but for rounding."""
+def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
+    """Return what may differ between two runs with one card."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {"git_commit": _commit(), "training_seconds": seconds, "device": name, "processes": world}
+    _, world_size = processes.place()
+    return {"git_commit": _commit(), "training_seconds": seconds, "device": name, "processes": world_size}
 
 
 def _commit() -> str | None:
-    """Git commit of the current folder; ``None`` outside a repository or where there is no git."""
+    """Return the git commit of the current folder; ``None`` outside a repository or where there is no git."""
     if shutil.which("git") is None:
         return None
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)

@@ -1,10 +1,11 @@
-"""How a training is set up, and where it stands."""
+"""Settings of a training, options of one run, and its progress."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 
 from rs.models.backend import Engine
@@ -23,7 +24,7 @@ TIMING = ("epoch", "seconds")
 
 @validated
 class Training:
-    """How to train, whatever the method; section ``recipes.DATASET.training`` of params.yaml."""
+    """Settings of a training by any method; section ``recipes.DATASET.training`` of params.yaml."""
 
     epochs: Count
     batch: Count  # noisy copies in an optimiser step of a chunked method, images in one of the others
@@ -45,9 +46,20 @@ class Training:
     eval_alpha: Annotated[float, Field(gt=0, lt=1)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """One run of a recipe: what stands on the command line, not in params.yaml."""
+
+    sigma: float  # noise standard deviation, in pixels of [0, 1]
+    seed: int  # of every random number
+    device: torch.device  # where to train
+    workers: int = 0  # processes that read images from disk, for data sets that are not in memory
+    seconds: float | None = None  # end with the epoch in which so many seconds have passed, evaluation excluded
+
+
 @dataclass
 class Progress:
-    """Where a training stands: what is saved at a checkpoint, beside model and velocities."""
+    """Progress of a training: what a checkpoint holds beside model and velocities."""
 
     epoch: int = 0  # epochs finished
     updates: int = 0  # optimiser steps taken

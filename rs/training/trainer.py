@@ -1,51 +1,56 @@
-"""The one training loop: every method, every data set."""
+"""The one training loop: every method, every data set, one process or several.
+
+Several processes, as ``torchrun`` starts them, each take steps on their share of the images, with noise of their own;
+``torch.nn.parallel.DistributedDataParallel`` averages the gradients and gives every process the running statistics of
+the first one. Batch norm normalises by the images of its own process, as the field's code does.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.sgd import sgd
 
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.format import Epoch, Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step
+from rs.runtime import processes
 from rs.runtime.progress import progress
-from rs.runtime.streams import Stream, stream
+from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.classifier import SmoothedClassifier, autocast
-from rs.smoothing.noise import Rng, Shared
 from rs.storage import files
-from rs.training import attack_backend, distributed
-from rs.training.distributed import Part, average
-from rs.training.settings import Progress, Training
+from rs.training import attack_backend
+from rs.training.settings import Progress, RunOptions, Training
 
 
 class Trainer:
     """One training: a model, a method and a data set at one noise level.
 
-    Every random number is keyed by (seed, purpose, epoch, step), so a training that stops and resumes from its
-    checkpoint ends, on the CPU, with the same bytes as an unbroken one. Several processes that are joined
-    (``rs.runtime.processes``) take the steps of one, each with its part of the images.
+    Every random number is keyed by (seed, purpose, epoch, step, process), so a training that stops and resumes from its
+    checkpoint ends, on the CPU, with the same bytes as an unbroken one. (More than two processes add gradients up in
+    another order in the first step after that.)
 
     Args:
-        model: As built, on ``device``; trained in place.
+        model: As built, on ``options.device``; trained in place.
         method: What a step minimises.
         images: The training split.
         evaluation: The split of the quick ACR.
         settings: How to train.
-        sigma: Noise standard deviation, in pixels of [0, 1].
-        seed: Of every random number but the initial weights.
-        device: Where to train.
-        workers: Processes that read images from disk, for data sets that are not in memory.
-        place: (rank, world): this process among those that train this model together.
-        seconds: End with the epoch in which so many seconds of training have passed, evaluation excluded.
+        options: Noise level, seed, device and limits of this run.
+    Raises:
+        InputError: If a step would have less than one image of each process, or the settings do not suit several
+            processes.
     """
 
     def __init__(
@@ -55,61 +60,65 @@ class Trainer:
         images: Images,
         evaluation: Images,
         settings: Training,
-        *,
-        sigma: float,
-        seed: int,
-        device: torch.device,
-        workers: int = 0,
-        place: tuple[int, int] = (0, 1),
-        seconds: float | None = None,
+        options: RunOptions,
     ) -> None:
-        if min(settings.batch, len(images)) < method.chunks:
-            raise InputError(
-                f"training.batch and the train split must be at least the number of draws, {method.chunks}, because a "
-                f"step takes batch // draws images; got {settings.batch} and {len(images)}"
-            )
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
-        self.settings, self.sigma, self.seed, self.device = settings, sigma, seed, device
-        self.workers, self.place, self.seconds = workers, place, seconds
-        self.together = place[1] > 1
-        if self.together and seconds is not None:
-            raise InputError("seconds must not be limited where several processes train together: their clocks differ")
+        self.settings, self.options, self.device = settings, options, options.device
+        self.rank, self.world_size = processes.place()
+        self._check()
         self.parameters = list(model.parameters())
-        self.network = attack_backend.network(
-            model, settings.engine, images.meta.shape, compile_training=not self.together
-        )
-        if self.together:  # after the network of attacks, which has no batch norm left to share
-            distributed.share_statistics(model)
+        alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
+        shape = images.meta.shape
+        self.network = attack_backend.training_network(model, settings.engine, shape, compile_training=alone)
+        self.step_loss = self._loss if alone else DistributedDataParallel(StepLoss(model, self._loss))
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
         self.progress = Progress()
+
+    def _check(self) -> None:
+        batch, world, steps = self.settings.batch, self.world_size, self.method.steps_per_batch
+        if batch % world:
+            raise InputError(f"training.batch must be divisible by the number of processes, got {batch} and {world}")
+        if min(batch, len(self.images)) // world < steps:
+            raise InputError(
+                f"training.batch and the train split must be at least the number of draws, {steps}, because a step "
+                f"takes batch // draws images; got {batch} and {len(self.images)}"
+                + (f" for {world} processes" if world > 1 else "")
+            )
+        if world > 1 and self.options.seconds is not None:
+            raise InputError("seconds must not be limited where several processes train together: their clocks differ")
 
     def run(self, checkpoint: Path | None = None) -> Progress:
         """Train to the last epoch, from ``checkpoint`` if it is there; save into it every few epochs.
 
+        Args:
+            checkpoint: A file; of several processes the first one's counts.
         Raises:
             InputError: If the loss or its gradient becomes NaN or infinite; the last checkpoint stays.
         """
-        if checkpoint is not None and checkpoint.exists():
-            self.restore(checkpoint)
-        done, epochs, first = self.progress.epoch, self.settings.epochs, self.place[0] == 0
-        if self.together:
-            distributed.agree(done, "epochs done", self.device)
-        for epoch in progress(range(done, epochs), epochs, "train", done) if first else range(done, epochs):
-            if self.seconds is not None and self.progress.seconds >= self.seconds:
+        self.restore(checkpoint)
+        limit, saves = self.options.seconds, checkpoint is not None and self.rank == 0
+        for epoch in self._epochs():
+            if limit is not None and self.progress.seconds >= limit:
                 break
             self.epoch(epoch)
-            if first and checkpoint is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
+            if saves and (epoch + 1) % self.settings.checkpoint_every == 0:
                 self.save(checkpoint)
         self.model.eval()
         return self.progress
 
+    def _epochs(self) -> Iterator[int]:
+        """Yield the epochs that remain; the first process shows them on stderr."""
+        done, epochs = self.progress.epoch, self.settings.epochs
+        remaining = range(done, epochs)
+        yield from progress(remaining, epochs, "train", done) if self.rank == 0 else remaining
+
     def epoch(self, epoch: int) -> None:
-        """Train one epoch, and write down what happened."""
+        """Train one epoch and append its row to the history."""
         start = time.perf_counter()
         rate = self._learning_rate(epoch)
         self.model.train()
         self.network.train()
-        means = self._means([self._step(x, y, rate, epoch, *at) for x, y, *at in self._chunks(epoch)])
+        means = self._means([self._step(x, y, rate, (epoch, *key)) for x, y, *key in self._steps(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
@@ -125,62 +134,58 @@ class Trainer:
         passed = sum(milestone <= epoch for milestone in self.settings.milestones)
         return self.settings.learning_rate * self.settings.decay**passed
 
-    def _chunks(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Part, int, int]]:
-        """Images and labels of each optimiser step, with the part of it they are, and its batch and chunk number.
+    def _steps(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, int, int]]:
+        """Yield images and labels of each optimiser step, the number of their batch, and of the step in the batch.
 
-        A batch is cut into ``chunks`` equal steps; what does not divide is left out, as is a batch that is too small.
+        A batch makes ``steps_per_batch`` equal steps; what does not divide is left out, as is a batch that is too
+        small.
         """
-        s, chunks = self.settings, self.method.chunks
-
-        def own(images: int) -> Part:
-            return distributed.part(images // chunks, *self.place)
-
-        def keep(images: int) -> list[slice]:
-            mine = own(images)
-            starts = [chunk * mine.whole + mine.first for chunk in range(chunks)]
-            return [slice(start, start + mine.images) for start in starts]
-
-        epoch_batches = data.batches(
-            self.images,
-            s.batch,
+        s, steps = self.settings, self.method.steps_per_batch
+        share = Epoch(
+            seed=self.options.seed,
+            number=epoch,
+            size=s.batch // self.world_size,
             crop=s.crop,
             flip=s.flip,
-            seed=self.seed,
-            epoch=epoch,
-            device=self.device,
-            workers=self.workers,
-            keep=keep,
+            rank=self.rank,
+            world_size=self.world_size,
         )
-        for step, (x, y) in enumerate(epoch_batches):
-            mine = own(min(s.batch, len(self.images) - step * s.batch))
-            if mine.images:
-                steps = zip(x.split(mine.images), y.split(mine.images), strict=True)
-                yield from ((*images, mine, step, chunk) for chunk, images in enumerate(steps))
+        for batch, (x, y) in enumerate(data.batches(self.images, share, self.device, self.options.workers)):
+            size = len(x) // steps
+            for step in range(steps if size else 0):
+                chosen = slice(step * size, (step + 1) * size)
+                yield x[chosen], y[chosen], batch, step
 
-    def _step(self, x: Tensor, y: Tensor, rate: float, epoch: int, mine: Part, step: int, chunk: int) -> Tensor:
-        """One optimiser step; returns what it reports, shape (6,), on the device and without synchronisation."""
-        rng: Rng = stream(self.seed, Stream.STEP, epoch, step, chunk, device=self.device)
-        if self.together:
-            rng = Shared(rng, mine.whole, mine.first)
-            distributed.count_copies(self.model, mine.copies)
+    def _step(self, x: Tensor, y: Tensor, rate: float, key: tuple[int, int, int]) -> Tensor:
+        """Take one optimiser step.
+
+        Args:
+            x: Images of this process, shape (B, C, H, W).
+            y: Labels, shape (B,).
+            rate: Learning rate.
+            key: Number of the epoch, of the batch and of the step in the batch.
+        Returns:
+            What the step reports, shape (6,), on the device and without synchronisation.
+        """
+        rng = stream(self.options.seed, Stream.STEP, *key, *process_key(self.rank), device=self.device)
         self.model.zero_grad(set_to_none=True)
         if self.settings.engine == "compiled":
             attack_backend.begin_step(self.device)
         with autocast(self.device, self.settings.precision):
-            result = self.method.loss(self.network, x, y, sigma=self.sigma, rng=rng, epoch=epoch)
-        (result.loss * mine.weight).backward()
-        gradients = [parameter.grad for parameter in self.parameters]
-        if self.together:
-            average(gradients)
-        norm = nn.utils.get_total_norm(gradients)
+            result = self.step_loss(x, y, sigma=self.options.sigma, rng=rng, epoch=key[0])
+        result.loss.backward()
+        norm = nn.utils.get_total_norm([parameter.grad for parameter in self.parameters])
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
-        self._descend(rate)
+        self._sgd_step(rate)
         self.progress.updates += 1
-        return mine.weight * report(result, norm)
+        return report(result, norm)
 
-    def _descend(self, rate: float) -> None:
-        """Move the parameters: torch's own SGD, in its functional form, since the class imports the compiler."""
+    def _loss(self, x: Tensor, y: Tensor, **step: Any) -> Step:
+        return self.method.loss(self.network, x, y, **step)
+
+    def _sgd_step(self, rate: float) -> None:
+        """Update the parameters by torch's own SGD, in its functional form, since the class imports the compiler."""
         with torch.no_grad():
             sgd(
                 self.parameters,
@@ -195,11 +200,11 @@ class Trainer:
             )
 
     def _means(self, reports: list[Tensor]) -> dict[str, float | None]:
-        """Means over the steps of an epoch; ``None`` where a method has no such thing."""
+        """Return means over steps and processes; ``None`` where a method has no such number."""
         total = torch.stack(reports).double().mean(dim=0)
-        if self.together:
-            average([total])
-        means = total.tolist()
+        if self.world_size > 1:
+            dist.all_reduce(total)
+        means = (total / self.world_size).tolist()
         names = ("loss", "cross_entropy", "robustness", "accuracy", "gradient_norm", "hinge_share")
         return {
             name: None if name == "hinge_share" and math.isnan(mean) else mean
@@ -207,18 +212,19 @@ class Trainer:
         }
 
     def _quick_acr(self) -> float | None:
-        """ACR of a few draws on a few images, at the epochs that ask for it."""
+        """Return the ACR of a few draws on a few images, at the epochs that ask for it."""
         s, epoch = self.settings, self.progress.epoch
         if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
             return None
-        classifier = SmoothedClassifier(self.model, len(self.images.meta.classes), self.sigma, precision=s.precision)
+        classes, sigma = len(self.images.meta.classes), self.options.sigma
+        classifier = SmoothedClassifier(self.model, classes, sigma, precision=s.precision)
         from rs.statistics.metrics import acr  # half a second to import; not every training evaluates
 
         rows = []
         for index in range(min(s.eval_images, len(self.evaluation))):
             x, label = self.evaluation.pixels(index).to(self.device), int(self.evaluation.labels[index])
-            made = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, index=index, label=label)
-            rows.append(made.row(index, label))
+            certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, index=index, label=label)
+            rows.append(certificate.row(index, label))
         return acr(rows)
 
     def save(self, checkpoint: Path) -> None:
@@ -227,16 +233,40 @@ class Trainer:
         with files.replacing(checkpoint) as temporary:
             torch.save({**state, "progress": asdict(self.progress)}, temporary)
 
-    def restore(self, checkpoint: Path) -> None:
-        """Read what :meth:`save` wrote."""
-        state = torch.load(checkpoint, map_location=self.device, weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self.velocities = state["velocities"]
-        self.progress = Progress(**state["progress"])
+    def restore(self, checkpoint: Path | None) -> None:
+        """Continue from what :meth:`save` wrote, if it is there; several processes from what the first one finds."""
+        found = self.rank == 0 and checkpoint is not None and checkpoint.exists()
+        states = [torch.load(checkpoint, map_location="cpu", weights_only=True) if found else None]
+        if self.world_size > 1:
+            dist.broadcast_object_list(states, device=self.device)
+        (state,) = states
+        if state is not None:
+            self.model.load_state_dict(state["model"])
+            self.velocities = [velocity.to(self.device) for velocity in state["velocities"]]
+            self.progress = Progress(**state["progress"])
+
+
+class StepLoss(nn.Module):
+    """The loss of a step as one module, for ``DistributedDataParallel`` to wrap.
+
+    Its backward pass is the only one that reaches the parameters: attacks ask for gradients in the image alone.
+
+    Args:
+        model: Whose gradients are averaged.
+        loss: What a step minimises; it may call the model more than once.
+    """
+
+    def __init__(self, model: nn.Module, loss: Callable[..., Step]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *inputs: Any, **settings: Any) -> Step:
+        """Return what the loss returns."""
+        return self.loss(*inputs, **settings)
 
 
 def report(result: Step, norm: Tensor) -> Tensor:
-    """Numbers of one step, shape (6,): the columns of the history that are averaged over an epoch."""
+    """Return the numbers of one step, shape (6,): the columns of the history that are averaged over an epoch."""
     missing = torch.full_like(result.loss, math.nan)
     hinge = result.hinge_share if result.hinge_share is not None else missing
     values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
@@ -244,5 +274,5 @@ def report(result: Step, norm: Tensor) -> Tensor:
 
 
 def initial_seed(seed: int) -> int:
-    """Seed of the initial weights: a word of their own stream."""
+    """Return the seed of the initial weights: a word of their own stream."""
     return int(np.random.SeedSequence(seed, spawn_key=(Stream.INITIAL,)).generate_state(1, np.uint32)[0])

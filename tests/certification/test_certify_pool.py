@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from rs import params
 from rs.certification.certify_model import certify_cell
 from rs.certification.certify_pool import Settings, pool_cell
+from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.declare import read_pool
 from rs.ensemble.pool import SideBySide
@@ -27,7 +28,6 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import box_vertices
 from rs.storage import certificate_rows, files, row_writer
 from stages.certify_ensembles import main
-from stages.shell import run
 from tests.ensemble.test_fit_weights import solve
 from tests.ensemble.test_logit_cache import Rounded
 from tests.ensemble.test_member_outputs import (

@@ -10,7 +10,7 @@ from rs.errors import InputError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import BLOCK
-from rs.training.attack_backend import frozen, network
+from rs.training.attack_backend import frozen, training_network
 from tests.support.helpers import SHAPE, smallnet
 
 CPU = torch.device("cpu")
@@ -97,7 +97,7 @@ def test_logits_that_only_bfloat16_cannot_tell_apart_are_told_apart(engine):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("engine", ["plain", "folded"])
 def test_training_in_bfloat16_tells_them_apart_too(engine, training):
-    trained = network(close_call(), engine, SHAPE).train(training)
+    trained = training_network(close_call(), engine, SHAPE).train(training)
     x = torch.zeros(2, *SHAPE, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = trained(x)

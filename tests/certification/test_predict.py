@@ -11,6 +11,7 @@ from torch import nn
 
 from rs.certification import load
 from rs.certification.predict import read_image, round_down
+from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
 from rs.ensemble.rules import Ensemble, Polytope, SoftmaxAverage
@@ -20,7 +21,6 @@ from rs.models import checkpoint
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.study.ensembles import Combination
 from stages.predict import main as predict
-from stages.shell import run
 from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, help_of, smallnet
 
 LINEAR = "tests.support.helpers:Linear"  # class 1, "right", where the first pixel exceeds 0.5
@@ -88,7 +88,7 @@ def model(tmp_path):
     course = {"hyperparameters": {}, "training": {}, "versions": {}, "seed": 0, "epochs": 0, "device": "cpu"}
     course |= {"arithmetic": "native"}
     words = {"architecture": "smallnet", "dataset": "tiny", "method": "gaussian", "sigma": 0.25}
-    checkpoint.save(tmp_path / "model", smallnet(), checkpoint.Card(**lists, **course, **words))
+    checkpoint.save(tmp_path / "model", smallnet(), checkpoint.ModelCard(**lists, **course, **words))
     return tmp_path / "model"
 
 

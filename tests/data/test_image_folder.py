@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -7,6 +5,7 @@ from PIL import Image
 
 from rs.data import images as data
 from rs.data import sources
+from rs.data.format import Epoch
 from rs.errors import InputError
 
 # torch starts worker processes with fork, and Python >= 3.12 warns of it in any process with threads.
@@ -33,9 +32,9 @@ def folder(root, tmp_path):
     return tmp_path / "set"
 
 
-def epoch(images, *, crop=1, flip=True, seed=0, epoch=0, size=4, workers=0):
-    parts = data.batches(images, size, crop=crop, flip=flip, seed=seed, epoch=epoch, device="cpu", workers=workers)
-    x, y = zip(*parts, strict=True)
+def epoch(images, *, crop=1, flip=True, seed=0, epoch=0, size=4, workers=0, **process):
+    chosen = Epoch(seed=seed, number=epoch, size=size, crop=crop, flip=flip, **process)
+    x, y = zip(*data.batches(images, chosen, "cpu", workers), strict=True)
     return torch.cat(x), torch.cat(y)
 
 
@@ -91,43 +90,17 @@ def test_an_epoch_leaves_the_global_generator_alone(folder):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def kept(images, keep, size=4):
-    how = {"crop": 1, "flip": True, "seed": 3, "epoch": 2, "device": "cpu"}
-    return list(data.batches(images, size, **how, keep=keep))
-
-
-@pytest.mark.parametrize("cuts", [[], [1], [1, 2, 3]])
-def test_kept_parts_put_together_are_the_whole_batches_and_each_file_is_read_once(folder, monkeypatch, cuts):
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_processes_share_out_the_images_and_each_file_is_read_once(folder, monkeypatch, world_size):
     images, read = data.load(folder, "train"), []
     image = images.image
+    whole_x, whole_y = epoch(images, size=6)
     monkeypatch.setattr(images, "image", lambda index: read.append(index) or image(index))
-    whole = kept(images, lambda batch: [slice(batch)])
-    order = list(read)
-    read.clear()
-    parts, expected = [], []
-    for first, end in itertools.pairwise([0, *cuts, 4]):  # of a batch of 4 and one of 2, whose second half may be empty
-        parts.append(kept(images, lambda batch, part=slice(first, end): [part]))
-        expected += [*order[:4][first:end], *order[4:][first:end]]
-    assert read == expected
-    for number, (x, y) in enumerate(whole):
-        pieces = [part[number] for part in parts if number < len(part)]
-        assert torch.equal(torch.cat([x for x, _ in pieces]), x)
-        assert torch.equal(torch.cat([y for _, y in pieces]), y)
-
-
-def test_slices_of_a_batch_come_in_the_order_they_are_asked_for(folder):
-    images = data.load(folder, "train")
-    x, y = kept(images, lambda batch: [slice(batch)], 6)[0]
-    ((some, labels),) = kept(images, lambda batch: [slice(4, 6), slice(0), slice(1, 3)], 6)
-    assert torch.equal(some, x[[4, 5, 1, 2]])
-    assert torch.equal(labels, y[[4, 5, 1, 2]])
-
-
-def test_a_batch_nothing_is_kept_of_is_skipped(folder):
-    images = data.load(folder, "train")
-    (alone,) = kept(images, lambda batch: [slice(batch if batch == 2 else 0)])  # of a batch of 4 and one of 2
-    assert torch.equal(alone[0], kept(images, lambda batch: [slice(batch)])[1][0])
-    assert kept(images, lambda batch: [slice(0)]) == []
+    for rank in range(world_size):
+        x, y = epoch(images, size=2, rank=rank, world_size=world_size)
+        assert torch.equal(x, whole_x[rank::world_size])
+        assert torch.equal(y, whole_y[rank::world_size])
+    assert sorted(read) == list(range(6))
 
 
 def test_fingerprint_is_that_of_the_list_of_files(folder):

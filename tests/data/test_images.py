@@ -1,5 +1,4 @@
 import hashlib
-import itertools
 import json
 
 import numpy as np
@@ -25,8 +24,8 @@ def folder(tmp_path):
     return tmp_path / "set"
 
 
-def epoch(images, size, *, crop=0, flip=False, seed=0, epoch=0):
-    return list(data.batches(images, size, crop=crop, flip=flip, seed=seed, epoch=epoch, device="cpu"))
+def epoch(images, size, *, seed=0, epoch=0, **changes):
+    return list(data.batches(images, data_format.Epoch(seed=seed, number=epoch, size=size, **changes), "cpu"))
 
 
 def slow_augment(x, crop, flip, rng):
@@ -108,28 +107,32 @@ def test_images_are_copied_to_a_device_once(folder):
     assert images.resident("cpu")[0] is images.resident(torch.device("cpu"))[0]
 
 
-@given(n=st.integers(1, 20), size=st.integers(1, 25), cuts=st.sets(st.integers(1, 24)), crop=st.integers(0, 2))
-def test_kept_parts_put_together_are_the_whole_batches(n, size, cuts, crop):
-    packed = data.PackedImages(None, arrays(n, (1, 3, 3))[0], np.arange(n))
-    how, told = {"crop": crop, "flip": True, "seed": 1, "epoch": 2, "device": "cpu"}, []
+@given(n=st.integers(1, 40), size=st.integers(1, 9), world_size=st.integers(1, 5))
+def test_processes_share_out_the_images_of_each_batch_of_one_process(n, size, world_size):
+    packed = data.PackedImages(None, np.arange(n, dtype=np.uint8).reshape(n, 1, 1, 1), np.arange(n))
+    shares = [epoch(packed, size, rank=rank, world_size=world_size) for rank in range(world_size)]
+    assert len({tuple(len(y) for _, y in share) for share in shares}) == 1  # nobody waits for a batch that never comes
+    left = n // world_size * world_size
+    whole = torch.cat([y for _, y in epoch(packed, size * world_size)])[:left].split(size * world_size)
+    for batch, *parts in zip(whole, *shares, strict=True):
+        images = torch.stack([y for _, y in parts], dim=1).flatten()
+        assert torch.equal(images, batch)
+        assert all(torch.equal((x.flatten() * 255).round().long(), y) for x, y in parts)
 
-    def keep(first, end):
-        half = (first + end) // 2
-        return lambda batch: told.append(batch) or [slice(first, half), slice(half, end)]
 
-    bounds = itertools.pairwise([0, *sorted(cuts), 25])
-    parts = [list(data.batches(packed, size, **how, keep=keep(*part))) for part in bounds]
-    whole = list(data.batches(packed, size, **how))
-    assert told == [len(y) for _, y in whole] * len(parts)
-    for (x, y), *pieces in zip(whole, *parts, strict=True):
-        assert torch.equal(torch.cat([piece for piece, _ in pieces]), x)
-        assert torch.equal(torch.cat([piece for _, piece in pieces]), y)
+def test_processes_augment_their_images_differently():
+    """All images are alike, so that batches differ by their shifts and mirrors alone."""
+    packed = data.PackedImages(None, np.tile(arrays(1, (1, 8, 8))[0], (64, 1, 1, 1)), np.arange(64))
+    (alone, _), *others = (epoch(packed, 16, crop=3, flip=True, rank=rank, world_size=3)[0] for rank in range(3))
+    assert torch.equal(alone, epoch(packed, 16, crop=3, flip=True)[0][0])  # the first draws what one alone draws
+    assert not any(torch.equal(x, alone) for x, _ in others)
+    assert not torch.equal(others[0][0], others[1][0])
 
 
 @pytest.mark.parametrize(("size", "crop"), [(0, 0), (-1, 0), (1, -1)])
-def test_senseless_batches_are_refused_before_the_first_one(folder, size, crop):
+def test_senseless_batches_are_refused(size, crop):
     with pytest.raises(ValueError, match="size must be at least 1"):
-        data.batches(data.load(folder, "train"), size, crop=crop, flip=False, seed=0, epoch=0, device="cpu")
+        data_format.Epoch(seed=0, number=0, size=size, crop=crop)
 
 
 def test_what_was_written_is_what_is_read(folder):

@@ -1,6 +1,5 @@
 import hashlib
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,31 +9,9 @@ import pytest
 
 from rs.data import parquet
 from rs.data.readers import stack
-from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused
+from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused, write_parquet
 
 CIFAR = Path(__file__).parents[3] / "shared" / "data" / "cifar10"
-
-
-def write_parquet(path, cells, labels, *, names=None, image="img", label="label"):
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    rows = [cell if cell is None else {"bytes": cell, "path": None} for cell in cells]
-    table = pa.table({image: pa.array(rows, kind), label: pa.array(labels)})
-    if names:
-        features = {label: {"names": names, "_type": "ClassLabel"}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(table, path)
-
-
-@pytest.fixture
-def hub(tmp_path):
-    """Four train images in two shards and two test images."""
-    images = [image_bytes(image) for image in pixels(6)]
-    root = tmp_path / "raw"
-    write_parquet(root / "train-00000-of-00002.parquet", images[:3], [0, 1, 0], names=["x", "y"])
-    write_parquet(root / "train-00001-of-00002.parquet", images[3:4], [1], names=["x", "y"])
-    write_parquet(root / "test-00000-of-00001.parquet", images[4:], [1, 0], names=["x", "y"])
-    return root
 
 
 def test_parquet_shards_are_read_in_order_with_the_hubs_class_names(hub, tmp_path):

@@ -45,17 +45,6 @@ def test_the_split_of_digits_is_the_one_this_seed_always_gave():
     assert images[labels == 0][:, 0].tolist() == expected
 
 
-@pytest.fixture
-def tree(tmp_path):
-    images = iter(pixels(8))
-    for split in ("train", "val"):
-        for name in ("ape", "bee"):
-            (tmp_path / "raw" / split / name).mkdir(parents=True)
-            for i in range(2):
-                (tmp_path / "raw" / split / name / f"{i}.png").write_bytes(image_bytes(next(images)))
-    return tmp_path / "raw"
-
-
 def test_class_folders_become_classes_in_alphabetical_order(tree, tmp_path):
     train, test = prepare(tmp_path, source="folder", root=str(tree))
     assert np.array_equal(np.concatenate([train.images, test.images]), pixels(8).transpose(0, 3, 1, 2))
@@ -82,29 +71,6 @@ def test_the_test_folder_can_be_named(tree, tmp_path):
 def test_a_bad_folder_of_images_is_refused(tree, tmp_path, change, message):
     change(tree)
     refused(tmp_path, message, source="folder", root=str(tree))
-
-
-def md5(path):
-    return hashlib.md5(path.read_bytes()).hexdigest()
-
-
-@pytest.fixture
-def cifar(tmp_path, monkeypatch):
-    """A CIFAR-10 of two images a batch, in torchvision's layout; only its table of checksums is replaced."""
-    from torchvision.datasets import CIFAR10
-
-    base = tmp_path / "raw" / CIFAR10.base_folder
-    base.mkdir(parents=True)
-    rows = np.arange(12 * 3072).reshape(12, 3072).astype(np.uint8)
-    sums = {}
-    for i, name in enumerate([row[0] for row in CIFAR10.train_list + CIFAR10.test_list]):
-        (base / name).write_bytes(pickle.dumps({"data": rows[2 * i : 2 * i + 2], "labels": [i, 9 - i]}))
-        sums[name] = md5(base / name)
-    (base / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class{i}" for i in range(10)]}))
-    for key in ("train_list", "test_list"):
-        monkeypatch.setattr(CIFAR10, key, [[name, sums[name]] for name, _ in getattr(CIFAR10, key)])
-    monkeypatch.setattr(CIFAR10, "meta", CIFAR10.meta | {"md5": md5(base / "batches.meta")})
-    return tmp_path / "raw"
 
 
 def test_torchvisions_cifar10_files_are_read(cifar, tmp_path):
@@ -137,7 +103,7 @@ def test_torchvisions_svhn_is_read_from_its_train_and_test_files(tmp_path, monke
     for split, part, labels in (("train", images[:3], [[1], [10], [2]]), ("test", images[3:], [[10], [9]])):
         path = root / f"{split}_32x32.mat"
         savemat(path, {"X": part.transpose(1, 2, 3, 0), "y": np.array(labels)})
-        table[split] = ["http://localhost.invalid", path.name, md5(path)]
+        table[split] = ["http://localhost.invalid", path.name, hashlib.md5(path.read_bytes()).hexdigest()]
     monkeypatch.setattr(SVHN, "split_list", table)
     train, test = prepare(tmp_path, "svhn", source="torchvision", root=str(root), download=False)
     assert np.array_equal(np.concatenate([train.images, test.images]), images.transpose(0, 3, 1, 2))

@@ -9,12 +9,8 @@ import pytest
 
 from rs.data import images, readers, sources
 from rs.errors import InputError
-from tests.data.test_parquet import hub as hub
-from tests.data.test_parquet import write_parquet
-from tests.data.test_readers import cifar as cifar
-from tests.data.test_readers import tree as tree
 from tests.support.helpers import ROOT
-from tests.support.raw_images import image_bytes, pixels
+from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 
 @pytest.mark.parametrize(

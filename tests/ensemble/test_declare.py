@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rs.command_line.shell import run
 from rs.ensemble.declare import POOL, ensemble_cell, read_pool
 from rs.ensemble.spec import EnsembleCard, load, read
 from rs.errors import InputError
@@ -16,7 +17,6 @@ from rs.storage import certificate_rows
 from rs.study.ensembles import Combination
 from stages.certify import main as certify
 from stages.ensemble import main
-from stages.shell import run
 from tests.ensemble.test_spec import member
 from tests.support.helpers import help_of, tiny_params, write_tiny
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
 from rs.ensemble.declare import read_pool
@@ -24,7 +25,6 @@ from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import algorithm2, clip_to_box, global_weights, moments
-from stages.shell import run
 from stages.weights import main
 from tests.ensemble.test_member_outputs import (
     ALL,

@@ -101,7 +101,7 @@ def save_member(method, seed, folder=None, gain=1.0):
     values = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25], "dataset": "tiny"}
     values |= {"hyperparameters": {}, "training": {}, "epochs": 1, "device": "cpu", "versions": checkpoint.versions()}
     values |= {"arithmetic": "native"}
-    card = checkpoint.Card(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
+    card = checkpoint.ModelCard(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
     model = card.build(0)
     row, column = divmod(list(BLIND).index((method, seed)), 2)
     convolutions = [layer for layer in model.network.features if isinstance(layer, nn.Conv2d)]

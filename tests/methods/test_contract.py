@@ -186,11 +186,12 @@ def test_hyper_parameters_cannot_be_changed_afterwards(name):
 
 
 @pytest.mark.parametrize("draws", [1, 3])
-def test_methods_that_copy_an_image_cut_a_batch_into_as_many_chunks_and_macer_does_not(draws):
-    chunks = {name: method(name, **({"draws": draws} if "draws" in VALUES[name] else {})).chunks for name in METHODS}
+def test_methods_that_copy_an_image_cut_a_batch_into_as_many_steps_and_macer_does_not(draws):
+    drawing = {name: {"draws": draws} if "draws" in VALUES[name] else {} for name in METHODS}
+    steps = {name: method(name, **changes).steps_per_batch for name, changes in drawing.items()}
     whole = dict.fromkeys(("gaussian", "stability", "macer"), 1)
-    assert chunks == dict.fromkeys(("smoothadv", "consistency", "smoothmix", "advmacer"), draws) | whole
-    assert method("advmacer", draws=draws, chunked=False).chunks == 1
+    assert steps == dict.fromkeys(("smoothadv", "consistency", "smoothmix", "advmacer"), draws) | whole
+    assert method("advmacer", draws=draws, chunked=False).steps_per_batch == 1
 
 
 def test_warm_up_is_linear_in_the_epochs_finished_plus_one_and_then_stays():

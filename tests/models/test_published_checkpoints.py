@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from rs.command_line.shell import run
 from rs.data.format import read_meta, write
 from rs.errors import InputError
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint
 from stages.import_ import main
-from stages.shell import run
 
 LAYOUTS = {
     "cohen": ("1.", "state_dict"),

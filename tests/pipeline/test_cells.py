@@ -15,9 +15,10 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.storage import certificate_rows
 from rs.training.recipe import training_recipe
-from rs.training.run import train_cell
-from rs.training.settings import HISTORY, TIMING
+from rs.training.run import train_model
+from rs.training.settings import HISTORY, TIMING, RunOptions
 from rs.training.trainer import initial_seed
+from tests.support.folders import contents, reproducible
 from tests.support.helpers import CERTIFY, ROOT, TRAINING, python, smallnet, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -28,7 +29,7 @@ EPOCHS = {"epochs": 6, "milestones": [3], "checkpoint_every": 2, "eval_every": 2
 def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
     own = {**tiny_params()["recipes"]["tiny"][method], "training": EPOCHS}
     recipe = training_recipe(tiny_params(**{method: own}), "tiny", method, sigma)
-    train_cell(recipe, folder, sigma=sigma, seed=seed, device=CPU, out=out / "model", log=out / "log")
+    train_model(recipe, folder, RunOptions(sigma=sigma, seed=seed, device=CPU), out=out / "model", log=out / "log")
 
 
 def die_at(step):
@@ -50,14 +51,6 @@ def die_at(step):
 def certify_tiny(model, folder, out, sigma=None, **chosen):
     settings = certification_settings(tiny_params(), "tiny", chosen)
     certify_cell(str(model), folder, settings, sigma=sigma, device=CPU, batch=None, out=out)
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def reproducible(folder):
-    return {name: text for name, text in contents(folder).items() if "timing" not in name and "provenance" not in name}
 
 
 @pytest.fixture
@@ -106,7 +99,7 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(tmp_pat
     assert (tuple(history[0]), tuple(timing[0])) == (HISTORY, TIMING)
     assert [row["epoch"] for row in history] == [row["epoch"] for row in timing] == list("123456")
     assert [row["epoch"] for row in history if row["acr"]] == ["2", "4", "6"]
-    assert [int(row["updates"]) for row in history] == [6, 12, 18, 24, 30, 36]  # 3 batches in 2 chunks
+    assert [int(row["updates"]) for row in history] == [6, 12, 18, 24, 30, 36]  # 3 batches of 2 steps
 
 
 def test_the_seconds_are_those_of_the_last_line_of_the_timing(tmp_path, model):
@@ -128,7 +121,7 @@ def test_a_training_starts_from_the_weights_of_its_own_seed(tmp_path, tiny):
     still = tiny_params(training={**TRAINING, "learning_rate": 1e-30})
     for seed in (0, 7):
         recipe, out = training_recipe(still, "tiny", "gaussian", 0.25), tmp_path / str(seed)
-        train_cell(recipe, tiny, sigma=0.25, seed=seed, device=CPU, out=out, log=out)
+        train_model(recipe, tiny, RunOptions(sigma=0.25, seed=seed, device=CPU), out=out, log=out)
         trained, card = checkpoint.load(out)
         assert torch.equal(trained.network.fc.weight, card.build(initial_seed(seed)).network.fc.weight)
 

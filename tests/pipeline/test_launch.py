@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from rs.certification.certify_model import certification_settings, certify_cell
+from rs.command_line.shell import launch, run
 from rs.errors import InputError
-from stages.shell import launch, run
-from tests.pipeline.test_cells import contents, reproducible
+from tests.support.folders import contents, reproducible
 from tests.support.helpers import ROOT, TRAINING, python, tiny_params, write_params, write_tiny
 
 EXECVP = os.execvp
@@ -56,6 +56,18 @@ def test_torchrun_is_told_the_module_and_every_word_of_the_command(started):
     parsed = parse_args(words[3:])
     assert (parsed.standalone, parsed.nproc_per_node, parsed.module) == (True, "2", True)
     assert [parsed.training_script, *parsed.training_script_args] == ["stages.certify", *sys.argv[1:]]
+
+
+def test_torchrun_is_told_the_script_of_an_installed_command(started, monkeypatch):
+    from torch.distributed.run import parse_args
+
+    sys.modules["__main__"].__spec__ = None
+    monkeypatch.setattr(sys, "argv", ["/bin of mine/rs", "certify", "a model", "-m", "--"])
+    launch({"launcher": TWO})
+    ((_, words),) = started
+    parsed = parse_args(words[3:])
+    assert (parsed.standalone, parsed.nproc_per_node, parsed.module) == (True, "2", False)
+    assert [parsed.training_script, *parsed.training_script_args] == sys.argv
 
 
 def test_a_launcher_of_torchrun_stays_before_it(started):
@@ -115,7 +127,7 @@ def mortal(self, *words):
     return step(self, *words)
 
 Trainer._step = mortal
-from stages.shell import run
+from rs.command_line.shell import run
 from stages.train import main
 
 run(main)
@@ -153,7 +165,7 @@ def test_two_processes_write_one_model_and_one_log(root):
     ]
     with (made / "log" / "history.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [int(row["updates"]) for row in rows] == [6, 12, 18, 24, 30, 36]  # 3 batches in 2 chunks
+    assert [int(row["updates"]) for row in rows] == [6, 12, 18, 24, 30, 36]  # 3 batches of 2 steps
     assert json.loads((made / "log" / "provenance.json").read_text())["processes"] == 2
     assert list((root / "work").iterdir()) == []
 

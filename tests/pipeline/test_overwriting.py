@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from rs.command_line.shell import run
 from rs.models import checkpoint
 from rs.storage import certificate_rows
 from stages import certify, certify_ensembles, code, ensemble, export, import_, prepare, tables, train, weights
-from stages.shell import run
 from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, smallnet, write_params, write_tiny
 from tests.support.tiny_study import make_rows, write_rows
 

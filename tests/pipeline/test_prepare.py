@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
+from rs.command_line.shell import run
 from rs.data import images
 from stages.prepare import main
-from stages.shell import run
 
 PARAMS = """
 datasets:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from rs.command_line.shell import application, run
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.storage import certificate_rows
 from stages.certify import main as certify
-from stages.shell import run
 from stages.train import main as train
 from tests.support.helpers import TRAINING, help_of, python, write_params
 
@@ -184,8 +184,11 @@ def test_several_commands_are_subcommands(capfd):
         """Say two."""
         print("two" * times)
 
+    app = application()
+    for function in (one, two):
+        app.command()(function)
     with pytest.raises(SystemExit) as caught:
-        run(one, two, arguments=["two", "3"])
+        run(app, arguments=["two", "3"])
     assert caught.value.code == 0
     assert capfd.readouterr().out == "twotwotwo\n"
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.params import read
 from rs.reporting import notes, report
@@ -16,7 +17,6 @@ from rs.statistics import metrics
 from rs.statistics.comparison import two_way_error
 from rs.storage import certificate_rows
 from rs.storage.files import write_json
-from stages.shell import run
 from stages.tables import main
 from tests.support.tiny_study import (
     ALPHA,
@@ -351,7 +351,7 @@ def test_a_bad_external_log_option_exits_with_2(tiny, capsys):
 
 def test_help_is_quick_to_say_and_imports_nothing_heavy():
     code = (
-        "import sys, stages.tables as t, stages.shell as s\n"
+        "import sys, stages.tables as t, rs.command_line.shell as s\n"
         "try: s.run(t.main, arguments=['--help'])\n"
         "finally: print([m for m in ('torch', 'matplotlib', 'pandas') if m in sys.modules])"
     )

@@ -79,7 +79,7 @@ def dying(self, *words, **more):
     return votes(self, *words, **more)
 s.SmoothedClassifier.votes = dying
 from stages.certify import main
-from stages.shell import run
+from rs.command_line.shell import run
 run(main)
 """
 

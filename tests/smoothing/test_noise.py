@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rs.runtime.streams import Stream, stream
-from rs.smoothing import attack
-from rs.smoothing.noise import BLOCK, Shared, block, draw, noisy, normal, uniform
-from tests.support.helpers import Constant
+from rs.runtime.streams import Stream, process_key, stream
+from rs.smoothing.noise import BLOCK, block, draw, noisy
 
 SHAPE, SIGMA = torch.Size((3, 8, 8)), 0.25
 keys = st.lists(st.integers(0, 2**32 - 1), max_size=4).map(tuple)
@@ -42,6 +40,12 @@ def test_seed_and_key_do_not_change_places():
 def test_every_purpose_has_its_own_stream():
     assert len({member.value for member in Stream}) == len(Stream.__members__)  # an alias would be missing on the left
     assert len({numbers(0, member) for member in Stream}) == len(Stream.__members__)
+
+
+def test_every_process_has_its_own_stream_and_the_first_that_of_one_alone():
+    every = [numbers(0, Stream.STEP, epoch, *process_key(rank)) for epoch in range(3) for rank in range(4)]
+    assert len(set(every)) == len(every)
+    assert numbers(0, Stream.STEP, 2, *process_key(0)) == numbers(0, Stream.STEP, 2)
 
 
 def test_asking_for_a_stream_leaves_the_global_generator_alone():
@@ -145,34 +149,3 @@ def test_no_two_of_many_blocks_are_the_same() -> None:
         block(index, shape, 1.0, 0, Stream.ESTIMATE, 3, device="cpu")[:4].numpy().tobytes() for index in range(many)
     ]
     assert len(set(first)) == many
-
-
-def ascent(x, rng):
-    """An attack whose every direction is random, because nothing has a gradient."""
-    y, noise = torch.zeros(len(x)), torch.zeros_like(x)[:, None]
-    return attack.pgd(Constant(0), x, y, noise, 2, 1.0, rng=rng, direction=torch.zeros_like)
-
-
-@pytest.mark.parametrize(
-    "drawn",
-    [
-        lambda x, rng: draw(x, 3, SIGMA, rng),
-        lambda x, rng: normal((len(x), 5), rng, x.double()),
-        lambda x, rng: uniform((len(x),), rng, x),
-        lambda x, rng: attack.unit(x, rng),  # every second of them is zero
-        ascent,
-    ],
-)
-@given(cuts=st.sets(st.integers(1, 11)), seed=st.integers(0, 9))
-def test_the_parts_of_shared_numbers_put_together_are_the_numbers_of_one_process(drawn, cuts, seed):
-    x = torch.arange(12.0).remainder(2)[:, None, None, None].expand(12, 1, 3, 3)
-    alone, parts = stream(seed), []
-    whole = drawn(x, alone)
-    after = torch.rand(3, generator=alone)
-    for first, end in itertools.pairwise([0, *sorted(cuts), 12]):
-        shared = Shared(stream(seed), 12, first)
-        parts.append(drawn(x[first:end], shared))
-        assert torch.equal(torch.rand(3, generator=shared.generator), after)
-    assert torch.equal(torch.cat(parts), whole)
-    assert whole.dtype == parts[0].dtype
-    assert len(whole.unique()) >= len(whole)  # random numbers, each image its own

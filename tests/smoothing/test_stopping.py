@@ -7,6 +7,7 @@ from scipy.special import ndtr
 
 from rs.certification.certify_images import certify_to, summary
 from rs.certification.certify_model import certification_settings
+from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.reporting.results import Result, grouped
 from rs.runtime.streams import Stream
@@ -19,7 +20,6 @@ from rs.statistics.sequential import RadiusSequence, at_radius
 from rs.statistics.two_sided import two_sided
 from rs.storage import certificate_rows
 from stages.export import main as export
-from stages.shell import run
 from tests.support.helpers import CERTIFY, Linear, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01

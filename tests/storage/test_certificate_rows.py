@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows, tsv
 from stages.export import main as export
-from stages.shell import run
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
 

@@ -16,7 +16,7 @@ from rs.data import format as data_format
 from rs.data.format import Meta, fingerprint
 from rs.data.images import PackedImages
 from rs.methods import METHODS
-from rs.training.settings import Training
+from rs.training.settings import RunOptions, Training
 from rs.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[2]
@@ -151,16 +151,8 @@ def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, para
     images = images if images is not None else tiny_images()
     model = model if model is not None else smallnet(seed)
     settings = Training(**{**TRAINING, **changes})
-    return Trainer(
-        model,
-        METHODS[method](**own),
-        images,
-        tiny_images(10, 1),
-        settings,
-        sigma=sigma,
-        seed=seed,
-        device=torch.device("cpu"),
-    )
+    options = RunOptions(sigma=sigma, seed=seed, device=torch.device("cpu"))
+    return Trainer(model, METHODS[method](**own), images, tiny_images(10, 1), settings, options)
 
 
 class Constant(nn.Module):

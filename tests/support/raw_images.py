@@ -1,8 +1,11 @@
 """Raw data sets for tests: random images, and preparing them."""
 
 import io
+import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -35,3 +38,14 @@ def refused(tmp_path, message, name="mine", **values):
 
 def damage(name, change):
     return lambda root: change(root / name)
+
+
+def write_parquet(path, cells, labels, *, names=None, image="img", label="label"):
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = [cell if cell is None else {"bytes": cell, "path": None} for cell in cells]
+    table = pa.table({image: pa.array(rows, kind), label: pa.array(labels)})
+    if names:
+        features = {label: {"names": names, "_type": "ClassLabel"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(table, path)

@@ -8,7 +8,7 @@ from tests.support.helpers import CLASSES, SHAPE
 PLACES = [(method, seed) for method in ("gaussian", "macer") for seed in (0, 1, 2)]
 
 
-CARD = checkpoint.Card(
+CARD = checkpoint.ModelCard(
     architecture="smallnet",
     shape=list(SHAPE),
     classes=list(CLASSES),

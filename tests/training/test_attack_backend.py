@@ -9,22 +9,16 @@ from torch import nn
 
 from rs.models import architectures
 from rs.smoothing.attack import evaluating
-from rs.training.attack_backend import OneShape, frozen, network
-from tests.certification.test_inference import Branches, Measures, Twice, hooked, images, lived_in
-from tests.support.helpers import SHAPE, smallnet, weights
-
-ROUNDING = 20 * 576 * 2**-53
-"""Of float64 in resnet20, the deepest here: 20 layers, each a sum of up to 64 * 3 * 3 terms."""
+from rs.training.attack_backend import OneShape, frozen, training_network
+from tests.support.folding import close, tiny
+from tests.support.helpers import SHAPE, weights
+from tests.support.networks import Branches, Measures, Twice, hooked, images, lived_in
 
 
 def seeded(make):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return make()
-
-
-def tiny():
-    return lived_in(smallnet(), SHAPE)
 
 
 def built(architecture, shape):
@@ -66,10 +60,6 @@ def ran(monkeypatch):
     calls, batch_norm = [], F.batch_norm
     monkeypatch.setattr(F, "batch_norm", lambda *args, **rest: (calls.append(1), batch_norm(*args, **rest))[1])
     return calls
-
-
-def close(found, expected, bound=ROUNDING):
-    return (found - expected).abs().max() <= bound * expected.abs().max()
 
 
 def evaluated(model, x):
@@ -156,34 +146,12 @@ def test_a_batch_norm_whose_convolution_has_other_uses_stays_and_the_others_are_
     assert capsys.readouterr().err == ""
 
 
-class Made(nn.Module):
-    """In the place of a compiled network: the network, and the shapes that it was given, with or without gradient."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module, self.seen = module, []
-
-    def forward(self, x):
-        self.seen.append((len(x), x.requires_grad))
-        return self.module(x)
-
-
-@pytest.fixture
-def compiler(monkeypatch):
-    """What was compiled, by a compiler that changes nothing."""
-    made = []
-    monkeypatch.setattr(
-        "rs.training.attack_backend.compiled", lambda module, _: (made.append(Made(module)), made[-1])[1]
-    )
-    return made
-
-
 @pytest.mark.parametrize("engine", ["folded", "compiled"])
 def test_losses_see_train_mode_and_attacks_see_eval_mode_of_one_model(engine, compiler):
     model = tiny().double().train()
     plain, x = copy.deepcopy(model), images(6, SHAPE).double()
-    made = network(model, engine, SHAPE)
-    assert network(model, "plain", SHAPE) is model
+    made = training_network(model, engine, SHAPE)
+    assert training_network(model, "plain", SHAPE) is model
     assert torch.equal(made(x), plain(x))
     assert weights(model) == weights(plain)  # statistics moved, once
     for _ in range(2):

@@ -12,12 +12,10 @@ from rs import params
 from rs.methods import METHODS
 from rs.models.backend import EXACT
 from rs.runtime.streams import stream
-from rs.training.attack_backend import network
-from tests.certification.test_inference import images
+from rs.training.attack_backend import training_network
+from tests.support.folding import close, tiny
 from tests.support.helpers import METHOD_PARAMETERS, SHAPE, smallnet, tiny_images, trainer, weights
-from tests.training.test_attack_backend import close, compiler, tiny
-
-__all__ = ["compiler"]  # a fixture
+from tests.support.networks import images
 
 STEPS = [(name, {}) for name in METHODS] + [
     ("consistency", {"steps": 2, "epsilon": 0.2}),
@@ -45,7 +43,7 @@ def step(name, changes, made, model, seed):
 @pytest.mark.parametrize("may", [True, False])
 def test_the_network_of_the_loss_is_compiled_if_it_may_be(may, compiler):
     model = tiny().double()
-    step("smoothadv", {}, network(model, "compiled", SHAPE, compile_training=may), model, 0)
+    step("smoothadv", {}, training_network(model, "compiled", SHAPE, compile_training=may), model, 0)
     assert [one.module is model for one in compiler] == [False, True][: 1 + may]  # the attack comes first
 
 
@@ -68,9 +66,9 @@ def is_the_plain_step(engine, name, changes):
     """
     start, errors = tiny().state_dict(), {"plain": [], engine: []}
     exact, same = tiny().double(), tiny().double()
-    wide = network(same, engine, SHAPE)
+    wide = training_network(same, engine, SHAPE)
     narrow = {each: tiny() for each in errors}
-    networks = {each: Narrow(network(model, each, SHAPE)) for each, model in narrow.items()}
+    networks = {each: Narrow(training_network(model, each, SHAPE)) for each, model in narrow.items()}
     for seed in range(16):
         for model in (exact, same, *narrow.values()):
             model.load_state_dict(start)

@@ -29,7 +29,8 @@ class Spied:
     """A method that writes down the images of each step, and may do something at one of them."""
 
     def __init__(self, method, at=None, act=None):
-        self.method, self.chunks, self.seen, self.at, self.act = method, method.chunks, [], at, act
+        self.method, self.steps_per_batch = method, method.steps_per_batch
+        self.seen, self.at, self.act = [], at, act
 
     def loss(self, model, x, y, *, sigma, rng, epoch):
         self.seen.append((x, y, epoch))
@@ -168,7 +169,7 @@ def test_the_learning_rate_is_that_of_torchs_own_schedule(monkeypatch):
         ("gaussian", 19, None, [8, 8, 3]),  # a ragged batch is a step of its own
         ("macer", 19, 4, [8, 8, 3]),  # not chunked: images, each with all its draws
         ("smoothadv", 24, 2, [4] * 6),
-        ("smoothadv", 19, 4, [2] * 8),  # the last batch has 3 images, too few for 4 chunks
+        ("smoothadv", 19, 4, [2] * 8),  # the last batch has 3 images, too few for 4 steps
         ("smoothadv", 20, 4, [2] * 8 + [1] * 4),
         ("advmacer", 24, 3, [2] * 9),  # 8 = 3 * 2 + 2: two images of each batch are left out
         ("consistency", 23, 2, [4] * 4 + [3] * 2),  # 7 = 2 * 3 + 1
@@ -194,7 +195,7 @@ def test_images_keep_their_labels_in_every_epoch():
 
 def test_the_steps_of_a_training_draw_noise_of_their_own():
     class Noise:
-        chunks, drawn = 2, ()
+        steps_per_batch, drawn = 2, ()
 
         def loss(self, model, x, y, *, sigma, rng, epoch):
             self.drawn = (*self.drawn, torch.rand(1, generator=rng).item())
@@ -291,7 +292,7 @@ def test_momentum_and_weight_decay_follow_the_recursion_of_sgd():
     rate, momentum, decay = 0.1, 0.9, 0.01
 
     class Slope:
-        chunks = 1
+        steps_per_batch = 1
 
         def loss(self, model, x, y, *, sigma, rng, epoch):
             loss = model.theta.sum()

@@ -1,4 +1,4 @@
-"""How a stage becomes a program, and the options stages share."""
+"""Turning functions into programs, and the options that commands share."""
 
 import os
 import shlex
@@ -24,17 +24,22 @@ Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
 
 
-def run(*commands: Callable[..., None], arguments: Sequence[str] | None = None) -> None:
-    """Run one command, or several as sub-commands; a user's mistake is one line on stderr and exit code 2.
+def application(**settings: Any) -> typer.Typer:
+    """Return an empty application that prints plain text: help without frames, errors without local variables."""
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **settings)
+
+
+def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:
+    """Run a command; a user's mistake is one line on stderr and exit code 2.
 
     Args:
-        commands: Functions with Typer annotations.
+        command: A function with Typer annotations, or an :func:`application` of several.
         arguments: The words of the command line; ``None`` takes them from ``sys.argv``.
     Raises:
         SystemExit: Always, with the exit code: 0 for success, 2 for a mistake of the user.
     """
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    for command in commands:
+    app = command if isinstance(command, typer.Typer) else application()
+    if app is not command:
         app.command()(command)
     try:
         app(args=arguments)
@@ -78,8 +83,9 @@ def launch(params: dict[str, Any]) -> None:
         )
     at = words.index("torchrun")
     words[at : at + 1] = [sys.executable, "-m", "torch.distributed.run"]  # of this environment, wherever PATH leads
-    module = sys.modules["__main__"].__spec__.name
+    spec = sys.modules["__main__"].__spec__  # of ``python -m``; the script of an installed command has none
+    this = ["-m", "--", spec.name] if spec else ["--", sys.argv[0]]
     try:
-        os.execvp(words[0], [*words, "-m", "--", module, *sys.argv[1:]])
+        os.execvp(words[0], [*words, *this, *sys.argv[1:]])
     except OSError as error:
         raise InputError(f"params.yaml: launcher must be a command that runs here, but {words[0]}: {error}") from error

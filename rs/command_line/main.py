@@ -1,0 +1,37 @@
+"""The console command ``rs``: what is of use without a checkout of the project."""
+
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from rs.command_line import certify, export, import_, predict
+from rs.command_line.shell import application, run
+
+app = application(no_args_is_help=True)
+for name, module in {"certify": certify, "predict": predict, "import": import_, "export": export}.items():
+    app.command(name, short_help=module.__doc__)(module.main)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rs {metadata.version('rs')}")
+        raise typer.Exit
+
+
+@app.callback()
+def rs(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Certified robustness by randomized smoothing."""
+
+
+def main() -> None:
+    """Run the command that the command line names."""
+    run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Classify images of your own with a smoothed classifier, and certify them."""
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line.shell import Device
+
+
+def main(
+    images: Annotated[
+        list[str],
+        typer.Argument(metavar="IMAGES", help="Image files: 8-bit grey or RGB, of the size of the model's images."),
+    ],
+    model: Annotated[
+        str, typer.Option(help="Model folder, the *.json of an ensemble, or, with --data, module:function.")
+    ],
+    data: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Prepared data set that has the model's classes and shape.")
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
+    ] = None,
+    n0: Annotated[int, typer.Option(help="Draws that select the class.")] = 100,
+    n: Annotated[int, typer.Option(help="Draws that bound its probability.")] = 1000,
+    alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Names the noise, with the position of the image; default: from the operating system."),
+    ] = None,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    engine: Annotated[str, typer.Option(help="plain, folded or compiled: how the network runs.")] = "plain",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with votes and all digits.")] = False,
+) -> None:
+    """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence."""
+    from rs.certification.predict import answers
+    from rs.runtime.device import device_named
+
+    given = (
+        secrets.randbits(32) if seed is None else seed
+    )  # who knows it beforehand can choose the image after the noise
+    numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": given, "sigma": sigma}
+    how = {"device": device_named(device), "precision": precision, "engine": engine}
+    for number, answer in enumerate(answers(images, model, data, **numbers, **how)):
+        if seed is None and not as_json and number == 0:  # once it is sure that there is a run to repeat
+            print(f"seed {given} (from the operating system; --seed {given} repeats this run)", file=sys.stderr)
+        print(answer.json() if as_json else answer.text(), flush=True)

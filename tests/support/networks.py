@@ -1,0 +1,60 @@
+"""Networks that are hard to fold or to trace, and images for them."""
+
+import torch
+from torch import nn
+
+from tests.support.helpers import smallnet
+
+
+def lived_in(model, shape):
+    """A model whose batch norms have seen images, and which has scales and shifts of its own."""
+    rng = torch.Generator().manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.weight.data = 0.5 + torch.rand(module.weight.shape, generator=rng)
+            module.bias.data = torch.randn(module.bias.shape, generator=rng) / 10
+            module.running_mean = torch.randn(module.running_mean.shape, generator=rng) / 10
+            module.running_var = 0.5 + torch.rand(module.running_var.shape, generator=rng)
+    return model
+
+
+def images(count, shape, seed=1):
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Branches(nn.Module):
+    """What torch.fx cannot trace."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x)).mean(dim=(2, 3))
+        return x if x.sum() > 0 else x * 2
+
+
+class Twice(nn.Module):
+    """One convolution with two batch norms, which fx would fold into it one after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.one, self.two = nn.Conv2d(1, 1, 3, padding=1), nn.BatchNorm2d(1), nn.BatchNorm2d(1)
+        self.fc = nn.Linear(16, 2)
+
+    def forward(self, x):
+        return self.fc(self.two(self.conv(torch.relu(self.one(self.conv(x))))).flatten(1))
+
+
+def hooked():
+    """A network whose hook fx would drop."""
+    model = smallnet()
+    model.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2 - 0.3,))
+    return model
+
+
+class Measures(Branches):
+    """What torch.fx refuses with an error of its own."""
+
+    def forward(self, x):
+        return self.norm(self.conv(x)).reshape(len(x), -1)[:, :2]

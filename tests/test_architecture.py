@@ -1,0 +1,65 @@
+"""The pictures of docs/architecture.md show the packages and the pipeline as they are."""
+
+import re
+from itertools import product
+
+import pytest
+
+from rs import params
+from tests.support.helpers import ROOT
+from tests.test_imports import MAY_IMPORT
+
+TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def drawn(heading: str) -> set[tuple[str, str]]:
+    """The arrows of the picture under a heading."""
+    block = TEXT.split(f"## {heading}")[1].split("```mermaid")[1].split("```")[0]
+    return set(re.findall(r"(\w+) --> (\w+)", block))
+
+
+def reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The arrows of a graph without cycles that do not follow from others."""
+    nodes = {node for edge in edges for node in edge}
+    closure = set(edges)
+    for middle, start, end in product(nodes, repeat=3):
+        if (start, middle) in closure and (middle, end) in closure:
+            closure.add((start, end))
+    return {(a, b) for a, b in edges if not any((a, c) in closure and (c, b) in closure for c in nodes)}
+
+
+def test_the_packages_are_those_of_the_import_table() -> None:
+    table = {(package, other) for package, others in MAY_IMPORT.items() for other in others}
+    assert drawn("The packages of `rs`") == reduced(table)
+
+
+def test_every_package_has_a_line() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", TEXT, flags=re.M)) == set(MAY_IMPORT)
+
+
+def test_the_files_named_beside_a_package_are_there() -> None:
+    for package, line in re.findall(r"^\| `(\w+)` \|(.*)$", TEXT, flags=re.M):
+        for name in re.findall(r"`(\w+\.py)`", line):
+            assert (ROOT / "rs" / package / name).is_file(), (package, name)
+
+
+def test_the_stages_are_those_of_the_pipeline() -> None:
+    stages = params.read(ROOT / "dvc.yaml")["stages"]
+
+    def places(stage: dict, key: str) -> set[str]:
+        names = (name if isinstance(name, str) else next(iter(name)) for name in stage.get(key, ()))
+        return {re.sub(r"\$\{.*", "", name) for name in names}
+
+    edges = {
+        (one, other)
+        for one, other in product(stages, repeat=2)
+        for out, dep in product(places(stages[one], "outs"), places(stages[other], "deps"))
+        if one != other and (dep.startswith(out) or out.startswith(dep))
+    }
+    edges -= {("train_members", "certify")}  # the same folders by name, but of other seeds
+    assert drawn("The pipeline") == reduced(edges)
+
+
+@pytest.mark.parametrize("edges", [{("a", "b"), ("b", "c"), ("a", "c")}])
+def test_an_arrow_that_follows_from_two_others_is_left_out(edges: set[tuple[str, str]]) -> None:
+    assert reduced(edges) == {("a", "b"), ("b", "c")}

@@ -1,0 +1,169 @@
+"""What people install: the locked versions, the files of the wheel, and the command ``rs`` without a checkout."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib import metadata
+
+import pytest
+import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from ruamel.yaml import YAML
+
+from rs.certification.certify_model import certification_settings, certify_cell
+from rs.models import checkpoint
+from rs.params import section
+from tests.support.helpers import CLASSES, ROOT, SHAPE, smallnet, tiny_params, write_params, write_tiny
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCKED = {
+    canonicalize_name(name): version
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+}
+
+needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip builds and installs the wheel")
+
+
+def yaml(name):
+    return YAML(typ="safe", pure=True).load((ROOT / name).read_text())
+
+
+def required(python, system):
+    """Names of all packages that this project brings with it for a Python version, by the metadata of what is here."""
+    found, waiting = set(), [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    setting = {"python_version": python, "python_full_version": f"{python}.0", "platform_system": system}
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        name, extras = canonicalize_name(requirement.name), ("", *requirement.extras)
+        if (name, extras) not in found:
+            found.add((name, extras))
+            further = map(Requirement, metadata.requires(name) or []) if installed_here(name) else []
+            waiting += [
+                str(one)
+                for one in further
+                if one.marker is None or any(one.marker.evaluate({**setting, "extra": extra}) for extra in extras)
+            ]
+    return {name for name, _ in found}
+
+
+def installed_here(name):
+    try:
+        return metadata.version(name) is not None
+    except metadata.PackageNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_every_package_that_is_installed_is_locked(python):
+    assert required(python, "Linux") - set(LOCKED) == set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="some packages come with torch on Linux only")
+def test_every_locked_package_is_required():
+    assert set(LOCKED) - required("3.11", "Linux") == set()
+
+
+def test_the_hooks_before_a_commit_are_the_locked_ruff():
+    (repository,) = yaml(".pre-commit-config.yaml")["repos"]
+    assert repository["rev"] == f"v{LOCKED['ruff']}"
+    assert [hook["id"] for hook in repository["hooks"]] == ["ruff-check", "ruff-format"]
+
+
+def test_continuous_integration_runs_the_test_command_on_the_oldest_and_the_newest_python():
+    workflow = yaml(".github/workflows/ci.yml")
+    assert workflow["permissions"] == {"contents": "read"}
+    (job,) = workflow["jobs"].values()
+    assert PROJECT["requires-python"] == ">={},<3.{}".format(
+        job["strategy"]["matrix"]["python"][0], int(job["strategy"]["matrix"]["python"][-1].split(".")[1]) + 1
+    )
+    assert job["steps"][-1] == {"run": "make test"}
+
+
+def test_all_files_that_say_a_version_say_the_same():
+    assert yaml("CITATION.cff")["version"] == PROJECT["version"]
+    assert re.search(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == PROJECT["version"]
+
+
+def test_the_import_paths_that_the_changelog_names_exist():
+    moved = re.findall(r"^\| `rs\.[\w.]+` \| `(rs\.[\w.]+)` \|$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert len(moved) > 50
+    assert [name for name in moved if importlib.util.find_spec(name) is None] == []
+
+
+def test_the_smallest_parameter_file_of_the_readme_is_enough_to_certify(tmp_path):
+    (text,) = re.findall(r"^```yaml\n(.*?)```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    values = YAML(typ="safe", pure=True).load(text)
+    (recipe,) = values["recipes"]
+    assert certification_settings(values, recipe).n == 100_000
+    assert section(values, "recipes", recipe, "arithmetic") == "native"
+
+
+def pip(*words):
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel of this checkout, built from a copy, which a build writes into."""
+    root = tmp_path_factory.mktemp("wheel")
+    for name in ("rs", "stages", "tests", "benchmarks"):
+        shutil.copytree(ROOT / name, root / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, root / "source")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", root, root / "source")
+    return next(root.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A folder that the wheel is installed in, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip("install", "--no-deps", "--no-index", "--target", folder, wheel)
+    return folder
+
+
+@needs_pip
+@pytest.mark.slow
+def test_the_wheel_has_the_library_with_its_data_and_nothing_else(wheel):
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs").rglob("*.py")}
+    assert names == modules | {"rs/py.typed", "rs/reporting/published.csv"}
+
+
+@needs_pip
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [None, "torchrun --standalone --nproc-per-node 2"], ids=["alone", "launched"])
+def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path, monkeypatch, launcher):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    model, data, params = tmp_path / "model", write_tiny(tmp_path / "data"), write_params(tmp_path / "params.yaml")
+    card = {"architecture": "smallnet", "shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25]}
+    card |= {"dataset": "tiny", "method": "gaussian", "hyperparameters": {}, "training": {}, "sigma": 0.25, "seed": 0}
+    card |= {"epochs": 0, "device": "cpu", "arithmetic": "native", "versions": {}}
+    checkpoint.save(model, smallnet(), checkpoint.Card(**card))
+    settings = certification_settings(tiny_params(), "tiny")
+    where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
+    certify_cell("model", data, settings, **where, out=tmp_path / "checkout.tsv")
+
+    params.write_text(json.dumps({"launcher": launcher, **json.loads(params.read_text())}))
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def command(*words):
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+    assert command(sys.executable, "-P", "-c", "import rs; print(rs.__file__)").stdout.startswith(str(installed))
+    words = ["model", "--dataset", "tiny", "--data", "data", "--out", "installed.tsv", "--device", "cpu"]
+    done = command(installed / "bin" / "rs", "certify", *words)
+    assert done.returncode == 0, done.stderr
+    assert ("process 1 of 2" in done.stderr) == (launcher is not None)
+    for suffix in ("tsv", "json"):
+        assert (tmp_path / f"installed.{suffix}").read_bytes() == (tmp_path / f"checkout.{suffix}").read_bytes()

@@ -1,0 +1,218 @@
+"""Training by several processes: ``rs.training.trainer`` in processes that torchrun starts."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from rs.data.images import PackedImages
+from rs.errors import InputError
+from rs.methods import METHODS
+from rs.models.architectures import Logits, Normalize
+from rs.runtime import processes
+from rs.training import attack_backend
+from rs.training.settings import RunOptions
+from rs.training.trainer import Trainer
+from tests.support.helpers import python, tiny_images, trainer
+
+ROUNDING = 3e-12  # in the middle between a rounding in float64 and one in float32, which anything forgotten exceeds
+WHOLE = {"batch": 16, "epochs": 2, "clip_norm": 0.5}  # 40 images: batches of 16, 16 and 8
+DRAWLESS = ("gaussian", "smoothadv", "macer", "advmacer")  # without noise they draw nothing that matters
+RESUMED = {"epochs": 3, "crop": 1, "flip": True}
+
+
+class ExactImages(PackedImages):
+    """Batches in float64, so that noise and attacks are in float64 too."""
+
+    def batches(self, order, epoch, device, workers=0):
+        for x, y in super().batches(order, epoch, device, workers):
+            yield x.double(), y
+
+
+class Recorder:
+    """A method that keeps what the last step was given."""
+
+    def __init__(self, method):
+        self.method, self.steps_per_batch = method, method.steps_per_batch
+
+    def loss(self, model, x, y, *, sigma, rng, epoch):
+        self.given = x, y, rng.get_state(), epoch
+        self.state = {key: value.clone() for key, value in self.model.state_dict().items()}
+        return self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch)
+
+
+def bare():
+    """A network without batch norm, in float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), Logits(64, 2)
+    return nn.Sequential(Normalize([0.5], [0.25]), *layers).double()
+
+
+def exact(method, **changes):
+    """A training in float64 of a network without batch norm."""
+    images = tiny_images(40)
+    return trainer(method, ExactImages(images.meta, images.images, images.labels), bare(), **changes)
+
+
+def recorded(training):
+    """What the last step of a training was given, and the gradient that it moved the weights by."""
+    training.method = Recorder(training.method)
+    training.method.model = training.model
+    training.run()
+    gradients = [parameter.grad for parameter in training.parameters]
+    return {"given": training.method.given, "state": training.method.state, "gradients": gradients}
+
+
+def resumed(folder, rank):
+    """Weights of an unbroken training, and of one that continues from a checkpoint that the first process alone has."""
+    unbroken, checkpoint = exact("advmacer", **RESUMED), folder / f"{rank}.pt"
+    unbroken.run()
+    exact("advmacer", **{**RESUMED, "epochs": 1}).run(checkpoint)
+    assert checkpoint.exists() == (rank == 0)
+    continued = exact("advmacer", **RESUMED)
+    with torch.no_grad():
+        for parameter in continued.parameters:
+            parameter.mul_(1 + rank)  # what the checkpoint has counts, not what a process has
+    continued.run(checkpoint)
+    return [(one.parameters, one.progress) for one in (unbroken, continued)]
+
+
+def process(folder):
+    """Train in one of the processes; everything in one launch, because a launch takes seconds."""
+    rank, _ = processes.place()
+    found = {}
+    with processes.joined("gloo"):
+        for method in DRAWLESS:
+            whole = exact(method, sigma=0.0, parameters=epsilon(method), **WHOLE)
+            found["whole", method] = whole.run().history, whole.model.state_dict()
+        for method in METHODS:
+            found["step", method] = recorded(exact(method, epochs=1, batch=16))
+            found["norm", method] = recorded(trainer(method, epochs=1, engine="folded"))
+        found["resumed"] = resumed(folder, rank)
+    torch.save(found, folder / f"found{rank}.pt")
+
+
+def epsilon(method):
+    """The radius of the tests is given for the noise levels of the tests."""
+    return {"epsilon": 0.2} if method == "advmacer" else {}
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def found(request, tmp_path_factory):
+    """What each of 2 and of 4 processes found."""
+    folder = tmp_path_factory.mktemp("processes")
+    done = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", request.param, __file__, folder)
+    assert done.returncode == 0, done.stderr
+    assert "UserWarning" not in done.stderr
+    return [torch.load(folder / f"found{rank}.pt", weights_only=False) for rank in range(request.param)]
+
+
+def numbers(row):
+    """A row of the history without the columns that the method has not."""
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def near(found, expected):
+    return (found - expected).abs().max() <= ROUNDING * expected.abs().max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", DRAWLESS)
+def test_without_noise_and_batch_norm_a_training_by_several_processes_is_that_of_one(found, method):
+    """In float64, where rounding cannot hide a mistake; weights and the history are compared."""
+    alone = exact(method, sigma=0.0, parameters=epsilon(method), **WHOLE)
+    history = alone.run().history
+    for one in found:
+        rows, state = one["whole", method]
+        assert all(near(state[key], value) for key, value in alone.model.state_dict().items())
+        for row, expected in zip(rows, history, strict=True):  # numbers of a step are reported in float32
+            assert numbers(row) == pytest.approx(numbers(expected), rel=4 * 2.0**-24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_the_gradient_of_a_step_is_that_of_the_images_of_all_processes(found, method):
+    """The loss is a mean over images, of which all processes have equally many, each with the noise it drew."""
+    model, losses = bare(), []
+    objective = exact(method).method
+    model.load_state_dict(found[0]["step", method]["state"])
+    for one in found:
+        x, y, state, epoch = one["step", method]["given"]
+        rng = torch.Generator().set_state(state)
+        losses.append(objective.loss(model.train(), x, y, sigma=0.25, rng=rng, epoch=epoch).loss)
+    torch.stack(losses).mean().backward()
+    for one in found:
+        gradients = one["step", method]["gradients"]
+        assert all(near(got, p.grad) for got, p in zip(gradients, model.parameters(), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("network", ["step", "norm"])
+def test_processes_have_images_and_noise_of_their_own_and_weights_and_statistics_of_the_first(found, method, network):
+    first, *others = (one[network, method] for one in found)
+    shown = [tuple(image.flatten().tolist()) for one in found for image in one[network, method]["given"][0]]
+    assert len(set(shown)) == len(shown)
+    assert len({one[network, method]["given"][2].numpy().tobytes() for one in found}) == len(found)
+    for other in others:
+        assert all(torch.equal(value, first["state"][key]) for key, value in other["state"].items())
+        assert all(map(torch.equal, other["gradients"], first["gradients"]))
+
+
+@pytest.mark.slow
+def test_all_processes_end_with_the_same_weights_and_history(found):
+    for name in (("whole", method) for method in DRAWLESS):
+        (history, state), *others = (one[name] for one in found)
+        for rows, other in others:
+            assert rows == history
+            assert all(torch.equal(other[key], value) for key, value in state.items())
+
+
+@pytest.mark.slow
+def test_all_processes_continue_from_the_checkpoint_of_the_first(found):
+    """More than two add gradients up in another order in the first step, so the weights are those but for rounding."""
+    (expected, _), (first, _) = found[0]["resumed"]
+    for one in found:
+        _, (weights, progress) = one["resumed"]
+        assert all(map(torch.equal, weights, first))
+        assert all(map(torch.equal if len(found) == 2 else near, weights, expected))
+        assert [row["epoch"] for row in progress.history] == [1, 2, 3]
+        assert len(progress.timing) == 3
+
+
+def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_compiled(monkeypatch):
+    """The network of the loss runs inside DistributedDataParallel, which a compiler's trial would set off."""
+    monkeypatch.setattr(processes, "place", lambda: (1, 2))
+    monkeypatch.setattr("rs.training.trainer.DistributedDataParallel", lambda module: module)
+    attacked, trained = trainer("advmacer", engine="compiled").network._networks
+    assert sum(isinstance(module, attack_backend.FoldedConv) for module in attacked.modules()) == 3
+    assert not isinstance(trained, attack_backend.OneShape)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "images", "changes", "message"),
+    [
+        (3, 24, {}, "training.batch must be divisible by the number of processes, got 8 and 3"),
+        (4, 24, {"parameters": {"draws": 3}}, "at least the number of draws, 3, .* got 8 and 24 for 4 processes"),
+        (4, 11, {"parameters": {"draws": 3}, "batch": 12}, "at least .* got 12 and 11 for 4 processes"),
+    ],
+)
+def test_a_step_that_processes_cannot_share_is_refused(monkeypatch, world_size, images, changes, message):
+    monkeypatch.setattr(processes, "place", lambda: (0, world_size))
+    with pytest.raises(InputError, match=message):
+        trainer("smoothadv", tiny_images(images), **changes)
+
+
+def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):
+    alone = trainer()
+    monkeypatch.setattr(processes, "place", lambda: (0, 2))
+    options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"), seconds=1.0)
+    with pytest.raises(InputError, match="seconds must not be limited where several processes train together"):
+        Trainer(alone.model, alone.method, alone.images, alone.evaluation, alone.settings, options)
+
+
+if __name__ == "__main__":
+    process(Path(sys.argv[1]))
