@@ -22,7 +22,7 @@ from rs.storage import files
 LARGEST = 200_000
 """Bytes of a file that is kept as it is."""
 
-KEPT = ("results", "logs", "times", "tables")
+KEPT = ("results", "logs", "reports")
 """Folders of the pipeline, of what is kept; models, data and weights of ensembles are not."""
 
 

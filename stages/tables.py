@@ -1,4 +1,4 @@
-"""Tables and pictures of a study, from its certificate rows and training logs."""
+"""The report of a study: claims, tables and pictures, from its certificate rows and training logs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import ParamsFile, parameters, run
-from rs.errors import InputError
 
 
 def main(
@@ -14,37 +13,25 @@ def main(
     results: Annotated[Path, typer.Option(file_okay=False, help="Folder of certificate rows, by sigma.")],
     logs: Annotated[Path, typer.Option(file_okay=False, help="Folder of training logs, by sigma and method.")],
     weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensemble weights, by sigma.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for everything without wall times.")],
-    times: Annotated[Path, typer.Option(file_okay=False, help="Folder for everything with wall times.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report; wall times go into its times/.")],
     params: ParamsFile = Path("params.yaml"),
-    outside: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=PATH", help="A log from elsewhere to put beside; repeatable.")
-    ] = None,
-    outside_sigma: Annotated[float | None, typer.Option(help="Sigma of six-column logs from elsewhere.")] = None,
-    outside_n0: Annotated[int, typer.Option(help="Their n0, which no log says.")] = 100,
-    outside_n: Annotated[int | None, typer.Option(help="Their n; default: told from the largest radii.")] = None,
-    outside_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: told likewise.")] = None,
+    external_log: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="A log; repeatable.")] = None,
+    external_log_sigma: Annotated[float | None, typer.Option(help="Sigma of six-column logs.")] = None,
+    external_log_n0: Annotated[int, typer.Option(help="Their n0, which no log says.")] = 100,
+    external_log_n: Annotated[int | None, typer.Option(help="Their n; default: what their radii tell.")] = None,
+    external_log_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: likewise.")] = None,
+    equal_time: Annotated[Path | None, typer.Option(help="Folder of rows of MACER in AdvMacer's time.")] = None,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Only the claims, by the rows that there are.")] = False,
 ) -> None:
-    """Make the tables of DATASET for the methods, seeds and sigmas that the parameters list."""
+    """Report the methods, seeds and sigmas of DATASET that the parameters list."""
     values = parameters(params, dataset)
-    from rs.reporting.report import report, write
+    from rs.reporting import external_logs, report
     from rs.storage.files import check_replaceable
 
-    check_replaceable(out, "main.tex", "tables")
-    check_replaceable(times, "cost.tex", "wall times")
-    known = {"sigma": outside_sigma, "n0": outside_n0, "n": outside_n, "alpha": outside_alpha}
-    others = [{"name": name, "path": path, **known} for name, path in map(named_path, outside or [])]
-    numbers, wall_times = report(values, dataset, results, logs, weights, others)
-    write(out, numbers)
-    write(times, wall_times)
-
-
-def named_path(text: str) -> tuple[str, Path]:
-    """Split ``NAME=PATH``."""
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise InputError(f"--outside must be NAME=PATH, got {text!r}")
-    return name, Path(path)
+    check_replaceable(out, "claims.md", "reports")
+    known = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
+    theirs = external_logs.named(external_log or [], **known)
+    report.write(out, report.report(values, dataset, results, logs, weights, theirs, equal_time, so_far))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from rs.models import checkpoint
 from rs.params import STRICT
 from rs.storage import files
 from rs.study.ensembles import Declared, declared, trained_as
-from rs.study.grid import Cell, pool_cells
+from rs.study.grid import GridCell, pool_cells
 
 POOL = "pool.json"
 
@@ -71,7 +71,7 @@ def read_pool(folder: Path) -> tuple[PoolCard, dict[str, EnsembleCard]]:
     return pool, cards
 
 
-def _members(cells: Sequence[Cell], models: Path, sigma: float) -> tuple[dict[tuple[str, int], Member], str | None]:
+def _members(cells: Sequence[GridCell], models: Path, sigma: float) -> tuple[dict[tuple[str, int], Member], str | None]:
     """The trained members by method and seed, and their data set, after checking that they fit each other."""
     folders = [models / cell.method / str(cell.seed) for cell in cells]
     missing = [

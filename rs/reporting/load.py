@@ -1,106 +1,181 @@
-"""The ensembles of a study on the disk: which there are is up to the parameters.
+"""Reading what a study has on disk: certificate rows, training logs, and the theory of ensembles in numbers.
 
-RESULTS/SIGMA/pool/ENSEMBLE.tsv and .json   certificate rows, and what made them
+RESULTS/SIGMA/METHOD-SEED.tsv and .json     certificate rows, and what made them
+RESULTS/SIGMA/pool/ENSEMBLE.tsv and .json   the same of ensembles, and of further seeds
 RESULTS/SIGMA/times/alone.csv               seconds of a certificate of each classifier of the pool alone
-WEIGHTS/SIGMA/spreads.csv, bounds.csv       the theory of ensembles in numbers (``rs.reporting.variance_tables``)
+LOGS/SIGMA/METHOD/SEED/history.csv          one line per training epoch
+LOGS/SIGMA/METHOD/SEED/timing.csv           training seconds up to the end of each epoch
+WEIGHTS/SIGMA/spreads.csv, bounds.csv       what ``rs.reporting.variance_tables`` shows
 WEIGHTS/SIGMA.seconds.csv                   seconds that weights take, of one image and one member
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rs.errors import InputError
-from rs.reporting.results import Circumstances, Result
+from rs.params import section
+from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
-from rs.storage import certificate_rows as certificates
-from rs.storage import files
-from rs.study.ensembles import Declared, kind_of
-from rs.study.grid import Cell, pool_target
+from rs.storage import certificate_rows, files
+from rs.study.ensembles import Declared, declared, kind_of
+from rs.study.grid import GridCell, cells, pool_target
 from rs.study.subset import subset_name
 
 
-def read_ensemble(one: Declared, dataset: str, sigma: Any, results: Path, default: str) -> Result:
-    """Read the rows of an ensemble and their sidecar.
+@dataclass(frozen=True)
+class StudyFiles:
+    """What the parameters declare for a data set, and the folders that hold it.
 
-    Args:
-        default: The combination that goes without saying in its label.
-    Raises:
-        InputError: As :func:`read_result`.
+    Every method raises :class:`~rs.errors.InputError` if a file is missing or damaged, with the command that makes it.
     """
-    path = results / str(sigma) / "pool" / f"{one.slug}.tsv"
-    rows, sidecar = read_rows(path, sigma, command := f"dvc repro {pool_target(dataset, sigma)}")
-    scope = rows["scope"].iloc[0]
-    if scope != one.how.scope:
-        raise InputError(f"{path} must be of scope {one.how.scope}, as the parameters say, got {scope}; run {command}")
-    return Result(
-        one.label(default),
-        float(sigma),
-        None,
-        rows,
-        subset_of(sidecar),
-        None,
-        None if scope == "set" else sidecar.get("classes"),
-        scope,
-        one.name,
-        one.combination,
-        one.members,
-        Circumstances.of(sidecar),
-    )
 
+    dataset: str
+    cells: list[GridCell]
+    sigmas: list[Any]  # as they stand in the parameters: they are part of file names
+    ensembles: list[Declared]
+    combination: str  # goes without saying in the names of ensembles
+    results: Path
+    logs: Path
+    weights: Path
 
-def read_theory(weights: Path, dataset: str, sigmas: Sequence[Any], name: str) -> pd.DataFrame:
-    """Read ``spreads`` or ``bounds`` of all noise levels, of which there is at least one; with a column ``sigma``."""
-    frames = [
-        read_table(weights / str(sigma) / f"{name}.csv", ["ensemble", "images"], f"dvc repro weights@{dataset}-{sigma}")
-        for sigma in sigmas
-    ]
-    return pd.concat([frame.assign(sigma=float(s)) for s, frame in zip(sigmas, frames, strict=True)], ignore_index=True)
+    @classmethod
+    def of(
+        cls, values: dict[str, Any], dataset: str, combination: str, results: Path, logs: Path, weights: Path
+    ) -> StudyFiles:
+        """Read from the parameters which files there must be.
 
+        Args:
+            values: The parameters.
+            dataset: Name of the recipe.
+            combination: The combination that goes without saying in the names of ensembles.
+            results: Folder of certificate rows, by sigma.
+            logs: Folder of training logs, by sigma and method.
+            weights: Folder of ensemble weights, by sigma.
+        """
+        grid, sigmas = cells(values, dataset), section(values, "sigmas")
+        return cls(dataset, grid, sigmas, declared(values), combination, results, logs, weights)
 
-def seconds_alone(
-    found: Sequence[Declared], dataset: str, sigma: Any, results: Path, weights: Path, default: str
-) -> dict[str, float]:
-    """Seconds of a certificate of each classifier of a pool alone; with those of its weights, if images choose them.
+    def label(self, ensemble: Declared) -> str:
+        """Return the name of an ensemble in tables."""
+        return ensemble.label(self.combination)
 
-    Returns:
-        By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member.
-    """
-    command = f"dvc repro {pool_target(dataset, sigma)}"
-    alone = read_table(results / str(sigma) / "times" / "alone.csv", ["classifier", "seconds"], command, empty=True)
-    per_member = read_table(weights / f"{sigma}.seconds.csv", ["seconds"], f"dvc repro weights@{dataset}-{sigma}")
-    seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
-    for one in found:
-        if one.slug in seconds:
-            extra = len(one.members) * float(per_member["seconds"].iloc[0]) if one.how.scope == "per-image" else 0.0
-            name = one.label(default).replace(one.name, kind_of(one.members), 1)
-            seconds[name] = seconds.pop(one.slug) + extra
-    return seconds
+    def ensemble_rows(self, ensemble: Declared, sigma: Any) -> Path:
+        """Path of the certificate rows of an ensemble."""
+        return self.results / str(sigma) / "pool" / f"{ensemble.slug}.tsv"
 
+    def read_models(self, so_far: bool = False) -> list[Result]:
+        """Read every model, or those that are certified so far."""
+        return [self.read_model(cell) for cell in self.cells if not so_far or cell.rows(self.results).is_file()]
 
-def read_result(cell: Cell, results: Path, logs: Path) -> Result:
-    """Read the rows of a cell, their sidecar, and the seconds its training took.
+    def read_ensembles(self, so_far: bool = False) -> list[Result]:
+        """Read every ensemble by noise level, or those that are certified so far."""
+        pairs = [(ensemble, sigma) for sigma in self.sigmas for ensemble in self.ensembles]
+        return [self.read_ensemble(*pair) for pair in pairs if not so_far or self.ensemble_rows(*pair).is_file()]
 
-    Raises:
-        InputError: If a file is missing (names the command that makes it) or is not of this cell.
-    """
-    rows, sidecar = read_rows(cell.rows(results), cell.sigma, cell.command("certify"))
-    seconds = float(_log(cell, logs, "timing.csv", ["epoch", "seconds"])["seconds"].iloc[-1])
-    return Result(
-        cell.method,
-        float(cell.sigma),
-        cell.seed,
-        rows,
-        subset_of(sidecar),
-        seconds,
-        sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
-        rows["scope"].iloc[0],
-        circumstances=Circumstances.of(sidecar),
-    )
+    def read_model(self, cell: GridCell) -> Result:
+        """Read the rows of a cell, their sidecar, and the seconds its training took."""
+        rows, sidecar = read_rows(cell.rows(self.results), cell.sigma, cell.command("certify"))
+        seconds = float(self._log(cell, "timing.csv", ["epoch", "seconds"])["seconds"].iloc[-1])
+        return Result(
+            cell.method,
+            float(cell.sigma),
+            cell.seed,
+            rows,
+            subset_of(sidecar),
+            seconds,
+            sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
+            rows["scope"].iloc[0],
+            provenance=Provenance.of(sidecar),
+        )
+
+    def read_ensemble(self, ensemble: Declared, sigma: Any) -> Result:
+        """Read the rows of an ensemble and their sidecar."""
+        path, command = self.ensemble_rows(ensemble, sigma), self._pool_command(sigma)
+        rows, sidecar = read_rows(path, sigma, command)
+        scope = rows["scope"].iloc[0]
+        if scope != ensemble.how.scope:
+            raise InputError(
+                f"{path} must be of scope {ensemble.how.scope}, as the parameters say, got {scope}; run {command}"
+            )
+        return Result(
+            self.label(ensemble),
+            float(sigma),
+            None,
+            rows,
+            subset_of(sidecar),
+            classes=None if scope == "set" else sidecar.get("classes"),
+            scope=scope,
+            ensemble=ensemble.name,
+            combination=ensemble.combination,
+            members=ensemble.members,
+            provenance=Provenance.of(sidecar),
+        )
+
+    def read_theory(self, name: str) -> pd.DataFrame:
+        """Read ``spreads`` or ``bounds`` of all noise levels, of which there is at least one; with a column ``sigma``.
+
+        Args:
+            name: Of the file, without its ending.
+        """
+        frames = []
+        for sigma in self.sigmas:
+            path = self.weights / str(sigma) / f"{name}.csv"
+            frame = read_table(path, ["ensemble", "images"], self._weights_command(sigma))
+            frames.append(frame.assign(sigma=float(sigma)))
+        return pd.concat(frames, ignore_index=True)
+
+    def read_seconds(self, sigma: Any) -> dict[str, float]:
+        """Read seconds of a certificate of each classifier alone; with those of its weights, if images choose them.
+
+        Returns:
+            By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member.
+        """
+        path = self.results / str(sigma) / "times" / "alone.csv"
+        alone = read_table(path, ["classifier", "seconds"], self._pool_command(sigma), empty=True)
+        weights = read_table(self.weights / f"{sigma}.seconds.csv", ["seconds"], self._weights_command(sigma))
+        per_member = float(weights["seconds"].iloc[0])
+        seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
+        for ensemble in self.ensembles:
+            if ensemble.slug in seconds:
+                extra = len(ensemble.members) * per_member if ensemble.how.scope == "per-image" else 0.0
+                kind = self.label(ensemble).replace(ensemble.name, kind_of(ensemble.members), 1)
+                seconds[kind] = seconds.pop(ensemble.slug) + extra
+        return seconds
+
+    def read_best_acr(self) -> pd.DataFrame:
+        """Read the best ACR so far at each evaluated epoch, mean over the seeds.
+
+        Returns:
+            Columns ``method sigma epoch seconds acr``; no line for a run that was never evaluated.
+        """
+        runs = []
+        for cell in self.cells:
+            history = self._log(cell, "history.csv", ["epoch", "acr"])
+            timing = self._log(cell, "timing.csv", ["epoch", "seconds"])
+            run = history.dropna(subset="acr").merge(timing, on="epoch")
+            run = run.assign(method=cell.method, sigma=float(cell.sigma), acr=run["acr"].cummax())
+            runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
+        together = pd.concat(runs, ignore_index=True)
+        return together.groupby(["method", "sigma", "epoch"], sort=False, as_index=False).mean()
+
+    def read_epoch_seconds(self, cell: GridCell) -> pd.Series:
+        """Read the training seconds of every epoch of a cell."""
+        seconds = self._log(cell, "timing.csv", ["epoch", "seconds"])["seconds"]
+        return seconds.diff().fillna(seconds.iloc[0])
+
+    def _log(self, cell: GridCell, name: str, columns: list[str]) -> pd.DataFrame:
+        return read_table(cell.log(self.logs, name), columns, cell.command("train"))
+
+    def _pool_command(self, sigma: Any) -> str:
+        return f"dvc repro {pool_target(self.dataset, sigma)}"
+
+    def _weights_command(self, sigma: Any) -> str:
+        return f"dvc repro weights@{self.dataset}-{sigma}"
 
 
 def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -110,7 +185,7 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
         InputError: If not; ``command`` makes them.
     """
     sidecar = files.read_json(_existing(_existing(path, command).with_suffix(".json"), command))
-    rows = certificates.read(path)
+    rows = certificate_rows.read(path)
     if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
         raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; run {command}")
     for name in ("n0", "n", "alpha", "sigma"):
@@ -123,39 +198,21 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
 
 
 def subset_of(sidecar: dict[str, Any]) -> str:
-    """Which images the rows of a sidecar are of, in words."""
+    """Return which images the rows of a sidecar are of, in words."""
     subset = sidecar.get("subset", "not stated")
     return subset if isinstance(subset, str) else subset_name(subset)
 
 
-def best_acr_over_time(cells: Sequence[Cell], logs: Path) -> pd.DataFrame:
-    """Return the best ACR so far at each evaluated epoch, mean over the seeds.
-
-    Returns:
-        Columns ``method sigma epoch seconds acr``; no line for a run that was never evaluated.
-    Raises:
-        InputError: If a log is missing or has other columns.
-    """
-    runs = []
-    for cell in cells:
-        history = _log(cell, logs, "history.csv", ["epoch", "acr"])
-        timing = _log(cell, logs, "timing.csv", ["epoch", "seconds"])
-        run = history.dropna(subset="acr").merge(timing, on="epoch")
-        run = run.assign(method=cell.method, sigma=float(cell.sigma), acr=run["acr"].cummax())
-        runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
-    together = pd.concat(runs, ignore_index=True)
-    return together.groupby(["method", "sigma", "epoch"], sort=False, as_index=False).mean()
-
-
-def _log(cell: Cell, logs: Path, name: str, columns: list[str]) -> pd.DataFrame:
-    return read_table(cell.log(logs, name), columns, cell.command("train"))
-
-
 def read_table(path: Path, columns: list[str], command: str, empty: bool = False) -> pd.DataFrame:
-    """Read a CSV file that ``command`` makes.
+    """Read a CSV file.
 
+    Args:
+        path: The file.
+        columns: That it must have.
+        command: What makes it.
+        empty: Whether it may be without rows.
     Raises:
-        InputError: If it is missing or damaged, lacks one of ``columns``, or has no rows and may not be ``empty``.
+        InputError: If it is missing or damaged, lacks a column, or has no rows and may not be empty.
     """
     try:
         frame = pd.read_csv(_existing(path, command))

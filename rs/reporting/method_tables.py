@@ -1,6 +1,6 @@
 """The tables of a study, in the paper's layout: ACR, certified accuracy, cost, differences, ours beside the paper's.
 
-Every function takes the groups of ``rs.reporting.results.grouped``, so what stands in one table can be compared, and
+Every function takes groups of ``rs.reporting.results.grouped``, so what stands in one table can be compared, and
 returns a ``rs.reporting.render.Table``: the cells as they are printed, and the same numbers unrounded. ``figures`` are
 published figures on the same data set (``rs.reporting.published``); there may be none.
 """
@@ -12,16 +12,17 @@ from typing import Any
 
 import pandas as pd
 
-from rs.reporting import columns, formatting
-from rs.reporting.formatting import about, best, label, methods_of, paper_value
+from rs.reporting import formatting, notes
+from rs.reporting.formatting import Column, Row, build_table, difference, formatted, marked, of_group, plain
+from rs.reporting.published import paper_value
 from rs.reporting.render import EMPTY, Cell, Table
-from rs.reporting.results import Group, Groups
+from rs.reporting.results import Group, Groups, best, methods_of, results_of
 
 Configurations = Mapping[tuple[str, float], Mapping[str, Any]]
 """Hyper-parameters by method and noise level."""
 
-COST_NAMES = {"steps": "T", "draws": "m"}
-KINDS = {"acr": "ACR", "clean_accuracy": "clean accuracy", "certified_accuracy": "certified accuracy"}
+COST_TITLES = {"method": "Method", "sigma": "σ", "steps": "T", "draws": "m"}
+METRICS = {"acr": "ACR", "clean_accuracy": "clean accuracy", "certified_accuracy": "certified accuracy"}
 
 
 def main(groups: Groups, figures: pd.DataFrame) -> Table:
@@ -29,30 +30,26 @@ def main(groups: Groups, figures: pd.DataFrame) -> Table:
 
     The best ACR of a noise level is bold, and so is every ACR that ties with it.
     """
-    printed = [sigma for sigma in groups if formatting.in_paper(figures, list(groups[sigma]), sigma)]
     bests = {sigma: best(methods) for sigma, methods in groups.items()}
 
-    def ours(method: str, sigma: float) -> Cell:
-        if method not in groups[sigma]:
-            return EMPTY
-        return Cell(formatting.headline(groups[sigma][method]), method in bests[sigma])
+    def ours(group: Group) -> Cell:
+        return Cell(formatting.headline(group), group.first.method in bests[group.first.sigma])
 
-    body = [
-        [
-            label(groups, method),
-            *(ours(method, sigma) for sigma in groups),
-            *(formatting.paper_headline(figures, method, sigma) for sigma in printed),
-        ]
-        for method in methods_of(groups)
-    ]
+    def paper(group: Group) -> Cell:
+        acr, clean = (_paper(group, figures, metric) for metric in ("acr", "clean_accuracy"))
+        return EMPTY if acr is None else Cell(f"{acr:.3f}" if clean is None else f"{acr:.3f} ({100 * clean:.1f}%)")
+
+    columns = {"Method": marked("method")} | {f"σ = {sigma}": of_group(groups[sigma], ours) for sigma in groups}
+    printed = [sigma for sigma, methods in groups.items() if _in_paper(methods, figures)]
+    columns |= {f"σ = {sigma}, paper": of_group(groups[sigma], paper) for sigma in printed}
+    caption = f"Average certified radius (ACR), with clean accuracy in brackets. {notes.about(groups)}"
     data = [
-        _numbers(group, figures) | {"best": method in bests[sigma]}
+        _row(group, figures) | {"best": method in bests[sigma]}
         for sigma, methods in groups.items()
         for method, group in methods.items()
     ]
-    header = ["Method", *(f"σ = {sigma}" for sigma in groups), *(f"σ = {sigma}, paper" for sigma in printed)]
-    caption = f"Average certified radius (ACR), with clean accuracy in brackets. {about(groups)}"
-    return Table("tab:main", caption, header, body, pd.DataFrame(data), formatting.notes(groups, bool(printed)))
+    text = notes.of_methods(groups, paper=bool(printed))
+    return build_table("tab:main", caption, columns, _lines(groups), text, pd.DataFrame(data))
 
 
 def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.DataFrame) -> Table:
@@ -62,118 +59,134 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
     follows where the rows of all methods allow it.
     """
     methods = groups[sigma]
-    shares = pd.DataFrame({m: [round(group.accuracy(r), 3) for r in radii] for m, group in methods.items()})
-    top = shares[[method for method, group in methods.items() if group.sound]].max(axis=1)
-    of_acr = _acr_columns(methods, sigma, figures)
-    body = [
-        [
-            label({sigma: methods}, method),
-            *(Cell(f"{v:.3f}", group.sound and v == t > 0) for v, t in zip(shares[method], top, strict=True)),
-            *(cells[method] for cells in of_acr.values()),
-        ]
+    bests, in_paper = best(methods), _in_paper(methods, figures)
+    rows = [
+        _row(group, figures) | {"best": method in bests} | {radius: group.accuracy(radius) for radius in radii}
         for method, group in methods.items()
     ]
-    header = [f"Method (σ = {sigma})", *(f"{r:.2f}" for r in radii), *of_acr]
+    columns = {f"Method (σ = {sigma})": marked("method")}
+    columns |= {f"{radius:.2f}": _share(rows, radius) for radius in radii}
+    columns["ACR"] = plain("acr", ".3f", bold="best")
+    if all("acr_two_sided" in row for row in rows):
+        columns["ACR, two-sided"] = plain("acr_two_sided", ".3f")
+    if in_paper:
+        columns["ACR, paper"] = plain("paper_acr", ".3f")
     caption = (
         "Certified accuracy: the share of images correct with at least this radius; at 0.00 the clean accuracy, "
-        f"abstentions being errors. {about(groups)}"
+        f"abstentions being errors. {notes.about(groups)}"
     )
-    notes = formatting.notes({sigma: methods}, "ACR, paper" in of_acr, errors=False)
-    data = _accuracies(methods, sigma, radii, figures)
-    return Table(f"tab:certified-{sigma}", caption, header, body, data, notes)
+    data = [
+        {"sigma": sigma, "method": row["method"], "radius": radius, "accuracy": row[radius]}
+        | {"paper": _paper(methods[row["method"]], figures, "certified_accuracy", radius)}
+        for row in rows
+        for radius in radii
+    ]
+    text = notes.of_methods({sigma: methods}, paper=in_paper, errors=False)
+    return build_table(f"tab:certified-{sigma}", caption, columns, rows, text, pd.DataFrame(data))
+
+
+def _share(rows: Sequence[Row], radius: float) -> Column:
+    """Print shares, and the largest of a sound certificate, as it is printed, in bold."""
+    largest = max((round(row[radius], 3) for row in rows if row["sound"]), default=0.0)
+
+    def cell(row: Row) -> Cell:
+        share = round(row[radius], 3)
+        return Cell(f"{share:.3f}", row["sound"] and share == largest > 0)
+
+    return cell
 
 
 def differences(groups: Groups, references: Sequence[str]) -> Table:
     """Return the difference of every method's ACR to each reference's, paired over images."""
     pairs = [(sigma, name) for sigma in groups for name in references if name in groups[sigma]]
-    facts = {
-        (method, sigma, name): group.less(groups[sigma][name])
+    estimates = {
+        (sigma, method, name): group.less(groups[sigma][name])
         for sigma, name in pairs
         for method, group in groups[sigma].items()
         if method != name
     }
-
-    def cell(method: str, sigma: float, name: str) -> Cell:
-        made = facts.get((method, sigma, name))
-        return EMPTY if made is None else Cell(formatting.difference(made))
-
-    body = [
-        [label(groups, method), *(cell(method, sigma, name) for sigma, name in pairs)] for method in methods_of(groups)
-    ]
-    keys = ["sigma", "method", "reference"]
-    data = [dict(zip(keys, (s, m, r), strict=True)) | columns.numbers(made) for (m, s, r), made in facts.items()]
+    rows = _lines(groups)
+    for row in rows:
+        row |= {
+            (sigma, name): estimates[sigma, row["method"], name]
+            for sigma, name in pairs
+            if (sigma, row["method"], name) in estimates
+        }
+    columns = {"Method": marked("method")}
+    columns |= {f"to {name}, σ = {sigma}": difference((sigma, name)) for sigma, name in pairs}
     caption = (
         "Difference of ACR to a reference method ± its paired standard error over the same images; square brackets "
-        f"give the standard error over images and training seeds. {about(groups)}"
+        f"give the standard error over images and training seeds. {notes.about(groups)}"
     )
     absent = [name for name in references if name not in methods_of(groups)]
-    notes = [f"{name} is not among the methods: no differences to it." for name in absent]
-    notes += [formatting.TIES, *formatting.unlike(formatting.results_of(groups))]
-    frame = pd.DataFrame(data)
-    header = ["Method", *(f"to {name}, σ = {sigma}" for sigma, name in pairs)]
-    return Table("tab:differences", caption, header, body, frame, notes)
+    text = [f"{name} is not among the methods: no differences to it." for name in absent]
+    text += [notes.TIES, *notes.provenance(results_of(groups))]
+    keys = ("sigma", "method", "reference")
+    data = [dict(zip(keys, pair, strict=True)) | formatting.numbers(value) for pair, value in estimates.items()]
+    return build_table("tab:differences", caption, columns, rows, text, pd.DataFrame(data))
 
 
 def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) -> Table:
     """Return hyper-parameters, ACR and training time of every trained method (the paper's table of cost)."""
-    data = [
+    rows = [
         {"method": method, "sigma": sigma}
         | dict(configurations.get((method, sigma), {}))
         | {"acr": group.acr.value, "training_seconds": group.training_seconds}
-        | {"paper_training_hours": paper_value(figures, method, sigma, "training_hours")}
+        | {"paper_training_hours": _paper(group, figures, "training_hours")}
         for sigma, methods in groups.items()
         for method, group in methods.items()
         if group.training_seconds is not None
     ]
-    numbers = ("acr", "training_seconds", "paper_training_hours")
-    names = list(dict.fromkeys(name for row in data for name in row if name not in numbers))
-    body = [
-        [
-            *(Cell(str(row[name])) if name in row else EMPTY for name in names),
-            Cell(f"{row['acr']:.3f}"),
-            Cell(formatting.duration(row["training_seconds"])),
-            EMPTY if row["paper_training_hours"] is None else Cell(f"{row['paper_training_hours']:g} h"),
-        ]
-        for row in data
-    ]
-    titles = {"method": "Method", "sigma": "σ"} | COST_NAMES
-    header = [*(titles.get(name, name) for name in names), "ACR", "Time", "Time, paper"]
+    measured = {
+        "ACR": ("acr", plain("acr", ".3f")),
+        "Time": ("training_seconds", formatted("training_seconds", formatting.duration)),
+        "Time, paper": ("paper_training_hours", plain("paper_training_hours", "g", " h")),
+    }
+    names = [name for name, _ in measured.values()]
+    given = list(dict.fromkeys(name for row in rows for name in row if name not in names))
+    columns = {COST_TITLES.get(name, name): plain(name) for name in given}
+    columns |= {title: column for title, (_, column) in measured.items()}
     caption = (
         "Main hyper-parameters and training time: wall time, mean over seeds, evaluation excluded. It depends on the "
-        f"machine; the paper's is of one V100. {about(groups)}"
+        f"machine; the paper's is of one V100. {notes.about(groups)}"
     )
-    shown = [result for result in formatting.results_of(groups) if result.training_seconds is not None]
-    notes = formatting.unlike(shown)
-    return Table("tab:cost", caption, header, body, pd.DataFrame(data, columns=[*names, *numbers]), notes)
+    text = notes.provenance(result for result in results_of(groups) if result.training_seconds is not None)
+    data = pd.DataFrame(rows, columns=[*given, *names])
+    return build_table("tab:cost", caption, columns, rows, text, data)
 
 
 def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
     """Return every published figure that the study has too, ours beside it; ``None`` if there is none."""
-    data, shown = [], {}
-    kinds = {
-        sigma: {group.results[0].kind: group for group in reversed(methods.values())}
-        for sigma, methods in groups.items()
+    kinds = {  # of several groups of a kind, the first one
+        (sigma, group.first.kind): group for sigma, methods in groups.items() for group in reversed(methods.values())
     }
-    for figure in figures[figures["metric"].isin(KINDS)].to_dict("records"):
-        group = kinds.get(figure["sigma"], {}).get(figure["method"])
-        if group is not None:
-            shown.setdefault(figure["sigma"], {})[figure["method"]] = group
+    rows, shown = [], {}
+    for figure in figures[figures["metric"].isin(METRICS)].to_dict("records"):
+        sigma, kind = figure["sigma"], figure["method"]
+        if (sigma, kind) in kinds:
+            group = shown.setdefault(sigma, {})[kind] = kinds[sigma, kind]
             ours = _value(group, figure["metric"], figure["radius"])
             keys = {name: figure[name] for name in ("table", "method", "sigma", "metric", "radius")}
-            data.append(keys | {"ours": ours, "paper": figure["value"], "difference": ours - figure["value"]})
-    if not data:
+            rows.append(keys | {"ours": ours, "paper": figure["value"], "difference": ours - figure["value"]})
+    if not rows:
         return None
-    body = [[Cell(text) for text in _beside_texts(row)] for row in data]
-    header = ["Method", "σ", "Metric", "Ours", "Paper", "Difference", "Paper's table"]
-    caption = f"Our figures beside the paper's. {about(groups)}"
-    notes = [formatting.PAPER, formatting.CLEAN, *formatting.unlike(formatting.results_of(shown))]
-    return Table("tab:published", caption, header, body, pd.DataFrame(data), notes)
+    columns = {
+        "Method": plain("method"),
+        "σ": plain("sigma"),
+        "Metric": _metric,
+        "Ours": plain("ours", ".3f"),
+        "Paper": plain("paper", ".3f"),
+        "Difference": formatted("difference", formatting.signed),
+        "Paper's table": plain("table"),
+    }
+    caption = f"Our figures beside the paper's. {notes.about(groups)}"
+    text = [notes.PAPER, notes.CLEAN, *notes.provenance(results_of(shown))]
+    return build_table("tab:published", caption, columns, rows, text)
 
 
-def _beside_texts(row: Mapping[str, Any]) -> list[str]:
-    at = "" if pd.isna(row["radius"]) else f" at {row['radius']:.2f}"
-    numbers = [f"{row['ours']:.3f}", f"{row['paper']:.3f}", formatting.signed(row["difference"])]
-    return [row["method"], str(row["sigma"]), KINDS[row["metric"]] + at, *numbers, row["table"]]
+def _metric(row: Row) -> Cell:
+    """Print a metric with its radius."""
+    return Cell(METRICS[row["metric"]] + ("" if pd.isna(row["radius"]) else f" at {row['radius']:.2f}"))
 
 
 def _value(group: Group, metric: str, radius: float) -> float:
@@ -182,34 +195,25 @@ def _value(group: Group, metric: str, radius: float) -> float:
     return group.accuracy(0.0 if metric == "clean_accuracy" else radius)
 
 
-def _numbers(group: Group, figures: pd.DataFrame) -> dict[str, Any]:
-    """Return one line of the main table's data."""
-    result = group.results[0]
-    paper = {
-        f"paper_{name}": paper_value(figures, result.method, result.sigma, name) for name in ("acr", "clean_accuracy")
-    }
-    return {"method": result.method, "sigma": result.sigma, "sound": group.sound} | group.numbers() | paper
+def _lines(groups: Groups) -> list[Row]:
+    """Return a row for each method, sound if its certificates at all noise levels are."""
+    return [
+        {"method": name, "sound": all(methods[name].sound for methods in groups.values() if name in methods)}
+        for name in methods_of(groups)
+    ]
 
 
-def _acr_columns(methods: Mapping[str, Group], sigma: float, figures: pd.DataFrame) -> dict[str, dict[str, Cell]]:
-    """Return the ACR columns of a table of certified accuracies: title, then cell by method."""
-    numbers, bests = {method: group.numbers() for method, group in methods.items()}, best(methods)
-    found = {"ACR": {m: Cell(f"{of['acr']:.3f}", m in bests) for m, of in numbers.items()}}
-    if all("acr_two_sided" in of for of in numbers.values()):
-        found["ACR, two-sided"] = {m: Cell(f"{of['acr_two_sided']:.3f}") for m, of in numbers.items()}
-    if formatting.in_paper(figures, list(methods), sigma):
-        known = {method: paper_value(figures, method, sigma, "acr") for method in methods}
-        found["ACR, paper"] = {m: EMPTY if v is None else Cell(f"{v:.3f}") for m, v in known.items()}
-    return found
+def _row(group: Group, figures: pd.DataFrame) -> Row:
+    """Return the numbers of a method at a noise level, and the paper's."""
+    keys = {"method": group.first.method, "sigma": group.first.sigma, "sound": group.sound}
+    return keys | group.numbers | {f"paper_{name}": _paper(group, figures, name) for name in ("acr", "clean_accuracy")}
 
 
-def _accuracies(
-    methods: Mapping[str, Group], sigma: float, radii: Sequence[float], figures: pd.DataFrame
-) -> pd.DataFrame:
-    """Return certified accuracy by method and radius, with the published one."""
-    data = []
-    for method, group in methods.items():
-        for r in radii:
-            paper = paper_value(figures, method, sigma, "certified_accuracy", r)
-            data.append({"sigma": sigma, "method": method, "radius": r, "accuracy": group.accuracy(r), "paper": paper})
-    return pd.DataFrame(data)
+def _paper(group: Group, figures: pd.DataFrame, metric: str, radius: float | None = None) -> float | None:
+    """Return the paper's figure of the same method or kind of ensemble."""
+    return paper_value(figures, group.first.kind, group.first.sigma, metric, radius)
+
+
+def _in_paper(methods: Mapping[str, Group], figures: pd.DataFrame) -> bool:
+    """Whether the paper prints the ACR of one of the methods."""
+    return any(_paper(group, figures, "acr") is not None for group in methods.values())

@@ -24,3 +24,20 @@ def published(dataset: str | None = None) -> pd.DataFrame:
     """
     figures = pd.read_csv(PUBLISHED)
     return figures if dataset is None else figures[figures["dataset"] == dataset].reset_index(drop=True)
+
+
+def paper_value(
+    figures: pd.DataFrame, kind: str, sigma: float, metric: str, radius: float | None = None
+) -> float | None:
+    """Return one published figure, from the first table that prints it, or ``None``.
+
+    Args:
+        figures: As :func:`published` returns them.
+        kind: A training method, or a kind of ensemble (``rs.reporting.results.Result.kind``).
+        sigma: Noise level.
+        metric: One of :data:`METRICS`.
+        radius: Of a certified accuracy.
+    """
+    hits = figures[(figures["method"] == kind) & (figures["sigma"] == sigma) & (figures["metric"] == metric)]
+    hits = hits if radius is None else hits[hits["radius"] == radius]
+    return float(hits["value"].iloc[0]) if len(hits) else None

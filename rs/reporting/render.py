@@ -1,4 +1,4 @@
-"""A table on paper: the same cells as Markdown, as LaTeX in the paper's layout, and as CSV with every digit."""
+"""Render a table: as Markdown, as LaTeX in the paper's layout, and as CSV with every digit."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def csv(table: Table) -> str:
     return table.data.to_csv(index=False, lineterminator="\n")
 
 
-def written(name: str, table: Table) -> dict[str, bytes]:
-    """Return the three forms by file name."""
+def render(name: str, table: Table) -> dict[str, bytes]:
+    """Return a table as Markdown, LaTeX and CSV, by file name."""
     forms = {".md": markdown(table), ".tex": latex(table), ".csv": csv(table)}
     return {name + suffix: text.encode() for suffix, text in forms.items()}

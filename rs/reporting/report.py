@@ -1,44 +1,51 @@
-"""Everything that a study reports, as file names and their bytes: made whole before the first file is written."""
+"""Everything that a study reports, as file names and their bytes: made whole before the first file is written.
+
+What holds wall times lies in the folder ``times``. The bytes of all other files depend on rows and parameters alone.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from pydantic import Field
 
 from rs.errors import InputError
 from rs.params import NonNegative, check, section, validated
-from rs.reporting import ensemble_tables, figures, load, method_tables, variance_tables
-from rs.reporting.external_logs import read_outside
+from rs.reporting import claims, ensemble_tables, figures, method_tables, variance_tables
+from rs.reporting.external_logs import read_external_log
+from rs.reporting.load import StudyFiles
 from rs.reporting.published import published
-from rs.reporting.render import written
-from rs.reporting.results import Groups, Result, grouped, only
+from rs.reporting.render import Table, render
+from rs.reporting.results import Groups, grouped, only, results_of
 from rs.statistics import metrics
 from rs.statistics.certificate import UNSOUND
 from rs.storage import files
-from rs.study import grid as study
-from rs.study.ensembles import Declared, declared
+from rs.study import grid
 
 STEPS = 200
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
 
-PARTS = ("arithmetic", "model", "training", "certify", "weights", "pool")
+NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool")
 """Sections of a recipe that are no methods."""
+
+Files = dict[str, bytes]
+"""Content by file name."""
 
 
 @validated
-class Settings:
+class ReportSettings:
     """Section ``tables`` of params.yaml."""
 
     radii: Annotated[list[NonNegative], Field(min_length=1)]  # of the tables of certified accuracy, pixels of [0, 1]
     reference: str  # the method to which all are compared, beside advmacer
     combination: str  # of the ensembles that stand beside the methods; it goes without saying in their names
+    remarks: list[str]  # what must be said of the data where the claims of the paper are judged
 
 
 def report(
@@ -47,9 +54,11 @@ def report(
     results: Path,
     logs: Path,
     weights: Path,
-    outside: Sequence[Mapping[str, Any]] = (),
-) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Read the study's cells and make its tables and pictures.
+    external_logs: Sequence[Mapping[str, Any]] = (),
+    equal_time: Path | None = None,
+    so_far: bool = False,
+) -> Files:
+    """Read a study and make its claims, tables and pictures.
 
     Args:
         values: The parameters: the grid, ``combinations``, ``ensembles``, ``tables``.
@@ -57,139 +66,118 @@ def report(
         results: Folder of certificate rows.
         logs: Folder of training logs.
         weights: Folder of ensemble weights.
-        outside: Arguments of ``rs.reporting.external_logs.read_outside`` for every log from elsewhere.
-    Returns:
-        Files without any wall time, whose bytes depend on the rows and parameters alone; and those with.
+        external_logs: Arguments of ``rs.reporting.external_logs.read_external_log`` for every external log.
+        equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
+        so_far: Whether to judge the claims alone, by the rows that there are.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
-    settings = check(Settings, section(values, "tables"), "tables")
-    cells, printed = study.cells(values, dataset), published(study.base_dataset(values, dataset))
-    ensembles = declared(values)
-    _check_combination(settings.combination, ensembles)
-    labels = {one.label(settings.combination) for one in ensembles}
-    _check_reference(settings.reference, values, dataset, labels | {log["name"] for log in outside})
-    found = [load.read_result(cell, results, logs) for cell in cells]
-    for log in outside:
-        if log["name"] in {cell.method for cell in cells} | labels:
-            raise InputError(f"--outside must give a name that is no method of the study, got {log['name']!r}")
-    found += [read_outside(beside=found, **log) for log in outside]
-    pairs = [(result.method, result.sigma) for result in found]
-    pools = _Pools(ensembles, dataset, section(values, "sigmas"), results, weights, settings.combination)
-    together = [*found, *pools.results()]
-    everything = grouped(together)
-    methods = only(everything, lambda one: one.ensemble is None)
-    groups = only(everything, lambda one: one.ensemble is None or one.combination == settings.combination)
-    configurations = {pair: study.configuration(values, dataset, *pair) for pair in pairs}
-    made = numbers(groups, methods, settings, printed)
-    beside = method_tables.beside_paper(everything, printed)
-    made |= {} if beside is None else written("published", beside)
-    times = written("cost", method_tables.cost(groups, configurations, printed))
-    times |= history(load.best_acr_over_time(cells, logs))
-    return made | pools.tables(together), times | pools.times(together, printed)
+    settings, study = _declared(values, dataset, results, logs, weights)
+    names = [log["name"] for log in external_logs]
+    _check_names(settings, study, values, names)
+    models = study.read_models(so_far)
+    external = [read_external_log(beside=models, **log) for log in external_logs]
+    groups = grouped([*models, *external, *study.read_ensembles(so_far)])
+    content = _claims(groups, settings, study, values, equal_time)
+    if so_far:
+        return content
+    figures_of_paper = published(grid.base_dataset(values, dataset))
+    content |= _of_methods(groups, settings, study, values, names, figures_of_paper)
+    return content | (_of_ensembles(groups, study, figures_of_paper) if study.ensembles else {})
 
 
-def _check_combination(name: str, ensembles: Sequence[Declared]) -> None:
-    known = dict.fromkeys(one.combination for one in ensembles)
-    if known and name not in known:
+def write(folder: Path, content: Files) -> None:
+    """Write files into ``folder``, each whole or not at all; others that lie there stay."""
+    for name, data in content.items():
+        with files.replacing(folder / name) as temporary:
+            temporary.write_bytes(data)
+
+
+def _declared(
+    values: dict[str, Any], dataset: str, results: Path, logs: Path, weights: Path
+) -> tuple[ReportSettings, StudyFiles]:
+    settings = check(ReportSettings, section(values, "tables"), "tables")
+    study = StudyFiles.of(values, dataset, settings.combination, results, logs, weights)
+    combinations = dict.fromkeys(ensemble.combination for ensemble in study.ensembles)
+    if combinations and settings.combination not in combinations:
         raise InputError(
-            f"params.yaml: tables.combination must be one that ensembles have, {', '.join(known)}; got {name!r}"
+            f"params.yaml: tables.combination must be one that ensembles have, {', '.join(combinations)}; "
+            f"got {settings.combination!r}"
         )
-    if any(one.combination == name and one.how.scope == UNSOUND for one in ensembles):
+    if any(one.combination == settings.combination and one.how.scope == UNSOUND for one in study.ensembles):
         raise InputError(
-            f"params.yaml: tables.combination must be one whose certificates are sound, got {name}; its weights depend "
-            "on the image"
+            "params.yaml: tables.combination must be one whose certificates are sound, "
+            f"got {settings.combination}; its weights depend on the image"
         )
+    return settings, study
 
 
-def _check_reference(name: str, values: dict[str, Any], dataset: str, others: set[str]) -> None:
-    """Refuse a name that means nothing; a method that this grid leaves out only makes no differences."""
-    recipe = section(values, "recipes", dataset)
-    known = dict.fromkeys([*(key for key in recipe if key not in PARTS), *sorted(others)])
-    if name not in known:
+def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, Any], external: Sequence[str]) -> None:
+    """Refuse an external log with a name of the study, and a reference that is none.
+
+    A method that the recipe has and this grid leaves out is one: there are no differences to it.
+    """
+    labels = {study.label(ensemble) for ensemble in study.ensembles}
+    for name in external:
+        if name in labels | {cell.method for cell in study.cells}:
+            raise InputError(f"--external-log must give a name that is no method of the study, got {name!r}")
+    recipe = section(values, "recipes", study.dataset)
+    known = dict.fromkeys([*(key for key in recipe if key not in NO_METHODS), *sorted(labels | set(external))])
+    if settings.reference not in known:
         raise InputError(
-            f"params.yaml: tables.reference must be a method of recipes.{dataset}, an ensemble or a name of --outside, "
-            f"{', '.join(known)}; got {name!r}"
+            f"params.yaml: tables.reference must be a method of recipes.{study.dataset}, an ensemble or a name of "
+            f"--external-log, {', '.join(known)}; got {settings.reference!r}"
         )
 
 
-def numbers(groups: Groups, methods: Groups, settings: Settings, printed: pd.DataFrame) -> dict[str, bytes]:
-    """Return the tables, metrics and curves that hold no wall time: of all ``groups``, the curves of ``methods``."""
-    made = written("main", method_tables.main(groups, printed))
-    for sigma in groups:
-        made |= written(f"certified-{sigma}", method_tables.certified(groups, sigma, settings.radii, printed))
-    references = list(dict.fromkeys([settings.reference, "advmacer"]))
-    made |= written("differences", method_tables.differences(groups, references))
-    lines = curves(methods)
-    figure = figures.certified_accuracy(lines)
-    return made | {
-        "metrics.json": (json.dumps(headline_numbers(groups), indent=2, allow_nan=False) + "\n").encode(),
-        "curves.csv": _csv(lines),
-        "curves.png": figures.png(figure),
-        "curves.svg": figures.svg(figure),
+def _claims(
+    groups: Groups, settings: ReportSettings, study: StudyFiles, values: dict[str, Any], equal_time: Path | None
+) -> Files:
+    evidence = claims.Evidence(study, only(groups, lambda result: not result.external), equal_time)
+    network = (section(values, "recipes", study.dataset).get("model") or {}).get("architecture")
+    page, times_page = claims.page(evidence, network, settings.remarks), claims.times_page(evidence)
+    return {"claims.md": page.encode(), "times/claims.md": times_page.encode()}
+
+
+def _of_methods(
+    groups: Groups,
+    settings: ReportSettings,
+    study: StudyFiles,
+    values: dict[str, Any],
+    external: Sequence[str],
+    figures_of_paper: pd.DataFrame,
+) -> Files:
+    """Return the tables of methods, with the ensembles that stand beside them, metrics and curves."""
+    shown = only(groups, lambda result: result.ensemble is None or result.combination == settings.combination)
+    pairs = {(result.method, result.sigma) for result in results_of(only(groups, lambda r: r.ensemble is None))}
+    configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
+    references = list(dict.fromkeys([settings.reference, "advmacer", *external]))
+    tables = {"main": method_tables.main(shown, figures_of_paper)}
+    for sigma in shown:
+        tables[f"certified-{sigma}"] = method_tables.certified(shown, sigma, settings.radii, figures_of_paper)
+    tables["differences"] = method_tables.differences(shown, references)
+    tables["published"] = method_tables.beside_paper(groups, figures_of_paper)
+    tables["times/cost"] = method_tables.cost(shown, configurations, figures_of_paper)
+    lines, best_acr = curves(only(groups, lambda result: result.ensemble is None)), study.read_best_acr()
+    content = _rendered(tables) | {"metrics.json": _json(headline_numbers(shown))}
+    content |= _picture("curves", lines, figures.certified_accuracy)
+    return content | _picture("times/acr-vs-time", best_acr, figures.acr_over_time)
+
+
+def _of_ensembles(groups: Groups, study: StudyFiles, figures_of_paper: pd.DataFrame) -> Files:
+    """Return the tables of ensembles, and of their theory."""
+    spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
+    tables = {
+        "mixed": variance_tables.mixed(groups, study.combination, spreads, bounds),
+        "theory": variance_tables.theory(spreads, groups),
+        "bounds": variance_tables.bounds_table(bounds, groups),
     }
-
-
-@dataclass(frozen=True)
-class _Pools:
-    """The ensembles of a study: what was found, and the tables of it."""
-
-    found: list[Declared]
-    dataset: str
-    sigmas: list[Any]  # as they stand in the parameters
-    results_folder: Path
-    weights: Path
-    default: str
-
-    def results(self) -> list[Result]:
-        """Certificates of every ensemble at every noise level."""
-        return [
-            load.read_ensemble(one, self.dataset, sigma, self.results_folder, self.default)
-            for sigma in self.sigmas
-            for one in self.found
-        ]
-
-    def tables(self, results: Sequence[Result]) -> dict[str, bytes]:
-        """Everything without wall times."""
-        if not self.found:
-            return {}
-        spreads, bounds = (
-            load.read_theory(self.weights, self.dataset, self.sigmas, name) for name in ("spreads", "bounds")
-        )
-        made = written("mixed", variance_tables.mixed(results, self.default, spreads, bounds))
-        made |= written("theory", variance_tables.theory(spreads, results))
-        made |= written("bounds", variance_tables.bounds_table(bounds, results))
-        for sigma in map(float, self.sigmas):
-            made |= written(f"ensembles-{sigma}", ensemble_tables.ensembles(results, sigma, self.default))
-        points = ensemble_tables.sizes(results, self.default)
-        if points.empty:
-            return made
-        figure = figures.acr_by_members(points)
-        return made | {
-            "acr-vs-members.csv": _csv(points),
-            "acr-vs-members.png": figures.png(figure),
-            "acr-vs-members.svg": figures.svg(figure),
-        }
-
-    def times(self, results: Sequence[Result], printed: pd.DataFrame) -> dict[str, bytes]:
-        """Everything with wall times: the paper's table of weights and the seconds of a certificate."""
-        made: dict[str, bytes] = {}
-        for sigma in self.sigmas if self.found else ():
-            seconds = load.seconds_alone(
-                self.found, self.dataset, sigma, self.results_folder, self.weights, self.default
-            )
-            table = ensemble_tables.weighting(results, float(sigma), seconds, printed)
-            made |= written(f"weighting-{float(sigma)}", table)
-        return made
-
-
-def history(best: pd.DataFrame) -> dict[str, bytes]:
-    """Return the best ACR so far by training time, and its picture where any run was evaluated."""
-    made = {"acr-vs-time.csv": _csv(best)}
-    if best.empty:
-        return made
-    figure = figures.acr_over_time(best)
-    return made | {"acr-vs-time.png": figures.png(figure), "acr-vs-time.svg": figures.svg(figure)}
+    for sigma in study.sigmas:
+        name, seconds = float(sigma), study.read_seconds(sigma)
+        tables[f"ensembles-{name}"] = ensemble_tables.ensembles(groups, name, study.combination)
+        tables[f"times/weighting-{name}"] = ensemble_tables.weighting(groups, name, seconds, figures_of_paper)
+    points = ensemble_tables.sizes(groups, study.combination)
+    return _rendered(tables) | ({} if points.empty else _picture("acr-vs-members", points, figures.acr_by_members))
 
 
 def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:
@@ -197,7 +185,7 @@ def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:
     nested: dict[str, dict[str, dict[str, float]]] = {}
     for sigma, methods in groups.items():
         for method, group in methods.items():
-            nested.setdefault(method, {})[str(sigma)] = group.numbers()
+            nested.setdefault(method, {})[str(sigma)] = group.numbers
     return nested
 
 
@@ -206,20 +194,29 @@ def curves(groups: Groups) -> pd.DataFrame:
     frames = []
     for sigma, methods in groups.items():
         longest = max(rows["radius"].max() for group in methods.values() for rows in group.rows)
-        grid = np.linspace(0, 1.02 * longest or sigma, STEPS + 1)
+        radii = np.linspace(0, 1.02 * longest or sigma, STEPS + 1)
         for method, group in methods.items():
-            shares = np.mean([metrics.certified_accuracy(rows, grid) for rows in group.rows], axis=0)
-            line = {"sigma": sigma, "method": method, "radius": grid, "accuracy": shares}
-            frames.append(pd.DataFrame(line))
+            shares = np.mean([metrics.certified_accuracy(rows, radii) for rows in group.rows], axis=0)
+            frames.append(pd.DataFrame({"sigma": sigma, "method": method, "radius": radii, "accuracy": shares}))
     return pd.concat(frames, ignore_index=True)
 
 
-def write(folder: Path, made: Mapping[str, bytes]) -> None:
-    """Write files into ``folder``, each whole or not at all; others that lie there stay."""
-    for name, content in made.items():
-        with files.replacing(folder / name) as temporary:
-            temporary.write_bytes(content)
+def _rendered(tables: Mapping[str, Table | None]) -> Files:
+    """Return the files of tables, those that there are."""
+    content: Files = {}
+    for name, table in tables.items():
+        content |= {} if table is None else render(name, table)
+    return content
 
 
-def _csv(frame: pd.DataFrame) -> bytes:
-    return frame.to_csv(index=False, lineterminator="\n").encode()
+def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
+    """Return data as CSV, and the picture of it, if there are any."""
+    content = {f"{name}.csv": data.to_csv(index=False, lineterminator="\n").encode()}
+    if data.empty:
+        return content
+    figure = draw(data)
+    return content | {f"{name}.png": figures.png(figure), f"{name}.svg": figures.svg(figure)}
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()

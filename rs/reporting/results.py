@@ -1,4 +1,4 @@
-"""The results of a study, one for each method, noise level and seed, grouped so that only like meets like."""
+"""The results of a study, one for each method, noise level and seed, grouped by comparability."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rs.study.ensembles import kind_of, trained_as
 
 
 @dataclass(frozen=True)
-class Circumstances:
-    """How rows were computed, as their sidecar says it; ``None`` where it does not say."""
+class Provenance:
+    """How rows were computed, as their sidecar says; ``None`` where it does not say."""
 
     device: str | None = None
     precision: str | None = None
@@ -30,8 +30,8 @@ class Circumstances:
     numpy: str | None = None
 
     @classmethod
-    def of(cls, sidecar: Mapping[str, Any]) -> Circumstances:
-        """Take what matters from a sidecar (``rs.certification.certify_model.provenance``)."""
+    def of(cls, sidecar: Mapping[str, Any]) -> Provenance:
+        """Take from the sidecar of rows what may change them."""
         series = {name: ".".join(version.split(".")[:2]) for name, version in sidecar.get("versions", {}).items()}
         return cls(**{field.name: sidecar.get(field.name, series.get(field.name)) for field in fields(cls)})
 
@@ -42,7 +42,7 @@ class Result:
 
     method: str
     sigma: float
-    seed: int | None  # None: not known, as for a log from elsewhere
+    seed: int | None  # None: not known, as for an external log
     rows: pd.DataFrame
     subset: str  # which images, in words
     training_seconds: float | None = None
@@ -51,24 +51,35 @@ class Result:
     ensemble: str | None = None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
     combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
-    circumstances: Circumstances | None = None  # None: not known, as for a log from elsewhere
+    provenance: Provenance | None = None  # None: not known, as for an external log
 
     @property
     def name(self) -> str:
-        """What tells it from the others, in words."""
+        """Method, members, noise level and seed, in words: no other result has the same."""
         seed = "" if self.seed is None else f", seed {self.seed}"
-        own = f" of {trained_as(self.members)}" if self.members and self.ensemble != trained_as(self.members) else ""
-        return f"{self.method}{own} at sigma {self.sigma}{seed}"
+        trained = trained_as(self.members)
+        members = f" of {trained}" if self.members and self.ensemble != trained else ""
+        return f"{self.method}{members} at sigma {self.sigma}{seed}"
+
+    @property
+    def external(self) -> bool:
+        """Whether it is an external log, of which no training seed is known."""
+        return self.seed is None and self.ensemble is None
 
     @property
     def seeds(self) -> frozenset[int]:
-        """Training seeds that it depends on; none where they are not known."""
+        """Training seeds that it depends on; empty where they are not known."""
         return frozenset(seed for _, seed in self.members) if self.members else frozenset({self.seed} - {None})
 
     @property
     def kind(self) -> str:
-        """Its name without training seeds: that of all ensembles of as many members of the same methods."""
+        """Method without training seeds: the same for all ensembles of as many members of the same methods."""
         return self.method if self.ensemble is None else self.method.replace(self.ensemble, kind_of(self.members), 1)
+
+    @property
+    def training_methods(self) -> list[str]:
+        """Training methods of the members, each once, sorted."""
+        return sorted({method for method, _ in self.members})
 
     @cached_property
     def acr_two_sided(self) -> float | None:
@@ -86,6 +97,11 @@ class Group:
     """The results of one method at one noise level: one for each training seed, or sub-ensemble of the seeds."""
 
     results: tuple[Result, ...]
+
+    @property
+    def first(self) -> Result:
+        """The first result; all have its noise level, kind, combination and scope."""
+        return self.results[0]
 
     @cached_property
     def rows(self) -> list[pd.DataFrame]:
@@ -121,8 +137,9 @@ class Group:
         """Certified accuracy at ``radius``, mean over the seeds."""
         return fmean(float(metrics.certified_accuracy(rows, radius)) for rows in self.rows)
 
+    @cached_property
     def numbers(self) -> dict[str, float | int]:
-        """Headline numbers, none of them NaN; ``standard_error`` is that over images."""
+        """Headline numbers by name, none of them NaN; ``standard_error`` is that over images."""
         numbers = {
             "acr": self.acr.value,
             "standard_error": self.acr.error_images,
@@ -132,9 +149,9 @@ class Group:
         }
         if self.acr.error is not None:
             numbers["standard_error_with_seeds"] = self.acr.error
-        both_sides = [result.acr_two_sided for result in self.results]
-        if None not in both_sides:
-            numbers["acr_two_sided"] = fmean(both_sides)
+        two_sided_acrs = [result.acr_two_sided for result in self.results]
+        if None not in two_sided_acrs:
+            numbers["acr_two_sided"] = fmean(two_sided_acrs)
         return numbers
 
 
@@ -143,7 +160,7 @@ Groups = dict[float, dict[str, Group]]
 
 
 def grouped(results: Sequence[Result]) -> Groups:
-    """Group results, and refuse to put side by side what cannot be compared.
+    """Group results by noise level and method, and refuse those that cannot be compared.
 
     Raises:
         InputError: If there are none, one comes twice, or they differ in subset, n0, n or alpha; at one noise level
@@ -152,38 +169,55 @@ def grouped(results: Sequence[Result]) -> Groups:
     if not results:
         raise InputError("tables need at least one result, got none; list methods and seeds in params.yaml")
     first: dict[float | str, Result] = {}
-    found: dict[float, dict[str, list[Result]]] = {}
+    groups: dict[float, dict[str, list[Result]]] = {}
     for result in results:
         metrics.check_radii(result.rows, result.name)
         _check_alike(results[0], result)
         _check_budget(first, result)
         _check_same_images(first.setdefault(result.sigma, result), result)
-        seeds = found.setdefault(result.sigma, {}).setdefault(result.method, [])
-        if any(result.ensemble != other.ensemble for other in seeds):
-            raise InputError(f"{result.name} must be one kind of classifier, got an ensemble and a model; rename one")
-        if any((result.seed, result.members) == (other.seed, other.members) for other in seeds):
-            raise InputError(f"{result.name} must come once, got it twice; remove one of the two")
+        seeds = groups.setdefault(result.sigma, {}).setdefault(result.method, [])
+        _check_belongs(seeds, result)
         seeds.append(result)
     return {
-        sigma: {method: Group(tuple(seeds)) for method, seeds in methods.items()} for sigma, methods in found.items()
+        sigma: {method: Group(tuple(seeds)) for method, seeds in methods.items()} for sigma, methods in groups.items()
     }
 
 
 def only(groups: Groups, keep: Callable[[Result], bool]) -> Groups:
     """Return the groups whose first result is to be kept, at the noise levels where there are any."""
     kept = {
-        sigma: {method: group for method, group in methods.items() if keep(group.results[0])}
+        sigma: {method: group for method, group in methods.items() if keep(group.first)}
         for sigma, methods in groups.items()
     }
     return {sigma: methods for sigma, methods in kept.items() if methods}
 
 
-def each(results: Sequence[Result]) -> Groups:
-    """Return every result as a group of its own."""
-    groups: Groups = {}
-    for result in results:
-        groups.setdefault(result.sigma, {})[result.method] = Group((result,))
-    return groups
+def results_of(groups: Groups) -> list[Result]:
+    """Return every result of every group."""
+    return [result for methods in groups.values() for group in methods.values() for result in group.results]
+
+
+def methods_of(groups: Groups) -> list[str]:
+    """Return the methods of all noise levels in the order of their first appearance."""
+    return list(dict.fromkeys(method for methods in groups.values() for method in methods))
+
+
+def best(methods: Mapping[str, Group]) -> list[str]:
+    """Return the sound method of largest ACR and, after it, every sound one that ties with it."""
+    sound = {method: group for method, group in methods.items() if group.sound}
+    if not sound:
+        return []
+    first = max(sound, key=lambda method: sound[method].acr.value)
+    others = [method for method in sound if method != first]
+    return [first, *(method for method in others if sound[first].less(sound[method]).tie)]
+
+
+def _check_belongs(seeds: Sequence[Result], result: Result) -> None:
+    """Check a result against those that bear its name already."""
+    if any(result.ensemble != other.ensemble for other in seeds):
+        raise InputError(f"{result.name} must be one kind of classifier, got an ensemble and a model; rename one")
+    if any((result.seed, result.members) == (other.seed, other.members) for other in seeds):
+        raise InputError(f"{result.name} must come once, got it twice; remove one of the two")
 
 
 def _check_alike(a: Result, b: Result) -> None:

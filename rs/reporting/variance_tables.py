@@ -12,17 +12,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from math import comb
 
 import pandas as pd
 
 from rs.errors import InputError
-from rs.reporting import formatting
-from rs.reporting.columns import Row, difference, marked, plain, table
-from rs.reporting.ensemble_tables import families, methods_of, unsound_note
+from rs.reporting import notes
+from rs.reporting.ensemble_tables import families
+from rs.reporting.formatting import Column, Row, build_table, difference, marked, plain
 from rs.reporting.render import EMPTY, Cell, Table
-from rs.reporting.results import Group, Result, each
+from rs.reporting.results import Group, Groups, Result, results_of
 from rs.statistics.certificate import parse_counts
 from rs.statistics.ensemble_variance import average_variance_bound
 from rs.study.ensembles import kind_of, trained_as
@@ -35,16 +36,11 @@ FIRST = "Variances, covariances and bounds are of the first of all ensembles of 
 SHORTCUT = "Votes of {} of {:,} images are not known, since their n draws were skipped; the share is of the others."
 
 
-def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Table:
+def mixed(groups: Groups, combination: str, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Table:
     """Return mixed ensembles against those of as many members of one of their methods, and what theory expected."""
-    sigmas = dict.fromkeys(result.sigma for result in results)
-    found = [
-        group
-        for sigma in sigmas
-        for group in families([r for r in results if (r.sigma, r.combination) == (sigma, combination)])
-    ]
-    pairs = [(a, b) for a in found for b in found if _rivals(a.results[0], b.results[0])]
-    data = [_rivalry(a, b, spreads, bounds) for a, b in pairs]
+    ensembles = [group for methods in groups.values() for group in families(methods, combination)]
+    pairs = [(a, b) for a in ensembles for b in ensembles if _rivals(a.first, b.first)]
+    rows = [_rivalry(a, b, spreads, bounds) for a, b in pairs]
     columns = {
         "Mixed ensemble": marked("mixed"),
         "Ensemble of one method": marked("single"),
@@ -62,19 +58,23 @@ def mixed(results: Sequence[Result], combination: str, spreads: pd.DataFrame, bo
         "(perturbed copies), mean over pairs, with the difference in brackets. Difference of ACR: ± its paired "
         "standard error over the same images; in square brackets that over images and training seeds."
     )
-    shown = [result for pair in pairs for group in pair for result in group.results]
-    caption += f" {formatting.about(each(shown))}" if pairs else ""
-    notes = [formatting.TIES, formatting.FAMILIES, EXPECTED, FIRST, *unsound_note(shown), *formatting.unlike(shown)]
-    return table("tab:mixed", caption, columns, data, notes)
+    shown: Groups = {}
+    for group in chain.from_iterable(pairs):
+        shown.setdefault(group.first.sigma, {})[group.first.method] = group
+    caption += f" {notes.about(shown)}" if pairs else ""
+    results = results_of(shown)
+    text = [notes.TIES, notes.FAMILIES, EXPECTED, FIRST, *notes.unsound(results), *notes.provenance(results)]
+    return build_table("tab:mixed", caption, columns, rows, text)
 
 
-def theory(spreads: pd.DataFrame, results: Sequence[Result]) -> Table:
+def theory(spreads: pd.DataFrame, groups: Groups) -> Table:
     """Return how the members of each ensemble vary, alone and together, and the paper's bound for their average.
 
     Raises:
         InputError: If no result says the members of an ensemble.
     """
-    data = [row | _average(row, results) for row in spreads.to_dict("records")]
+    results = results_of(groups)
+    rows = [row | _average(row, results) for row in spreads.to_dict("records")]
     columns = {
         "Ensemble": plain("members"),
         "σ": plain("sigma"),
@@ -91,16 +91,15 @@ def theory(spreads: pd.DataFrame, results: Sequence[Result]) -> Table:
         "Across: mean covariance of two members of one method, and of two methods. Average: variance of the mean "
         "margin of all L members. Bound: the paper's on it, beta + (alpha - beta) / L."
     )
-    return table("tab:theory", caption, columns, data, [FIRST])
+    return build_table("tab:theory", caption, columns, rows, [FIRST])
 
 
-def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
+def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
     """Return Chebyshev's lower bounds on the probability of the label beside measured shares of draws and of votes."""
-    by_members = {(r.sigma, trained_as(r.members), r.combination): r for r in results if r.members}
-    lines = [
-        (row, by_members.get((row["sigma"], row["members"], row["combination"]))) for row in bounds.to_dict("records")
-    ]
-    data = [row | _votes(None if result is None else result.rows) for row, result in lines]
+    by_members = {(r.sigma, trained_as(r.members), r.combination): r for r in results_of(groups) if r.members}
+    records = bounds.to_dict("records")
+    results = [by_members.get((row["sigma"], row["members"], row["combination"])) for row in records]
+    rows = [row | _votes(result) for row, result in zip(records, results, strict=True)]
     columns = {
         "Ensemble": plain("members"),
         "Combination": plain("combination"),
@@ -119,28 +118,28 @@ def bounds_table(bounds: pd.DataFrame, results: Sequence[Result]) -> Table:
         "those that chose the weights. Share of votes: the label's votes in certification, in all its images and other "
         "draws. Other class: share of the images whose weights come from the margins of another class than the label."
     )
-    unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in data if row["votes_unknown"])
-    notes = [FIRST] + [SHORTCUT.format(*counts) for counts in unknown]
-    notes += formatting.unlike(result for _, result in lines if result is not None)
-    return table("tab:bounds", caption, columns, data, notes)
+    unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in rows if row["votes_unknown"])
+    text = [FIRST, *(SHORTCUT.format(*counts) for counts in unknown)]
+    text += notes.provenance(result for result in results if result is not None)
+    return build_table("tab:bounds", caption, columns, rows, text)
 
 
 def _rivals(a: Result, b: Result) -> bool:
     """Whether ``a`` is mixed and ``b`` of as many members of one of its methods."""
     alike = a.sigma == b.sigma and len(a.members) == len(b.members)
-    return alike and len(methods_of(b)) == 1 and set(methods_of(b)) < set(methods_of(a))
+    return alike and len(b.training_methods) == 1 and set(b.training_methods) < set(a.training_methods)
 
 
 def _rivalry(a: Group, b: Group, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Row:
     """Return the numbers of one row of :func:`mixed`."""
-    mixed, single = a.results[0], b.results[0]
+    mixed, single = a.first, b.first
     row = {"sigma": mixed.sigma, "mixed": mixed.ensemble, "single": single.ensemble, "sound": a.sound and b.sound}
-    row["acr"] = made = a.less(b)
+    row["acr"] = acr = a.less(b)
     for side, result in (("mixed", mixed), ("single", single)):
         names = {"sigma": result.sigma, "ensemble": kind_of(result.members)}
         row[f"bound_{side}"] = _find(bounds, names | {"combination": result.combination}).get("bound")
         row[f"covariance_{side}"] = _pair_covariance(_find(spreads, names | {"source": "perturbed"}), result)
-    row["verdict"] = "tie" if made.tie else "helped" if made.value > 0 else "hurt"
+    row["verdict"] = "tie" if acr.tie else "helped" if acr.value > 0 else "hurt"
     return row | _expectation(row["bound_mixed"], row["bound_single"], row["verdict"])
 
 
@@ -153,9 +152,10 @@ def _expectation(mixed: float | None, single: float | None, verdict: str) -> Row
     if mixed is None or single is None:
         return {"expected": None, "expectation": None}
     expected = "yes" if mixed > single else "no" if mixed < single else "neither"
-    came = {"helped": "yes", "hurt": "no"}.get(verdict)
-    open_ = came is None or expected == "neither"
-    return {"expected": expected, "expectation": "open" if open_ else "met" if came == expected else "not met"}
+    observed = {"helped": "yes", "hurt": "no"}.get(verdict)
+    undecided = observed is None or expected == "neither"
+    met = "met" if observed == expected else "not met"
+    return {"expected": expected, "expectation": "open" if undecided else met}
 
 
 def _find(frame: pd.DataFrame, names: Row) -> Row:
@@ -188,10 +188,11 @@ def _average(spread: Row, results: Sequence[Result]) -> Row:
     return {"average": average, "average_bound": bound}
 
 
-def _votes(rows: pd.DataFrame | None) -> Row:
+def _votes(result: Result | None) -> Row:
     """Return the label's mean share of the n votes, of how many certified images, and of how many it is not known."""
-    if rows is None:
+    if result is None:
         return {"votes": None, "certified": 0, "votes_unknown": 0}
+    rows = result.rows
     known = rows[rows["mode"] != "shortcut"]
     counts = zip(known["counts"], known["label"], known["n"], strict=True)
     shares = [parse_counts(text).get(label, 0) / n for text, label, n in counts]
@@ -199,8 +200,8 @@ def _votes(rows: pd.DataFrame | None) -> Row:
     return {"votes": mean, "certified": len(rows), "votes_unknown": len(rows) - len(known)}
 
 
-def _both(name: str, form: str) -> Callable[[Row], Cell]:
-    """Return the number of the mixed ensemble and of the one of one method, and their difference."""
+def _both(name: str, form: str) -> Column:
+    """Print the number of the mixed ensemble and of the one of one method, and their difference."""
 
     def cell(row: Row) -> Cell:
         mixed, single = row[f"{name}_mixed"], row[f"{name}_single"]

@@ -7,7 +7,7 @@ A wrong or abstaining image counts as radius 0 everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,15 +31,6 @@ class Paired:
     error: float  # standard error of the difference over the images
     images: int
     tie: bool  # |difference| <= 2 error
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A number over training seeds."""
-
-    mean: float
-    deviation: float | None  # sample standard deviation; None for a single seed
-    seeds: int
 
 
 def acr(rows: Rows) -> float:
@@ -123,15 +114,6 @@ def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
     first = frames[0].sort_values("idx", kind="stable", ignore_index=True)
     kept = first[[name for name in ("idx", "label") if name in first]]
     return kept.assign(radius=mean, correct=(mean > 0).astype(int), **known)
-
-
-def seed_spread(rows: Sequence[Rows], metric: Callable[[Rows], float] = acr) -> Spread:
-    """Return mean and sample standard deviation of ``metric`` over the rows of several training seeds."""
-    values = [float(metric(one)) for one in rows]
-    if not values:
-        raise InputError("a spread over seeds needs the rows of at least one seed, got none")
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Spread(float(np.mean(values)), deviation, len(values))
 
 
 def check_comparable(rows: Sequence[Rows]) -> None:

@@ -1,4 +1,4 @@
-"""The cells of a study on the disk: which there are is up to the parameters, never to what lies in a folder.
+"""The cells of a study and their files: the parameters say which there are, never what lies in a folder.
 
 RESULTS/SIGMA/METHOD-SEED.tsv and .json     certificate rows, and what made them
 RESULTS/SIGMA/pool/METHOD-SEED.tsv, .json   the same of the further seeds, which are certified with the ensembles
@@ -21,8 +21,8 @@ SHOWN = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One training run of the study."""
+class GridCell:
+    """One training run of the study: a data set, a method, a noise level and a seed."""
 
     dataset: str
     method: str
@@ -51,7 +51,7 @@ class Cell:
         return logs / str(self.sigma) / self.method / str(self.seed) / name
 
 
-def cells(values: dict[str, Any], dataset: str) -> list[Cell]:
+def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     """Return ``sigmas`` x (``methods`` x ``seeds`` and ``members`` x ``member_seeds``), each once.
 
     Raises:
@@ -64,12 +64,12 @@ def cells(values: dict[str, Any], dataset: str) -> list[Cell]:
     check(list[Positive], sigmas, "sigmas")
     first = {(method, seed): False for method in methods for seed in first_seeds}
     pairs = first | {(method, seed): True for method in members for seed in seeds if (method, seed) not in first}
-    found = [
-        Cell(dataset, method, sigma, seed, further) for sigma in sigmas for (method, seed), further in pairs.items()
+    grid = [
+        GridCell(dataset, method, sigma, seed, further) for sigma in sigmas for (method, seed), further in pairs.items()
     ]
-    if not found:
+    if not grid:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
-    return found
+    return grid
 
 
 def pool_target(dataset: str, sigma: Any) -> str:
@@ -91,7 +91,7 @@ def base_dataset(values: dict[str, Any], dataset: str) -> str:
     return ((values.get("datasets") or {}).get(dataset) or {}).get("dataset", dataset)
 
 
-def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[Cell]:
+def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridCell]:
     """Return the cells at ``sigma`` that are certified together: further seeds, and the members of all ensembles.
 
     Raises:

@@ -46,7 +46,7 @@ WORDS = {
     ],
     tables: [
         *("tiny", "--results", "results", "--logs", "logs", "--weights", "weights", "--params", "params.yaml"),
-        *("--out", "new", "--times", "new-times"),
+        *("--out", "new"),
     ],
     code: ["--dataset", "digits", "--prepared", "data", "--params", "params.yaml", "--out", "new", "--root", ROOT],
 }
@@ -123,7 +123,7 @@ def contents():
         (certify_ensembles, (), {"out": "ensembles"}),
         (certify_ensembles, (), {"times": "notes"}),
         (tables, (), {"out": "models"}),
-        (tables, (), {"times": "notes"}),
+        (tables, (), {"out": "notes"}),
         (code, (), {"out": "notes"}),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,

@@ -134,7 +134,7 @@ def test_a_second_run_does_nothing(small: Path) -> None:
 
 @pytest.mark.slow
 def test_the_study_has_a_row_for_every_method(small: Path) -> None:
-    metrics = json.loads((small / "tables" / "digits" / "metrics.json").read_text())
+    metrics = json.loads((small / "reports" / "digits" / "metrics.json").read_text())
     assert set(metrics) == {"gaussian", "macer", "macer x2"}
 
 
@@ -168,7 +168,7 @@ def test_adding_an_ensemble_trains_nothing(small: Path) -> None:
     after["ensembles"].append({"members": {"gaussian": [0], "macer": [1]}, "combinations": ["average"]})
     write_params(small, after)
     assert repro(small) == {*POOL, "tables@digits"}
-    metrics = json.loads((small / "tables" / "digits" / "metrics.json").read_text())
+    metrics = json.loads((small / "reports" / "digits" / "metrics.json").read_text())
     assert "gaussian 0 + macer 1" in metrics
     write_params(small, before)
     repro(small)
@@ -180,7 +180,7 @@ def test_a_study_without_ensembles_has_its_tables(small: Path) -> None:
     after |= {"ensembles": [], "members": []}
     write_params(small, after)
     assert repro(small) == {*POOL, "tables@digits"}
-    metrics = json.loads((small / "tables" / "digits" / "metrics.json").read_text())
+    metrics = json.loads((small / "reports" / "digits" / "metrics.json").read_text())
     assert set(metrics) == {"gaussian", "macer"}
     write_params(small, before)
     repro(small)

@@ -1,29 +1,36 @@
-"""The claims of the paper against rows: ``benchmarks.claims``."""
+"""The claims of the paper against rows: ``rs.reporting.claims``."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.claims import Compared, Study, findings, judged, main
 from rs import params
+from rs.reporting.claims import Comparison, Evidence, findings, findings_about_time, judged, page, times_page
+from rs.reporting.load import StudyFiles
+from rs.reporting.results import grouped
 from rs.statistics.comparison import Estimate, two_way_error
-from tests.support.tiny_study import ENSEMBLES, cell_rows, ensemble_rows, make_study, write_rows
+from rs.storage import files
+from tests.support.tiny_study import ENSEMBLES, SIGMAS, cell_rows, ensemble_rows, make_study, write_rows
 
 
 @pytest.fixture
 def root(tmp_path):
-    """The made-up study, where the pipeline puts results and logs."""
-    made = make_study(tmp_path / "made")
-    for kind in ("results", "logs"):
-        (made / kind).rename(made / "aside")
-        (made / kind).mkdir()
-        (made / "aside").rename(made / kind / "tiny")
-    return made
+    return make_study(tmp_path)
+
+
+def evidence(root, **changes):
+    values = params.read(root / "params.yaml") | changes
+    study = StudyFiles.of(values, "tiny", "average", root / "results", root / "logs", root / "weights")
+    groups = grouped([*study.read_models(so_far=True), *study.read_ensembles(so_far=True)])
+    return Evidence(study, groups, root / "equal-time")
+
+
+def by_key(found):
+    return {(one.claim, one.sigma, one.subject): one for one in found}
 
 
 def found(root):
-    made = findings(Study(params.read(root / "params.yaml"), "tiny", root))
-    return {(one.claim, one.sigma, one.what): one for one in made}
+    return by_key(findings(evidence(root)))
 
 
 def score(frame):
@@ -35,7 +42,7 @@ def estimate_of(value, error_images, error):
 
 
 @pytest.mark.parametrize(
-    ("made", "verdict"),
+    ("difference", "verdict"),
     [
         (estimate_of(0.03, 0.01, 0.01), "held"),
         (estimate_of(-0.03, 0.01, 0.01), "not held"),
@@ -45,16 +52,16 @@ def estimate_of(value, error_images, error):
         (estimate_of(0.0, 0.0, 0.0), "tie"),
     ],
 )
-def test_a_verdict_goes_by_the_larger_error(made, verdict):
-    (one,) = judged([Compared("a claim", 0.5, "this", made)])
+def test_a_verdict_goes_by_the_larger_error(difference, verdict):
+    (one,) = judged([Comparison("a claim", 0.5, "this", difference)])
     assert one.verdict == verdict
 
 
 def test_the_differences_of_one_claim_are_judged_together_and_those_of_another_apart():
     """Alone each has p = .03; of two the smaller must be below .025, and the other claim has one difference."""
     value = float(stats.norm.isf(0.015))  # of so many images that Student's t is normal
-    made = Estimate(value, 1.0, None, 1e9, 10**9, 1)
-    verdicts = [one.verdict for one in judged([Compared(claim, 0.5, "", made) for claim in ("a", "a", "b")])]
+    difference = Estimate(value, 1.0, None, 1e9, 10**9, 1)
+    verdicts = [one.verdict for one in judged([Comparison(claim, 0.5, "", difference) for claim in ("a", "a", "b")])]
     assert verdicts == ["tie, images only", "tie, images only", "held, images only"]
 
 
@@ -72,11 +79,12 @@ def test_models_of_several_seeds_have_both_errors(root):
     """AdvMacer has two seeds in this study; beside a method of the same two, both are left out one by one."""
     for sigma in (0.25, 0.5):
         for seed in (0, 1):
-            made = cell_rows("gaussian", sigma, seed)
-            write_rows(made, root / "results" / "tiny" / str(sigma) / "pool" / f"smoothadv-{seed}.tsv")
-    values = params.read(root / "params.yaml") | {"members": ["advmacer", "smoothadv"], "member_seeds": [0, 1]}
-    made = list(findings(Study(values, "tiny", root)))
-    one = next(one for one in made if one.claim == "AdvMacer beats SmoothAdv" and one.sigma == 0.25)
+            rows = cell_rows("gaussian", sigma, seed)
+            write_rows(rows, root / "results" / str(sigma) / "pool" / f"smoothadv-{seed}.tsv")
+            log = root / "logs" / str(sigma) / "smoothadv" / str(seed) / "timing.csv"
+            files.write_text(log, "epoch,seconds\n1,1.0\n")
+    more = evidence(root, members=["advmacer", "smoothadv"], member_seeds=[0, 1])
+    one = by_key(findings(more))["AdvMacer beats SmoothAdv", 0.25, "means over seeds"]
     pairs = [score(cell_rows("advmacer", 0.25, s)) - score(cell_rows("gaussian", 0.25, s)) for s in (0, 1)]
     error, _ = two_way_error(np.array(pairs))
     assert one.numbers.endswith(f"[{error:.4f}]")
@@ -89,13 +97,13 @@ def test_what_has_no_rows_is_not_tested(root):
     assert (smoothadv.verdict, smoothadv.numbers) == ("not tested", "")
     assert made["AdvMacer beats MACER at equal training time", 0.5, "seed 0"].verdict == "not tested"
     assert made["EsbRS beats the mean of its members", 0.5, "advmacer 0-1"].verdict != "not tested"
-    (root / "results" / "tiny" / "0.5" / "pool" / "advmacer-1.tsv").unlink()
+    (root / "results" / "0.5" / "pool" / "advmacer-1.tsv").unlink()
     assert found(root)["EsbRS beats the mean of its members", 0.5, "advmacer 0-1"].verdict == "not tested"
 
 
 def test_equal_time_is_read_from_its_own_folder(root):
     other = cell_rows("gaussian", 0.25, 0)
-    write_rows(other, root / "equal-time" / "results" / "tiny" / "0.25" / "macer-0.tsv")
+    write_rows(other, root / "equal-time" / "0.25" / "macer-0.tsv")
     one = found(root)["AdvMacer beats MACER at equal training time", 0.25, "seed 0"]
     gaps = score(cell_rows("advmacer", 0.25, 0)) - score(other)
     assert one.numbers.split()[0] == f"{gaps.mean():+.4f}"
@@ -104,29 +112,46 @@ def test_equal_time_is_read_from_its_own_folder(root):
 @pytest.mark.parametrize(("macer", "smoothadv", "verdicts"), [(18, 5.5, "hh"), (16.3, 5.4, "nn"), (16.4, 5.5, "hh")])
 def test_claims_about_time_have_a_tenth_to_spare(root, monkeypatch, macer, smoothadv, verdicts):
     seconds = {"advmacer": (6.0, 150), "macer": (float(macer), 440), "smoothadv": (smoothadv, 150)}
-    monkeypatch.setattr(Study, "seconds", lambda _, method, __: seconds[method])
-    made = found(root)
-    for claim, letter in zip(
-        ("an epoch of AdvMacer costs what one of SmoothAdv costs", "AdvMacer trains 3 times faster than MACER"),
-        verdicts,
-        strict=True,
-    ):
+    monkeypatch.setattr(Evidence, "seconds", lambda _, method, __: seconds[method])
+    made = by_key(findings_about_time(evidence(root)))
+    faster = "AdvMacer trains 3 times faster than MACER"
+    for claim, letter in zip(("an epoch of AdvMacer costs what one of SmoothAdv costs", faster), verdicts, strict=True):
         assert made[claim, 0.25, "seconds"].verdict == {"h": "held", "n": "not held"}[letter]
     seconds["macer"] = (1000.0, 30)  # of another recipe than the paper's
-    assert found(root)["AdvMacer trains 3 times faster than MACER", 0.25, "seconds"].verdict == "not tested"
+    assert by_key(findings_about_time(evidence(root)))[faster, 0.25, "seconds"].verdict == "not tested"
 
 
-def test_seconds_and_epochs_are_those_of_the_last_line_of_the_timing(root):
-    made = Study(params.read(root / "params.yaml"), "tiny", root)
-    assert made.seconds("advmacer", 0.25) == (12.0, 4)  # 4 epochs of 3 seconds
-    assert made.seconds("smoothadv", 0.25) is None
+def test_seconds_and_epochs_are_those_of_the_timing(root):
+    assert evidence(root).seconds("advmacer", 0.25) == (12.0, 4)  # 4 epochs of 3 seconds
+    assert evidence(root).seconds("smoothadv", 0.25) is None
+    (root / "logs/0.25/advmacer/0/timing.csv").write_text("epoch,seconds\n1,9.0\n2,10.0\n3,11.0\n")
+    assert evidence(root).seconds("advmacer", 0.25) == (3.0, 3)  # the first epoch is no measure of the others
 
 
-def test_the_page_has_every_finding_and_what_ran(root, tmp_path, monkeypatch):
-    monkeypatch.chdir(root)
-    main("tiny", tmp_path / "page.md", [], ["Ninety percent went through JPEG."], root / "params.yaml")
-    page = (tmp_path / "page.md").read_text()
+def test_the_page_has_every_finding_what_there_is_and_what_must_be_said(root):
+    (root / "results" / "0.5" / "pool" / f"{ENSEMBLES[1]}.tsv").unlink()
+    text = page(evidence(root), "smallnet", ["Ninety percent went through JPEG."])
     for one in found(root).values():
-        assert f"| {one.claim} | {one.sigma} | {one.what} | {one.numbers} | {one.verdict} |" in page
-    assert "\nNinety percent went through JPEG.\n" in page
-    assert "| 0.25 | 0 of 3 | 3 of 3 |" in page  # no provenance in this study
+        assert f"| {one.claim} | {one.sigma} | {one.subject} | {one.numbers} | {one.verdict} |" in text
+    assert "\nNinety percent went through JPEG.\n" in text
+    assert "\n12 images (subset first-12), n₀ = 10, n = 200, α = 0.01. Network: smallnet.\n" in text
+    assert "| 0.25 | 3 of 3 | 3 of 3 |" in text
+    assert "| 0.5 | 3 of 3 | 2 of 3 |" in text
+
+
+def test_the_summary_counts_the_verdicts_of_each_claim(root):
+    verdicts = [one.verdict.split(",")[0] for one in found(root).values() if "EsbRS" in one.claim]
+    kinds = ("held", "not held", "tie", "not tested")
+    counts = " | ".join(str(verdicts.count(kind)) for kind in kinds)
+    assert f"| EsbRS beats the mean of its members | {counts} |" in page(evidence(root), None, [])
+    assert len(verdicts) == 2 * len(SIGMAS)
+
+
+def test_what_was_trained_where_for_how_long_stands_on_the_page_of_times_alone(root):
+    assert "| 0.25 | 0 of 3 |  | 0.00 |" in times_page(evidence(root))  # no provenance in this study
+    provenance = {"device": "cpu", "training_seconds": 5400.0}
+    files.write_json(root / "logs" / "0.25" / "advmacer" / "1" / "provenance.json", provenance)
+    before = page(evidence(root), None, [])
+    assert "| 0.25 | 1 of 3 | cpu | 1.50 |" in times_page(evidence(root))
+    assert page(evidence(root), None, []) == before
+    assert "seconds" not in before

@@ -1,4 +1,4 @@
-"""The ensembles of a study on the disk: ``rs.reporting.load``."""
+"""What a study has on disk: ``rs.reporting.load``."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from rs import params
 from rs.errors import InputError
-from rs.reporting.load import read_ensemble, read_theory, seconds_alone
+from rs.reporting.load import StudyFiles
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
 from rs.study.grid import pool_cells
@@ -47,16 +47,20 @@ def ensemble(values, slug):
     return {one.slug: one for one in declared(values)}[slug]
 
 
-def read_one(tiny, values, slug=ENSEMBLES[1]):
-    return read_ensemble(ensemble(values, slug), "tiny", 0.5, tiny / "results", "average")
+def study(tiny, values, combination="average"):
+    return StudyFiles.of(values, "tiny", combination, tiny / "results", tiny / "logs", tiny / "weights")
 
 
-def theory(tiny, name, sigmas=SIGMAS):
-    return read_theory(tiny / "weights", "tiny", sigmas, name)
+def read_one(tiny, values, slug=ENSEMBLES[1], combination="average"):
+    return study(tiny, values, combination).read_ensemble(ensemble(values, slug), 0.5)
 
 
-def seconds(tiny, values, default="average"):
-    return seconds_alone(declared(values), "tiny", 0.5, tiny / "results", tiny / "weights", default)
+def theory(tiny, values, name):
+    return study(tiny, values).read_theory(name)
+
+
+def seconds(tiny, values):
+    return study(tiny, values).read_seconds(0.5)
 
 
 def refused(read, *arguments):
@@ -110,8 +114,7 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
 def test_the_default_combination_goes_without_saying(tiny, values):
     labels = [read_one(tiny, values, slug).method for slug in ENSEMBLES]
     assert labels == ["advmacer 0-1", "advmacer 0-1 (per-image)", "gaussian 0 + advmacer 0"]
-    one = ensemble(values, ENSEMBLES[0])
-    assert read_ensemble(one, "tiny", 0.5, tiny / "results", "mme").method == "advmacer 0-1 (average)"
+    assert read_one(tiny, values, ENSEMBLES[0], combination="mme").method == "advmacer 0-1 (average)"
 
 
 def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):
@@ -159,12 +162,41 @@ def test_the_tiny_study_has_the_budget_these_tests_speak_of(tiny, values):
     assert [set(found[name]) for name in ("n0", "n", "alpha")] == [{N0}, {N}, {ALPHA}]
 
 
+@pytest.mark.parametrize("so_far", [False, True])
+def test_models_and_ensembles_that_are_not_certified_yet_are_left_out_so_far_alone(tiny, values, so_far):
+    for name in ("advmacer-1", ENSEMBLES[0]):
+        (tiny / "results" / "0.5" / "pool" / f"{name}.tsv").unlink()
+    for read, count in ((study(tiny, values).read_models, 6), (study(tiny, values).read_ensembles, 6)):
+        if so_far:
+            assert len(read(so_far=True)) == count - 1
+        else:
+            assert refused(read).endswith(COMMANDS["rows"])
+
+
+# ------------------------------------------------------------------------------------------------- logs
+
+
+def test_the_best_acr_so_far_never_falls_and_means_are_over_seeds(tiny, values):
+    """Evaluated at epochs 2 and 4: 0.2, then 0.1, so 0.2; seconds 1.5 * epoch * 2 and * 3 for the two seeds."""
+    best = study(tiny, values).read_best_acr()
+    line = best[(best["method"] == "advmacer") & (best["sigma"] == 0.25)]
+    assert line["acr"].tolist() == [0.2, 0.2]
+    assert line["seconds"].tolist() == [7.5, 15.0]
+
+
+def test_seconds_of_epochs_are_the_steps_of_the_timing(tiny, values):
+    found = study(tiny, values)
+    path = found.cells[0].log(found.logs, "timing.csv")
+    path.write_text("epoch,seconds\n1,2.0\n2,2.5\n3,4.0\n")
+    assert found.read_epoch_seconds(found.cells[0]).tolist() == [2.0, 0.5, 1.5]
+
+
 # ------------------------------------------------------------------------------------------------- theory
 
 
 @pytest.mark.parametrize("name", ["spreads", "bounds"])
-def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, name):
-    found = theory(tiny, name)
+def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, values, name):
+    found = theory(tiny, values, name)
     alone = pd.read_csv(tiny / "weights" / "0.25" / f"{name}.csv")
     assert found["sigma"].tolist() == list(np.repeat(SIGMAS, len(alone)))
     pd.testing.assert_frame_equal(found[found["sigma"] == 0.25].drop(columns="sigma"), alone)
@@ -172,10 +204,10 @@ def test_the_theory_of_all_noise_levels_is_one_table_with_a_column_sigma(tiny, n
 
 @pytest.mark.parametrize("name", ["spreads", "bounds"])
 @pytest.mark.parametrize("text", [None, "", "ensemble,images\n", "ensemble\nx\n", '"'])
-def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny, name, text):
+def test_theory_that_is_missing_or_damaged_names_the_command_that_makes_it(tiny, values, name, text):
     path = tiny / "weights" / "0.5" / f"{name}.csv"
     path.unlink() if text is None else path.write_text(text)
-    message = refused(theory, tiny, name)
+    message = refused(theory, tiny, values, name)
     assert str(path) in message
     assert message.endswith(COMMANDS["weights"])
 

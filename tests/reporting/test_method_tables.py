@@ -1,7 +1,7 @@
 import pytest
 from scipy import stats
 
-from rs.reporting import formatting, method_tables
+from rs.reporting import method_tables, notes
 from rs.reporting.published import published
 from rs.reporting.results import grouped
 from rs.statistics.comparison import LEVEL
@@ -27,14 +27,14 @@ def test_several_seeds_give_their_mean_and_both_errors():
     seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
     table = method_tables.main(grouped(seeds), NOTHING)
     assert cell(table, "gaussian", "σ = 0.5").text == "1.500 ± 0.000 [0.500] (100.0%)"
-    assert formatting.SEEDS in table.notes
+    assert notes.SEEDS in table.notes
     assert table.data[["standard_error", "standard_error_with_seeds"]].to_numpy().tolist() == [[0.0, 0.5]]
 
 
 def test_one_seed_has_no_second_error_and_nothing_is_said_of_seeds():
     table = method_tables.main(grouped([result("gaussian", [1.0, 1.5])]), NOTHING)
     assert "[" not in cell(table, "gaussian", "σ = 0.5").text
-    assert formatting.SEEDS not in table.notes
+    assert notes.SEEDS not in table.notes
     assert "standard_error_with_seeds" not in table.data
 
 
@@ -45,7 +45,7 @@ def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
     table = method_tables.main(grouped(CLOSE), NOTHING)
     assert [cell(table, name, "σ = 0.5").bold for name in "abc"] == [True, True, False]
     assert "σ = 0.5: b (images only) tied with a, the largest ACR." in table.notes
-    assert table.notes.count(formatting.TIES) == 1
+    assert table.notes.count(notes.TIES) == 1
     assert table.data["best"].tolist() == [True, True, False]
 
 
@@ -69,6 +69,22 @@ def test_published_figures_stand_beside_ours_where_there_are_any():
     assert method_tables.beside_paper(groups, NOTHING) is None
 
 
+def test_an_ensemble_by_seeds_stands_beside_the_papers_figure_of_its_kind():
+    """The paper prints "advmacer x3", of whatever seeds."""
+    members = tuple(("advmacer", seed) for seed in (0, 1, 2))
+    name = "advmacer 0-1-2"
+    one = result(name, [1.0, 0.5], seed=None, ensemble=name, combination="average", members=members)
+    printed = (
+        published("cifar10").query("method == 'advmacer x3' and metric == 'acr' and sigma == 0.5")["value"].iloc[0]
+    )
+    groups = grouped([one])
+    assert cell(method_tables.main(groups, published("cifar10")), name, "σ = 0.5, paper").text.startswith(
+        f"{printed:.3f}"
+    )
+    table = method_tables.certified(groups, 0.5, [0.0], published("cifar10"))
+    assert cell(table, name, "ACR, paper").text == f"{printed:.3f}"
+
+
 def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
     groups = grouped([result("a", [0.2, 0.6, 0.9, 2.0], [1, 1, 1, 0]), result("b", [0.5, 0.5, 0.1, 0.0])])
     table = method_tables.certified(groups, 0.5, [0.0, 0.5, 1.0], NOTHING)
@@ -86,7 +102,7 @@ def test_differences_are_paired_and_ties_are_called_ties():
     assert cell(table, "c", "to a, σ = 0.5").text.startswith("-0.8750")
     assert cell(table, "c", "to a, σ = 0.5").text.endswith(" images only")
     assert "tie" not in cell(table, "c", "to a, σ = 0.5").text
-    assert table.notes == ["missing is not among the methods: no differences to it.", formatting.TIES]
+    assert table.notes == ["missing is not among the methods: no differences to it.", notes.TIES]
 
 
 SURE = [[1.0, 1.1, 1.0, 1.1], [3.0, 3.1, 3.0, 3.1]]

@@ -12,10 +12,11 @@ import pytest
 from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.params import read
-from rs.reporting import formatting, report
+from rs.reporting import notes, report
 from rs.statistics import metrics
 from rs.statistics.comparison import two_way_error
 from rs.storage import certificate_rows
+from rs.storage.files import write_json
 from stages.tables import main
 from tests.support.tiny_study import (
     ALPHA,
@@ -29,11 +30,12 @@ from tests.support.tiny_study import (
     cell_rows,
     ensemble_rows,
     make_study,
+    write_rows,
 )
 
 
 def test_every_latex_table_of_a_study_is_balanced_ascii(made):
-    texts = [content.decode() for name, content in (made[0] | made[1]).items() if name.endswith(".tex")]
+    texts = [content.decode() for name, content in made.items() if name.endswith(".tex")]
     assert len(texts) == 12
     for text in texts:
         assert text.isascii()
@@ -48,36 +50,62 @@ def tiny(tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Both sets of files of the study as it is."""
+    """The report of the study as it is."""
     return tiny_report(make_study(tmp_path_factory.mktemp("study")))
 
 
-def tiny_report(root, outside=()):
-    return report.report(read(root / "params.yaml"), "tiny", root / "results", root / "logs", root / "weights", outside)
+def tiny_report(root, external_logs=(), **options):
+    folders = [root / name for name in ("results", "logs", "weights")]
+    return report.report(read(root / "params.yaml"), "tiny", *folders, external_logs, **options)
+
+
+def markdown(content):
+    """The tables and pages, as text by file name."""
+    return {name: text.decode() for name, text in content.items() if name.endswith(".md")}
 
 
 def command(root, *more):
-    paths = [f"--{name}={root / name}" for name in ("results", "logs", "weights", "out", "times")]
+    paths = [f"--{name}={root / name}" for name in ("results", "logs", "weights", "out")]
     run(main, arguments=["tiny", *paths, f"--params={root / 'params.yaml'}", *more])
 
 
 def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     with pytest.raises(SystemExit, match="0"):
         command(tiny)
-    names = {path.name for path in (tiny / "out").iterdir()}
+    names = {path.name for path in (tiny / "out").iterdir() if path.is_file()}
     by_sigma = [f"{stem}-{sigma}" for stem in ("certified", "ensembles") for sigma in SIGMAS]
     stems = ("main", "differences", "mixed", "theory", "bounds", *by_sigma)
     pictures = {f"{stem}.{form}" for stem in ("curves", "acr-vs-members") for form in ("csv", "png", "svg")}
-    assert names == {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")} | pictures | {"metrics.json"}
-    times = {path.name for path in (tiny / "times").iterdir()}
+    tables = {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")}
+    assert names == tables | pictures | {"metrics.json", "claims.md"}
+    times = {path.name for path in (tiny / "out" / "times").iterdir()}
     timed = ("cost", "weighting-0.25", "weighting-0.5")
     assert times == {f"{stem}.{form}" for stem in timed for form in ("md", "tex", "csv")} | {
         f"acr-vs-time.{form}" for form in ("csv", "png", "svg")
-    }
+    } | {"claims.md"}
+
+
+def test_so_far_the_claims_alone_are_judged_by_what_is_there(tiny, made):
+    (tiny / "results/0.5/pool/advmacer-1.tsv").unlink()
+    for _ in range(2):  # written again, a report is known as one
+        with pytest.raises(SystemExit, match="0"):
+            command(tiny, "--so-far")
+    written = {path.relative_to(tiny / "out").as_posix() for path in (tiny / "out").rglob("*.*")}
+    assert written == {"claims.md", "times/claims.md"}
+    page = (tiny / "out/claims.md").read_text()
+    assert "| EsbRS beats the mean of its members | 0.5 | advmacer 0-1 |  | not tested |" in page
+    assert "| EsbRS beats the mean of its members | 0.25 | advmacer 0-1 |  | not tested |" not in page
+
+
+def test_equal_time_is_an_option(tiny):
+    claim = "| AdvMacer beats MACER at equal training time | 0.5 | seed 0 |  | not tested |"
+    assert claim in tiny_report(tiny)["claims.md"].decode()
+    write_rows(cell_rows("gaussian", 0.5, 0), tiny / "limited/0.5/macer-0.tsv")
+    assert claim not in tiny_report(tiny, equal_time=tiny / "limited")["claims.md"].decode()
 
 
 def test_the_stages_numbers_are_those_of_the_rows(made):
-    numbers = json.loads(made[0]["metrics.json"])
+    numbers = json.loads(made["metrics.json"])
     assert list(numbers) == ["gaussian", "advmacer", "advmacer 0-1", "gaussian 0 + advmacer 0"]
     for sigma in SIGMAS:
         seeds = [cell_rows("advmacer", sigma, seed) for seed in (0, 1)]
@@ -97,8 +125,7 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
         path = tiny / "results" / str(sigma) / f"{name}.tsv"
         skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut"}
         certificate_rows.write(certificate_rows.read(path).assign(predict=2, correct=0, **skipped), path)
-    made, times = tiny_report(tiny)
-    tables = [content.decode() for file, content in (made | times).items() if file.endswith(".md")]
+    tables = markdown(tiny_report(tiny)).values()
     assert not [text for text in tables if "nan" in text]
     captions = [text for text in tables if "n₀ = " in text]
     assert len(captions) > 5
@@ -108,56 +135,53 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
 def test_a_reference_that_the_grid_leaves_out_makes_a_note_and_a_name_from_elsewhere_a_column(tiny, tmp_path):
     edit(tiny / "params.yaml", "    gaussian: {}", "    gaussian: {}\n    macer: {}")
     edit(tiny / "params.yaml", "reference: gaussian", "reference: macer")
-    made, _ = tiny_report(tiny)
-    assert "macer is not among the methods: no differences to it." in made["differences.md"].decode()
+    assert "macer is not among the methods: no differences to it." in tiny_report(tiny)["differences.md"].decode()
     edit(tiny / "params.yaml", "reference: macer", "reference: theirs")
     log = {"name": "theirs", "path": tmp_path / "results/0.5/gaussian-0.tsv"}
-    assert "to theirs, σ = 0.5" in tiny_report(tiny, [log])[0]["differences.md"].decode()
+    assert "to theirs, σ = 0.5" in tiny_report(tiny, [log])["differences.md"].decode()
 
 
 def test_without_ensembles_any_combination_will_do(tiny):
-    text = (tiny / "params.yaml").read_text().replace("combination: average}", "combination: none}")
+    text = (tiny / "params.yaml").read_text().replace("combination: average,", "combination: none,")
     (tiny / "params.yaml").write_text(text[: text.index("ensembles:")] + text[text.index("datasets:") :])
-    assert "main.md" in tiny_report(tiny)[0]
+    assert "main.md" in tiny_report(tiny)
 
 
 COMPARING = ["main", "differences", "bounds"] + [
-    f"{stem}-{sigma}" for stem in ("certified", "ensembles", "weighting") for sigma in SIGMAS
+    f"{stem}-{sigma}" for stem in ("certified", "ensembles", "times/weighting") for sigma in SIGMAS
 ]
 """Tables with rows of the ensembles; that of cost has the trained methods alone."""
 
 
-def test_every_table_says_what_was_certified_unlike(tiny):
+def test_every_table_says_what_was_certified_differently(tiny):
     for path in (tiny / "results").glob("*/**/*.json"):
         sidecar = json.loads(path.read_text()) | {"precision": "float32", "versions": {"torch": "2.9.1"}}
         sidecar |= {"precision": "bfloat16"} if path.stem == ENSEMBLES[0] else {}
         path.write_text(json.dumps(sidecar))
-    made, times = tiny_report(tiny)
-    said = "Certified unlike: precision bfloat16 (advmacer 0-1), float32 (all others)."
-    texts = {name: content.decode() for name, content in (made | times).items() if name.endswith(".md")}
+    said = "Certified differently: precision bfloat16 (advmacer 0-1), float32 (all others)."
+    texts = markdown(tiny_report(tiny))
     assert {name for name, text in texts.items() if said in text} == {f"{stem}.md" for stem in COMPARING}
-    assert {name for name, text in texts.items() if "unlike" in text and said not in text} == {"mixed.md"}
-    of_two = "Certified unlike: precision float32 (gaussian 0 + advmacer 0), bfloat16 (all others)."
+    assert {name for name, text in texts.items() if "differently" in text and said not in text} == {"mixed.md"}
+    of_two = "Certified differently: precision float32 (gaussian 0 + advmacer 0), bfloat16 (all others)."
     assert of_two in texts["mixed.md"]
 
 
 @pytest.fixture
 def families(tiny):
     """The tables of the study with all pairs of three AdvMacers, as Markdown."""
-    made, times = tiny_report(add_family(tiny))
-    return {name: content.decode() for name, content in (made | times).items() if name.endswith(".md")}
+    return markdown(tiny_report(add_family(tiny)))
 
 
 def test_sub_ensembles_stand_in_every_table_as_one_ensemble(families):
     for sigma in SIGMAS:
         scores = [rows["radius"] * rows["correct"] for rows in (ensemble_rows(slug, sigma) for slug in FAMILY)]
         acr = f"{np.mean(scores):.3f} ± {np.mean(scores, axis=0).std(ddof=1) / IMAGES**0.5:.3f} ["
-        for stem in ("ensembles", "weighting"):
+        for stem in ("ensembles", "times/weighting"):
             (line,) = re.findall(r"^\| advmacer x2 +\| +average .*", families[f"{stem}-{sigma}.md"], re.MULTILINE)
             assert acr in line
         assert acr in re.findall(r"^\| advmacer x2 .*", families["main.md"], re.MULTILINE)[0]
     for text in (families[f"{stem}.md"] for stem in ("main", "mixed", "certified-0.5", "ensembles-0.5")):
-        assert formatting.FAMILIES in text
+        assert notes.FAMILIES in text
 
 
 def test_a_difference_without_brackets_says_images_only_and_one_with_brackets_does_not(families):
@@ -165,17 +189,15 @@ def test_a_difference_without_brackets_says_images_only_and_one_with_brackets_do
         cells = re.findall(r"[+-]?\d\.\d{4} ± [^|]*", text.split("\n\n")[1])
         assert len(cells) > 1
         assert all(("[" in cell) != ("images only" in cell) for cell in cells)
-        assert formatting.TIES in text
+        assert notes.TIES in text
 
 
 def test_what_was_certified_alike_goes_without_saying(made):
-    assert not [name for name, content in (made[0] | made[1]).items() if b"unlike" in content]
+    assert not [name for name, content in made.items() if b"differently" in content]
 
 
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
-    curves = pd.read_csv(
-        io.BytesIO(made[0]["curves.csv"]), converters={"radius": float, "accuracy": float}
-    )  # every digit
+    curves = pd.read_csv(io.BytesIO(made["curves.csv"]), converters={"radius": float, "accuracy": float})  # every digit
     assert curves.columns.tolist() == ["sigma", "method", "radius", "accuracy"]
     line = curves[(curves["sigma"] == 0.5) & (curves["method"] == "gaussian")]
     expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
@@ -186,17 +208,23 @@ def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
 def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, made):
     for path in tiny.rglob("timing.csv"):
         path.write_text("epoch,seconds\n2,99.0\n4,100.0\n")
+    for path in tiny.rglob("alone.csv"):
+        path.write_text(path.read_text().replace(".5", ".75"))
+    for sigma in SIGMAS:
+        write_json(tiny / f"logs/{sigma}/gaussian/0/provenance.json", {"device": "cuda", "training_seconds": 1e4})
     stray = cell_rows("gaussian", 0.5, 0)
     certificate_rows.write(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
-    assert tiny_report(tiny)[0] == made[0]
+    again = tiny_report(tiny)
+    assert {name for name in made if again[name] != made[name]} == {name for name in made if name.startswith("times/")}
+    assert again.keys() == made.keys()
 
 
 def test_a_study_that_was_never_evaluated_has_no_picture_of_it(tiny):
     for path in tiny.rglob("history.csv"):
         path.write_text("epoch,acr\n1,\n2,\n")
-    times = tiny_report(tiny)[1]
-    assert times["acr-vs-time.csv"] == b"method,sigma,epoch,seconds,acr\n"
-    assert "acr-vs-time.png" not in times
+    content = tiny_report(tiny)
+    assert content["times/acr-vs-time.csv"] == b"method,sigma,epoch,seconds,acr\n"
+    assert "times/acr-vs-time.png" not in content
 
 
 def edit(path, old, new):
@@ -225,12 +253,12 @@ def edit(path, old, new):
         (lambda r: edit(r / "params.yaml", "tables:", "table:"), "the key tables"),
         (lambda r: edit(r / "params.yaml", "reference:", "refer:"), "tables.refer"),
         (
-            lambda r: edit(r / "params.yaml", "combination: average}", "combination: avarage}"),
+            lambda r: edit(r / "params.yaml", "combination: average,", "combination: avarage,"),
             "one that ensembles have, average, per-image; got 'avarage'",
         ),
         (
             lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: gausian"),
-            "a name of --outside, gaussian, advmacer, advmacer 0-1, advmacer 0-1 (per-image), ",
+            "a name of --external-log, gaussian, advmacer, advmacer 0-1, advmacer 0-1 (per-image), ",
         ),
         (lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: training"), "got 'training'"),
     ],
@@ -253,20 +281,28 @@ def test_rows_of_another_sigma_are_refused(tiny):
         tiny_report(tiny)
 
 
-def test_an_outside_log_stands_beside_ours_cut_to_our_images(tiny, tmp_path):
+def test_an_external_log_stands_beside_ours_cut_to_our_images(tiny, tmp_path):
     """A six-column log of more images in another order; its budget is given, its n0 assumed."""
     ours = cell_rows("gaussian", 0.5, 0)
     more = ours.assign(idx=ours["idx"] + IMAGES)
     certificate_rows.write_field_log(pd.concat([more, ours[::-1]]), tmp_path / "log.tsv")
     budget = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
-    made, _ = tiny_report(tiny, [{"name": "theirs", "path": tmp_path / "log.tsv", **budget}])
+    made = tiny_report(tiny, [{"name": "theirs", "path": tmp_path / "log.tsv", **budget}])
     numbers = json.loads(made["metrics.json"])
     assert numbers["theirs"]["0.5"]["acr"] == pytest.approx(numbers["gaussian"]["0.5"]["acr"])
     assert "0.25" not in numbers["theirs"]
     assert "| theirs" in made["main.md"].decode()
 
 
-def test_an_outside_log_that_does_not_fit_is_refused(tiny, tmp_path):
+def test_there_are_differences_to_every_external_log_and_claims_of_none(tiny, made):
+    log = {"name": "theirs", "path": tiny / "results/0.5/gaussian-0.tsv"}
+    content = tiny_report(tiny, [log])
+    for reference in ("gaussian", "advmacer", "theirs"):
+        assert f"to {reference}, σ = 0.5" in content["differences.md"].decode()
+    assert content["claims.md"] == made["claims.md"]
+
+
+def test_an_external_log_that_does_not_fit_is_refused(tiny, tmp_path):
     certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv")
     log = {"name": "theirs", "path": tmp_path / "log.tsv", "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     for change, message in (
@@ -287,7 +323,7 @@ def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
     certificate_rows.write(
         sure.assign(predict=sure["label"], correct=1, radius=9.0), ours
     )  # by far the best, if it were sound
-    made, _ = tiny_report(tiny, [{"name": "theirs", "path": ours}])
+    made = tiny_report(tiny, [{"name": "theirs", "path": ours}])
     main = pd.read_csv(io.BytesIO(made["main.csv"]))
     line = main[main["method"] == "theirs"].iloc[0]
     assert not line["sound"]
@@ -301,16 +337,16 @@ def test_the_default_combination_must_be_sound(tiny):
         tiny_report(tiny)
 
 
-def test_an_outside_log_may_not_take_the_name_of_an_ensemble(tiny):
+def test_an_external_log_may_not_take_the_name_of_an_ensemble(tiny):
     log = {"name": "advmacer 0-1", "path": tiny / "results/0.5/gaussian-0.tsv"}
     with pytest.raises(InputError, match="no method of the study, got 'advmacer 0-1'"):
         tiny_report(tiny, [log])
 
 
-def test_a_bad_outside_option_exits_with_2(tiny, capsys):
+def test_a_bad_external_log_option_exits_with_2(tiny, capsys):
     with pytest.raises(SystemExit, match="2"):
-        command(tiny, "--outside", "nonsense")
-    assert "--outside must be NAME=PATH" in capsys.readouterr().err
+        command(tiny, "--external-log", "nonsense")
+    assert "--external-log must be NAME=PATH" in capsys.readouterr().err
 
 
 def test_help_is_quick_to_say_and_imports_nothing_heavy():
@@ -322,7 +358,7 @@ def test_help_is_quick_to_say_and_imports_nothing_heavy():
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0
-    assert "--outside" in done.stdout
+    assert "--external-log" in done.stdout
     assert done.stdout.endswith("[]\n")
 
 
@@ -341,8 +377,8 @@ def test_the_plot_template_is_json_with_the_columns_of_the_curves():
     assert "<DVC_METRIC_DATA>" in text
 
 
-def test_an_outside_log_may_not_take_the_name_of_a_method_of_the_study(tiny, capsys):
+def test_an_external_log_may_not_take_the_name_of_a_method_of_the_study(tiny, capsys):
     with pytest.raises(SystemExit, match="2"):
-        command(tiny, "--outside", f"gaussian={tiny / 'results/0.5/pool/advmacer-1.tsv'}")
-    assert "--outside must give a name that is no method of the study, got 'gaussian'" in capsys.readouterr().err
+        command(tiny, "--external-log", f"gaussian={tiny / 'results/0.5/pool/advmacer-1.tsv'}")
+    assert "--external-log must give a name that is no method of the study, got 'gaussian'" in capsys.readouterr().err
     assert not (tiny / "out").exists()

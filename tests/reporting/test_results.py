@@ -1,8 +1,8 @@
 import pytest
 
 from rs.errors import InputError
-from rs.reporting import formatting
-from rs.reporting.results import Circumstances, Result, grouped, only
+from rs.reporting import notes
+from rs.reporting.results import Provenance, Result, best, grouped, only
 from rs.statistics.metrics import acr
 from rs.statistics.two_sided import two_sided
 from tests.support.tiny_study import CLASSES, cell_rows, result
@@ -31,8 +31,8 @@ def test_a_result_that_skipped_all_its_draws_stands_beside_any_but_hides_no_diff
     none = result("z", [0.0] * 4, [0] * 4, n=0)
     for results in ([none, *CLOSE], [*CLOSE, none]):
         groups = grouped(results)
-        assert formatting.about(groups) == "4 images (subset all), n₀ = 10, n = 200, α = 0.01."
-        assert formatting.best(groups[0.5])[0] == "a"
+        assert notes.about(groups) == "4 images (subset all), n₀ = 10, n = 200, α = 0.01."
+        assert best(groups[0.5])[0] == "a"
     other = result("y", [1.0] * 4, n=999, sigma=1.0)
     with pytest.raises(InputError, match=r"a at sigma 0.5, seed 0 and y at sigma 1.0, seed 0: .*n, got 200 and 999"):
         grouped([none, *CLOSE, other])
@@ -50,37 +50,39 @@ def test_a_model_and_an_ensemble_of_one_name_are_refused():
         grouped([model, ensemble])
 
 
-def ran(method="a", seed=0, **circumstances):
-    return result(method, [0.1, 0.2], seed=seed, circumstances=Circumstances(**circumstances))
+def ran(method="a", seed=0, **provenance):
+    return result(method, [0.1, 0.2], seed=seed, provenance=Provenance(**provenance))
 
 
 @pytest.mark.parametrize("name", ["device", "precision", "engine", "arithmetic", "torch", "numpy"])
-def test_one_that_was_computed_unlike_the_others_is_named_with_what_differs(name):
+def test_one_that_was_computed_differently_is_named_with_what_differs(name):
     results = [ran("a", **{name: "x"}), ran("b", **{name: "y"}), ran("c", **{name: "x"})]
-    assert formatting.unlike(results) == [f"Certified unlike: {name} y (b), x (all others)."]
-    assert formatting.unlike(results[::2]) == []
+    assert notes.provenance(results) == [f"Certified differently: {name} y (b), x (all others)."]
+    assert notes.provenance(results[::2]) == []
 
 
-def test_what_a_sidecar_does_not_say_is_unlike_what_another_says_and_what_is_not_known_stands_apart():
-    outside = result("theirs", [0.1, 0.2])
-    results = [ran("a", 0), ran("a", 1), ran("b", arithmetic="native"), outside]
-    assert formatting.unlike(results) == [
-        "Certified unlike: arithmetic native (b), not stated (all others); not known of theirs."
+def test_what_a_sidecar_does_not_say_differs_from_what_another_says_and_what_is_not_known_stands_apart():
+    external = result("theirs", [0.1, 0.2])
+    results = [ran("a", 0), ran("a", 1), ran("b", arithmetic="native"), external]
+    assert notes.provenance(results) == [
+        "Certified differently: arithmetic native (b), not stated (all others); not known of theirs."
     ]
-    assert formatting.unlike([outside, results[0]]) == []
+    assert notes.provenance([external, results[0]]) == []
 
 
-def test_of_a_method_with_seeds_unlike_each_other_the_seed_is_named():
+def test_of_a_method_whose_seeds_differ_the_seed_is_named():
     results = [ran("a", 0, device="cpu"), ran("a", 1, device="cuda"), ran("b", device="cpu")]
-    assert formatting.unlike(results) == ["Certified unlike: device cuda (a at sigma 0.5, seed 1), cpu (all others)."]
+    assert notes.provenance(results) == [
+        "Certified differently: device cuda (a at sigma 0.5, seed 1), cpu (all others)."
+    ]
 
 
-def test_circumstances_are_those_of_the_sidecar_with_the_minor_series_of_what_computes():
+def test_provenance_is_those_of_the_sidecar_with_the_minor_series_of_what_computes():
     sidecar = {"device": "cpu", "precision": "bfloat16", "engine": "folded", "n": 5}
     sidecar["versions"] = {"python": "3.12", "torch": "2.14.1+cu130", "numpy": "2.3.5"}
-    assert Circumstances.of(sidecar) == Circumstances("cpu", "bfloat16", "folded", None, "2.14", "2.3")
-    assert Circumstances.of(sidecar | {"arithmetic": "native"}).arithmetic == "native"
-    assert Circumstances.of({}) == Circumstances()
+    assert Provenance.of(sidecar) == Provenance("cpu", "bfloat16", "folded", None, "2.14", "2.3")
+    assert Provenance.of(sidecar | {"arithmetic": "native"}).arithmetic == "native"
+    assert Provenance.of({}) == Provenance()
 
 
 def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():

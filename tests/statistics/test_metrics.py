@@ -15,7 +15,6 @@ from rs.statistics.metrics import (
     average_rows,
     certified_accuracy,
     paired_difference,
-    seed_spread,
     standard_error,
 )
 from rs.statistics.radius import cap
@@ -187,13 +186,6 @@ def test_averaged_rows_have_the_mean_acr_and_less_error():
     assert metrics.budget(mean, "n") == 1000
 
 
-def test_the_spread_over_seeds_is_mean_and_sample_deviation_of_their_acrs():
-    seeds = [frame([(r, 1), (0.0, 0)]) for r in (1.0, 2.0, 4.0)]
-    spread = seed_spread(seeds)
-    assert spread == metrics.Spread(pytest.approx(7 / 6), pytest.approx(np.std([0.5, 1, 2], ddof=1)), 3)
-    assert seed_spread(seeds[:1]) == metrics.Spread(0.5, None, 1)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -202,7 +194,6 @@ def test_the_spread_over_seeds_is_mean_and_sample_deviation_of_their_acrs():
         (lambda: acr({"radius": [np.nan], "correct": [1]}), "finite"),
         (lambda: standard_error([{"radius": 1.0, "correct": 1}]), "at least 2 images"),
         (lambda: average_rows([]), "needs rows"),
-        (lambda: seed_spread([]), "at least one seed"),
     ],
 )
 def test_rows_that_say_nothing_are_refused(call, message):

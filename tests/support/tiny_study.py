@@ -17,7 +17,7 @@ methods: [gaussian, advmacer]
 seeds: [0]
 members: [advmacer]
 member_seeds: [1]
-tables: {radii: [0.0, 0.25, 0.5], reference: gaussian, combination: average}
+tables: {radii: [0.0, 0.25, 0.5], reference: gaussian, combination: average, remarks: []}
 combinations:
   average: {rule: softmax, weights: equal, scope: global}
   per-image: {rule: softmax, weights: optimal, scope: per-image, target: label}

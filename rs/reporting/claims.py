@@ -1,0 +1,248 @@
+"""The claims of the paper against the rows of a study: held, not held, tie, or not tested.
+
+A claim about ACR is held where the difference is above 0 at the level of 5 %, not held where it is below 0 at that
+level, and a tie between: by its error over images, and by that over images and training seeds
+(``rs.statistics.comparison``), with p-values corrected for the number of differences of the claim (Holm). What has no
+rows yet is not tested. A claim about time compares seconds of training, with a tenth to spare, on a page of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rs.reporting import notes
+from rs.reporting.ensemble_tables import models_by_member, samples_of_members
+from rs.reporting.formatting import signed_with_errors
+from rs.reporting.load import StudyFiles
+from rs.reporting.results import Group, Groups
+from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
+from rs.storage import certificate_rows, files
+from rs.study.ensembles import Declared
+from rs.study.grid import GridCell
+
+VERDICTS = ("held", "not held", "tie", "not tested")
+
+PAPERS_EPOCHS = (150, 440)
+"""Of AdvMacer and of MACER, in the paper: its claim about their times is one about these."""
+
+SPARE = 1.1
+"""Times as long as it may take at most where a claim is about time."""
+
+HEAD = """\
+# The claims of the paper on {dataset}
+
+Differences of ACR are paired image by image: ± their standard error over the images, and in brackets that over
+images and training seeds ([method.md](../../docs/method.md#differences-and-their-errors)). In a tie, one of the
+errors does not tell the difference from 0 at the level of 5 %, corrected for the number of differences of the
+claim (Holm). An images-only verdict is about these trainings: there is one of each.
+
+{about}
+The paper's claims are about CIFAR-10 and ResNet-110, 500 images and n = 100,000: on other data, networks or budgets
+they need not hold.
+"""
+
+TIMES_HEAD = """\
+# The claims of the paper about training time, on {dataset}
+
+Seconds of the first seed, as if every epoch took the median of them, with {spare:.0%} to spare. They depend on the
+machine.
+"""
+
+
+class Comparison(NamedTuple):
+    """A claim about ACR at one noise level, before it is judged together with the others of its kind."""
+
+    claim: str
+    sigma: Any
+    subject: str
+    difference: Estimate | None  # None: there are no rows
+
+
+class Finding(NamedTuple):
+    """What became of a claim at one noise level."""
+
+    claim: str
+    sigma: Any
+    subject: str
+    numbers: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is to test the claims with."""
+
+    study: StudyFiles
+    groups: Groups  # the models and ensembles of the study, those that there are
+    equal_time: Path | None = None  # folder of rows of MACER trained for the time of AdvMacer, by sigma
+
+    def methods(self, sigma: Any) -> dict[str, Group]:
+        """Return the groups of a noise level."""
+        return self.groups.get(float(sigma), {})
+
+    def models(self, method: str, sigma: Any, seed: int | None = None) -> Sample | None:
+        """Return the models of a method, or the one of a seed."""
+        group = self.methods(sigma).get(method)
+        if group is None or seed is None:
+            return group and group.sample
+        chosen = tuple(result for result in group.results if result.seed == seed)
+        return Group(chosen).sample if chosen else None
+
+    def macer_of_equal_time(self, sigma: Any) -> Sample | None:
+        """Return MACER, stopped when it had trained for as long as AdvMacer."""
+        path = self.equal_time and self.equal_time / str(sigma) / "macer-0.tsv"
+        return sample([certificate_rows.read(path)], [[0]]) if path and path.exists() else None
+
+    def declared(self, name: str, combination: str) -> list[Declared]:
+        """Return the sub-ensembles of a name that the parameters declare."""
+        return [one for one in self.study.ensembles if (one.name, one.combination) == (name, combination)]
+
+    def ensemble(self, name: str, combination: str, sigma: Any) -> Sample | None:
+        """Return all sub-ensembles of a name; ``None`` if one is missing, or there is no such ensemble."""
+        declared = self.declared(name, combination)
+        group = self.methods(sigma).get(self.study.label(declared[0])) if declared else None
+        return group.sample if group and len(group.results) == len(declared) else None
+
+    def members(self, name: str, combination: str, sigma: Any) -> Sample | None:
+        """Return the mean of the members of each sub-ensemble; ``None`` if some are missing."""
+        teams, methods = [one.members for one in self.declared(name, combination)], self.methods(sigma)
+        if not set().union(*teams) <= models_by_member(methods).keys():
+            return None
+        return samples_of_members(teams, methods)[0]
+
+    def seconds(self, method: str, sigma: Any) -> tuple[float, int] | None:
+        """Return training seconds and epochs of a method's first seed, as if every epoch took the median of them.
+
+        The first epoch after a start compiles, and how often a training was started says nothing of the method.
+        """
+        cell = next((one for one in self.study.cells if (one.method, one.sigma) == (method, sigma)), None)
+        if cell is None or not cell.log(self.study.logs, "timing.csv").is_file():
+            return None
+        seconds = self.study.read_epoch_seconds(cell)
+        return float(seconds.median()) * len(seconds), len(seconds)
+
+
+def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str:
+    """Write the page of claims about ACR.
+
+    Args:
+        evidence: The rows that there are.
+        network: Name of the architecture, if it is known.
+        remarks: What must be said of the data.
+    """
+    study = evidence.study
+    about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")
+    lines = [HEAD.format(dataset=study.dataset, about=about), *(f"{remark}\n" for remark in remarks)]
+    lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
+    for sigma in study.sigmas:
+        cells = _cells(study, sigma)
+        results = [result for group in evidence.methods(sigma).values() for result in group.results]
+        ensembles = sum(result.ensemble is not None for result in results)
+        models = f"{len(results) - ensembles} of {len(cells)}"
+        lines.append(f"| {sigma} | {models} | {ensembles} of {len(study.ensembles)} |")
+    return "\n".join([*lines, "", "## Claims", "", *_tables(list(findings(evidence)))]) + "\n"
+
+
+def times_page(evidence: Evidence) -> str:
+    """Write the page of claims about time, and what was trained on which machine for how long."""
+    study = evidence.study
+    lines = [TIMES_HEAD.format(dataset=study.dataset, spare=SPARE - 1)]
+    lines += ["| σ | trained | machine | training, hours |", "|---:|---:|---|---:|"]
+    for sigma in study.sigmas:
+        cells = _cells(study, sigma)
+        paths = [cell.log(study.logs, "provenance.json") for cell in cells]
+        logs = [files.read_json(path) for path in paths if path.exists()]
+        machines = ", ".join(sorted({log["device"] for log in logs}))
+        hours = sum(log["training_seconds"] for log in logs) / 3600
+        lines.append(f"| {sigma} | {len(logs)} of {len(cells)} | {machines} | {hours:.2f} |")
+    return "\n".join([*lines, "", *_tables(list(findings_about_time(evidence)))]) + "\n"
+
+
+def findings(evidence: Evidence) -> Iterator[Finding]:
+    """Return what became of every claim about ACR at every noise level."""
+    yield from judged([comparison for sigma in evidence.study.sigmas for comparison in _comparisons(evidence, sigma)])
+
+
+def judged(comparisons: Sequence[Comparison]) -> Iterator[Finding]:
+    """Judge the differences of each claim together, claim after claim."""
+    for claim in dict.fromkeys(comparison.claim for comparison in comparisons):
+        related = [comparison for comparison in comparisons if comparison.claim == claim]
+        corrected = iter(holm([comparison.difference.p_value for comparison in related if comparison.difference]))
+        for _, sigma, subject, difference in related:
+            if difference is None:
+                yield Finding(claim, sigma, subject, "", "not tested")
+            else:
+                verdict = verdict_of(difference, next(corrected))
+                yield Finding(claim, sigma, subject, signed_with_errors(difference), verdict)
+
+
+def verdict_of(difference: Estimate, p_value: float) -> str:
+    """Return held, not held, or tie, by a corrected p-value; and whether it rests on images only."""
+    verdict = "tie" if p_value > LEVEL else "held" if difference.value > 0 else "not held"
+    return verdict if difference.error is not None else f"{verdict}, images only"
+
+
+def findings_about_time(evidence: Evidence) -> Iterator[Finding]:
+    """Return what became of every claim about training time at every noise level."""
+    for sigma in evidence.study.sigmas:
+        ours, smoothadv, macer = (evidence.seconds(name, sigma) for name in ("advmacer", "smoothadv", "macer"))
+        ratio = (ours[0] / ours[1]) / (smoothadv[0] / smoothadv[1]) if ours and smoothadv else None
+        claim = "an epoch of AdvMacer costs what one of SmoothAdv costs"
+        yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio <= SPARE)
+        as_in_paper = ours and macer and (ours[1], macer[1]) == PAPERS_EPOCHS
+        ratio = macer[0] / ours[0] if as_in_paper else None
+        claim = "AdvMacer trains 3 times faster than MACER"
+        yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio >= 3 / SPARE)
+
+
+def _about_time(claim: str, sigma: Any, ratio: float | None, held: bool) -> Finding:
+    if ratio is None:
+        return Finding(claim, sigma, "seconds", "", "not tested")
+    return Finding(claim, sigma, "seconds", f"{ratio:.2f} times", "held" if held else "not held")
+
+
+def _comparisons(evidence: Evidence, sigma: Any) -> Iterator[Comparison]:
+    ours, smoothadv = (evidence.models(method, sigma) for method in ("advmacer", "smoothadv"))
+    yield _against("AdvMacer beats SmoothAdv", sigma, "means over seeds", ours, smoothadv)
+    first, macer = evidence.models("advmacer", sigma, seed=0), evidence.macer_of_equal_time(sigma)
+    yield _against("AdvMacer beats MACER at equal training time", sigma, "seed 0", first, macer)
+    for name in dict.fromkeys(ensemble.name for ensemble in evidence.study.ensembles):
+        yield from _of_ensemble(evidence, name, sigma)
+
+
+def _of_ensemble(evidence: Evidence, name: str, sigma: Any) -> Iterator[Comparison]:
+    average = evidence.ensemble(name, "average", sigma)
+    if declared := evidence.declared(name, "average"):
+        members = evidence.members(name, "average", sigma)
+        yield _against("EsbRS beats the mean of its members", sigma, name, average, members)
+        methods = sorted({method for method, _ in declared[0].members})
+        for method in methods if len(methods) > 1 else []:
+            single = f"{method} x{len(declared[0].members)}"
+            other = evidence.ensemble(single, "average", sigma)
+            yield _against("mixed beats single-method", sigma, f"{name} against {single}", average, other)
+    if evidence.declared(name, "optimal"):
+        optimal = evidence.ensemble(name, "optimal", sigma)
+        yield _against("optimal weights beat equal ones", sigma, name, optimal, average)
+
+
+def _against(claim: str, sigma: Any, subject: str, ours: Sample | None, theirs: Sample | None) -> Comparison:
+    return Comparison(claim, sigma, subject, estimate(ours, theirs) if ours and theirs else None)
+
+
+def _cells(study: StudyFiles, sigma: Any) -> list[GridCell]:
+    return [cell for cell in study.cells if cell.sigma == sigma]
+
+
+def _tables(found: Sequence[Finding]) -> Iterator[str]:
+    """Write how often each claim was held, and every finding."""
+    yield f"| claim | {' | '.join(VERDICTS)} |"
+    yield "|---|" + "---:|" * len(VERDICTS)
+    for claim in dict.fromkeys(finding.claim for finding in found):
+        verdicts = [finding.verdict.split(",")[0] for finding in found if finding.claim == claim]
+        yield f"| {claim} | {' | '.join(str(verdicts.count(verdict)) for verdict in VERDICTS)} |"
+    yield from ("", "| claim | σ | of | difference | verdict |", "|---|---:|---|---:|---|")
+    for finding in found:
+        yield f"| {' | '.join(map(str, finding))} |"

@@ -1,0 +1,103 @@
+"""What captions and notes of tables say: images and budget, signs, ties, and differences of provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+
+from rs.reporting.results import Group, Groups, Provenance, Result, best, results_of
+from rs.statistics import metrics
+
+CLEAN = "Clean accuracy is the share of images correct and certified at radius 0: an abstention is an error."
+ERROR = "± is the standard error of the ACR over images."
+MEANS = "Means over training seeds, where there are several."
+SEEDS = (
+    "Means over training seeds; square brackets give the standard error over images and training seeds. Where there "
+    "are none, one training is all there is, and the error is over images only."
+)
+FAMILIES = (
+    "An ensemble by numbers of members (x3) is the mean over all sub-ensembles of the trained seeds; one by seeds "
+    "(0-1-2) is that one alone."
+)
+TIES = (
+    "Tie: the difference may be 0 at the level of 5 %, by its error over images or by that over images and training "
+    "seeds (docs/method.md). Images only: the latter is not known, since one side is of one training, and another may "
+    "turn it."
+)
+PAPER = (
+    "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
+    "ours, and then the figures cannot be compared."
+)
+UNSOUND = (
+    "† The certificate is not sound for a pipeline that recomputes the weights: it holds with the weights frozen. "
+    "Never marked as best."
+)
+
+
+def about(groups: Groups) -> str:
+    """Return which images the numbers are of, and their budget."""
+    results = results_of(groups)
+    n0, n, alpha = (metrics.common_budget([result.rows for result in results], name) for name in ("n0", "n", "alpha"))
+    return f"{len(results[0].rows):,} images (subset {results[0].subset}), n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
+
+
+def of_methods(groups: Groups, paper: bool, errors: bool = True) -> list[str]:
+    """Return the notes of a table of methods.
+
+    Args:
+        groups: What it shows.
+        paper: Whether it shows figures of the paper.
+        errors: Whether it shows ± and clean accuracy.
+    """
+    everyone = [group for methods in groups.values() for group in methods.values()]
+    several = any(group.acr.error is not None for group in everyone)
+    notes = [CLEAN, ERROR] + [SEEDS] * several if errors else [MEANS] * several
+    notes += [PAPER] * paper
+    notes += [FAMILIES] * any(group.first.ensemble is not None for group in everyone)
+    notes += unsound(results_of(groups))
+    ties = [f"σ = {sigma}: {text}" for sigma, methods in groups.items() if (text := _ties(methods))]
+    return notes + ties + [TIES] * bool(ties) + provenance(results_of(groups))
+
+
+def unsound(results: Sequence[Result]) -> list[str]:
+    """Return what a dagger means, if there is one."""
+    return [UNSOUND] * any(not result.sound for result in results)
+
+
+def _ties(methods: Mapping[str, Group]) -> str:
+    """Return which methods tie with the largest ACR, and where only images say so; empty if none does."""
+    first, *ties = best(methods) or [""]
+    known = [methods[first].less(methods[method]).error is not None for method in ties]
+    names = [method if both else f"{method} (images only)" for method, both in zip(ties, known, strict=True)]
+    return f"{', '.join(names)} tied with {first}, the largest ACR." if ties else ""
+
+
+def provenance(results: Iterable[Result]) -> list[str]:
+    """Return which results were computed differently from the others, and in what; empty if none was.
+
+    >>> import pandas as pd
+    >>> how = [Provenance(precision=precision) for precision in ("bfloat16", "float32", "float32")]
+    >>> provenance([Result(f"macer x{k}", 0.5, 0, pd.DataFrame(), "all", provenance=one) for k, one in enumerate(how)])
+    ['Certified differently: precision bfloat16 (macer x0), float32 (all others).']
+    """
+    known, unknown = [], []
+    for result in results:
+        (unknown if result.provenance is None else known).append(result)
+    values = {field.name: [getattr(result.provenance, field.name) for result in known] for field in fields(Provenance)}
+    parts = [f"{name} {_sides(known, column)}" for name, column in values.items() if len(set(column)) > 1]
+    parts += [f"not known of {', '.join(dict.fromkeys(one.method for one in unknown))}"] * bool(parts and unknown)
+    return [f"Certified differently: {'; '.join(parts)}."] * bool(parts)
+
+
+def _sides(results: Sequence[Result], values: Sequence[str | None]) -> str:
+    """Name the results of each value, the most frequent one last and its results without their names."""
+    *fewer, most = sorted(dict.fromkeys(values), key=values.count)
+    sides = [f"{value or 'not stated'} ({', '.join(_named(results, values, value))})" for value in fewer]
+    return ", ".join([*sides, f"{most or 'not stated'} (all others)"])
+
+
+def _named(results: Sequence[Result], values: Sequence[str | None], value: str | None) -> list[str]:
+    """Name the results that have the value, all those of a method by the method alone."""
+    have = [result for result, other in zip(results, values, strict=True) if other == value]
+    lack = {result.method for result, other in zip(results, values, strict=True) if other != value}
+    return list(dict.fromkeys(result.name if result.method in lack else result.method for result in have))

@@ -1,0 +1,109 @@
+"""Made-up ensembles and members on four images, and numbers of their theory, for the tests of tables."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pandas as pd
+
+from rs.statistics.comparison import sample
+from rs.study.ensembles import kind_of, trained_as
+from tests.support.tiny_study import result
+
+EMPTY = pd.DataFrame()
+PAIR = (("advmacer", 0), ("advmacer", 1))
+MIXED = (("advmacer", 0), ("smoothadv", 0))
+MIX_NAME = "advmacer 0 + smoothadv 0"
+
+
+def ensemble(members, combination, radii, scope="global", name=None, **changes):
+    """The result of an ensemble, one by seeds unless it has a name; the combination average is the one without one."""
+    name = name or trained_as(members)
+    label = name if combination == "average" else f"{name} ({combination})"
+    more = {"ensemble": name, "combination": combination, "members": members}
+    return result(label, radii, seed=None, scope=scope, **more, **changes)
+
+
+# ACRs of the members: 1.0, 0.8 (mean 0.9) and 0.5
+SINGLES = [
+    result("advmacer", [1.0, 1.0, 1.0, 1.0], seed=0),
+    result("advmacer", [0.6, 0.6, 1.0, 1.0], seed=1),
+    result("smoothadv", [0.5, 0.5, 0.5, 0.5], seed=0),
+]
+# ACR 1.2: to the members' mean (0.8, 0.8, 1, 1) +0.4, +0.4, +0.2, +0.2; to the best member always +0.2
+AVERAGE = ensemble(PAIR, "average", [1.2, 1.2, 1.2, 1.2])
+# ACR 1.1: to the average -0.2, 0, -0.2, 0
+OPTIMAL = ensemble(PAIR, "optimal", [1.0, 1.2, 1.0, 1.2])
+PER_IMAGE = ensemble(PAIR, "per-image", [9.0, 9.0, 9.0, 9.0], scope="per-image")
+MIX = ensemble(MIXED, "average", [1.4, 1.4, 1.4, 1.3])
+SECONDS = {"advmacer-0": 1.0, "advmacer-1": 2.0, "advmacer x2": 3.0, "advmacer x2 (per-image)": 4.25}  # by kind
+ALL = [*SINGLES, AVERAGE, OPTIMAL, PER_IMAGE, MIX]
+
+
+def cell(table, column, **where):
+    """The cell of a column in the row whose data are these."""
+    data = table.data
+    for name, value in where.items():
+        data = data[data[name] == value]
+    (at,) = data.index
+    return table.body[at][table.header.index(column)]
+
+
+def texts(table):
+    """What the cells of a table say."""
+    return [[c.text for c in row] for row in table.body]
+
+
+FIRST = {"advmacer x2": "advmacer 0-1", "advmacer x1 + smoothadv x1": MIX_NAME}
+MIX_KIND = "advmacer x1 + smoothadv x1"
+
+
+def spread(name, source="perturbed", within=0.02, across=float("nan"), **changes):
+    """A row of spreads."""
+    row = {"sigma": 0.5, "ensemble": name, "members": FIRST.get(name, "first"), "source": source, "images": 4}
+    return row | {"alpha": 0.08, "beta": 0.04} | {"variance": 0.06, "within": within, "across": across} | changes
+
+
+def bound(name, value, combination="average", minimum=0.1, measured=0.95):
+    """A row of bounds."""
+    row = {"sigma": 0.5, "ensemble": name, "members": FIRST[name], "combination": combination, "images": 4}
+    return row | {"bound": value, "bound_minimum": minimum, "measured": measured, "other_class": 0.25}
+
+
+def family(members, scores, combination="average", **changes):
+    """All ensembles of an entry by numbers: ``scores`` of each one's members."""
+    return [ensemble(own, combination, scores(own), name=kind_of(own), **changes) for own in members]
+
+
+SEEDS = (0, 1, 2)
+TRIO = {
+    ("advmacer", 0): [1.0, 1.2, 1.0, 1.2],
+    ("advmacer", 1): [2.0, 2.0, 2.2, 2.0],
+    ("advmacer", 2): [4.0, 4.0, 4.0, 4.4],
+    ("smoothadv", 0): [0.5, 0.6, 0.5, 0.5],
+    ("smoothadv", 1): [0.1, 0.1, 0.3, 0.1],
+    ("smoothadv", 2): [0.8, 0.7, 0.8, 0.8],
+}
+"""Scores of three models of two methods on four images."""
+MODELS = [result(method, radii, seed=seed) for (method, seed), radii in TRIO.items()]
+PAIRS = [tuple(("advmacer", seed) for seed in own) for own in combinations(SEEDS, 2)]
+ONE_OF_EACH = [(("advmacer", a), ("smoothadv", b)) for a, b in permutations(SEEDS, 2)]
+ONE_AND_TWO = [(("advmacer", a), *(("smoothadv", b) for b in SEEDS if b != a)) for a in SEEDS]
+
+
+def higher(step):
+    """Scores of an ensemble: those of its members' mean, and a step for its smallest seed."""
+    return lambda own: np.mean([TRIO[one] for one in own], axis=0) + step * (1 + min(seed for _, seed in own))
+
+
+OF_TWO = family(PAIRS, higher(0.5))
+
+
+def of(members, scores):
+    """A sample straight from scores, with the seeds of its members."""
+    rows = [result("any", own).rows for own in scores]
+    return sample(rows, [{seed for _, seed in own} for own in members])
+
+
+def texts_of(table, **where):
+    """What the cells of a row say, by title."""
+    return {title: cell(table, title, **where).text for title in table.header}
