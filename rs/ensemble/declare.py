@@ -6,17 +6,18 @@ OUT/SLUG.json      one ensemble (``rs.ensemble.spec``)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rs.ensemble.rules import check_rule
 from rs.ensemble.spec import EnsembleCard, Member, check_members, read, read_as
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
 from rs.storage import files
-from rs.study.ensembles import Declared, declared, trained_as
+from rs.study.ensembles import Combination, Declared, declared, declared_combinations, trained_as
 from rs.study.grid import Cell, pool_cells
 
 POOL = "pool.json"
@@ -43,12 +44,15 @@ def ensemble_cell(values: dict[str, Any], dataset: str, sigma: float, models: Pa
         models: Folder of the models METHOD/SEED of this noise level.
         out: The folder to make; one that an earlier run made is replaced.
     Raises:
-        InputError: If a member is not trained, members do not fit each other, or ``out`` is something else.
+        InputError: If a combination is of no rule, a member is not trained, members do not fit each other, or ``out``
+            is something else.
     """
     files.check_replaceable(out, POOL, "ensembles", [models])
     cells = pool_cells(values, dataset, sigma)
+    ensembles = declared(values)
+    _check_rules(declared_combinations(values) if ensembles else {})
     members, name = _members(cells, models, sigma)
-    cards = {one.slug: _card(one, members, name, sigma) for one in declared(values)}
+    cards = {one.slug: _card(one, members, name, sigma) for one in ensembles}
     pool = PoolCard(dataset=name, sigma=sigma, members=list(members.values()), ensembles=list(cards))
     with files.replacing(out) as temporary:
         temporary.mkdir()
@@ -69,6 +73,14 @@ def read_pool(folder: Path) -> tuple[PoolCard, dict[str, EnsembleCard]]:
         if not all(member in pool.members for member in card.members):
             raise InputError(f"{folder / slug}.json must have members of {folder / POOL}; make the folder again")
     return pool, cards
+
+
+def _check_rules(combinations: Mapping[str, Combination]) -> None:
+    for key, combination in combinations.items():
+        try:
+            check_rule(combination)
+        except ValueError as error:
+            raise InputError(f"params.yaml: combinations.{key}: {error}") from error
 
 
 def _members(cells: Sequence[Cell], models: Path, sigma: float) -> tuple[dict[tuple[str, int], Member], str | None]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rs.ensemble.outputs import Outputs, summed
-from rs.ensemble.rules import LogitAverage, Rule, SoftmaxAverage, is_undecided, scores_of
+from rs.ensemble.rules import LogitAverage, RuleFunction, SoftmaxAverage, is_undecided, scores_of
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import Precision, SmoothedClassifier, certificate, check_draws, shortcut, winner
@@ -33,7 +33,7 @@ class Entry:
     """A classifier of a pool: some of its members, by number, and a rule. One member alone is an entry of one."""
 
     members: tuple[int, ...]
-    rule: Rule = field(default_factory=LogitAverage)
+    rule: RuleFunction = field(default_factory=LogitAverage)
 
     @cached_property
     def undecided(self) -> bool:
@@ -176,7 +176,9 @@ class _Averages:
     weights: Tensor  # (E, L), float64
 
     @classmethod
-    def all_of(cls, placed: Sequence[tuple[Rule, tuple[int, ...]]], device: torch.device) -> Iterator[_Averages]:
+    def all_of(
+        cls, placed: Sequence[tuple[RuleFunction, tuple[int, ...]]], device: torch.device
+    ) -> Iterator[_Averages]:
         """Group the classifiers that are averages by their number of members."""
         found: dict[int, list[int]] = {}
         for number, (rule, members) in enumerate(placed):

@@ -13,22 +13,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from rs.data.format import Meta, described
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import Ensemble
+from rs.ensemble.rules import Ensemble, Rule, build_rule, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
 from rs.storage import files
 from rs.study.ensembles import Combination
-
-if TYPE_CHECKING:
-    from rs.ensemble.rules import Rule
 
 T = TypeVar("T")
 
@@ -79,6 +76,10 @@ class EnsembleCard:
             raise InputError(f"sigma must be positive and finite, got {self.sigma}")
         if not self.members:
             raise InputError("an ensemble must have at least one member, got none")
+        try:
+            check_rule(self.how)
+        except ValueError as error:
+            raise InputError(str(error)) from error
         if self.solution and not (self.how.solved and self.how.scope == "global"):
             raise InputError("a solution must come with weights optimal or printed, of scope global")
         weights = self.solution.weights if self.solution else self.how.weights
@@ -105,7 +106,7 @@ class EnsembleCard:
                 f"{self.name}, {self.combination}: its weights must be solved first; take the file that "
                 "python -m stages.weights writes"
             )
-        return self.how.build(len(self.members), self.solution.weights if self.solution else None)
+        return build_rule(self.how, len(self.members), self.solution.weights if self.solution else None)
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.

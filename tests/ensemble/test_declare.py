@@ -271,6 +271,21 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
         ({}, {"methods": "macer"}, "methods: "),
         ({}, {"combinations": {}}, "ensembles.0.combinations must be among"),
         ({}, {"ensembles": [MIXED | {"combinations": ["magic"]}]}, "got 'magic'"),
+        (
+            {},
+            {"combinations": HOW | {"unused": {"rule": "magic", "scope": "global"}}},
+            "params.yaml: combinations.unused: rule must be one of softmax, logits, vote, mme, consensus; got 'magic'",
+        ),
+        (
+            {},
+            {"combinations": HOW | {"mme": {"rule": "mme", "scope": "global"}}},
+            "params.yaml: combinations.mme: the scope of the rule mme must be noisy-input, got 'global'",
+        ),
+        (
+            {},
+            {"combinations": HOW | {"average": {"rule": "softmax", "scope": "global"}}},
+            "params.yaml: combinations.average: weights must be given for the rule softmax of scope global",
+        ),
         ({}, {"ensembles": [THREE | {"combinations": ["printed"]}]}, "must be of 2 members, got 3; use optimal"),
         ({}, {"ensembles": [MIXED | {"combinations": ["broken"]}]}, "weights must be at least 0 and sum to 1"),
         ({}, {"ensembles": [MIXED, MIXED]}, "is macer-1+gaussian-0.mme again"),

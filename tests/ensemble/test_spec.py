@@ -186,7 +186,7 @@ def test_a_noise_level_that_is_no_number_is_refused(sigma):
         (lambda values: values["members"][0].update(sha=1), "members.0.sha is not a known key"),
         (lambda values: values["how"].update(colour="red"), "how.colour is not a known key"),
         (lambda values: values.update(sigma="0.25"), "sigma: Input should be a valid number"),
-        (lambda values: values["how"].update(rule="magic"), "how.rule: Input should be 'softmax', 'logits'"),
+        (lambda values: values["how"].update(rule="magic"), "rule must be one of softmax, logits, vote, mme, "),
         (
             lambda values: values["how"].update(scope="set"),
             "weights must be left out for the rule softmax of scope set",
