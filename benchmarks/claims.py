@@ -26,7 +26,7 @@ from rs.statistics import metrics
 from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
 from rs.storage import certificate_rows, files
 from rs.study import grid
-from rs.study.ensembles import Declared, declared
+from rs.study.ensembles import EnsembleDeclaration, declared
 from stages.shell import ParamsFile, run
 
 EQUAL_TIME = Path("equal-time")
@@ -61,9 +61,9 @@ class Study:
 
     def __init__(self, values: dict[str, Any], dataset: str, root: Path = Path()) -> None:
         self.dataset, self.root, self.cells = dataset, root, grid.cells(values, dataset)
-        self.ensembles: dict[tuple[str, str], list[Declared]] = {}
+        self.ensembles: dict[tuple[str, str], list[EnsembleDeclaration]] = {}
         for one in declared(values):
-            self.ensembles.setdefault((one.name, one.combination), []).append(one)
+            self.ensembles.setdefault((one.name, one.key), []).append(one)
         self.read = cache(certificate_rows.read)  # most rows take part in several claims
         self.sigmas = section(values, "sigmas")
 
@@ -193,7 +193,7 @@ def _against(claim: str, sigma: Any, what: str, ours: Sample | None, theirs: Sam
     return Compared(claim, sigma, what, estimate(ours, theirs) if ours and theirs else None)
 
 
-def _seeds(one: Declared) -> set[int]:
+def _seeds(one: EnsembleDeclaration) -> set[int]:
     return {seed for _, seed in one.members}
 
 

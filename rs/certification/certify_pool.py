@@ -26,10 +26,10 @@ from rs.data import images as data
 from rs.data.format import Images
 from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import Entry, certify_pool
-from rs.ensemble.pool_entries import Candidate, combined, single_models
+from rs.ensemble.pool import PoolEntry, certify_entries
+from rs.ensemble.pool_entries import pool_entries
 from rs.ensemble.rules import Ensemble, LogitAverage
-from rs.ensemble.spec import EnsembleCard, load_members
+from rs.ensemble.spec import first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.backend import Engine
@@ -46,18 +46,18 @@ from rs.study.subset import select
 
 
 @validated
-class Settings:
+class PoolSettings:
     """How a pool is certified; section ``recipes.DATASET.pool`` of params.yaml."""
 
     cache: bool  # keep the members' logits in the work folder, as float16; then votes are those of the rounded logits
     timed: NonNegativeCount  # draws on which each classifier alone is timed; 0 for none
 
 
-def pool_cell(
+def certify_pool(
     ensembles: Path,
     weights: Path,
     folder: Path,
-    settings: Settings,
+    settings: PoolSettings,
     certification: CertificationSettings,
     *,
     device: torch.device,
@@ -78,15 +78,14 @@ def pool_cell(
     """
     alone = times / "alone.csv"
     files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
-    pool, cards = read_pool(ensembles)
+    pool, specs = read_pool(ensembles)
     images = data.load(folder, "test")
     suit_threads(images.meta.shape)
     models, _ = load_members(pool.members, pool.dataset, pool.sigma, ensembles / POOL, images.meta)
-    candidates = single_models(pool.members, models)
-    candidates |= combined(pool.members, models, cards, ensembles, weights)
+    entries = pool_entries(pool, specs, models, ensembles, weights)
     out.mkdir(parents=True, exist_ok=True)
     times.mkdir(parents=True, exist_ok=True)
-    if not candidates:
+    if not entries:
         return
     if certification.stop is not None:
         raise InputError(
@@ -97,24 +96,27 @@ def pool_cell(
     engine, runs_as = _engine(models, images, pool.sigma, certification, device, batch)
     shared = circumstances(images, certification, pool.sigma, device, runs_as, "stages/certify_ensembles.py")
     shared |= {"outputs": "float16"} if settings.cache else {}
-    outs = {out / f"{name}.tsv": one.who | shared for name, one in candidates.items()}
-    for one, index in itertools.product(candidates.values(), map(int, indices)):
-        one.at(index)  # an image without weights is refused before the work begins
+    outs = {out / f"{name}.tsv": entry.provenance | shared for name, entry in entries.items()}
+    for entry, index in itertools.product(entries.values(), map(int, indices)):
+        entry.for_image(index)  # an image without weights is refused before the work begins
 
     def made(left: NDArray[np.int64]) -> Iterator[Mapping[Path, dict[str, Any]]]:
-        certified = engine.from_cache(indices) if settings.cache else engine.directly
+        certify = engine.from_cache(indices) if settings.cache else engine.directly
         for index in map(int, left):
-            found = certified({name: one.at(index) for name, one in candidates.items()}, index)
-            label = int(images.labels[index])
+            certificates, label = certify(entries, index), int(images.labels[index])
             yield {
-                out / f"{name}.tsv": found[name].row(index, label, one.who["scope"]) for name, one in candidates.items()
+                out / f"{name}.tsv": certificates[name].row(index, label, entry.provenance["scope"])
+                for name, entry in entries.items()
             }
 
     certify_images.warn_if_hopeless(certification.n, certification.alpha)
     if (row_writer.rows_to(outs, times / "images.csv", indices, made) or not alone.exists()) and processes.place()[
         0
     ] == 0:
-        _write_times(alone, engine, _firsts(candidates, cards), indices, settings.timed)
+        # ensembles of other seeds take as long
+        timed = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
+        firsts = {name: entry for name, entry in entries.items() if name not in specs or name in timed}
+        _write_times(alone, engine, firsts, indices, settings.timed)
 
 
 def _engine(
@@ -143,25 +145,24 @@ class _Engine:
     precision: Precision  # of autocast
     batch: int | None
 
-    def directly(self, entries: Mapping[str, Entry], index: int) -> dict[str, Certificate]:
+    def directly(self, entries: Mapping[str, PoolEntry], index: int) -> dict[str, Certificate]:
         """From one evaluation of every member on every draw."""
-        return certify_pool(
+        return certify_entries(
             self.models,
             entries,
             len(self.images.meta.classes),
             self.sigma,
             self._pixels(index),
-            self.how.n0,
-            self.how.n,
-            self.how.alpha,
-            seed=self.how.seed,
+            self.how.draws,
             index=index,
             label=self._label(index),
             precision=self.precision,
             batch=self.batch,
         )
 
-    def from_cache(self, indices: NDArray[np.int64]) -> Callable[[Mapping[str, Entry], int], dict[str, Certificate]]:
+    def from_cache(
+        self, indices: NDArray[np.int64]
+    ) -> Callable[[Mapping[str, PoolEntry], int], dict[str, Certificate]]:
         """From logits on disk, which are made where they are not there yet; says their size beforehand."""
         key = CacheKey(
             [checkpoint.fingerprint(model) for model in self.models],
@@ -182,13 +183,13 @@ class _Engine:
         print(f"outputs of {len(self.models)} members: {size / 1e9:.3g} GB in {folder}", file=sys.stderr)
         cache = OutputCache(folder, key)
 
-        def certified(entries: Mapping[str, Entry], index: int) -> dict[str, Certificate]:
+        def certified(entries: Mapping[str, PoolEntry], index: int) -> dict[str, Certificate]:
             cache.fill(self.models, self._pixels(index), index, self.batch)
             return cache.certify(entries, index, self.how.alpha, label=self._label(index))
 
         return certified
 
-    def seconds_alone(self, entry: Entry, index: int, draws: int) -> float:
+    def seconds_alone(self, entry: PoolEntry, index: int, draws: int) -> float:
         """Seconds of a certificate of one classifier alone, from those of ``draws`` draws, as a share of n0 + n."""
         base = Ensemble([self.models[number] for number in entry.members], entry.rule)
         classifier = SmoothedClassifier(
@@ -213,22 +214,13 @@ class _Engine:
         return int(self.images.labels[index]) if self.how.shortcut else None
 
 
-def _firsts(candidates: Mapping[str, Candidate], cards: Mapping[str, EnsembleCard]) -> dict[str, Candidate]:
-    """The classifiers whose time is that of all of their kind: those of other seeds take as long."""
-    kinds = {
-        slug: (card.combination, *(member.method for member in card.members)) for slug, card in reversed(cards.items())
-    }
-    firsts = {kind: slug for slug, kind in kinds.items()}
-    return {name: one for name, one in candidates.items() if name not in cards or firsts[kinds[name]] == name}
-
-
 def _write_times(
-    path: Path, engine: _Engine, candidates: Mapping[str, Candidate], indices: NDArray[np.int64], draws: int
+    path: Path, engine: _Engine, entries: Mapping[str, PoolEntry], indices: NDArray[np.int64], draws: int
 ) -> None:
     first = int(indices[0])
     rows = [
-        {"classifier": name, "seconds": engine.seconds_alone(one.at(first), first, draws)}
-        for name, one in candidates.items()
+        {"classifier": name, "seconds": engine.seconds_alone(entry.for_image(first), first, draws)}
+        for name, entry in entries.items()
         if draws
     ]
     files.write_csv(path, ("classifier", "seconds"), rows)

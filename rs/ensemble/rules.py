@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from rs.ensemble.outputs import Outputs as Outputs
 from rs.ensemble.outputs import on_simplex as on_simplex
 from rs.ensemble.outputs import one_hot
 from rs.ensemble.outputs import weighted as weighted
+from rs.errors import InputError
 from rs.statistics.ensemble_weights import box_vertices as box_vertices
 from rs.statistics.ensemble_weights import clip_to_box as clip_to_box
 from rs.study.ensembles import SOLVED, Combination
@@ -199,6 +201,26 @@ RULES: dict[str, type[Rule]] = {
     "consensus": KConsensus,
 }
 """The rules that combinations can name."""
+
+
+@dataclass(frozen=True)
+class WeightsByImage:
+    """Another softmax average for each clean image, whose weights were chosen beforehand and are frozen."""
+
+    weights: Mapping[int, Sequence[float]]  # (L,) by image
+    source: Path  # of the weights, for messages
+
+    def for_image(self, index: int) -> SoftmaxAverage:
+        """Return the rule of an image.
+
+        Raises:
+            InputError: If there are no weights for it.
+        """
+        if index not in self.weights:
+            raise InputError(
+                f"{self.source} must have weights for image {index}; make it again with python -m stages.weights"
+            )
+        return SoftmaxAverage(self.weights[index])
 
 
 def check_rule(combination: Combination) -> None:

@@ -19,12 +19,12 @@ from rs.reporting.results import Circumstances, Result
 from rs.statistics import metrics
 from rs.storage import certificate_rows as certificates
 from rs.storage import files
-from rs.study.ensembles import Declared, kind_of
+from rs.study.ensembles import EnsembleDeclaration, kind_of
 from rs.study.grid import Cell, pool_target
 from rs.study.subset import subset_name
 
 
-def read_ensemble(one: Declared, dataset: str, sigma: Any, results: Path, default: str) -> Result:
+def read_ensemble(one: EnsembleDeclaration, dataset: str, sigma: Any, results: Path, default: str) -> Result:
     """Read the rows of an ensemble and their sidecar.
 
     Args:
@@ -35,8 +35,10 @@ def read_ensemble(one: Declared, dataset: str, sigma: Any, results: Path, defaul
     path = results / str(sigma) / "pool" / f"{one.slug}.tsv"
     rows, sidecar = read_rows(path, sigma, command := f"dvc repro {pool_target(dataset, sigma)}")
     scope = rows["scope"].iloc[0]
-    if scope != one.how.scope:
-        raise InputError(f"{path} must be of scope {one.how.scope}, as the parameters say, got {scope}; run {command}")
+    if scope != one.combination.scope:
+        raise InputError(
+            f"{path} must be of scope {one.combination.scope}, as the parameters say, got {scope}; run {command}"
+        )
     return Result(
         one.label(default),
         float(sigma),
@@ -47,7 +49,7 @@ def read_ensemble(one: Declared, dataset: str, sigma: Any, results: Path, defaul
         None if scope == "set" else sidecar.get("classes"),
         scope,
         one.name,
-        one.combination,
+        one.key,
         one.members,
         Circumstances.of(sidecar),
     )
@@ -63,7 +65,7 @@ def read_theory(weights: Path, dataset: str, sigmas: Sequence[Any], name: str) -
 
 
 def seconds_alone(
-    found: Sequence[Declared], dataset: str, sigma: Any, results: Path, weights: Path, default: str
+    found: Sequence[EnsembleDeclaration], dataset: str, sigma: Any, results: Path, weights: Path, default: str
 ) -> dict[str, float]:
     """Seconds of a certificate of each classifier of a pool alone; with those of its weights, if images choose them.
 
@@ -76,7 +78,9 @@ def seconds_alone(
     seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
     for one in found:
         if one.slug in seconds:
-            extra = len(one.members) * float(per_member["seconds"].iloc[0]) if one.how.scope == "per-image" else 0.0
+            extra = (
+                len(one.members) * float(per_member["seconds"].iloc[0]) if one.combination.scope == "per-image" else 0.0
+            )
             name = one.label(default).replace(one.name, kind_of(one.members), 1)
             seconds[name] = seconds.pop(one.slug) + extra
     return seconds

@@ -23,7 +23,7 @@ from rs.statistics import metrics
 from rs.statistics.certificate import UNSOUND
 from rs.storage import files
 from rs.study import grid as study
-from rs.study.ensembles import Declared, declared
+from rs.study.ensembles import EnsembleDeclaration, declared
 
 STEPS = 200
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
@@ -89,13 +89,13 @@ def report(
     return made | pools.tables(together), times | pools.times(together, printed)
 
 
-def _check_combination(name: str, ensembles: Sequence[Declared]) -> None:
-    known = dict.fromkeys(one.combination for one in ensembles)
+def _check_combination(name: str, ensembles: Sequence[EnsembleDeclaration]) -> None:
+    known = dict.fromkeys(one.key for one in ensembles)
     if known and name not in known:
         raise InputError(
             f"params.yaml: tables.combination must be one that ensembles have, {', '.join(known)}; got {name!r}"
         )
-    if any(one.combination == name and one.how.scope == UNSOUND for one in ensembles):
+    if any(one.key == name and one.combination.scope == UNSOUND for one in ensembles):
         raise InputError(
             f"params.yaml: tables.combination must be one whose certificates are sound, got {name}; its weights depend "
             "on the image"
@@ -134,7 +134,7 @@ def numbers(groups: Groups, methods: Groups, settings: Settings, printed: pd.Dat
 class _Pools:
     """The ensembles of a study: what was found, and the tables of it."""
 
-    found: list[Declared]
+    found: list[EnsembleDeclaration]
     dataset: str
     sigmas: list[Any]  # as they stand in the parameters
     results_folder: Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -11,6 +12,16 @@ from rs.params import Count, NonNegativeCount, validated
 from rs.smoothing.classifier import Precision
 from rs.smoothing.stopping import Stop
 from rs.study.subset import Subset
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The draws of a certificate: how many noisy copies, and which."""
+
+    n0: int  # draws that select the class
+    n: int  # fresh draws that bound its probability
+    alpha: float  # failure probability of the certificate
+    seed: int = 0  # of the noise
 
 
 @validated
@@ -30,3 +41,8 @@ class CertificationSettings:
     def __post_init__(self) -> None:
         if self.stop is not None and self.shortcut:
             raise ValueError("stop and shortcut must not come together: rows of the two are not alike")
+
+    @property
+    def draws(self) -> Draws:
+        """The draws of each certificate."""
+        return Draws(self.n0, self.n, self.alpha, self.seed)

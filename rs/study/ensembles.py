@@ -1,4 +1,4 @@
-"""The ensembles that the parameters declare: which members, and how they become one classifier.
+"""The ensembles that the parameters declare: their members, and how members are combined.
 
 combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
 ensembles: [{members: {advmacer: 1, smoothadv: 2}, combinations: [average, ...]},
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations as combinations_of
 from typing import Annotated, Any, Literal
 
@@ -62,28 +61,34 @@ class Combination:
             )
 
 
-@dataclass(frozen=True)
-class Declared:
+@validated
+class EnsembleDeclaration:
     """One ensemble with one combination: a classifier that the parameters declare, at every noise level."""
 
     name: str  # in tables; ensembles that differ in their seeds alone can share one
     members: tuple[tuple[str, int], ...]  # training method and seed of each
-    combination: str  # key of the combination
-    how: Combination
+    key: str  # of the combination
+    combination: Combination
 
     def label(self, default: str) -> str:
         """Its name in tables, in which the combination ``default`` goes without saying."""
-        return self.name if self.combination == default else f"{self.name} ({self.combination})"
+        return self.name if self.key == default else f"{self.name} ({self.key})"
+
+    @property
+    def kind(self) -> str:
+        """What it has in common with ensembles of other seeds: :func:`kind_of` its members."""
+        return kind_of(self.members)
 
     @property
     def slug(self) -> str:
         """Its name in file names.
 
-        >>> how = Combination(rule="mme", scope="noisy-input")
-        >>> Declared("advmacer x1 + macer x2", (("advmacer", 0), ("macer", 0), ("macer", 1)), "mme", how).slug
+        >>> mme = Combination(rule="mme", scope="noisy-input")
+        >>> members = (("advmacer", 0), ("macer", 0), ("macer", 1))
+        >>> EnsembleDeclaration(name="advmacer x1 + macer x2", members=members, key="mme", combination=mme).slug
         'advmacer-0+macer-0-1.mme'
         """
-        return f"{trained_as(self.members).replace(' + ', '+').replace(' ', '-')}.{self.combination}"
+        return f"{trained_as(self.members).replace(' + ', '+').replace(' ', '-')}.{self.key}"
 
 
 def kind_of(members: Sequence[tuple[str, int]]) -> str:
@@ -129,7 +134,7 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
     return {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
 
 
-def declared(values: Mapping[str, Any]) -> list[Declared]:
+def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     """Return ``ensembles`` with each of their ``combinations``; none if there is no such key.
 
     Raises:
@@ -143,41 +148,42 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
     """
     entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
     combinations = declared_combinations(values) if entries else {}
-    single = {*(values.get("methods") or []), *(values.get("members") or [])}
-    found: dict[tuple[str, str], Declared] = {}
-    named: dict[str, Any] = {}
-    for number, given in enumerate(entries):
+    methods = {*(values.get("methods") or []), *(values.get("members") or [])}
+    declarations: dict[tuple[str, str], EnsembleDeclaration] = {}
+    members_by_name: dict[str, Any] = {}
+    for number, values_of_entry in enumerate(entries):
         where = f"ensembles.{number}"
-        entry = check(_Entry, given, where)
+        entry = check(_Entry, values_of_entry, where)
         for one in _expanded(entry, combinations, values, where):
-            if one.name in single:
+            if one.name in methods:
                 raise InputError(f"params.yaml: {where} must not have the name of a method, got {one.name}")
-            own = [*entry.members.items()]
-            if named.setdefault(one.name, own) != own:
+            members = [*entry.members.items()]
+            if members_by_name.setdefault(one.name, members) != members:
                 raise InputError(
                     f"params.yaml: {where} is {one.name}, as one of other members is; give one of the two a name"
                 )
-            if (one.name, one.slug) in found:
+            if (one.name, one.slug) in declarations:
                 raise InputError(f"params.yaml: {where} is {one.slug} again; give one of the two a name")
-            found[one.name, one.slug] = one
-    return list(found.values())
+            declarations[one.name, one.slug] = one
+    return list(declarations.values())
 
 
 def _expanded(
     entry: _Entry, combinations: Mapping[str, Combination], values: Mapping[str, Any], where: str
-) -> Iterator[Declared]:
-    seeds = any(isinstance(own, list) for own in entry.members.values())
-    given = check(_Seeds if seeds else _Numbers, entry.members, f"{where}.members")
-    chosen = [_listed(given, where)] if seeds else _all_of(given, values, where)
-    name = entry.name or (trained_as if seeds else kind_of)(chosen[0])
+) -> Iterator[EnsembleDeclaration]:
+    by_seeds = any(isinstance(seeds, list) for seeds in entry.members.values())
+    given = check(_Seeds if by_seeds else _Numbers, entry.members, f"{where}.members")
+    choices = [_listed(given, where)] if by_seeds else _all_of(given, values, where)
+    name = entry.name or (trained_as if by_seeds else kind_of)(choices[0])
     for key in entry.combinations:
         if key not in combinations:
             raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")
         try:
-            combinations[key].check_members(len(chosen[0]))
+            combinations[key].check_members(len(choices[0]))
         except ValueError as error:
             raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
-        yield from (Declared(name, members, key, combinations[key]) for members in chosen)
+        for members in choices:
+            yield EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
 
 
 def _listed(given: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[str, int], ...]:

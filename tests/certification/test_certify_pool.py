@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rs import params
 from rs.certification.certify_model import certify_cell
-from rs.certification.certify_pool import Settings, pool_cell
+from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.data import images as data
 from rs.ensemble.declare import read_pool
 from rs.ensemble.pool import SideBySide
@@ -28,9 +28,9 @@ from rs.statistics.ensemble_weights import box_vertices
 from rs.storage import certificate_rows, files, row_writer
 from stages.certify_ensembles import main
 from stages.shell import run
-from tests.ensemble.test_fit_weights import solve
-from tests.ensemble.test_logit_cache import Rounded
-from tests.ensemble.test_member_outputs import (
+from tests.support.helpers import python, write_tiny
+from tests.support.small_pool import Rounded
+from tests.support.tiny_pool import (
     ALL,
     CERTIFICATION,
     CPU,
@@ -45,9 +45,9 @@ from tests.ensemble.test_member_outputs import (
     make_pool,
     pool_members,
     save_member,
+    solve,
     write_three,
 )
-from tests.support.helpers import python, write_tiny
 
 IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
@@ -61,8 +61,8 @@ SCOPES |= {f"{ALL}.mme": "noisy-input", f"{ALL}.set": "set"}
 
 
 def pool(out="rows", cache=False, timed=0, ensembles="ensembles", weights="weights", folder="data", **changes):
-    pool_cell(
-        Path(ensembles), Path(weights), Path(folder), Settings(cache=cache, timed=timed),
+    certify_pool(
+        Path(ensembles), Path(weights), Path(folder), PoolSettings(cache=cache, timed=timed),
         replace(CERTIFICATION, **changes), device=CPU, batch=None, out=Path(out), times=Path(f"{out}-times"),
     )  # fmt: skip
     return Path(out)
@@ -417,7 +417,7 @@ def test_no_draws_give_a_head_without_times():
 @pytest.mark.parametrize("change", [{"timed": -1}, {"timed": 1.5}, {"cache": 1}, {"cached": True}])
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"pool\.{next(iter(change))}"):
-        params.check(Settings, {"cache": False, "timed": 0} | change, "pool")
+        params.check(PoolSettings, {"cache": False, "timed": 0} | change, "pool")
 
 
 # ------------------------------------------------------------------------------------------------- what is refused

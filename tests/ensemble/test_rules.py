@@ -475,8 +475,8 @@ def test_a_rule_for_a_number_of_members_it_cannot_have_is_not_made(name, count):
 def test_every_combination_of_every_declared_ensemble_is_a_classifier():
     for one in declared(REAL):
         count = len(one.members)
-        rule = build_rule(one.how, count, [1 / count] * count if one.how.solved else None)
-        assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.how.scope == "set" else 10), one.slug
+        rule = build_rule(one.combination, count, [1 / count] * count if one.combination.solved else None)
+        assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.combination.scope == "set" else 10), one.slug
 
 
 @pytest.mark.parametrize("rule", SLOW, ids=str)

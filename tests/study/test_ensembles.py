@@ -72,37 +72,37 @@ def test_the_weights_that_are_solved_for_are_the_optimal_and_the_printed_ones():
 @pytest.mark.parametrize("count", [1, 3, 4])
 @pytest.mark.parametrize("name", ["printed", "per-image, printed"])
 def test_printed_weights_are_of_two_members_alone(name, count):
-    how = combination(**GOOD[name])
-    how.check_members(2)
+    combined = combination(**GOOD[name])
+    combined.check_members(2)
     with pytest.raises(ValueError, match=f"printed weights must be of 2 members, got {count}; use optimal"):
-        how.check_members(count)
+        combined.check_members(count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_there_is_one_listed_weight_for_each_member(count):
-    how = combination(**GOOD["listed"])
-    how.check_members(3)
+    combined = combination(**GOOD["listed"])
+    combined.check_members(3)
     with pytest.raises(ValueError, match=f"one weight for each of {count} members, got 3"):
-        how.check_members(count)
+        combined.check_members(count)
 
 
 def test_no_more_members_can_agree_than_there_are():
-    how = combination(**GOOD["consensus"])
-    how.check_members(2)
+    combined = combination(**GOOD["consensus"])
+    combined.check_members(2)
     with pytest.raises(ValueError, match="agree must be at most the number of members, 1, got 2"):
-        how.check_members(1)
+        combined.check_members(1)
 
 
 @given(st.sampled_from(["set", "per-image"]), st.integers(0, 20), st.integers(0, 20), st.integers(1, 6))
 def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(name, low, high, count):
     """Bounds in twentieths: exact in integers, so that no rounding decides."""
-    how = combination(**GOOD[name] | {"low": low / 20, "high": high / 20})
+    combined = combination(**GOOD[name] | {"low": low / 20, "high": high / 20})
     if low <= high and count * low <= 20 <= count * high:
-        how.check_members(count)
+        combined.check_members(count)
         assert len(box_vertices(low / 20, high / 20, count)) >= 1
     else:
         with pytest.raises(ValueError, match=rf"leave room for {count} weights that sum to 1, got {low / 20} and"):
-            how.check_members(count)
+            combined.check_members(count)
 
 
 @pytest.mark.parametrize("name", ["equal", "optimal", "logits", "vote", "mme", "per-image"])
@@ -128,12 +128,12 @@ def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_orde
     one, two, three = of(
         entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"]), entry(name="Alone")
     )
-    assert [one.combination, two.combination, three.combination] == ["mme", "average", "average"]
+    assert [one.key, two.key, three.key] == ["mme", "average", "average"]
     assert one.members == two.members == (("macer", 2), ("macer", 0), ("gaussian", 1))
     assert (one.name, three.name) == ("macer 2-0 + gaussian 1", "Alone")
     assert [one.slug, two.slug] == ["macer-2-0+gaussian-1.mme", "macer-2-0+gaussian-1.average"]
     assert three.slug == "macer-0.average"  # the name of the file says what is in it, whatever tables call it
-    assert one.how == combination(**KNOWN["mme"])
+    assert one.combination == combination(**KNOWN["mme"])
 
 
 def test_the_combination_that_goes_without_saying_is_not_in_the_label():
@@ -229,8 +229,8 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
     values = entry(members=wanted, combinations=["average", "mme"])
     if expected:
         found = of(values, **grid)
-        assert [one.members for one in found if one.combination == "average"] == expected
-        assert [one.members for one in found if one.combination == "mme"] == expected
+        assert [one.members for one in found if one.key == "average"] == expected
+        assert [one.members for one in found if one.key == "mme"] == expected
         assert len({one.slug for one in found}) == len(found) == 2 * len(expected)
     else:
         with pytest.raises(InputError, match=r"ensembles\.0\.members must leave each member a seed of its own, but "):
@@ -255,7 +255,7 @@ def test_seeds_declare_the_classifier_that_a_number_does_under_a_name_of_their_o
         seeds = {method: [seed for own, seed in members if own == method] for method in wanted}
         found = of(entry(members=wanted), entry(members=seeds), **grid)
         (one,) = (one for one in found[:-1] if one.members == members)
-        assert (one.slug, one.how) == (found[-1].slug, found[-1].how)
+        assert (one.slug, one.combination) == (found[-1].slug, found[-1].combination)
         assert (one.name, found[-1].name) == (kind_of(members), trained_as(members))
 
 
@@ -358,8 +358,8 @@ def test_every_name_of_a_declared_ensemble_is_that_of_one_entry():
 
 
 def test_a_file_is_of_one_classifier():
-    made = {one.slug: (one.members, one.combination) for one in declared(REAL)}
-    assert all(made[one.slug] == (one.members, one.combination) for one in declared(REAL))
+    made = {one.slug: (one.members, one.key) for one in declared(REAL)}
+    assert all(made[one.slug] == (one.members, one.key) for one in declared(REAL))
     assert len(set(made.values())) == len(made)
 
 
