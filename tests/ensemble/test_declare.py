@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rs.ensemble.declare import POOL, read_pool, write_ensembles
+from rs.ensemble.rules import RULES
 from rs.ensemble.spec import EnsembleSpec, load, read
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -277,7 +278,7 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
         (
             {},
             {"combinations": HOW | {"unused": {"rule": "magic", "scope": "global"}}},
-            "params.yaml: combinations.unused: rule must be one of softmax, logits, vote, mme, consensus; got 'magic'",
+            f"params.yaml: combinations.unused: rule must be one of {', '.join(RULES)}; got 'magic'",
         ),
         (
             {},

@@ -37,7 +37,7 @@ from rs.smoothing.classifier import SmoothedClassifier, certificate
 from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
 from rs.study.ensembles import SOLVED, Combination, declared
-from tests.support.combinations import GOOD
+from tests.support.combinations import EXAMPLES, GOOD, WEIGHTS, fitting
 from tests.support.helpers import ROOT, Constant, smallnet, tiny_images
 
 
@@ -97,36 +97,7 @@ SLOW_FORMS = {
 }
 """Of each entry of RULES: the class that it votes for, of the logits (L, K) of one draw and the parts it was given."""
 
-WEIGHTS = (0.5, 0.2, 0.3)
 VERTICES = ((0.6, 0.2, 0.2), (0.2, 0.6, 0.2), (0.2, 0.2, 0.6))
-EXAMPLES = {
-    "weights": ["equal", [*WEIGHTS], "optimal"],
-    "target": ["predicted"],
-    "agree": [1, 2],
-    "low": [0.2],
-    "high": [0.6],
-}
-"""Values of the parts of a combination that rules are tried with, of three members."""
-
-
-def fitting(name, rule):
-    """The combinations of a rule with each of EXAMPLES that it takes."""
-    for scope, parts in rule.scopes.items():
-        combinations = [
-            Combination(rule=name, scope=scope, **dict(zip(parts, values, strict=True)))
-            for values in itertools.product(*(EXAMPLES[part] for part in parts))
-        ]
-        found = [combination for combination in combinations if fits(combination)]
-        assert found, f"no combination of EXAMPLES fits the rule {name} of scope {scope}"
-        yield from found
-
-
-def fits(combination):
-    try:
-        check_rule(combination)
-    except ValueError:
-        return False
-    return True
 
 
 def slow_cases(rules):
@@ -158,7 +129,7 @@ def test_a_new_rule_is_tried_and_where_its_slow_form_belongs_is_said(monkeypatch
 
     monkeypatch.setitem(RULES, "last", Last)
     with pytest.raises(AssertionError, match=r"the rule last has no slow form; add it to SLOW_FORMS in .*test_rules"):
-        slow_cases(RULES)
+        slow_cases({"last": Last})
     monkeypatch.setitem(SLOW_FORMS, "last", slow_vote)
     assert [type(rule) for rule in slow_cases({"last": Last})] == [Last]
 
@@ -399,7 +370,7 @@ def test_a_rule_of_a_scope_that_it_cannot_have_is_refused(name):
 
 
 def test_an_unknown_rule_lists_the_known_ones():
-    with pytest.raises(ValueError, match="rule must be one of softmax, logits, vote, mme, consensus; got 'magic'"):
+    with pytest.raises(ValueError, match=rf"rule must be one of {', '.join(RULES)}; got 'magic'"):
         combination(rule="magic", scope="global")
 
 
