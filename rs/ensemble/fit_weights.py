@@ -133,8 +133,7 @@ class _Study:
         certification: CertificationSettings,
     ) -> None:
         self.certification = certification
-        firsts = first_of_each(specs, lambda declaration: declaration.kind)
-        self.firsts = {slug: spec for slug, spec in specs.items() if slug in firsts}
+        self.firsts = first_of_each(specs, lambda declaration: declaration.kind)
         # the theory is about weighted averages of softmax outputs
         averages = {
             slug: spec

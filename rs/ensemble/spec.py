@@ -177,12 +177,12 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
     return Ensemble(models, spec.build_rule()).eval(), spec, cards[0].classes, cards[0].shape
 
 
-def first_of_each(specs: Mapping[str, EnsembleSpec], key: Callable[[EnsembleDeclaration], Hashable]) -> set[str]:
-    """Return which ensembles are the first, in the order of the parameters, of those whose ``key`` is equal."""
-    firsts: dict[Hashable, str] = {}
-    for slug, spec in specs.items():
-        firsts.setdefault(key(spec.declaration), slug)
-    return {*firsts.values()}
+def first_of_each(
+    specs: Mapping[str, EnsembleSpec], key: Callable[[EnsembleDeclaration], Hashable]
+) -> dict[str, EnsembleSpec]:
+    """Return the first ensemble, in the order of the parameters, of those whose ``key`` is equal."""
+    slugs = {key(spec.declaration): slug for slug, spec in reversed(specs.items())}
+    return {slug: spec for slug, spec in specs.items() if slugs[key(spec.declaration)] == slug}
 
 
 def load_members(

@@ -211,6 +211,14 @@ def test_clipped_weights_stand_between_their_bounds(slug, count):
     assert ((found >= BOX[0]) & (found <= BOX[1])).all()
 
 
+def test_weights_of_an_image_are_solved_once(monkeypatch):
+    """For the file and for the bounds; all images are one chunk here."""
+    calls = []
+    monkeypatch.setattr("rs.ensemble.fit_weights.algorithm2", lambda *args: calls.append(args) or algorithm2(*args))
+    solve("again")
+    assert len(calls) == len(PER_IMAGE)
+
+
 def test_clipped_weights_are_the_nearest_ones_in_the_box_to_those_of_each_image():
     free, clipped = (read_weights(Path("weights", f"{PAIR}.{form}.tsv"), 2) for form in ("label", "clipped"))
     assert clipped == {i: clip_to_box(w, *BOX).tolist() for i, w in free.items()}

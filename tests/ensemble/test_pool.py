@@ -1,6 +1,7 @@
 import itertools
 import math
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,15 @@ def test_all_entries_share_one_softmax_of_each_batch(monkeypatch):
     computed.clear()
     pool(members(), batch=100)
     assert len(computed) == math.ceil(N0 / 100) + math.ceil(N / 100)
+
+
+def test_probabilities_are_laid_out_once_for_averages_of_any_number_of_members(monkeypatch):
+    laid_out, layout = [], Outputs.probabilities_by_draw.func
+    counted = cached_property(lambda outputs: laid_out.append(1) or layout(outputs))
+    counted.__set_name__(Outputs, "probabilities_by_draw")
+    monkeypatch.setattr(Outputs, "probabilities_by_draw", counted)
+    pool(networks(), MANY, batch=100)
+    assert len(laid_out) == math.ceil(N0 / 100) + math.ceil(N / 100)
 
 
 def test_the_classifiers_of_that_pool_are_not_all_one():
