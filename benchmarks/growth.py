@@ -61,16 +61,17 @@ def in_process(architecture: Architecture, n: int) -> Iterator[str]:
     """Lines of the table of draws, images and members."""
     import torch
 
-    from rs.ensemble.pool import Entry, certify_pool
+    from rs.ensemble.pool import PoolEntry, certify_entries
     from rs.smoothing.classifier import SmoothedClassifier
+    from rs.smoothing.settings import Draws
 
     networks = [network(architecture, torch.device("cpu"), seed)[0] for seed in range(4)]
     x = torch.rand(4, *architecture.shape, generator=torch.Generator().manual_seed(0))
     classifier = SmoothedClassifier(networks[0], CLASSES, SIGMA)
 
     def pool(members: int) -> None:
-        entries = {str(number): Entry((number,)) for number in range(members)}
-        certify_pool(networks[:members], entries, CLASSES, SIGMA, x[0], N0, n, ALPHA)
+        entries = {str(number): PoolEntry((number,)) for number in range(members)}
+        certify_entries(networks[:members], entries, CLASSES, SIGMA, x[0], Draws(N0, n, ALPHA))
 
     kinds = {
         "draws": {k * n: lambda k=k: classifier.certify(x[0], N0, k * n, ALPHA) for k in (1, 2, 4)},

@@ -18,7 +18,7 @@ from rs.command_line.shell import run
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rs.ensemble.pool import Entry
+    from rs.ensemble.pool import PoolEntry
     from rs.statistics.certificate import Certificate
 
 Certificates = list[dict[str, "Certificate"]]
@@ -67,17 +67,18 @@ def _ways(
     """Ways (a) to (d) of certifying all images."""
     import torch
 
-    from rs.ensemble.pool import Entry, certify_pool
+    from rs.ensemble.pool import PoolEntry, certify_entries
+    from rs.smoothing.settings import Draws
 
     networks = [_network(architecture, seed) for seed in range(members)]
     x = torch.rand((images, *architecture.shape), generator=torch.Generator().manual_seed(0))
-    single = {f"member {number}": Entry((number,)) for number in range(members)}
+    single = {f"member {number}": PoolEntry((number,)) for number in range(members)}
     ensembles = dict(_ensembles(members))
     some = dict(list(ensembles.items())[:alone])
 
-    def together(entries: Mapping[str, Entry]) -> Certificates:
+    def together(entries: Mapping[str, PoolEntry]) -> Certificates:
         return [
-            certify_pool(networks, entries, CLASSES, SIGMA, image, N0, n, ALPHA, index=index)
+            certify_entries(networks, entries, CLASSES, SIGMA, image, Draws(N0, n, ALPHA), index=index)
             for index, image in enumerate(x)
         ]
 
@@ -99,11 +100,11 @@ def _network(architecture: Architecture, seed: int) -> nn.Module:
     )
 
 
-def _ensembles(members: int) -> Iterator[tuple[str, Entry]]:
+def _ensembles(members: int) -> Iterator[tuple[str, PoolEntry]]:
     """60 ensembles. The first 15 are of one set of each size, so that their mean costs what the mean of all does."""
     import numpy as np
 
-    from rs.ensemble.pool import Entry
+    from rs.ensemble.pool import PoolEntry
     from rs.ensemble.rules import HardVote, KConsensus, MaxMargin, Polytope, SoftmaxAverage
 
     rng = np.random.default_rng(0)
@@ -112,10 +113,10 @@ def _ensembles(members: int) -> Iterator[tuple[str, Entry]]:
         numbers = tuple(rng.choice(members, size, replace=False).tolist())
         weights = rng.dirichlet(np.ones(size), 4)
         for rule in (SoftmaxAverage(weights[0]), Polytope(weights[1:]), MaxMargin(), HardVote(), KConsensus(2)):
-            yield f"{type(rule).__name__} {group}", Entry(numbers, rule)
+            yield f"{type(rule).__name__} {group}", PoolEntry(numbers, rule)
 
 
-def _each_alone(networks: Sequence[nn.Module], entries: Mapping[str, Entry], x: Tensor, n: int) -> Certificates:
+def _each_alone(networks: Sequence[nn.Module], entries: Mapping[str, PoolEntry], x: Tensor, n: int) -> Certificates:
     """Certificates without a pool: of a member as it is, of an ensemble as a classifier of its own."""
     from rs.ensemble.rules import Ensemble
     from rs.smoothing.classifier import SmoothedClassifier

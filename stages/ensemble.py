@@ -16,10 +16,10 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Make every ensemble that the parameters declare, after checking that its members exist and fit each other."""
-    from rs.ensemble.declare import ensemble_cell
+    from rs.ensemble.declare import write_ensembles
     from rs.params import read
 
-    ensemble_cell(read(params), dataset, sigma, models, out)
+    write_ensembles(read(params), dataset, sigma, models, out)
 
 
 if __name__ == "__main__":

@@ -23,15 +23,15 @@ def main(
     """Solve the weights that the ensembles leave to be solved: on training images, or image by image as printed."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
-    from rs.ensemble.fit_weights import weights_cell
-    from rs.ensemble.member_outputs import Settings
+    from rs.ensemble.fit_weights import fit_weights
+    from rs.ensemble.member_outputs import WeightSettings
     from rs.params import check, section
     from rs.runtime.device import device_named
 
-    settings = check(Settings, section(values, "recipes", dataset, "weights"), f"recipes.{dataset}.weights")
+    settings = check(WeightSettings, section(values, "recipes", dataset, "weights"), f"recipes.{dataset}.weights")
     certification = certification_settings(values, dataset)
     where = {"device": device_named(device), "batch": batch}
-    weights_cell(ensembles, data, settings, certification, **where, out=out, seconds=seconds)
+    fit_weights(ensembles, data, settings, certification, **where, out=out, seconds=seconds)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,10 @@ from rs.data import images as data
 from rs.data.format import Images
 from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import Entry
-from rs.ensemble.pool import certify_pool as certify_entries
-from rs.ensemble.pool_entries import Candidate, combined, single_models
+from rs.ensemble.pool import PoolEntry, certify_entries
+from rs.ensemble.pool_entries import pool_entries
 from rs.ensemble.rules import Ensemble, LogitAverage
-from rs.ensemble.spec import EnsembleCard, load_members
+from rs.ensemble.spec import first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import NonNegativeCount, validated
@@ -85,15 +84,14 @@ def certify_pool(
     """
     alone = times / "alone.csv"
     files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
-    pool, cards = read_pool(ensembles)
+    pool, specs = read_pool(ensembles)
     images = data.load(folder, "test")
     limit_threads(images.meta.shape)
     models, _ = load_members(pool.members, pool.dataset, pool.sigma, ensembles / POOL, images.meta)
-    candidates = single_models(pool.members, models)
-    candidates |= combined(pool.members, models, cards, ensembles, weights)
+    entries = pool_entries(pool, specs, models, ensembles, weights)
     out.mkdir(parents=True, exist_ok=True)
     times.mkdir(parents=True, exist_ok=True)
-    if not candidates:
+    if not entries:
         return
     if certification.stop is not None:
         raise InputError(
@@ -101,24 +99,27 @@ def certify_pool(
             "to []"
         )
     indices = select(len(images), certification.subset)
-    for one, index in itertools.product(candidates.values(), map(int, indices)):
-        one.at(index)  # an image without weights is refused before the work begins
+    for entry, index in itertools.product(entries.values(), map(int, indices)):
+        entry.for_image(index)  # an image without weights is refused before the work begins
     how = {"engine": certification.engine, "precision": certification.precision}
     members = Ensemble(models, LogitAverage())
     optimized = optimize_for_inference(members, **how, shape=images.meta.shape, device=device, batch=batch)
     certifier = PoolCertifier(optimized, images, indices, pool.sigma, certification, device, settings.cache)
     shared = provenance(images, certification, pool.sigma, device, optimized.engine, MODULE)
     shared |= {"outputs": "float16"} if settings.cache else {}
-    outs = {out / f"{name}.tsv": one.who | shared for name, one in candidates.items()}
+    outs = {out / f"{name}.tsv": entry.provenance | shared for name, entry in entries.items()}
     warn_if_n_too_small(certification.n, certification.alpha)
     with write_rows(outs, times / "images.csv", indices) as writer:
         for index in writer.remaining:
-            certificates = certifier.certify({name: one.at(index) for name, one in candidates.items()}, index)
-            label = int(images.labels[index])
-            rows = {name: certificates[name].row(index, label, one.who["scope"]) for name, one in candidates.items()}
+            certificates, label = certifier.certify(entries, index), int(images.labels[index])
+            scopes = {name: entry.provenance["scope"] for name, entry in entries.items()}
+            rows = {name: certificates[name].row(index, label, scope) for name, scope in scopes.items()}
             writer.write(index, {out / f"{name}.tsv": row for name, row in rows.items()})
     if processes.rank_and_world_size()[0] == 0 and not (writer.was_complete and alone.exists()):
-        _write_times(alone, certifier, _firsts(candidates, cards), settings.timed)
+        # ensembles of other seeds take as long
+        timed = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
+        firsts = {name: entry for name, entry in entries.items() if name not in specs or name in timed}
+        _write_times(alone, certifier, firsts, settings.timed)
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class PoolCertifier:
     device: torch.device
     cached: bool  # take the members' logits from a cache on disk, and store them there
 
-    def certify(self, entries: Mapping[str, Entry], index: int) -> dict[str, Certificate]:
+    def certify(self, entries: Mapping[str, PoolEntry], index: int) -> dict[str, Certificate]:
         """Certify every entry on image ``index``, with one evaluation of every member on every draw."""
         x = self._pixels(index)
         label = int(self.images.labels[index]) if self.settings.shortcut else None
@@ -146,17 +147,14 @@ class PoolCertifier:
             len(self.images.meta.classes),
             self.sigma,
             x,
-            self.settings.n0,
-            self.settings.n,
-            self.settings.alpha,
-            seed=self.settings.seed,
+            self.settings.draws,
             index=index,
             label=label,
             precision=self.optimized.precision,
             batch=self.optimized.batch,
         )
 
-    def seconds_alone(self, entry: Entry, index: int, draws: int) -> float:
+    def seconds_alone(self, entry: PoolEntry, index: int, draws: int) -> float:
         """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws`` draws."""
         base = Ensemble([self._members[number] for number in entry.members], entry.rule)
         classifier = SmoothedClassifier(
@@ -204,21 +202,12 @@ class PoolCertifier:
         return self.images.pixels(index).to(self.device)
 
 
-def _firsts(candidates: Mapping[str, Candidate], cards: Mapping[str, EnsembleCard]) -> dict[str, Candidate]:
-    """Return the first classifier of each kind: ensembles that differ in their seeds take equally long."""
-    kinds = {
-        slug: (card.combination, *(member.method for member in card.members)) for slug, card in reversed(cards.items())
-    }
-    firsts = {kind: slug for slug, kind in kinds.items()}
-    return {name: one for name, one in candidates.items() if name not in cards or firsts[kinds[name]] == name}
-
-
-def _write_times(path: Path, certifier: PoolCertifier, candidates: Mapping[str, Candidate], draws: int) -> None:
+def _write_times(path: Path, certifier: PoolCertifier, entries: Mapping[str, PoolEntry], draws: int) -> None:
     """Write the seconds of a certificate of each classifier alone; only the header without ``draws``."""
     first = int(certifier.indices[0])
     rows = [
-        {"classifier": name, "seconds": certifier.seconds_alone(one.at(first), first, draws)}
-        for name, one in candidates.items()
+        {"classifier": name, "seconds": certifier.seconds_alone(entry.for_image(first), first, draws)}
+        for name, entry in entries.items()
         if draws
     ]
     files.write_csv(path, ("classifier", "seconds"), rows)

@@ -14,7 +14,7 @@ from torch import nn
 
 from rs.certification.inference import optimize_for_inference
 from rs.data.format import Meta, described
-from rs.ensemble import spec
+from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.backend import Engine
@@ -111,8 +111,8 @@ def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
 def _from_disk(name: str) -> Classifier:
     path = Path(name)
     if path.suffix == ".json" and not path.is_dir():
-        module, card, classes, shape = spec.load(path)
-        scope = card.how.scope
+        module, card, classes, shape = ensemble_spec.load(path)
+        scope = card.combination.scope
     else:
         module, card = checkpoint.load(path)
         classes, shape, scope = card.classes, card.shape, "model"

@@ -6,24 +6,25 @@ OUT/SLUG.json      one ensemble (``rs.ensemble.spec``)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rs.ensemble.spec import EnsembleCard, Member, check_members, read, read_as
+from rs.ensemble.rules import check_rule
+from rs.ensemble.spec import EnsembleSpec, Member, check_members, read, read_as
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
 from rs.storage import files
-from rs.study.ensembles import Declared, declared, trained_as
+from rs.study.ensembles import Combination, declared, declared_combinations, trained_as
 from rs.study.grid import GridCell, pool_cells
 
 POOL = "pool.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolCard:
+class PoolSpec:
     """The members that are certified together, and the ensembles of them, as file names without ``.json``."""
 
     __pydantic_config__ = STRICT
@@ -34,7 +35,7 @@ class PoolCard:
     ensembles: list[str]
 
 
-def ensemble_cell(values: dict[str, Any], dataset: str, sigma: float, models: Path, out: Path) -> None:
+def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: Path, out: Path) -> None:
     """Write the ensembles that the parameters declare, at ``sigma``, into the folder ``out``, all or none.
 
     Args:
@@ -43,32 +44,52 @@ def ensemble_cell(values: dict[str, Any], dataset: str, sigma: float, models: Pa
         models: Folder of the models METHOD/SEED of this noise level.
         out: The folder to make; one that an earlier run made is replaced.
     Raises:
-        InputError: If a member is not trained, members do not fit each other, or ``out`` is something else.
+        InputError: If a combination is of no rule, a member is not trained, members do not fit each other, or ``out``
+            is something else.
     """
     files.check_replaceable(out, POOL, "ensembles", [models])
     cells = pool_cells(values, dataset, sigma)
+    declarations = declared(values)
+    _check_rules(declared_combinations(values) if declarations else {})
     members, name = _members(cells, models, sigma)
-    cards = {one.slug: _card(one, members, name, sigma) for one in declared(values)}
-    pool = PoolCard(dataset=name, sigma=sigma, members=list(members.values()), ensembles=list(cards))
+    specs = {
+        one.slug: EnsembleSpec(
+            declaration=replace(one, name=trained_as(one.members)),  # one file, whatever tables call it
+            dataset=name,
+            sigma=sigma,
+            members=[members[pair] for pair in one.members],
+            fitted=None,
+        )
+        for one in declarations
+    }
+    pool = PoolSpec(dataset=name, sigma=sigma, members=list(members.values()), ensembles=list(specs))
     with files.replacing(out) as temporary:
         temporary.mkdir()
         files.write_json(temporary / POOL, asdict(pool))
-        for slug, card in cards.items():
-            card.write(temporary / f"{slug}.json")
+        for slug, spec in specs.items():
+            spec.write(temporary / f"{slug}.json")
 
 
-def read_pool(folder: Path) -> tuple[PoolCard, dict[str, EnsembleCard]]:
-    """Read what :func:`ensemble_cell` wrote, without loading a model; the ensembles by their file names.
+def read_pool(folder: Path) -> tuple[PoolSpec, dict[str, EnsembleSpec]]:
+    """Read what :func:`write_ensembles` wrote, without loading a model; the ensembles by their file names.
 
     Raises:
         InputError: If a file is missing or damaged, or an ensemble has a member that the pool has not.
     """
-    pool = read_as(PoolCard, folder / POOL, "a pool")
-    cards = {slug: read(folder / f"{slug}.json") for slug in pool.ensembles}
-    for slug, card in cards.items():
-        if not all(member in pool.members for member in card.members):
+    pool = read_as(PoolSpec, folder / POOL, "a pool")
+    specs = {slug: read(folder / f"{slug}.json") for slug in pool.ensembles}
+    for slug, spec in specs.items():
+        if not all(member in pool.members for member in spec.members):
             raise InputError(f"{folder / slug}.json must have members of {folder / POOL}; make the folder again")
-    return pool, cards
+    return pool, specs
+
+
+def _check_rules(combinations: Mapping[str, Combination]) -> None:
+    for key, combination in combinations.items():
+        try:
+            check_rule(combination)
+        except ValueError as error:
+            raise InputError(f"params.yaml: combinations.{key}: {error}") from error
 
 
 def _members(cells: Sequence[GridCell], models: Path, sigma: float) -> tuple[dict[tuple[str, int], Member], str | None]:
@@ -92,15 +113,3 @@ def _members(cells: Sequence[GridCell], models: Path, sigma: float) -> tuple[dic
     dataset = cards[0].dataset if cards else None
     check_members(members, cards, dataset, sigma)
     return {(member.method, member.seed): member for member in members}, dataset
-
-
-def _card(one: Declared, members: dict[tuple[str, int], Member], dataset: str, sigma: float) -> EnsembleCard:
-    return EnsembleCard(
-        name=trained_as(one.members),
-        combination=one.combination,
-        dataset=dataset,
-        sigma=sigma,
-        members=[members[pair] for pair in one.members],
-        how=one.how,
-        solution=None,
-    )

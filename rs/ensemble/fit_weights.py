@@ -1,6 +1,6 @@
 """One cell of the pipeline: the weights of all ensembles at one noise level, and the theory of them in numbers.
 
-OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with the solution
+OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these weights
 OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
 OUT/spreads.csv     variances and covariances of margins (``rs.reporting.variance_tables``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
@@ -12,10 +12,10 @@ meets the draws that certify.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,31 +24,28 @@ from numpy.typing import NDArray
 from rs.data import images as data
 from rs.data.format import Images
 from rs.ensemble.declare import POOL, read_pool
-from rs.ensemble.member_outputs import Chunk, Seen, Settings
+from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings
 from rs.ensemble.perturbation import CHOICE, margins
-from rs.ensemble.pool import Entry
+from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import SoftmaxAverage
-from rs.ensemble.spec import EnsembleCard, Solution
+from rs.ensemble.spec import EnsembleSpec, FittedWeights, first_of_each
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics import ensemble_variance
 from rs.statistics.ensemble_weights import Moments, algorithm2, clip_to_box, global_weights, moments
 from rs.storage import files
-from rs.study.ensembles import kind_of
 from rs.study.subset import select
-
-K = TypeVar("K")
 
 SPREADS = ("ensemble", "members", "source", "images", "alpha", "beta", "variance", "within", "across")
 BOUNDS = ("ensemble", "members", "combination", "images", "bound", "bound_minimum", "measured", "other_class")
 """``other_class``: share of the images whose weights come from the margins of another class than the label."""
 
 
-def weights_cell(
+def fit_weights(
     ensembles: Path,
     folder: Path,
-    settings: Settings,
+    settings: WeightSettings,
     certification: CertificationSettings,
     *,
     device: torch.device,
@@ -71,20 +68,20 @@ def weights_cell(
     """
     files.check_replaceable(out, "spreads.csv", "weights", [ensembles, folder])
     files.check_output(seconds, "the seconds of weights", files.begins_with("seconds\n"), option="--seconds")
-    pool, cards = read_pool(ensembles)
+    pool, specs = read_pool(ensembles)
     train, test = data.load(folder, "train"), data.load(folder, "test")
     limit_threads(test.meta.shape)
-    seen = Seen.load(pool, ensembles / POOL, test.meta, settings, device, batch)
-    solved = _solve(seen, cards, train, settings) if cards else {}
-    study = _Study(seen, cards | solved, certification)
+    member_outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
+    fitted = _fit_global(member_outputs, specs, train, settings) if specs else {}
+    study = _Study(member_outputs, specs | fitted, certification)
     indices, taken = select(len(test), certification.subset), 0.0
-    for chunk, spent in _timed(study.seen.chunks(test, indices) if cards else iter(())):
-        taken += spent / (len(indices) * len(study.seen.members))
+    for chunk, spent in _timed(study.member_outputs.chunks(test, indices) if specs else iter(())):
+        taken += spent / (len(indices) * len(study.member_outputs.members))
         study.add(test, chunk)
     with files.replacing(out) as temporary:
         temporary.mkdir()
-        for slug, card in solved.items():
-            card.write(temporary / f"{slug}.json")
+        for slug, spec in fitted.items():
+            spec.write(temporary / f"{slug}.json")
         for slug, lines in study.lines.items():
             files.write_text(temporary / f"{slug}.tsv", "\n".join(lines) + "\n")
         files.write_csv(temporary / "spreads.csv", SPREADS, study.spread_rows())
@@ -100,23 +97,27 @@ def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:
         start = time.perf_counter()
 
 
-def _solve(seen: Seen, cards: Mapping[str, EnsembleCard], train: Images, settings: Settings) -> dict[str, EnsembleCard]:
-    """The ensembles whose weights are solved for all images, with the solution."""
-    wanted = {slug: card for slug, card in cards.items() if card.how.solved and card.how.scope == "global"}
-    if not wanted:
+def _fit_global(
+    member_outputs: MemberOutputs, specs: Mapping[str, EnsembleSpec], train: Images, settings: WeightSettings
+) -> dict[str, EnsembleSpec]:
+    """The ensembles whose weights are solved for all images, with these weights."""
+    unfitted = {
+        slug: spec for slug, spec in specs.items() if spec.combination.solved and spec.combination.scope == "global"
+    }
+    if not unfitted:
         return {}
     rng = stream(settings.seed, Stream.WEIGHTS, CHOICE)
     chosen = torch.randperm(len(train), generator=rng)[: settings.images].sort().values.numpy()
-    found = [moments(margins(chunk.perturbed, chunk.labels)) for chunk in seen.chunks(train, chosen)]
-    stats = Moments(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
-    solved = {}
-    for slug, card in wanted.items():
-        own = seen.numbers(card)
-        some = Moments(stats.means[:, own], stats.covariances[:, :, own][..., own])
-        weights, used_share = global_weights(some, train.labels[chosen], card.how.weights)
-        solution = Solution(weights=weights.tolist(), images=len(chosen), used_share=used_share)
-        solved[slug] = replace(card, solution=solution)
-    return solved
+    parts = [moments(margins(chunk.perturbed, chunk.labels)) for chunk in member_outputs.chunks(train, chosen)]
+    stats = Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    fitted = {}
+    for slug, spec in unfitted.items():
+        numbers = member_outputs.numbers(spec)
+        some = Moments(stats.means[:, numbers], stats.covariances[:, :, numbers][..., numbers])
+        weights, used_share = global_weights(some, train.labels[chosen], spec.combination.weights)
+        fit = FittedWeights(weights=weights.tolist(), images=len(chosen), used_share=used_share)
+        fitted[slug] = replace(spec, fitted=fit)
+    return fitted
 
 
 class _Study:
@@ -125,71 +126,84 @@ class _Study:
     Of ensembles that differ in their seeds alone the theory is that of the first one.
     """
 
-    def __init__(self, seen: Seen, cards: Mapping[str, EnsembleCard], certification: CertificationSettings) -> None:
+    def __init__(
+        self,
+        member_outputs: MemberOutputs,
+        specs: Mapping[str, EnsembleSpec],
+        certification: CertificationSettings,
+    ) -> None:
         self.certification = certification
-        self.firsts = _firsts((_kind(card), card) for card in cards.values())
+        self.firsts = first_of_each(specs, lambda declaration: declaration.kind)
         # the theory is about weighted averages of softmax outputs
-        averages = {s: c for s, c in cards.items() if c.how.rule == "softmax" and c.how.scope != "set"}
-        self.per_image = {slug: card for slug, card in averages.items() if card.how.scope == "per-image"}
-        self.weighted = _firsts(((_kind(card), card.combination), card) for card in averages.values())
-        used = [*self.firsts.values(), *self.per_image.values(), *self.weighted.values()]
-        self.seen = seen.only({(member.method, member.seed) for card in used for member in card.members})
+        averages = {
+            slug: spec
+            for slug, spec in specs.items()
+            if spec.combination.rule == "softmax" and spec.combination.scope != "set"
+        }
+        self.bounded = first_of_each(averages, lambda declaration: (declaration.kind, declaration.key))
+        per_image = [slug for slug, spec in averages.items() if spec.combination.scope == "per-image"]
+        self.averages = {slug: spec for slug, spec in averages.items() if slug in {*self.bounded, *per_image}}
+        used = [*self.firsts.values(), *self.averages.values()]
+        self.member_outputs = member_outputs.only({pair for spec in used for pair in spec.declaration.members})
         self.lines = {
-            slug: ["\t".join(["idx", "class", *(f"w{i}" for i in range(len(card.members)))])]
-            for slug, card in self.per_image.items()
+            slug: ["\t".join(["idx", "class", *(f"w{i}" for i in range(len(averages[slug].members)))])]
+            for slug in per_image
         }
         self.spreads: dict[tuple[str, str, str], list[NDArray]] = {}
         self.bounds: dict[tuple[str, str, str], list[NDArray]] = {}
 
     def add(self, images: Images, chunk: Chunk) -> None:
-        """Take in what the members say of some images."""
-        self._spread(chunk, self.seen.probabilities(images, chunk.indices, perturbed=False))
+        """Take in the outputs on some images."""
+        self._spread(chunk, self.member_outputs.probabilities(images, chunk.indices, perturbed=False))
         predicted = self._predicted(images, chunk)
-        fresh = self.seen.probabilities(images, chunk.indices, repeat=1)  # weights are not judged by what chose them
-        for slug, card in self.per_image.items():
-            classes = self._classes(card, chunk, predicted)
-            self.lines[slug] += _lines(chunk.indices, classes, self._weights(card, chunk, classes))
-        for (kind, combination), card in self.weighted.items():
-            classes = self._classes(card, chunk, predicted)
-            z = margins(fresh[:, self.seen.numbers(card)], chunk.labels)
-            found = ensemble_variance.chebyshev_bounds(z, chunk.labels, self._weights(card, chunk, classes))
-            line = np.stack([found.weighted, found.minimum, found.measured, classes != chunk.labels], axis=-1)
-            self.bounds.setdefault((kind, card.name, combination), []).append(line)
+        # weights are not judged by the draws that chose them
+        fresh = self.member_outputs.probabilities(images, chunk.indices, repeat=1)
+        for slug, spec in self.averages.items():
+            target = spec.combination.target
+            classes = predicted[spec.declaration.name] if target == "predicted" else chunk.labels
+            weights = self._weights(spec, chunk, classes)
+            if slug in self.lines:
+                self.lines[slug] += _lines(chunk.indices, classes, weights)
+            if slug in self.bounded:
+                z = margins(fresh[:, self.member_outputs.numbers(spec)], chunk.labels)
+                bounds = ensemble_variance.chebyshev_bounds(z, chunk.labels, weights)
+                columns = [bounds.weighted, bounds.minimum, bounds.measured, classes != chunk.labels]
+                key = (spec.declaration.kind, spec.declaration.name, spec.declaration.key)
+                self.bounds.setdefault(key, []).append(np.stack(columns, axis=-1))
 
     def _spread(self, chunk: Chunk, plain: NDArray[np.float64]) -> None:
         perturbed, trained = (margins(p, chunk.labels) for p in (chunk.perturbed, plain))
-        for kind, card in self.firsts.items():
-            own, methods = self.seen.numbers(card), [member.method for member in card.members]
-            for source, s in (
-                ("perturbed", moments(perturbed[:, own]).covariances),
-                ("trained", ensemble_variance.trained_covariances(trained[:, own], methods)),
+        for spec in self.firsts.values():
+            numbers, methods = self.member_outputs.numbers(spec), [member.method for member in spec.members]
+            for source, covariances in (
+                ("perturbed", moments(perturbed[:, numbers]).covariances),
+                ("trained", ensemble_variance.trained_covariances(trained[:, numbers], methods)),
             ):
-                self.spreads.setdefault((kind, card.name, source), []).append(_spread(s, chunk.labels, methods))
+                key = (spec.declaration.kind, spec.declaration.name, source)
+                self.spreads.setdefault(key, []).append(_spread(covariances, chunk.labels, methods))
 
-    def _weights(self, card: EnsembleCard, chunk: Chunk, classes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Weights of an ensemble for each image, (B, L)."""
-        count = len(card.members)
-        if card.how.scope == "per-image":
-            z = margins(chunk.perturbed[:, self.seen.numbers(card)], classes)
-            solved = algorithm2(z, classes, card.how.weights)
-            return solved if card.how.low is None else clip_to_box(solved, card.how.low, card.how.high)
-        fixed = card.solution.weights if card.solution else card.how.weights
+    def _weights(self, spec: EnsembleSpec, chunk: Chunk, classes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Weights of an ensemble for each image, (B, L); ``classes`` (B,) are those whose margins choose them."""
+        count, combination = len(spec.members), spec.combination
+        if combination.scope == "per-image":
+            z = margins(chunk.perturbed[:, self.member_outputs.numbers(spec)], classes)
+            solved = algorithm2(z, classes, combination.weights)
+            return solved if combination.low is None else clip_to_box(solved, combination.low, combination.high)
+        fixed = spec.fitted.weights if spec.fitted else combination.weights
         fixed = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
         return np.broadcast_to(fixed, (len(classes), count))
 
-    def _classes(
-        self, card: EnsembleCard, chunk: Chunk, predicted: Mapping[str, NDArray[np.int64]]
-    ) -> NDArray[np.int64]:
-        """The classes whose margins choose the weights, (B,)."""
-        return predicted[card.name] if card.how.target == "predicted" else chunk.labels
-
     def _predicted(self, images: Images, chunk: Chunk) -> dict[str, NDArray[np.int64]]:
         """The class that n0 draws of the plain average select, by ensemble, (B,); where weights need it."""
-        wanted = {card.name: card for card in self.per_image.values() if card.how.target == "predicted"}
-        if not wanted:
+        averages = self.averages.values()
+        needed = {spec.declaration.name: spec for spec in averages if spec.combination.target == "predicted"}
+        if not needed:
             return {}
-        entries = {name: Entry(tuple(self.seen.numbers(wanted[name])), SoftmaxAverage()) for name in sorted(wanted)}
-        return self.seen.selected(images, chunk.indices, entries, self.certification)
+        entries = {
+            name: PoolEntry(tuple(self.member_outputs.numbers(needed[name])), SoftmaxAverage())
+            for name in sorted(needed)
+        }
+        return self.member_outputs.selected(images, chunk.indices, entries, self.certification)
 
     def spread_rows(self) -> list[dict[str, Any]]:
         """Means over images, for ``spreads.csv``."""
@@ -200,23 +214,11 @@ class _Study:
         return [_means(BOUNDS, key, parts) for key, parts in self.bounds.items()]
 
 
-def _kind(card: EnsembleCard) -> str:
-    return kind_of([(member.method, member.seed) for member in card.members])
-
-
-def _firsts(named: Iterable[tuple[K, EnsembleCard]]) -> dict[K, EnsembleCard]:
-    """The first ensemble of each name, in the order in which the parameters declare them."""
-    found: dict[K, EnsembleCard] = {}
-    for name, card in named:
-        found.setdefault(name, card)
-    return found
-
-
 def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods: list[str]) -> NDArray[np.float64]:
     """Alpha, beta, variance, within, across of each image, (B, 5); alpha and beta as means over wrong classes."""
     wrong = np.arange(covariances.shape[1]) != labels[:, None]  # (B, K)
-    found = ensemble_variance.spread(covariances) if len(methods) > 1 else (np.full(wrong.shape, np.nan),) * 2
-    means = [np.where(wrong, values, 0.0).sum(axis=-1) / wrong.sum(axis=-1) for values in found]
+    alpha_beta = ensemble_variance.spread(covariances) if len(methods) > 1 else (np.full(wrong.shape, np.nan),) * 2
+    means = [np.where(wrong, values, 0.0).sum(axis=-1) / wrong.sum(axis=-1) for values in alpha_beta]
     return np.stack([*means, *ensemble_variance.mean_covariances(covariances, labels, methods)], axis=-1)
 
 

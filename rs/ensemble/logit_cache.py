@@ -12,11 +12,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.ensemble.pool import Entry, SideBySide, Visitor, Votes, check_entries, count_votes, needed_members, two_passes
+from rs.ensemble.pool import (
+    PoolEntry,
+    SideBySide,
+    Visitor,
+    Votes,
+    count_votes,
+    entries_for,
+    needed_members,
+    two_passes,
+)
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.settings import Draws
 from rs.statistics.certificate import Certificate
 from rs.storage import files
 
@@ -100,15 +110,15 @@ class OutputCache:
         done.flush()
 
     def certify(
-        self, rules: Mapping[str, Entry], index: int, alpha: float, *, label: int | None = None
+        self, entries: Mapping[str, PoolEntry], index: int, alpha: float, *, label: int | None = None
     ) -> dict[str, Certificate]:
-        """:func:`rs.ensemble.pool.certify_pool` on image ``index`` from its cached logits."""
+        """:func:`rs.ensemble.pool.certify_entries` on image ``index`` from its cached logits."""
         key, place = self.key, self._place(index)
-        check_entries(rules, len(key.members))
+        entries = entries_for(entries, index, len(key.members))
         if not self._open("done", "r")[place]:
             raise InputError(f"image {index} must be in {self.folder} before it is certified from there; fill it first")
 
-        def passed(entries: Mapping[str, Entry], draws: int, phase: Stream) -> Votes:
+        def count(entries: Mapping[str, PoolEntry], draws: int, phase: Stream) -> Votes:
             first = 0 if phase == Stream.SELECT else key.n0
             stores = [self._open(str(n), "r")[place, first : first + draws] for n in needed_members(entries)]
 
@@ -119,7 +129,7 @@ class OutputCache:
 
             return count_votes(each, entries, key.num_classes, torch.device("cpu"))
 
-        return two_passes(passed, rules, key.n0, key.n, alpha, key.sigma, label)
+        return two_passes(count, entries, Draws(key.n0, key.n, alpha, key.seed), key.sigma, label)
 
     def _place(self, index: int) -> int:
         if index not in self.key.indices:

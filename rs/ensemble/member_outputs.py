@@ -1,4 +1,4 @@
-"""What the members of a pool say of noisy images: the outputs that weights are solved from."""
+"""Outputs of the members of a pool on noisy images, from which weights are solved."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 
 from rs.data.format import Images, Meta
-from rs.ensemble.declare import PoolCard
-from rs.ensemble.perturbation import perturbed_probabilities
-from rs.ensemble.pool import Entry, selected
-from rs.ensemble.spec import EnsembleCard, load_members
-from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.ensemble.declare import PoolSpec
+from rs.ensemble.perturbation import Perturbation, perturbed_probabilities
+from rs.ensemble.pool import PoolEntry, select_classes
+from rs.ensemble.spec import EnsembleSpec, load_members
+from rs.params import Count, NonNegativeCount, validated
 from rs.smoothing.settings import CertificationSettings
 
 NUMBERS = 2**23
@@ -27,19 +26,15 @@ NUMBERS = 2**23
 
 
 @validated
-class Settings:
+class WeightSettings(Perturbation):
     """How weights are solved for; section ``recipes.DATASET.weights`` of params.yaml."""
 
-    noises: Count  # the paper's n: noisy copies of an image
-    copies: Count  # the paper's m: perturbed copies of a member
-    share: Annotated[float, Field(ge=0, le=1)]  # the paper's t: of the parameters, that are perturbed
-    scale: NonNegative  # the paper's sigma_tilde: std of the perturbation, in units of the parameters
     images: Count  # of the train split, that global weights are fitted on
     seed: NonNegativeCount
 
 
 class Chunk(NamedTuple):
-    """Some images, and what the members of a pool say of them."""
+    """Some images, and the outputs of the members of a pool on them."""
 
     indices: list[int]  # (B,)
     labels: NDArray[np.int64]  # (B,)
@@ -47,21 +42,21 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class MemberOutputs:
     """The loaded members of a pool, and how their outputs are taken."""
 
     models: list[nn.Module]
     members: list[tuple[str, int]]  # method and seed
     names: list[int]  # of their perturbations
     sigma: float
-    settings: Settings
+    settings: WeightSettings
     device: torch.device
     batch: int | None
 
     @classmethod
     def load(
-        cls, pool: PoolCard, source: Path, meta: Meta, settings: Settings, device: torch.device, batch: int | None
-    ) -> Seen:
+        cls, pool: PoolSpec, source: Path, meta: Meta, settings: WeightSettings, device: torch.device, batch: int | None
+    ) -> MemberOutputs:
         """Load the members, and check that they are those the pool was made of, and of the data set's images.
 
         Perturbations are named by method and seed, so they depend neither on the other members nor on the fingerprint.
@@ -71,15 +66,15 @@ class Seen:
         pairs = [(member.method, member.seed) for member in pool.members]
         return cls([model.to(device) for model in models], pairs, names, pool.sigma, settings, device, batch)
 
-    def only(self, members: Collection[tuple[str, int]]) -> Seen:
+    def only(self, members: Collection[tuple[str, int]]) -> MemberOutputs:
         """These members alone, in the same order."""
         kept = [number for number, member in enumerate(self.members) if member in members]
-        own = ([of[number] for number in kept] for of in (self.models, self.members, self.names))
-        return Seen(*own, self.sigma, self.settings, self.device, self.batch)
+        parts = ([part[number] for number in kept] for part in (self.models, self.members, self.names))
+        return MemberOutputs(*parts, self.sigma, self.settings, self.device, self.batch)
 
-    def numbers(self, card: EnsembleCard) -> list[int]:
+    def numbers(self, spec: EnsembleSpec) -> list[int]:
         """Positions of an ensemble's members."""
-        return [self.members.index((member.method, member.seed)) for member in card.members]
+        return [self.members.index((member.method, member.seed)) for member in spec.members]
 
     def chunks(self, images: Images, indices: Sequence[int] | NDArray[np.int64]) -> Iterator[Chunk]:
         """Outputs of perturbed copies, for as many images at once as memory should hold."""
@@ -97,16 +92,12 @@ class Seen:
 
         ``repeat`` 1, 2, ... are draws that are independent of those of 0.
         """
-        of = self.settings
         return perturbed_probabilities(
             self.models,
             self.pixels(images, indices),
+            self.settings if perturbed else self.settings.without_parameters(),
             sigma=self.sigma,
-            noises=of.noises,
-            copies=of.copies if perturbed else 1,
-            share=of.share if perturbed else 0.0,
-            scale=of.scale,
-            seed=of.seed,
+            seed=self.settings.seed,
             indices=indices,
             names=self.names,
             repeat=repeat,
@@ -114,25 +105,29 @@ class Seen:
         )
 
     def selected(
-        self, images: Images, indices: list[int], entries: Mapping[str, Entry], how: CertificationSettings
+        self,
+        images: Images,
+        indices: list[int],
+        entries: Mapping[str, PoolEntry],
+        certification: CertificationSettings,
     ) -> dict[str, NDArray[np.int64]]:
         """The class that the n0 draws of a certificate select, by entry; (B,)."""
-        found = [
-            selected(
+        selected = [
+            select_classes(
                 self.models,
                 entries,
                 len(images.meta.classes),
                 self.sigma,
                 x,
-                how.n0,
-                seed=how.seed,
+                certification.n0,
+                seed=certification.seed,
                 index=index,
-                precision=how.precision,
+                precision=certification.precision,
                 batch=self.batch,
             )
             for index, x in zip(indices, self.pixels(images, indices), strict=True)
         ]
-        return {name: np.array([classes[name] for classes in found]) for name in entries}
+        return {name: np.array([classes[name] for classes in selected]) for name in entries}
 
     def pixels(self, images: Images, indices: list[int]) -> Tensor:
         """Images (B, C, H, W), on the device."""

@@ -97,6 +97,11 @@ class Outputs:
         return torch.softmax(self.logits.double(), dim=-1)
 
     @cached_property
+    def probabilities_by_draw(self) -> Tensor:
+        """The same numbers with draws next to each other in memory, along which a processor compares at once."""
+        return self.probabilities.mT.contiguous().mT
+
+    @cached_property
     def classes(self) -> Tensor:
         """The class of the largest logit, the lowest of equals, (L, N)."""
         return self.logits.max(dim=-1).indices

@@ -6,13 +6,17 @@ The perturbed parameters stand in for other random seeds in training, which woul
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from rs.params import Count, NonNegative, validated
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import default_batch
@@ -21,6 +25,20 @@ from rs.smoothing.noise import BLOCK, block
 NOISE, PARAMETERS, CHOICE = 0, 1, 2
 """Second word of the keys in Stream.WEIGHTS: noise is keyed by image, perturbations by member and copy; the last one
 is of the choice of the images that weights are fitted on."""
+
+
+@validated
+class Perturbation:
+    """Noise on the image and on the parameters: how many draws of each, and how parameters are perturbed."""
+
+    noises: Count  # the paper's n: noisy copies of an image
+    copies: Count  # the paper's m: perturbed copies of a member
+    share: Annotated[float, Field(ge=0, le=1)]  # the paper's t: of the parameters, that are perturbed
+    scale: NonNegative  # the paper's sigma_tilde: std of the perturbation, in units of the parameters
+
+    def without_parameters(self) -> Self:
+        """Return the same noise on the image alone."""
+        return replace(self, copies=1, share=0.0)
 
 
 def perturbed_parameters(
@@ -61,12 +79,9 @@ def noisy_copies(x: Tensor, noises: int, sigma: float, seed: int, index: int, re
 def perturbed_probabilities(
     members: Sequence[nn.Module],
     xs: Tensor,
+    perturbation: Perturbation,
     *,
     sigma: float,
-    noises: int,
-    copies: int,
-    share: float,
-    scale: float,
     seed: int,
     indices: Sequence[int],
     names: Sequence[int] | None = None,
@@ -81,10 +96,8 @@ def perturbed_probabilities(
     Args:
         members: L classifiers, images (N, C, H, W) -> logits (N, K); in eval mode here, and left as they are.
         xs: Images in [0, 1], shape (B, C, H, W), on the device of the members. All their noisy copies are held.
+        perturbation: n noisy copies of an image and m perturbed copies of a member.
         sigma: Noise standard deviation, in pixels of [0, 1].
-        noises: The paper's n, noisy copies of an image.
-        copies: The paper's m, perturbed copies of a member.
-        share, scale: The paper's t and sigma_tilde (:func:`perturbed_parameters`).
         seed: Of the noise, which ``indices`` name image by image, and of the perturbations.
         indices: Numbers of the images, shape (B,).
         names: Numbers that name the members' perturbations, at least 0, shape (L,); their positions if ``None``.
@@ -95,7 +108,13 @@ def perturbed_probabilities(
     Raises:
         ValueError: If an argument leaves its range, or a member's outputs are not finite.
     """
-    _check(members, xs, indices, sigma, noises, copies, share, scale)
+    if not members:
+        raise ValueError("there must be at least one member, got none")
+    if xs.ndim != 4 or not len(xs) == len(indices) > 0:
+        raise ValueError(f"images (B, C, H, W) must come with B indices, got {tuple(xs.shape)} and {len(indices)}")
+    if not 0 <= sigma < np.inf:
+        raise ValueError(f"sigma must be finite and at least 0, got {sigma}")
+    noises, copies, share, scale = perturbation.noises, perturbation.copies, perturbation.share, perturbation.scale
     noisy = torch.cat([noisy_copies(x, noises, sigma, seed, i, repeat) for x, i in zip(xs, indices, strict=True)])
     at_once = batch or default_batch(xs[0])
     outputs = [
@@ -132,30 +151,10 @@ def _probabilities(member: nn.Module, parameters: dict[str, Tensor], x: Tensor, 
 
 
 def perturbed_margins(
-    members: Sequence[nn.Module],
-    x: Tensor,
-    y: int,
-    *,
-    sigma: float,
-    noises: int,
-    copies: int,
-    share: float,
-    scale: float,
-    seed: int,
-    index: int,
+    members: Sequence[nn.Module], x: Tensor, y: int, perturbation: Perturbation, *, sigma: float, seed: int, index: int
 ) -> NDArray[np.float64]:
     """Margins of one image (C, H, W) and its class, of :func:`perturbed_probabilities`; shape (L, m n, K)."""
-    p = perturbed_probabilities(
-        members,
-        x[None],
-        sigma=sigma,
-        noises=noises,
-        copies=copies,
-        share=share,
-        scale=scale,
-        seed=seed,
-        indices=[index],
-    )
+    p = perturbed_probabilities(members, x[None], perturbation, sigma=sigma, seed=seed, indices=[index])
     return margins(p, [y])[0]
 
 
@@ -163,27 +162,5 @@ def margins_of(
     members: Sequence[nn.Module], x: Tensor, y: int, *, sigma: float, noises: int, seed: int, index: int
 ) -> NDArray[np.float64]:
     """Margins under noise on the image alone: the members as they are; shape (L, n, K)."""
-    return perturbed_margins(
-        members, x, y, sigma=sigma, noises=noises, copies=1, share=0.0, scale=0.0, seed=seed, index=index
-    )
-
-
-def _check(
-    members: Sequence[nn.Module],
-    xs: Tensor,
-    indices: Sequence[int],
-    sigma: float,
-    noises: int,
-    copies: int,
-    share: float,
-    scale: float,
-) -> None:
-    if not members:
-        raise ValueError("there must be at least one member, got none")
-    if xs.ndim != 4 or not len(xs) == len(indices) > 0:
-        raise ValueError(f"images (B, C, H, W) must come with B indices, got {tuple(xs.shape)} and {len(indices)}")
-    if noises < 1 or copies < 1:
-        raise ValueError(f"noises and copies must be at least 1, got {noises} and {copies}")
-    for name, value, most in (("sigma", sigma, np.inf), ("share", share, 1.0), ("scale", scale, np.inf)):
-        if not (0 <= value <= most and np.isfinite(value)):
-            raise ValueError(f"{name} must be finite, at least 0 and at most {most}, got {value}")
+    noise = Perturbation(noises=noises, copies=1, share=0.0, scale=0.0)
+    return perturbed_margins(members, x, y, noise, sigma=sigma, seed=seed, index=index)

@@ -2,84 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
+from rs.ensemble.declare import PoolSpec
 from rs.ensemble.outputs import ROUNDING
-from rs.ensemble.pool import Entry
-from rs.ensemble.rules import Ensemble, LogitAverage, SoftmaxAverage
-from rs.ensemble.spec import EnsembleCard, Member, read
+from rs.ensemble.pool import PoolEntry
+from rs.ensemble.rules import Ensemble, RuleFunction, SoftmaxAverage, WeightsByImage
+from rs.ensemble.spec import EnsembleSpec, read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.storage import files, tsv
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A classifier to certify."""
+def pool_entries(
+    pool: PoolSpec, specs: Mapping[str, EnsembleSpec], models: Sequence[nn.Module], ensembles: Path, weights: Path
+) -> dict[str, PoolEntry]:
+    """Return the members of a pool and its ensembles, by the names of their row files.
 
-    who: dict[str, Any]  # what it is, for the sidecar
-    at: Callable[[int], Entry]  # what it is for an image; the same for all, unless it is of scope per-image
-
-
-def single_models(members: Sequence[Member], models: Sequence[nn.Module]) -> dict[str, Candidate]:
-    """The members themselves, by the names of their row files."""
-    return {
-        f"{member.method}-{member.seed}": Candidate(
-            {"model": member.path, "classifier": checkpoint.fingerprint(model), "scope": "model"},
-            partial(_same, Entry((number,), LogitAverage())),
+    Args:
+        pool, specs: What ``rs.ensemble.declare`` wrote into ``ensembles``.
+        models: The members, loaded.
+        ensembles, weights: The folders of the ensembles and of their weights (``rs.ensemble.fit_weights``).
+    Raises:
+        InputError: If weights are missing or damaged, or are those of another ensemble.
+    """
+    entries = {
+        f"{member.method}-{member.seed}": PoolEntry(
+            (number,),
+            provenance={"model": member.path, "classifier": checkpoint.fingerprint(model), "scope": "model"},
         )
-        for number, (member, model) in enumerate(zip(members, models, strict=True))
+        for number, (member, model) in enumerate(zip(pool.members, models, strict=True))
     }
+    for slug, spec in specs.items():
+        numbers = tuple(pool.members.index(member) for member in spec.members)
+        rule, source = _rule(slug, spec, ensembles, weights)
+        base = Ensemble([models[n] for n in numbers], SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule)
+        identity = {"classifier": checkpoint.fingerprint(base), "scope": spec.combination.scope}
+        entries[slug] = PoolEntry(numbers, rule, source | identity)
+    return entries
 
 
-def combined(
-    members: Sequence[Member],
-    models: Sequence[nn.Module],
-    cards: Mapping[str, EnsembleCard],
-    ensembles: Path,
-    weights: Path,
-) -> dict[str, Candidate]:
-    """The ensembles, with the weights that were solved for them, by the names of their row files."""
-    made = {}
-    for slug, card in cards.items():
-        own = tuple(members.index(member) for member in card.members)
-        mine = [models[number] for number in own]
-        if card.how.scope == "per-image":
-            path = weights / f"{slug}.tsv"
-            frozen = read_weights(path, len(own))
-            base, at = Ensemble(mine, SoftmaxAverage()), partial(_frozen, own, frozen, path)
-            who = {"model": str(ensembles / f"{slug}.json"), "weights": files.sha256(path)}
-        else:
-            path = (weights if card.how.solved else ensembles) / f"{slug}.json"
-            rule = _solution(card, path).build_rule()
-            base, at = Ensemble(mine, rule), partial(_same, Entry(own, rule))
-            who = {"model": str(path)}
-        made[slug] = Candidate(who | {"classifier": checkpoint.fingerprint(base), "scope": card.how.scope}, at)
-    return made
-
-
-def _same(entry: Entry, index: int) -> Entry:
-    return entry
-
-
-def _frozen(members: tuple[int, ...], weights: Mapping[int, Sequence[float]], path: Path, index: int) -> Entry:
-    if index not in weights:
-        raise InputError(f"{path} must have weights for image {index}; make it again with python -m stages.weights")
-    return Entry(members, SoftmaxAverage(weights[index]))
-
-
-def _solution(card: EnsembleCard, path: Path) -> EnsembleCard:
-    """The ensemble in ``path``: ``card`` itself, with its weights solved."""
-    found = read(path)
-    if replace(found, solution=None) != card:
-        raise InputError(f"{path} must be the ensemble {card.name} as it is now; make it again")
-    return found
+def _rule(
+    slug: str, spec: EnsembleSpec, ensembles: Path, weights: Path
+) -> tuple[RuleFunction | WeightsByImage, dict[str, str]]:
+    """The rule of an ensemble with its weights, and the files that they come from."""
+    if spec.combination.scope == "per-image":
+        path = weights / f"{slug}.tsv"
+        rule = WeightsByImage(read_weights(path, len(spec.members)), path)
+        return rule, {"model": str(ensembles / f"{slug}.json"), "weights": files.sha256(path)}
+    path = (weights if spec.combination.solved else ensembles) / f"{slug}.json"
+    fitted = read(path)
+    if replace(fitted, fitted=None) != spec:
+        raise InputError(f"{path} must be the ensemble {spec.declaration.name} as it is now; make it again")
+    return fitted.build_rule(), {"model": str(path)}
 
 
 def read_weights(path: Path, members: int) -> dict[int, list[float]]:

@@ -3,12 +3,16 @@
 A *rule* turns the logits of L members, (L, N, K), into scores, (N, K). It is one fixed function of the noisy image, so
 an :class:`Ensemble` is an ordinary base classifier and its certificate the ordinary one. Rules compute in float64: in
 float32 a softmax is exactly 1 from a margin of 17 on, and ties would go to the lowest class, not to the surer member.
+
+Adding a rule takes a class and its line in :data:`RULES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,15 +22,32 @@ from rs.ensemble.outputs import Outputs as Outputs
 from rs.ensemble.outputs import on_simplex as on_simplex
 from rs.ensemble.outputs import one_hot
 from rs.ensemble.outputs import weighted as weighted
+from rs.errors import InputError
 from rs.statistics.ensemble_weights import box_vertices as box_vertices
 from rs.statistics.ensemble_weights import clip_to_box as clip_to_box
+from rs.study.ensembles import SOLVED, Combination
 
-Rule = Callable[[Tensor], Tensor]
+RuleFunction = Callable[[Tensor], Tensor]
 """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
 
+PARTS = ("weights", "target", "agree", "low", "high")
+"""Parts of a combination that some rules need."""
 
-class SharingRule:
-    """A :data:`Rule` that can take :class:`Outputs`, so that rules on the same members share what they compute."""
+
+class Rule:
+    """A :data:`RuleFunction` that takes :class:`Outputs`, so that rules on the same members share what they compute."""
+
+    scopes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What its weights can depend on (``rs.statistics.certificate.SCOPES``), each with the :data:`PARTS` it needs."""
+    undecided: ClassVar[bool] = False
+    """Whether there is an extra last score, a vote for no class."""
+    solvable: ClassVar[bool] = False
+    """Whether its weights can be solved for, from the margins of softmax outputs."""
+
+    @classmethod
+    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+        """Make the rule of a combination of so many members; ``weights`` (L,) are listed or solved, ``None`` equal."""
+        return cls()
 
     def scores(self, outputs: Outputs) -> Tensor:
         """Scores (N, K) of the members' outputs."""
@@ -38,12 +59,18 @@ class SharingRule:
 
 
 @dataclass(frozen=True)
-class _Average(SharingRule):
+class _Average(Rule):
+    scopes: ClassVar = {"global": ("weights",)}
     weights: Sequence[float] | None = None  # on the simplex, one for each member; equal if None
 
     def __post_init__(self) -> None:
         if self.weights is not None:
             object.__setattr__(self, "weights", on_simplex(self.weights))
+
+    @classmethod
+    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+        """The average with these weights."""
+        return cls(weights)
 
     def for_members(self, members: int) -> tuple[float, ...]:
         """Weights of so many members."""
@@ -56,6 +83,16 @@ class SoftmaxAverage(_Average):
     >>> SoftmaxAverage([0.5, 0.5])(torch.tensor([[[0.0, 0.0]], [[0.0, 50.0]]])).round(decimals=3)
     tensor([[0.2500, 0.7500]], dtype=torch.float64)
     """
+
+    scopes: ClassVar = {"global": ("weights",), "set": ("low", "high"), "per-image": ("weights", "target")}
+    solvable: ClassVar = True
+
+    @classmethod
+    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+        """The average with these weights; of scope ``set`` the :class:`Polytope` of all weights in the box."""
+        if combination.scope == "set":
+            return Polytope(box_vertices(combination.low, combination.high, members).tolist())
+        return cls(weights)
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64."""
@@ -72,8 +109,10 @@ class LogitAverage(_Average):
 
 
 @dataclass(frozen=True)
-class HardVote(SharingRule):
+class HardVote(Rule):
     """The class most members choose; of tied classes, the one with the largest average softmax."""
+
+    scopes: ClassVar = {"global": ()}
 
     def scores(self, outputs: Outputs) -> Tensor:
         """Votes plus half the average softmax, which never outweighs a vote; (N, K)."""
@@ -82,11 +121,13 @@ class HardVote(SharingRule):
 
 
 @dataclass(frozen=True)
-class MaxMargin(SharingRule):
+class MaxMargin(Rule):
     """The member with the largest gap between its two largest softmax values decides (Yang et al. 2022, MME).
 
     The member is chosen on each noisy image; of equal gaps the first member's counts.
     """
+
+    scopes: ClassVar = {"noisy-input": ()}
 
     def scores(self, outputs: Outputs) -> Tensor:
         """The logits of the chosen member, (N, K)."""
@@ -95,17 +136,23 @@ class MaxMargin(SharingRule):
 
 
 @dataclass(frozen=True)
-class KConsensus(SharingRule):
+class KConsensus(Rule):
     """What the first k members agree on, or else the class of the largest sum of logits of all (Horvath et al. 2022).
 
     It is a classifier of its own: k members that agree can be outvoted in the average.
     """
 
+    scopes: ClassVar = {"noisy-input": ("agree",)}
     k: int
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"k must be at least 1, got {self.k}; it is a number of members that must agree")
+
+    @classmethod
+    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+        """The consensus of the first ``agree`` members."""
+        return cls(combination.agree)
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64."""
@@ -120,14 +167,16 @@ class KConsensus(SharingRule):
 
 
 @dataclass(frozen=True)
-class Polytope(SharingRule):
+class Polytope(Rule):
     """The class that wins the softmax average at every vertex of a polytope of weights, else "undecided".
 
     The margin of two classes is linear in the weights, so a class that wins at the vertices wins for all weights in
     between. If it does so in more than half of the draws, by a bound q, then within sigma Phi^-1(q) the smoothed class
     is the same for *any* way of choosing weights in the polytope: by the image, at random, or against us.
+    A combination names it by the rule softmax and the scope ``set``.
     """
 
+    undecided: ClassVar = True
     vertices: Sequence[Sequence[float]]  # (V, L), each on the simplex
 
     def __post_init__(self) -> None:
@@ -144,31 +193,96 @@ class Polytope(SharingRule):
         return one_hot(torch.where(agreed, winners[0], classes), classes + 1)
 
 
-RULES: dict[str, Callable[..., Rule]] = {
+RULES: dict[str, type[Rule]] = {
     "softmax": SoftmaxAverage,
     "logits": LogitAverage,
     "vote": HardVote,
     "mme": MaxMargin,
     "consensus": KConsensus,
 }
-"""Constructors of the rules of a fixed ensemble, by name."""
+"""The rules that combinations can name."""
 
 
-def scores_of(rule: Rule, outputs: Outputs) -> Tensor:
-    """Scores of any rule, (N, K) or (N, K + 1)."""
-    return rule.scores(outputs) if isinstance(rule, SharingRule) else rule(outputs.logits)
+@dataclass(frozen=True)
+class WeightsByImage:
+    """Another softmax average for each clean image, whose weights were chosen beforehand and are frozen."""
+
+    weights: Mapping[int, Sequence[float]]  # (L,) by image
+    source: Path  # of the weights, for messages
+
+    def for_image(self, index: int) -> SoftmaxAverage:
+        """Return the rule of an image.
+
+        Raises:
+            InputError: If there are no weights for it.
+        """
+        if index not in self.weights:
+            raise InputError(
+                f"{self.source} must have weights for image {index}; make it again with python -m stages.weights"
+            )
+        return SoftmaxAverage(self.weights[index])
 
 
-def is_undecided(rule: Rule, members: int) -> bool:
-    """Tell whether a rule has the extra last class, by trying it on two classes.
+def check_rule(combination: Combination) -> None:
+    """Check that a combination names a rule, a scope of it, and the parts that the two need and no others.
 
     Raises:
-        ValueError: If the rule is not one for this number of members.
+        ValueError: If not; says what must hold.
+    """
+    rule, scope = RULES.get(combination.rule), combination.scope
+    if rule is None:
+        raise ValueError(f"rule must be one of {', '.join(RULES)}; got {combination.rule!r}")
+    if scope not in rule.scopes:
+        raise ValueError(f"the scope of the rule {combination.rule} must be {' or '.join(rule.scopes)}, got {scope!r}")
+    clipped = scope == "per-image" and (combination.low, combination.high) != (None, None)
+    needed = {*rule.scopes[scope], *(("low", "high") if clipped else ())}
+    for part in PARTS:
+        if (getattr(combination, part) is not None) != (part in needed):
+            must = "be given" if part in needed else "be left out"
+            raise ValueError(f"{part} must {must} for the rule {combination.rule} of scope {scope}")
+    if scope == "per-image" and not combination.solved:
+        raise ValueError(f"weights of scope per-image must be {' or '.join(SOLVED)}, got {combination.weights!r}")
+    if combination.solved and not rule.solvable:
+        solvable = " or ".join(name for name, one in RULES.items() if one.solvable)
+        raise ValueError(f"weights that are solved for need the rule {solvable}, got {combination.rule!r}")
+
+
+def build_rule(combination: Combination, members: int, solution: Sequence[float] | None = None) -> Rule:
+    """Make the rule of a combination.
+
+    Args:
+        combination: What the parameters say.
+        members: L, the number of members.
+        solution: Weights (L,), where the combination leaves them to be solved for.
+    Raises:
+        ValueError: If there is no such rule of so many members, or a solution is needed and there is none.
+    """
+    check_rule(combination)
+    combination.check_members(members)
+    if combination.solved and solution is None:
+        raise ValueError("weights that are solved for must be given, got none; solve them first")
+    listed = combination.weights if isinstance(combination.weights, list) else None
+    return RULES[combination.rule].build(combination, members, solution if combination.solved else listed)
+
+
+def scores_of(rule: RuleFunction, outputs: Outputs) -> Tensor:
+    """Scores of any rule, (N, K) or (N, K + 1)."""
+    return rule.scores(outputs) if isinstance(rule, Rule) else rule(outputs.logits)
+
+
+def is_undecided(rule: RuleFunction, members: int) -> bool:
+    """Tell whether a rule has the extra last class, and try it: a function says it by its scores of two classes.
+
+    Raises:
+        ValueError: If the rule is not one for this number of members, or its scores are not what it says.
     """
     width = rule(torch.zeros(members, 1, 2)).shape[-1]
-    if width not in (2, 3):
-        raise ValueError(f"a rule must give one score a class, or one more, got {width} scores for 2 classes")
-    return width == 3
+    undecided = rule.undecided if isinstance(rule, Rule) else width == 3
+    if width != 2 + undecided:
+        raise ValueError(
+            f"a rule must give one score a class, or one more if it is undecided, got {width} scores for 2 classes"
+        )
+    return undecided
 
 
 class Ensemble(nn.Module):
@@ -178,7 +292,7 @@ class Ensemble(nn.Module):
     ``undecided`` tells whether there is an extra last score; pass it on to ``SmoothedClassifier``.
     """
 
-    def __init__(self, members: Sequence[nn.Module], rule: Rule) -> None:
+    def __init__(self, members: Sequence[nn.Module], rule: RuleFunction) -> None:
         super().__init__()
         if not members:
             raise ValueError("an ensemble must have at least one member, got none")

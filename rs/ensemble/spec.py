@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from rs.data.format import Meta, described
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import Ensemble
+from rs.ensemble.rules import Ensemble, Rule, build_rule, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
 from rs.storage import files
-from rs.study.ensembles import Combination
-
-if TYPE_CHECKING:
-    from rs.ensemble.rules import Rule
+from rs.study.ensembles import Combination, EnsembleDeclaration
 
 T = TypeVar("T")
 
@@ -46,7 +43,7 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solution:
+class FittedWeights:
     """Weights that were solved for, once for all images."""
 
     __pydantic_config__ = STRICT
@@ -57,7 +54,7 @@ class Solution:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnsembleCard:
+class EnsembleSpec:
     """What an ensemble is: all there is in its file.
 
     Raises:
@@ -66,28 +63,38 @@ class EnsembleCard:
 
     __pydantic_config__ = STRICT
 
-    name: str  # of its members, like "advmacer 0 + smoothadv 1-2"
-    combination: str  # key of the combination in the parameters
+    declaration: EnsembleDeclaration  # named after its members, like "advmacer 0 + smoothadv 1-2"
     dataset: str
     sigma: float  # noise that every member was trained with, in pixels of [0, 1]
-    members: list[Member]  # L of them
-    how: Combination
-    solution: Solution | None  # weights that ``how`` leaves to be solved; None where it does not, or not yet
+    members: list[Member]  # L of them, those of the declaration
+    fitted: FittedWeights | None  # the weights that the combination leaves to be solved; None if none, or not yet
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma < math.inf:
             raise InputError(f"sigma must be positive and finite, got {self.sigma}")
         if not self.members:
             raise InputError("an ensemble must have at least one member, got none")
-        if self.solution and not (self.how.solved and self.how.scope == "global"):
-            raise InputError("a solution must come with weights optimal or printed, of scope global")
-        weights = self.solution.weights if self.solution else self.how.weights
+        named = tuple((member.method, member.seed) for member in self.members)
+        if named != self.declaration.members:
+            raise InputError(f"members must be those of the declaration, {self.declaration.members}, got {named}")
         try:
-            self.how.check_members(len(self.members))
-            if isinstance(weights, list) and len(on_simplex(weights)) != len(self.members):
-                raise ValueError(f"there must be one weight for each of {len(self.members)} members")
+            self._check_weights()
         except ValueError as error:
             raise InputError(str(error)) from error
+
+    def _check_weights(self) -> None:
+        check_rule(self.combination)
+        self.combination.check_members(len(self.members))
+        if self.fitted and not (self.combination.solved and self.combination.scope == "global"):
+            raise ValueError("fitted weights must come with weights optimal or printed, of scope global")
+        weights = self.fitted.weights if self.fitted else self.combination.weights
+        if isinstance(weights, list) and len(on_simplex(weights)) != len(self.members):
+            raise ValueError(f"there must be one weight for each of {len(self.members)} members")
+
+    @property
+    def combination(self) -> Combination:
+        """How the members are combined."""
+        return self.declaration.combination
 
     def build_rule(self) -> Rule:
         """Make the rule that turns the members' logits (L, N, K) into scores, (N, K) or (N, K + 1).
@@ -95,17 +102,17 @@ class EnsembleCard:
         Raises:
             InputError: If its weights are not solved yet, or are chosen image by image.
         """
-        if self.how.scope == "per-image":
+        name = f"{self.declaration.name}, {self.declaration.key}"
+        if self.combination.scope == "per-image":
             raise InputError(
-                f"{self.name}, {self.combination}: weights chosen image by image are not one classifier; they are "
-                "certified, frozen, by python -m stages.certify_ensembles"
+                f"{name}: weights chosen image by image are not one classifier; they are certified, frozen, by "
+                "python -m stages.certify_ensembles"
             )
-        if self.how.solved and self.solution is None:
+        if self.combination.solved and self.fitted is None:
             raise InputError(
-                f"{self.name}, {self.combination}: its weights must be solved first; take the file that "
-                "python -m stages.weights writes"
+                f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
             )
-        return self.how.build(len(self.members), self.solution.weights if self.solution else None)
+        return build_rule(self.combination, len(self.members), self.fitted.weights if self.fitted else None)
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -118,13 +125,13 @@ class EnsembleCard:
         files.write_json(path, asdict(self))
 
 
-def read(path: Path) -> EnsembleCard:
+def read(path: Path) -> EnsembleSpec:
     """Read the file of an ensemble, without looking at its members.
 
     Raises:
-        InputError: If it is missing, is not JSON, or is not an :class:`EnsembleCard`; names every key at fault.
+        InputError: If it is missing, is not JSON, or is not an :class:`EnsembleSpec`; names every key at fault.
     """
-    return read_as(EnsembleCard, path, "an ensemble")
+    return read_as(EnsembleSpec, path, "an ensemble")
 
 
 def read_as(kind: type[T], path: Path, what: str) -> T:
@@ -155,19 +162,27 @@ def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
             return f"{key}: {message}" if key else message
 
 
-def load(path: Path) -> tuple[nn.Module, EnsembleCard, list[str], list[int]]:
+def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
     """Load an ensemble and its members, in eval mode, on the CPU.
 
     Args:
         path: The file; paths in it are relative to the current folder, as DVC runs commands.
     Returns:
-        The classifier, images (N, C, H, W) -> scores (N, K); its card; its K classes; and (C, H, W) of an image.
+        The classifier, images (N, C, H, W) -> scores (N, K); its spec; its K classes; and (C, H, W) of an image.
     Raises:
         InputError: If the file, or a member, is missing, damaged or not what it was when the ensemble was made.
     """
-    card = read(path)
-    models, cards = load_members(card.members, card.dataset, card.sigma, path)
-    return Ensemble(models, card.build_rule()).eval(), card, cards[0].classes, cards[0].shape
+    spec = read(path)
+    models, cards = load_members(spec.members, spec.dataset, spec.sigma, path)
+    return Ensemble(models, spec.build_rule()).eval(), spec, cards[0].classes, cards[0].shape
+
+
+def first_of_each(
+    specs: Mapping[str, EnsembleSpec], key: Callable[[EnsembleDeclaration], Hashable]
+) -> dict[str, EnsembleSpec]:
+    """Return the first ensemble, in the order of the parameters, of those whose ``key`` is equal."""
+    slugs = {key(spec.declaration): slug for slug, spec in reversed(specs.items())}
+    return {slug: spec for slug, spec in specs.items() if slugs[key(spec.declaration)] == slug}
 
 
 def load_members(

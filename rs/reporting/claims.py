@@ -20,7 +20,7 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.results import Group, Groups
 from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
 from rs.storage import certificate_rows, files
-from rs.study.ensembles import Declared
+from rs.study.ensembles import EnsembleDeclaration
 from rs.study.grid import GridCell
 
 VERDICTS = ("held", "not held", "tie", "not tested")
@@ -96,9 +96,9 @@ class Evidence:
         path = self.equal_time and self.equal_time / str(sigma) / "macer-0.tsv"
         return sample([certificate_rows.read(path)], [[0]]) if path and path.exists() else None
 
-    def declared(self, name: str, combination: str) -> list[Declared]:
+    def declared(self, name: str, combination: str) -> list[EnsembleDeclaration]:
         """Return the sub-ensembles of a name that the parameters declare."""
-        return [one for one in self.study.ensembles if (one.name, one.combination) == (name, combination)]
+        return [one for one in self.study.ensembles if (one.name, one.key) == (name, combination)]
 
     def ensemble(self, name: str, combination: str, sigma: Any) -> Sample | None:
         """Return all sub-ensembles of a name; ``None`` if one is missing, or there is no such ensemble."""

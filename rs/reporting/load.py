@@ -22,7 +22,7 @@ from rs.params import section
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
 from rs.storage import certificate_rows, files
-from rs.study.ensembles import Declared, declared, kind_of
+from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
 from rs.study.grid import GridCell, cells, pool_target
 from rs.study.subset import subset_name
 
@@ -37,7 +37,7 @@ class StudyFiles:
     dataset: str
     cells: list[GridCell]
     sigmas: list[Any]  # as they stand in the parameters: they are part of file names
-    ensembles: list[Declared]
+    ensembles: list[EnsembleDeclaration]
     combination: str  # goes without saying in the names of ensembles
     results: Path
     logs: Path
@@ -60,11 +60,11 @@ class StudyFiles:
         grid, sigmas = cells(values, dataset), section(values, "sigmas")
         return cls(dataset, grid, sigmas, declared(values), combination, results, logs, weights)
 
-    def label(self, ensemble: Declared) -> str:
+    def label(self, ensemble: EnsembleDeclaration) -> str:
         """Return the name of an ensemble in tables."""
         return ensemble.label(self.combination)
 
-    def ensemble_rows(self, ensemble: Declared, sigma: Any) -> Path:
+    def ensemble_rows(self, ensemble: EnsembleDeclaration, sigma: Any) -> Path:
         """Path of the certificate rows of an ensemble."""
         return self.results / str(sigma) / "pool" / f"{ensemble.slug}.tsv"
 
@@ -93,14 +93,15 @@ class StudyFiles:
             provenance=Provenance.of(sidecar),
         )
 
-    def read_ensemble(self, ensemble: Declared, sigma: Any) -> Result:
+    def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
         """Read the rows of an ensemble and their sidecar."""
         path, command = self.ensemble_rows(ensemble, sigma), self._pool_command(sigma)
         rows, sidecar = read_rows(path, sigma, command)
         scope = rows["scope"].iloc[0]
-        if scope != ensemble.how.scope:
+        if scope != ensemble.combination.scope:
             raise InputError(
-                f"{path} must be of scope {ensemble.how.scope}, as the parameters say, got {scope}; run {command}"
+                f"{path} must be of scope {ensemble.combination.scope}, as the parameters say, got {scope}; "
+                f"run {command}"
             )
         return Result(
             self.label(ensemble),
@@ -111,7 +112,7 @@ class StudyFiles:
             classes=None if scope == "set" else sidecar.get("classes"),
             scope=scope,
             ensemble=ensemble.name,
-            combination=ensemble.combination,
+            combination=ensemble.key,
             members=ensemble.members,
             provenance=Provenance.of(sidecar),
         )
@@ -142,7 +143,7 @@ class StudyFiles:
         seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
         for ensemble in self.ensembles:
             if ensemble.slug in seconds:
-                extra = len(ensemble.members) * per_member if ensemble.how.scope == "per-image" else 0.0
+                extra = len(ensemble.members) * per_member if ensemble.combination.scope == "per-image" else 0.0
                 kind = self.label(ensemble).replace(ensemble.name, kind_of(ensemble.members), 1)
                 seconds[kind] = seconds.pop(ensemble.slug) + extra
         return seconds

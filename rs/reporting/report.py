@@ -98,13 +98,13 @@ def _declared(
 ) -> tuple[ReportSettings, StudyFiles]:
     settings = check(ReportSettings, section(values, "tables"), "tables")
     study = StudyFiles.of(values, dataset, settings.combination, results, logs, weights)
-    combinations = dict.fromkeys(ensemble.combination for ensemble in study.ensembles)
+    combinations = dict.fromkeys(ensemble.key for ensemble in study.ensembles)
     if combinations and settings.combination not in combinations:
         raise InputError(
             f"params.yaml: tables.combination must be one that ensembles have, {', '.join(combinations)}; "
             f"got {settings.combination!r}"
         )
-    if any(one.combination == settings.combination and one.how.scope == UNSOUND for one in study.ensembles):
+    if any(one.key == settings.combination and one.combination.scope == UNSOUND for one in study.ensembles):
         raise InputError(
             "params.yaml: tables.combination must be one whose certificates are sound, "
             f"got {settings.combination}; its weights depend on the image"

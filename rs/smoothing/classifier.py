@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, get_args
 
@@ -178,9 +178,10 @@ class SmoothedClassifier:
         Returns:
             Votes per class, shape (K,), or (K + 1,) with ``undecided``; counted on the device and fetched once.
         """
-        tally = Tally(self.num_classes + self.undecided, x.device)
-        self.visit(tally.add, x, draws, seed, *key, start=start)
-        return tally.fetch()
+        width = self.num_classes + self.undecided
+        counter = VoteCounter([width], x.device)
+        self.visit(lambda scores, count: counter.add(scores[None], (count, width)), x, draws, seed, *key, start=start)
+        return counter.fetch()[0]
 
     def visit(
         self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int, start: int = 0
@@ -207,27 +208,45 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
 
-class Tally:
-    """Votes per class, counted where the scores are and fetched once."""
+class VoteCounter:
+    """Votes per class of several classifiers on the same draws, counted where the scores are and fetched once.
 
-    def __init__(self, classes: int, device: torch.device) -> None:
-        self.counts = torch.zeros(classes, dtype=torch.int64, device=device)
-        self.broken = torch.zeros((), dtype=torch.bool, device=device)
+    Args:
+        widths: Number of scores of each classifier: K, or K + 1.
+        device: Of the scores.
+    """
 
-    def add(self, scores: Tensor, draws: int) -> None:
-        """Count the argmax of each draw; scores (draws, K)."""
-        expected = (draws, len(self.counts))
-        if scores.shape != expected:
-            raise InputError(f"base must give logits of shape {expected}, got {tuple(scores.shape)}")
-        self.broken |= scores.isnan().any()
-        classes = scores.argmax(dim=1)
-        self.counts.scatter_add_(0, classes, torch.ones_like(classes))
+    def __init__(self, widths: Sequence[int], device: torch.device) -> None:
+        self.widths = widths
+        self.counts = torch.zeros(len(widths), max(widths), dtype=torch.int64, device=device)
+        self.broken = torch.zeros(len(widths), dtype=torch.bool, device=device)
 
-    def fetch(self) -> NDArray[np.int64]:
-        """Votes per class, shape (K,)."""
-        if self.broken:
+    def add(self, scores: Tensor, shape: tuple[int, int], numbers: Tensor | slice = slice(None)) -> None:
+        """Count the argmax of each draw, the lowest class of equals.
+
+        Args:
+            scores: Of classifiers of one width, (E, draws, width).
+            shape: What their last two axes must be.
+            numbers: Which classifiers they are, (E,), each once; all if not given.
+        Raises:
+            InputError: If the scores have another shape.
+        """
+        if scores.shape[1:] != shape:
+            raise InputError(f"base must give logits of shape {shape}, got {tuple(scores.shape[1:])}")
+        largest, classes = scores.max(dim=-1)
+        votes = torch.zeros(len(scores), self.counts.shape[1], dtype=torch.int64, device=scores.device)
+        self.counts[numbers] += votes.scatter_add_(1, classes, torch.ones_like(classes))
+        self.broken[numbers] |= largest.isnan().any(dim=1)
+
+    def fetch(self) -> list[NDArray[np.int64]]:
+        """Return the votes per class of each classifier, shape (its width,).
+
+        Raises:
+            InputError: If a score was not a number.
+        """
+        if self.broken.any():
             raise InputError("base must give logits that are numbers, got NaN; look at its weights and its input")
-        return self.counts.cpu().numpy()
+        return [counts[:width].copy() for counts, width in zip(self.counts.cpu().numpy(), self.widths, strict=True)]
 
 
 def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:

@@ -1,7 +1,8 @@
-"""Settings of certification: the section ``certify`` of a recipe."""
+"""How images are certified: the section ``certify`` of a recipe."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -13,6 +14,16 @@ from rs.smoothing.stopping import Stop
 from rs.study.subset import Subset
 
 
+@dataclass(frozen=True)
+class Draws:
+    """The draws of a certificate: how many noisy copies, and which."""
+
+    n0: int  # draws that select the class
+    n: int  # fresh draws that bound its probability
+    alpha: float  # failure probability of the certificate
+    seed: int = 0  # of the noise
+
+
 @validated
 class CertificationSettings:
     """How to certify; section ``recipes.DATASET.certify`` of params.yaml."""
@@ -20,13 +31,18 @@ class CertificationSettings:
     n0: Count  # draws that select the class
     n: Count  # fresh draws that bound its probability
     alpha: Annotated[float, Field(gt=0, lt=1)]  # failure probability of a certificate
-    seed: NonNegativeCount  # of the noise, which is the same for every model
+    seed: NonNegativeCount  # of the noise, the same for every model
     subset: Subset  # of the test split
     precision: Precision
     engine: Engine  # plain: the network as it was trained; folded or compiled: optimized for inference
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
-    stop: Stop | None = None  # stop early; n is then the maximum
+    stop: Stop | None = None  # stop at an answer; n is then the most draws
 
     def __post_init__(self) -> None:
         if self.stop is not None and self.shortcut:
             raise ValueError("stop and shortcut must not come together: their rows are not comparable")
+
+    @property
+    def draws(self) -> Draws:
+        """The draws of each certificate."""
+        return Draws(self.n0, self.n, self.alpha, self.seed)

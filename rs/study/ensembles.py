@@ -1,4 +1,4 @@
-"""The ensembles that the parameters declare: which members, and how they become one classifier.
+"""The ensembles that the parameters declare: their members, and how members are combined.
 
 combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
 ensembles: [{members: {advmacer: 1, smoothadv: 2}, combinations: [average, ...]},
@@ -11,29 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations as combinations_of
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rs.errors import InputError
 from rs.params import Count, NonNegativeCount, check, section, validated
-
-if TYPE_CHECKING:  # torch takes two seconds, and who only reads what is declared does not need it
-    from rs.ensemble.rules import Rule
-
-SCOPES = {
-    "softmax": ("global", "set", "per-image"),
-    "logits": ("global",),
-    "vote": ("global",),
-    "mme": ("noisy-input",),
-    "consensus": ("noisy-input",),
-}
-"""Scopes that the weights of each rule can have (``rs.storage.certificate_rows.SCOPES`` says what they mean)."""
-
-WEIGHTED = ("softmax", "logits")
-"""Rules that take weights."""
 
 SOLVED = ("optimal", "printed")
 """Weights that are solved for: of least variance, or by the paper's printed form, for two members."""
@@ -41,39 +25,18 @@ SOLVED = ("optimal", "printed")
 
 @validated
 class Combination:
-    """How members become one classifier: an entry of ``combinations`` in params.yaml, and part of an ensemble's file.
+    """How members are combined: an entry of ``combinations`` in params.yaml, and part of an ensemble's file.
 
-    Raises:
-        ValueError: If its parts do not fit each other.
+    Which rules there are, and which parts each needs, ``rs.ensemble.rules`` says.
     """
 
-    rule: Literal["softmax", "logits", "vote", "mme", "consensus"]
+    rule: str  # key of ``rs.ensemble.rules.RULES``
     scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
-    weights: Literal["equal", "optimal", "printed"] | list[float] | None = None  # rules of WEIGHTED
+    weights: Literal["equal", "optimal", "printed"] | list[float] | None = None  # of averages
     target: Literal["predicted", "label"] | None = None  # scope per-image: the class whose margins choose the weights
     agree: Count | None = None  # consensus: so many of the first members must agree
     low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this; scope per-image:
     high: Annotated[float, Field(ge=0, le=1)] | None = None  # and at most this; so clipped, if they are given
-
-    def __post_init__(self) -> None:
-        if self.scope not in SCOPES[self.rule]:
-            raise ValueError(f"the scope of the rule {self.rule} must be {' or '.join(SCOPES[self.rule])}")
-        per_image, is_set = self.scope == "per-image", self.scope == "set"
-        boxed = is_set or (per_image and (self.low, self.high) != (None, None))
-        for name, given, needed in (
-            ("weights", self.weights, self.rule in WEIGHTED and not is_set),
-            ("target", self.target, per_image),
-            ("agree", self.agree, self.rule == "consensus"),
-            ("low", self.low, boxed),
-            ("high", self.high, boxed),
-        ):
-            if (given is not None) != needed:
-                must = "be given" if needed else "be left out"
-                raise ValueError(f"{name} must {must} for the rule {self.rule} of scope {self.scope}")
-        if per_image and not self.solved:
-            raise ValueError(f"weights of scope per-image must be {' or '.join(SOLVED)}")
-        if self.solved and self.rule != "softmax":
-            raise ValueError("weights that are solved for need the rule softmax, whose margins they are solved from")
 
     @property
     def solved(self) -> bool:
@@ -92,51 +55,40 @@ class Combination:
             raise ValueError(f"there must be one weight for each of {count} members, got {len(self.weights)}")
         if self.agree is not None and self.agree > count:
             raise ValueError(f"agree must be at most the number of members, {count}, got {self.agree}")
-        if self.low is not None and not count * self.low <= 1 <= count * self.high:
+        if None not in (self.low, self.high) and not count * self.low <= 1 <= count * self.high:
             raise ValueError(
                 f"low and high must leave room for {count} weights that sum to 1, got {self.low} and {self.high}"
             )
 
-    def build(self, members: int, weights: Sequence[float] | None = None) -> Rule:
-        """Make the rule for so many members; ``weights`` (L,) are the solution, where they are solved for."""
-        from rs.ensemble.rules import RULES, Polytope
-        from rs.statistics.ensemble_weights import box_vertices
 
-        self.check_members(members)
-        if self.solved and weights is None:
-            raise ValueError("weights that are solved for must be given, got none; solve them first")
-        if self.scope == "set":
-            return Polytope(box_vertices(self.low, self.high, members).tolist())
-        if self.rule == "consensus":
-            return RULES[self.rule](self.agree)
-        if self.rule in WEIGHTED:
-            own = self.weights if isinstance(self.weights, list) else None
-            return RULES[self.rule](weights if self.solved else own)
-        return RULES[self.rule]()
-
-
-@dataclass(frozen=True)
-class Declared:
+@validated
+class EnsembleDeclaration:
     """One ensemble with one combination: a classifier that the parameters declare, at every noise level."""
 
     name: str  # in tables; ensembles that differ in their seeds alone can share one
     members: tuple[tuple[str, int], ...]  # training method and seed of each
-    combination: str  # key of the combination
-    how: Combination
+    key: str  # of the combination
+    combination: Combination
 
     def label(self, default: str) -> str:
         """Its name in tables, in which the combination ``default`` goes without saying."""
-        return self.name if self.combination == default else f"{self.name} ({self.combination})"
+        return self.name if self.key == default else f"{self.name} ({self.key})"
+
+    @property
+    def kind(self) -> str:
+        """What it has in common with ensembles of other seeds: :func:`kind_of` its members."""
+        return kind_of(self.members)
 
     @property
     def slug(self) -> str:
         """Its name in file names.
 
-        >>> how = Combination(rule="mme", scope="noisy-input")
-        >>> Declared("advmacer x1 + macer x2", (("advmacer", 0), ("macer", 0), ("macer", 1)), "mme", how).slug
+        >>> mme = Combination(rule="mme", scope="noisy-input")
+        >>> members = (("advmacer", 0), ("macer", 0), ("macer", 1))
+        >>> EnsembleDeclaration(name="advmacer x1 + macer x2", members=members, key="mme", combination=mme).slug
         'advmacer-0+macer-0-1.mme'
         """
-        return f"{trained_as(self.members).replace(' + ', '+').replace(' ', '-')}.{self.combination}"
+        return f"{trained_as(self.members).replace(' + ', '+').replace(' ', '-')}.{self.key}"
 
 
 def kind_of(members: Sequence[tuple[str, int]]) -> str:
@@ -172,7 +124,17 @@ class _Entry:
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")] | None = None  # instead of that of its members
 
 
-def declared(values: Mapping[str, Any]) -> list[Declared]:
+def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
+    """Return ``combinations`` by key.
+
+    Raises:
+        InputError: If there is no such key, or an entry is not one; names it.
+    """
+    known = check(dict[_Key, Any], section(dict(values), "combinations"), "combinations")
+    return {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
+
+
+def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     """Return ``ensembles`` with each of their ``combinations``; none if there is no such key.
 
     Raises:
@@ -185,43 +147,43 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
     [('macer x2', (('macer', 0), ('macer', 1))), ('macer x2', (('macer', 1), ('macer', 2)))]
     """
     entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
-    known = check(dict[_Key, Any], section(dict(values), "combinations"), "combinations") if entries else {}
-    combinations = {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
-    single = {*(values.get("methods") or []), *(values.get("members") or [])}
-    found: dict[tuple[str, str], Declared] = {}
-    named: dict[str, Any] = {}
-    for number, given in enumerate(entries):
+    combinations = declared_combinations(values) if entries else {}
+    methods = {*(values.get("methods") or []), *(values.get("members") or [])}
+    declarations: dict[tuple[str, str], EnsembleDeclaration] = {}
+    members_by_name: dict[str, Any] = {}
+    for number, values_of_entry in enumerate(entries):
         where = f"ensembles.{number}"
-        entry = check(_Entry, given, where)
+        entry = check(_Entry, values_of_entry, where)
         for one in _expanded(entry, combinations, values, where):
-            if one.name in single:
+            if one.name in methods:
                 raise InputError(f"params.yaml: {where} must not have the name of a method, got {one.name}")
-            own = [*entry.members.items()]
-            if named.setdefault(one.name, own) != own:
+            members = [*entry.members.items()]
+            if members_by_name.setdefault(one.name, members) != members:
                 raise InputError(
                     f"params.yaml: {where} is {one.name}, as one of other members is; give one of the two a name"
                 )
-            if (one.name, one.slug) in found:
+            if (one.name, one.slug) in declarations:
                 raise InputError(f"params.yaml: {where} is {one.slug} again; give one of the two a name")
-            found[one.name, one.slug] = one
-    return list(found.values())
+            declarations[one.name, one.slug] = one
+    return list(declarations.values())
 
 
 def _expanded(
     entry: _Entry, combinations: Mapping[str, Combination], values: Mapping[str, Any], where: str
-) -> Iterator[Declared]:
-    seeds = any(isinstance(own, list) for own in entry.members.values())
-    given = check(_Seeds if seeds else _Numbers, entry.members, f"{where}.members")
-    chosen = [_listed(given, where)] if seeds else _all_of(given, values, where)
-    name = entry.name or (trained_as if seeds else kind_of)(chosen[0])
+) -> Iterator[EnsembleDeclaration]:
+    by_seeds = any(isinstance(seeds, list) for seeds in entry.members.values())
+    given = check(_Seeds if by_seeds else _Numbers, entry.members, f"{where}.members")
+    choices = [_listed(given, where)] if by_seeds else _all_of(given, values, where)
+    name = entry.name or (trained_as if by_seeds else kind_of)(choices[0])
     for key in entry.combinations:
         if key not in combinations:
             raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")
         try:
-            combinations[key].check_members(len(chosen[0]))
+            combinations[key].check_members(len(choices[0]))
         except ValueError as error:
             raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
-        yield from (Declared(name, members, key, combinations[key]) for members in chosen)
+        for members in choices:
+            yield EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
 
 
 def _listed(given: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[str, int], ...]:

@@ -28,9 +28,9 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import box_vertices
 from rs.storage import certificate_rows, files, row_writer
 from stages.certify_ensembles import main
-from tests.ensemble.test_fit_weights import solve
-from tests.ensemble.test_logit_cache import Rounded
-from tests.ensemble.test_member_outputs import (
+from tests.support.helpers import python, write_tiny
+from tests.support.small_pool import Rounded
+from tests.support.tiny_pool import (
     ALL,
     CERTIFICATION,
     CPU,
@@ -45,9 +45,9 @@ from tests.ensemble.test_member_outputs import (
     make_pool,
     pool_members,
     save_member,
+    solve,
     write_three,
 )
-from tests.support.helpers import python, write_tiny
 
 IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}

@@ -13,7 +13,7 @@ from rs.data import images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models import checkpoint
-from tests.ensemble.test_spec import MADE, PER_IMAGE, card, made, network, solved, written
+from tests.support.ensemble_specs import MADE, PER_IMAGE, fitted, made, network, spec, written
 from tests.support.helpers import CLASSES, SHAPE, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
@@ -93,7 +93,7 @@ def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(met
 
 def test_weights_of_images_are_no_classifier():
     with pytest.raises(InputError, match="weights chosen image by image are not one classifier"):
-        load_classifier(str(written(card(**PER_IMAGE))))
+        load_classifier(str(written(spec(**PER_IMAGE))))
 
 
 def test_a_users_function_has_the_classes_and_the_shape_of_the_data_set_and_no_noise_level(meta, own):
@@ -132,7 +132,7 @@ def test_a_folder_is_a_folder_whatever_its_name(meta, name):
     ],
 )
 def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
-    written(card())
+    written(spec())
     with pytest.raises(InputError, match=message):
         load_classifier(name, replace(meta, **change))
 
@@ -201,7 +201,7 @@ def test_only_a_set_of_weights_has_votes_for_no_class(named):
 
 
 def test_the_sources_of_what_this_project_built_are_none_of_a_models():
-    written(card(solution=solved(1.0, 0.0, 0.0), **MADE["solved"][0]))
+    written(spec(fitted=fitted(1.0, 0.0, 0.0), **MADE["solved"][0]))
     assert load_classifier(FOLDER).sources is None
     assert load_classifier("ensemble.json").sources is None
 

@@ -15,11 +15,11 @@ from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
 from rs.ensemble.rules import Ensemble, Polytope, SoftmaxAverage
-from rs.ensemble.spec import EnsembleCard, Member
+from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.study.ensembles import Combination
+from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.predict import main as predict
 from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, help_of, smallnet
 
@@ -186,9 +186,10 @@ def test_votes_for_no_class_are_no_class(capfd, tmp_path, tiny):
 
 def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, model, tiny_files):
     member = Member(path=str(model), method="gaussian", seed=0, classifier=checkpoint.fingerprint(smallnet()))
-    own = {"name": "gaussian 0", "combination": "average", "dataset": "tiny", "sigma": 0.25, "members": [member]}
-    how = Combination(rule="softmax", weights="equal", scope="global")
-    EnsembleCard(**own, how=how, solution=None).write(tmp_path / "ensemble.json")
+    average = Combination(rule="softmax", weights="equal", scope="global")
+    declaration = EnsembleDeclaration(name="gaussian 0", members=(("gaussian", 0),), key="average", combination=average)
+    spec = EnsembleSpec(declaration=declaration, dataset="tiny", sigma=0.25, members=[member], fitted=None)
+    spec.write(tmp_path / "ensemble.json")
     lines = asked(capfd, *words(tiny_files, tmp_path / "ensemble.json"), "--json")
     base, numbers = Ensemble([smallnet()], SoftmaxAverage()), {"n0": 100, "n": 1000, "alpha": 0.001, "seed": 0}
     expected = [made.counts.tolist() for made in direct(base, 0.25, arrays(3, 7)[0][:, 0], **numbers)]

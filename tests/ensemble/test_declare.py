@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from rs.command_line.shell import run
-from rs.ensemble.declare import POOL, ensemble_cell, read_pool
-from rs.ensemble.spec import EnsembleCard, load, read
+from rs.ensemble.declare import POOL, read_pool, write_ensembles
+from rs.ensemble.rules import RULES
+from rs.ensemble.spec import EnsembleSpec, load, read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.storage import certificate_rows
-from rs.study.ensembles import Combination
+from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.certify import main as certify
 from stages.ensemble import main
-from tests.ensemble.test_spec import member
+from tests.support.ensemble_specs import member
 from tests.support.helpers import help_of, tiny_params, write_tiny
 
 GRID = {
@@ -52,7 +53,7 @@ def values(*entries, **changes):
 
 
 def make(*entries, out=OUT, dataset="tiny", **changes):
-    ensemble_cell(values(*entries, **changes), dataset, 0.25, Path("models"), out)
+    write_ensembles(values(*entries, **changes), dataset, 0.25, Path("models"), out)
     return out
 
 
@@ -68,11 +69,11 @@ def test_there_is_a_file_for_each_declared_ensemble_and_one_for_the_pool():
 
 
 def test_a_number_has_a_file_for_each_ensemble_of_trained_seeds():
-    pool, cards = read_pool(make({"members": {"macer": 2}, "combinations": ["mme"]}))
+    pool, specs = read_pool(make({"members": {"macer": 2}, "combinations": ["mme"]}))
     assert pool.ensembles == ["macer-0-1.mme", "macer-0-2.mme", "macer-1-2.mme"]
-    for seeds, card in zip([(0, 1), (0, 2), (1, 2)], cards.values(), strict=True):
-        assert card.members == [member("macer", seed) for seed in seeds]
-        assert card.name == f"macer {seeds[0]}-{seeds[1]}"
+    for seeds, spec in zip([(0, 1), (0, 2), (1, 2)], specs.values(), strict=True):
+        assert spec.members == [member("macer", seed) for seed in seeds]
+        assert spec.declaration.name == f"macer {seeds[0]}-{seeds[1]}"
 
 
 def test_a_classifier_of_two_names_has_one_file():
@@ -82,14 +83,17 @@ def test_a_classifier_of_two_names_has_one_file():
 
 
 def test_an_ensemble_is_of_its_members_as_they_are_in_the_order_of_the_parameters():
-    assert read(make() / f"{SLUGS[0]}.json") == EnsembleCard(
-        name="macer 1 + gaussian 0",
-        combination="mme",
+    assert read(make() / f"{SLUGS[0]}.json") == EnsembleSpec(
+        declaration=EnsembleDeclaration(
+            name="macer 1 + gaussian 0",
+            members=(("macer", 1), ("gaussian", 0)),
+            key="mme",
+            combination=Combination(rule="mme", scope="noisy-input"),
+        ),
         dataset="tiny",
         sigma=0.25,
         members=[member("macer", 1), member("gaussian", 0)],
-        how=Combination(rule="mme", scope="noisy-input"),
-        solution=None,
+        fitted=None,
     )
 
 
@@ -106,20 +110,20 @@ def test_models_that_no_ensemble_needs_need_not_be_trained():
 
 
 def test_a_pool_comes_back_with_the_ensembles_as_their_files_are():
-    pool, cards = read_pool(make())
-    assert list(cards) == pool.ensembles == SLUGS
-    assert cards == {slug: read(OUT / f"{slug}.json") for slug in SLUGS}
+    pool, specs = read_pool(make())
+    assert list(specs) == pool.ensembles == SLUGS
+    assert specs == {slug: read(OUT / f"{slug}.json") for slug in SLUGS}
 
 
 def test_without_members_there_is_a_pool_of_none():
-    pool, cards = read_pool(make(ensembles=[], member_seeds=[]))
-    assert (pool.dataset, pool.members, pool.ensembles, cards) == (None, [], [], {})
+    pool, specs = read_pool(make(ensembles=[], member_seeds=[]))
+    assert (pool.dataset, pool.members, pool.ensembles, specs) == (None, [], [], {})
 
 
 def test_the_data_set_is_that_of_the_models_whatever_the_recipe_is_called():
     recipes = {"tiny-fast": tiny_params()["recipes"]["tiny"]}
-    pool, cards = read_pool(make(dataset="tiny-fast", recipes=recipes))
-    assert {pool.dataset, *(card.dataset for card in cards.values())} == {"tiny"}
+    pool, specs = read_pool(make(dataset="tiny-fast", recipes=recipes))
+    assert {pool.dataset, *(spec.dataset for spec in specs.values())} == {"tiny"}
 
 
 def test_made_twice_all_files_have_the_same_bytes():
@@ -159,14 +163,14 @@ def test_an_empty_folder_is_as_good_as_none():
 
 
 def test_a_run_that_dies_while_it_writes_leaves_what_was_there(monkeypatch):
-    before, write = contents(make(MIXED)), EnsembleCard.write
+    before, write = contents(make(MIXED)), EnsembleSpec.write
 
     def full(self, path):
-        if self.combination == "optimal":
+        if self.declaration.key == "optimal":
             raise OSError("no space left on device")
         write(self, path)
 
-    monkeypatch.setattr(EnsembleCard, "write", full)
+    monkeypatch.setattr(EnsembleSpec, "write", full)
     with pytest.raises(OSError, match="no space"):
         make()
     assert contents(OUT) == before
@@ -216,9 +220,9 @@ def test_a_pool_that_is_none_is_refused(change, message):
 
 def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
     """The same folder, but trained again after the pool was made."""
-    card = read(make() / f"{SLUGS[2]}.json")
-    strange = [replace(card.members[0], classifier="0" * 64), *card.members[1:]]
-    replace(card, members=strange).write(OUT / f"{SLUGS[2]}.json")
+    spec = read(make() / f"{SLUGS[2]}.json")
+    strange = [replace(spec.members[0], classifier="0" * 64), *spec.members[1:]]
+    replace(spec, members=strange).write(OUT / f"{SLUGS[2]}.json")
     with pytest.raises(InputError, match=r"macer-0-1-2\.average\.json must have members of ensembles/0\.25/pool\.json"):
         read_pool(OUT)
 
@@ -271,6 +275,21 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
         ({}, {"methods": "macer"}, "methods: "),
         ({}, {"combinations": {}}, "ensembles.0.combinations must be among"),
         ({}, {"ensembles": [MIXED | {"combinations": ["magic"]}]}, "got 'magic'"),
+        (
+            {},
+            {"combinations": HOW | {"unused": {"rule": "magic", "scope": "global"}}},
+            f"params.yaml: combinations.unused: rule must be one of {', '.join(RULES)}; got 'magic'",
+        ),
+        (
+            {},
+            {"combinations": HOW | {"mme": {"rule": "mme", "scope": "global"}}},
+            "params.yaml: combinations.mme: the scope of the rule mme must be noisy-input, got 'global'",
+        ),
+        (
+            {},
+            {"combinations": HOW | {"average": {"rule": "softmax", "scope": "global"}}},
+            "params.yaml: combinations.average: weights must be given for the rule softmax of scope global",
+        ),
         ({}, {"ensembles": [THREE | {"combinations": ["printed"]}]}, "must be of 2 members, got 3; use optimal"),
         ({}, {"ensembles": [MIXED | {"combinations": ["broken"]}]}, "weights must be at least 0 and sum to 1"),
         ({}, {"ensembles": [MIXED, MIXED]}, "is macer-1+gaussian-0.mme again"),

@@ -1,7 +1,4 @@
-"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights`` and the command ``weights``.
-
-Noisy images are evaluated one by one here (``BATCH``), as the slow loops do, so that bytes can be compared.
-"""
+"""Weights and theory of a pool's ensembles: ``rs.ensemble.fit_weights`` and the command ``weights``."""
 
 import shutil
 from dataclasses import replace
@@ -16,7 +13,7 @@ from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
 from rs.ensemble.declare import read_pool
-from rs.ensemble.fit_weights import BOUNDS, SPREADS, weights_cell
+from rs.ensemble.fit_weights import BOUNDS, SPREADS, fit_weights
 from rs.ensemble.perturbation import CHOICE, margins
 from rs.ensemble.pool_entries import read_weights
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
@@ -26,13 +23,14 @@ from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import algorithm2, clip_to_box, global_weights, moments
 from stages.weights import main
-from tests.ensemble.test_member_outputs import (
+from tests.support.helpers import help_of, write_tiny
+from tests.support.tiny_pool import (
     ALL,
     BOX,
     CERTIFICATION,
     CLASSES,
-    CPU,
     ENSEMBLES,
+    FEW,
     GRID,
     PAIR,
     POOL,
@@ -45,12 +43,10 @@ from tests.ensemble.test_member_outputs import (
     pool_members,
     save_member,
     slow_probabilities,
+    solve,
     write_three,
 )
-from tests.support.helpers import help_of, write_tiny
 
-BATCH = 1
-FEW = replace(CERTIFICATION, n0=3)
 TOP = [2, 5, 8]  # the images of the class that two of the three members never say
 SOLVED = {f"{PAIR}.optimal": [1, 2], f"{PAIR}.turned": [1, 2], f"{ALL}.optimal": [0, 1, 2], f"{TURNED}.optimal": [2, 0]}
 """Ensembles whose weights are solved for all images, and their members' places in the pool."""
@@ -61,14 +57,6 @@ FILES = sorted([*(f"{slug}.json" for slug in SOLVED), *(f"{slug}.tsv" for slug i
 
 SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
-
-
-def solve(out="weights", ensembles="ensembles", folder="data", settings=SETTINGS, certification=FEW, batch=BATCH):
-    weights_cell(
-        Path(ensembles), Path(folder), settings, certification,
-        device=CPU, batch=batch, out=Path(out), seconds=Path(f"{out}.seconds.csv"),
-    )  # fmt: skip
-    return Path(out)
 
 
 def contents(folder):
@@ -123,7 +111,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
     with pytest.raises(InputError, match="must be a folder of weights or new"):
-        weights_cell(
+        fit_weights(
             tmp_path,
             tmp_path,
             None,
@@ -145,15 +133,15 @@ def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_traini
     probabilities, labels = slow["train"]
     stats = moments(margins(probabilities[:, SOLVED[slug]], labels))
     expected, share = global_weights(stats, labels, "printed" if slug.endswith("turned") else "optimal")
-    solution = read(Path("weights", f"{slug}.json")).solution
-    assert (solution.weights, solution.used_share, solution.images) == (expected.tolist(), share, 20)
+    fitted = read(Path("weights", f"{slug}.json")).fitted
+    assert (fitted.weights, fitted.used_share, fitted.images) == (expected.tolist(), share, 20)
     assert 0 < share < 1  # some images count, and not all
-    assert len(set(solution.weights)) == len(solution.weights)  # not the equal weights of a failure
+    assert len(set(fitted.weights)) == len(fitted.weights)  # not the equal weights of a failure
 
 
 @pytest.mark.parametrize("slug", SOLVED)
-def test_a_solved_ensemble_is_the_declared_one_with_its_solution(slug):
-    assert replace(read(Path("weights", f"{slug}.json")), solution=None) == read(Path("ensembles", f"{slug}.json"))
+def test_a_solved_ensemble_is_the_declared_one_with_its_weights(slug):
+    assert replace(read(Path("weights", f"{slug}.json")), fitted=None) == read(Path("ensembles", f"{slug}.json"))
 
 
 def test_weights_of_all_images_do_not_see_the_test_images():
@@ -221,6 +209,14 @@ def test_clipped_weights_stand_between_their_bounds(slug, count):
     found = np.array(list(read_weights(Path("weights", f"{slug}.clipped.tsv"), count).values()))
     assert found.shape == (10, count)
     assert ((found >= BOX[0]) & (found <= BOX[1])).all()
+
+
+def test_weights_of_an_image_are_solved_once(monkeypatch):
+    """For the file and for the bounds; all images are one chunk here."""
+    calls = []
+    monkeypatch.setattr("rs.ensemble.fit_weights.algorithm2", lambda *args: calls.append(args) or algorithm2(*args))
+    solve("again")
+    assert len(calls) == len(PER_IMAGE)
 
 
 def test_clipped_weights_are_the_nearest_ones_in_the_box_to_those_of_each_image():
@@ -296,7 +292,7 @@ def weights_of(slug, count):
     if slug in PER_IMAGE:
         return np.array(list(read_weights(Path("weights", f"{slug}.tsv"), count).values()))
     fixed = {f"{PAIR}.listed": [0.2, 0.8], f"{ALL}.average": [1 / 3, 1 / 3, 1 / 3]}.get(slug)
-    return np.tile(fixed or read(Path("weights", f"{slug}.json")).solution.weights, (10, 1))
+    return np.tile(fixed or read(Path("weights", f"{slug}.json")).fitted.weights, (10, 1))
 
 
 def bound_by_hand(z, y, w):
@@ -334,7 +330,7 @@ def test_bounds_are_means_of_bounds_made_by_hand(slow):
         assert (line["images"], line["members"]) == (10, trained)
 
 
-def planted(models, xs, *, indices, repeat=0, **rest):
+def planted(models, xs, perturbation, *, indices, repeat=0, **rest):
     """Outputs (B, 2, 4, 3): margins of one member are 0.4, of the other 0.3 and 0.5 in turn; on other draws swapped."""
     quiet, restless = [0.4] * 4, [0.3, 0.5] * 2
     z = np.array([restless, quiet] if repeat else [quiet, restless])[..., None]
@@ -402,7 +398,7 @@ def test_weights_twice_are_the_same_bytes():
 
 def values_of(folder):
     """All numbers of a folder, file by file."""
-    found = {path.name: read(path).solution.weights for path in Path(folder).glob("*.json")}
+    found = {path.name: read(path).fitted.weights for path in Path(folder).glob("*.json")}
     for path in Path(folder).glob("*.tsv"):
         found[path.name] = list(read_weights(path, 3 if path.stem.startswith(ALL) else 2).values())
     for path in Path(folder).glob("*.csv"):
@@ -437,7 +433,7 @@ def fail(*arguments, **options):
     raise OSError("no space left")
 
 
-@pytest.mark.parametrize("place", ["rs.ensemble.spec.EnsembleCard.write", "rs.storage.files.write_csv"])
+@pytest.mark.parametrize("place", ["rs.ensemble.spec.EnsembleSpec.write", "rs.storage.files.write_csv"])
 def test_a_failure_leaves_the_folder_that_was_there_and_nothing_of_its_own(monkeypatch, place):
     before = {path: path.read_bytes() for path in Path(".").rglob("*") if path.is_file()}
     monkeypatch.setattr(place, fail)

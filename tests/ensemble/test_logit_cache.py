@@ -6,23 +6,12 @@ import torch
 from torch import nn
 
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import Entry
+from rs.ensemble.pool import PoolEntry
 from rs.errors import InputError
 from rs.models.checkpoint import fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
-from tests.ensemble.test_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, as_bytes, image, members, pool
 from tests.support.helpers import Constant, tiny_images
-
-
-class Rounded(nn.Module):
-    """A member whose logits are rounded to float16: representable exactly."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base = base
-
-    def forward(self, x):
-        return self.base(x).half().float()
+from tests.support.small_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, Rounded, as_bytes, image, members, pool
 
 
 def key_of(models, indices=(0, 7), **changes):
@@ -71,13 +60,13 @@ def test_cached_logits_are_within_half_a_unit_of_float16_and_agree_where_classes
     apart = np.abs(direct[:, 0] - direct[:, 1]) > np.spacing(np.abs(direct).max(axis=1).astype(np.float16)) * 2
     assert (stored.argmax(axis=1) == direct.argmax(axis=1))[apart].all()
     assert apart.mean() > 0.9
-    one = cache.certify({"one": Entry((0,))}, 7, ALPHA)["one"]
+    one = cache.certify({"one": PoolEntry((0,))}, 7, ALPHA)["one"]
     assert abs(int(one.counts0[0]) - int((direct.argmax(axis=1) == 0).sum())) <= (~apart).sum()
 
 
 def test_a_cache_takes_the_shortcut_as_a_pool_does(tmp_path):
     models = [Rounded(model) for model in members()] + [Constant(0), Constant(1)]
-    entries = {**ENTRIES, "zero": Entry((3,)), "one": Entry((4,))}
+    entries = {**ENTRIES, "zero": PoolEntry((3,)), "one": PoolEntry((4,))}
     made = filled(tmp_path, models).certify(entries, 0, ALPHA, label=1)
     expected = pool(models, entries, label=1)
     assert {n: as_bytes(c) for n, c in made.items()} == {n: as_bytes(c) for n, c in expected.items()}
@@ -127,7 +116,7 @@ def test_an_image_whose_filling_failed_is_not_in_the_cache(tmp_path):
     with pytest.raises(RuntimeError, match="broken"):
         cache.fill(models, image(0), 0)
     with pytest.raises(InputError, match="before it is certified"):
-        cache.certify({"one": Entry((0,))}, 0, ALPHA)
+        cache.certify({"one": PoolEntry((0,))}, 0, ALPHA)
 
 
 @pytest.mark.parametrize(

@@ -1,171 +1,42 @@
-"""What the members of a pool say of noisy images; and a tiny pool, shared with the tests of its cells."""
+"""Outputs of the members of a pool on noisy images: ``rs.ensemble.member_outputs``."""
 
-import json
 import shutil
-from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.func import functional_call
 
 from rs import params
-from rs.data import format as data_format
 from rs.data import images as data
-from rs.ensemble.declare import ensemble_cell, read_pool
-from rs.ensemble.member_outputs import Seen, Settings
-from rs.ensemble.perturbation import NOISE, perturbed_parameters
-from rs.ensemble.pool import Entry, SideBySide
+from rs.ensemble.declare import read_pool
+from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
+from rs.ensemble.pool import PoolEntry, SideBySide
 from rs.ensemble.rules import Ensemble, HardVote, MaxMargin, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.noise import block
-from rs.smoothing.settings import CertificationSettings
-from tests.support.helpers import CERTIFY, SHAPE, write_params, write_tiny
-
-# ------------------------------------------------------------------------------------------------- a tiny pool
-
-CPU = torch.device("cpu")
-SIGMA = 0.25
-CLASSES = ("left", "right", "top")
-BLIND = {("gaussian", 0): True, ("macer", 0): True, ("macer", 1): False, ("macer", 2): False}
-"""The members, each of which looks at another pixel of every quadrant; and whether it takes the class top for left."""
-POOL = [("gaussian", 0), ("macer", 0), ("macer", 1)]
-NAMES = dict(zip(POOL, (2083373446, 927593077, 1078903523), strict=True))  # CRC-32 of gaussian-0 and so on
-SETTINGS = Settings(noises=8, copies=2, share=0.3, scale=0.05, images=20, seed=5)
-CERTIFICATION = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
-GRID = {"sigmas": [SIGMA], "methods": ["gaussian", "macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1]}
-COMBINATIONS = {
-    "average": {"rule": "softmax", "weights": "equal", "scope": "global"},
-    "listed": {"rule": "softmax", "weights": [0.2, 0.8], "scope": "global"},
-    "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
-    "turned": {"rule": "softmax", "weights": "printed", "scope": "global"},
-    "vote": {"rule": "vote", "scope": "global"},
-    "mme": {"rule": "mme", "scope": "noisy-input"},
-    "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
-    "per-image": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"},
-    "label": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
-    "printed": {"rule": "softmax", "weights": "printed", "scope": "per-image", "target": "label"},
-}
-BOX = (0.3, 0.6)
-COMBINATIONS["clipped"] = COMBINATIONS["label"] | dict(zip(("low", "high"), BOX, strict=True))
-ENSEMBLES = [
-    {"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "turned", "label", "clipped", "printed"]},
-    {
-        "members": {"gaussian": [0], "macer": [0, 1]},
-        "combinations": ["average", "optimal", "mme", "set", "per-image", "clipped"],
-    },
-    {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["optimal", "vote"]},
-]
-PAIR, ALL, TURNED = "macer-0-1", "gaussian-0+macer-0-1", "macer-1+gaussian-0"
-"""Names of the three, in file names; the members of the last one are not in the order of the pool."""
-
-
-def write_three(folder, train=24, test=10, seed=0):
-    """Write images (N, 1, 4, 4) of which the left, right or upper half is bright; labels 0, 1, 2, 0, ..."""
-    splits = {}
-    for name, size, of in (("train", train, [0]), ("test", test, [1, seed])):
-        labels = np.arange(size) % 3
-        images = np.random.default_rng(of).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
-        images[labels == 0, :, :, :2] += 180
-        images[labels == 1, :, :, 2:] += 180
-        images[labels == 2, :, :2] += 180
-        splits[name] = (images, labels.astype(np.int64))
-    data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
-
-
-SEES = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.0, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])
-"""What each class is to a member: the mean of two of the four pixels, upper left, upper right, lower left and right."""
-
-
-def bias_of(who):
-    """What a member adds to the classes: a blind one never says top, and rather left than right."""
-    return torch.tensor([0.8, 0.0, -30.0]) if BLIND[who] else torch.zeros(3)
-
-
-def logits_of(who, x):
-    """Logits of a member: of images in [0, 1], (N, 1, 4, 4) -> (N, 3)."""
-    row, column = divmod(list(BLIND).index(who), 2)
-    pixels = (x[:, 0, row::2, column::2].flatten(1) - 0.5) / 0.25
-    return pixels @ SEES.T + bias_of(who)
-
-
-def save_member(method, seed, folder=None, gain=1.0):
-    """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its negative, as
-    rectified numbers; looks at one pixel of each quadrant; and takes the four apart."""
-    values = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25], "dataset": "tiny"}
-    values |= {"hyperparameters": {}, "training": {}, "epochs": 1, "device": "cpu", "versions": checkpoint.versions()}
-    values |= {"arithmetic": "native"}
-    card = checkpoint.ModelCard(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
-    model = card.build(0)
-    row, column = divmod(list(BLIND).index((method, seed)), 2)
-    convolutions = [layer for layer in model.network.features if isinstance(layer, nn.Conv2d)]
-    with torch.no_grad():
-        for layer in (*convolutions, model.network.fc):
-            layer.weight.zero_()
-        for sign, value in enumerate((1.0, -1.0)):
-            convolutions[0].weight[sign, 0, 1, 1] = value
-            convolutions[1].weight[sign, sign, 1 + row, 1 + column] = 1.0
-            for quadrant in range(4):
-                convolutions[2].weight[4 * sign + quadrant, sign, 1 + quadrant // 2, 1 + quadrant % 2] = 1.0
-            model.network.fc.weight[:, 4 * sign : 4 * sign + 4] = value * gain * SEES
-        model.network.fc.bias.copy_(bias_of((method, seed)))
-    checkpoint.save(folder or Path("models", method, str(seed)), model, card)
-
-
-def make_ensembles(out, ensembles=ENSEMBLES, sigmas=(SIGMA,), **grid):
-    """The folder ``out`` of ensembles, in the current folder; returns the parameters."""
-    values = GRID | grid | {"sigmas": list(sigmas), "combinations": COMBINATIONS, "ensembles": ensembles}
-    sections = {"weights": vars(SETTINGS), "pool": {"cache": False, "timed": 0}, "certify": vars(CERTIFICATION)}
-    made = json.loads(write_params(Path(f"{out}.yaml"), **sections).read_text()) | values
-    Path(f"{out}.yaml").write_text(json.dumps(made))
-    ensemble_cell(made, "tiny", SIGMA, Path("models"), Path(out))
-    return made
-
-
-def make_pool(root):
-    """Data, models, parameters and ensembles, in ``root``."""
-    with chdir(root):
-        write_three(Path("data"))
-        for method, seed in BLIND:
-            save_member(method, seed)
-        make_ensembles("ensembles")
-    return root
-
-
-def change_recipe(section, key, value):
-    """Set one value in the parameters of the current folder."""
-    values = json.loads(Path("ensembles.yaml").read_text())
-    values["recipes"]["tiny"][section][key] = value
-    Path("ensembles.yaml").write_text(json.dumps(values))
-
-
-def pool_members():
-    """The members of the pool, loaded one by one."""
-    return [checkpoint.load(Path("models", method, str(seed)))[0] for method, seed in POOL]
-
-
-def slow_probabilities(who, member, images, index, perturbed=True, repeat=0):
-    """Softmax outputs, (m n, K) or (n, K), by a loop over perturbed copies and one over noisy images.
-
-    Of the first copies and noisy images, or of those that follow ``repeat`` times as many.
-    """
-    own, found = NAMES[who], []
-    noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")
-    copies, noises = SETTINGS.copies if perturbed else 1, SETTINGS.noises
-    for copy in range(repeat * copies, (repeat + 1) * copies):
-        changed = perturbed_parameters(member, SETTINGS.share, SETTINGS.scale, SETTINGS.seed, own, copy)
-        changed = changed if perturbed else dict(member.named_parameters())
-        for draw in range(repeat * noises, (repeat + 1) * noises):
-            with torch.no_grad():
-                logits = functional_call(member, changed, ((images.pixels(index) + noise[draw])[None],))
-            found.append(torch.softmax(logits[0].double(), dim=0).numpy())
-    return np.array(found)
+from tests.support.helpers import SHAPE, write_tiny
+from tests.support.tiny_pool import (
+    ALL,
+    BLIND,
+    CERTIFICATION,
+    CPU,
+    NAMES,
+    POOL,
+    SETTINGS,
+    SIGMA,
+    TURNED,
+    logits_of,
+    make_ensembles,
+    make_pool,
+    pool_members,
+    save_member,
+    slow_probabilities,
+)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +57,7 @@ def project(tmp_path, made, monkeypatch, work):
 def load(ensembles="ensembles", folder="data", batch=1):
     pool, _ = read_pool(Path(ensembles))
     meta = data.load(Path(folder), "test").meta
-    return Seen.load(pool, Path(ensembles, "pool.json"), meta, SETTINGS, CPU, batch)
+    return MemberOutputs.load(pool, Path(ensembles, "pool.json"), meta, SETTINGS, CPU, batch)
 
 
 @pytest.fixture
@@ -219,19 +90,19 @@ def test_outputs_of_a_member_do_not_depend_on_its_company(images):
     make_ensembles("alone", [{"members": {"macer": [2, 1]}, "combinations": ["average"]}], member_seeds=[2, 1])
     some, alone = load(), load("alone")
     assert alone.members == [("macer", 2), ("macer", 1)]
-    here, there = (seen.probabilities(images, [3]) for seen in (some, alone))
+    here, there = (outputs.probabilities(images, [3]) for outputs in (some, alone))
     np.testing.assert_array_equal(there[:, 1], here[:, 2])
     assert not np.isclose(there[:, 0], here[:, 2]).all()
 
 
 @pytest.mark.parametrize("kept", [[2, 0], [1], []])
 def test_some_of_the_members_say_what_they_say_among_all(images, kept):
-    seen = load()
-    some = seen.only({POOL[number] for number in kept})
+    outputs = load()
+    some = outputs.only({POOL[number] for number in kept})
     assert some.members == [member for number, member in enumerate(POOL) if number in kept]
     if kept:
         found = some.probabilities(images, [3, 8], repeat=1)
-        np.testing.assert_array_equal(found, seen.probabilities(images, [3, 8], repeat=1)[:, sorted(kept)])
+        np.testing.assert_array_equal(found, outputs.probabilities(images, [3, 8], repeat=1)[:, sorted(kept)])
 
 
 def test_perturbations_are_named_by_method_and_seed_whatever_the_fingerprint(monkeypatch):
@@ -242,26 +113,30 @@ def test_perturbations_are_named_by_method_and_seed_whatever_the_fingerprint(mon
 
 
 def test_members_of_an_ensemble_are_found_in_its_own_order():
-    seen, (_, cards) = load(), read_pool(Path("ensembles"))
-    assert seen.members == POOL
-    assert seen.numbers(cards[f"{TURNED}.optimal"]) == [2, 0]
-    assert seen.numbers(cards[f"{ALL}.mme"]) == [0, 1, 2]
+    outputs, (_, cards) = load(), read_pool(Path("ensembles"))
+    assert outputs.members == POOL
+    assert outputs.numbers(cards[f"{TURNED}.optimal"]) == [2, 0]
+    assert outputs.numbers(cards[f"{ALL}.mme"]) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (600, [2, 2, 1]), (10**9, [5])])
 def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(images, monkeypatch, numbers, sizes):
     """An image takes 3 members x 16 draws x 3 classes + 8 noisy copies x 16 pixels = 272 numbers; 600 hold two."""
     monkeypatch.setattr("rs.ensemble.member_outputs.NUMBERS", numbers)
-    seen, indices = load(), np.array([0, 2, 3, 7, 9])
-    chunks = list(seen.chunks(images, indices))
+    outputs, indices = load(), np.array([0, 2, 3, 7, 9])
+    chunks = list(outputs.chunks(images, indices))
     assert [len(chunk.indices) for chunk in chunks] == sizes
     assert [index for chunk in chunks for index in chunk.indices] == indices.tolist()
     np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), indices % 3)
     together = np.concatenate([chunk.perturbed for chunk in chunks])
-    np.testing.assert_array_equal(together, seen.probabilities(images, indices.tolist()))
+    np.testing.assert_array_equal(together, outputs.probabilities(images, indices.tolist()))
 
 
-ENTRIES = {"average": Entry((0, 1, 2), SoftmaxAverage()), "last": Entry((2,)), "two": Entry((2, 0), MaxMargin())}
+ENTRIES = {
+    "average": PoolEntry((0, 1, 2), SoftmaxAverage()),
+    "last": PoolEntry((2,)),
+    "two": PoolEntry((2, 0), MaxMargin()),
+}
 
 
 def test_the_selected_class_is_the_one_that_the_n0_draws_of_a_certificate_choose(images):
@@ -277,13 +152,13 @@ def test_the_selected_class_is_the_one_that_the_n0_draws_of_a_certificate_choose
 
 
 def test_only_the_members_that_are_asked_for_are_evaluated(images, monkeypatch):
-    seen, asked, forward = load(), [], SideBySide.forward
+    outputs, asked, forward = load(), [], SideBySide.forward
     monkeypatch.setattr(SideBySide, "forward", lambda self, x: (asked.append(self.needed), forward(self, x))[1])
-    seen.selected(images, [0], {"two": ENTRIES["two"], "vote": Entry((0, 2), HardVote())}, CERTIFICATION)
+    outputs.selected(images, [0], {"two": ENTRIES["two"], "vote": PoolEntry((0, 2), HardVote())}, CERTIFICATION)
     assert asked == [(0, 2)]
 
 
-def test_nothing_that_is_seen_comes_from_the_draws_that_certify(images, monkeypatch):
+def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     phases = set()
 
     def watched(index, shape, sigma, seed, *key, device):
@@ -292,9 +167,9 @@ def test_nothing_that_is_seen_comes_from_the_draws_that_certify(images, monkeypa
 
     for module in ("rs.ensemble.perturbation", "rs.smoothing.classifier"):
         monkeypatch.setattr(f"{module}.block", watched)
-    seen = load()
-    seen.probabilities(images, [0])
-    seen.selected(images, [0], ENTRIES, CERTIFICATION)
+    outputs = load()
+    outputs.probabilities(images, [0])
+    outputs.selected(images, [0], ENTRIES, CERTIFICATION)
     assert phases == {Stream.WEIGHTS, Stream.SELECT}
 
 
@@ -326,7 +201,7 @@ def test_members_for_other_images_are_refused():
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"weights\.{next(iter(change))}"):
-        params.check(Settings, vars(SETTINGS) | change, "weights")
+        params.check(WeightSettings, vars(SETTINGS) | change, "weights")
 
 
 def test_shares_and_scales_may_be_at_their_ends():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ from scipy import stats
 from torch import nn
 
 from rs.ensemble.perturbation import (
+    Perturbation,
     margins,
     margins_of,
     noisy_copies,
@@ -18,7 +21,8 @@ from rs.smoothing.noise import BLOCK, block
 from tests.support.helpers import smallnet, tiny_images, weights
 
 SIGMA = 0.5
-SETTINGS = {"sigma": SIGMA, "noises": 3, "copies": 4, "share": 0.3, "scale": 0.2, "seed": 5}
+PERTURBATION = Perturbation(noises=3, copies=4, share=0.3, scale=0.2)
+SETTINGS = {"perturbation": PERTURBATION, "sigma": SIGMA, "seed": 5}
 
 
 def image(index):
@@ -90,14 +94,16 @@ def slow_margins(members, x, y, index, repeat=0):
 
     Of the n noisy images and m copies that follow ``repeat`` times n and m others.
     """
-    noises, copies = ([repeat * SETTINGS[key] + i for i in range(SETTINGS[key])] for key in ("noises", "copies"))
+    noises, copies = (
+        [repeat * count + i for i in range(count)] for count in (PERTURBATION.noises, PERTURBATION.copies)
+    )
     noise = block(0, x.shape, SIGMA, SETTINGS["seed"], Stream.WEIGHTS, 0, index, device="cpu")[noises]
     rows = []
     for number in range(len(members)):
         for copy in copies:
             model = smallnet(number).eval()
             key = (SETTINGS["seed"], number, copy)
-            state = perturbed_parameters(model, SETTINGS["share"], SETTINGS["scale"], *key)
+            state = perturbed_parameters(model, PERTURBATION.share, PERTURBATION.scale, *key)
             assert model.load_state_dict(state, strict=False).unexpected_keys == []
             with torch.no_grad():
                 outputs = [model((x + one)[None])[0].double().softmax(0) for one in noise]
@@ -208,13 +214,23 @@ def test_fewer_noisy_copies_are_a_prefix_of_more():
 
 
 @pytest.mark.parametrize(
+    "changed",
+    [{"noises": 0}, {"copies": 0}, {"share": 1.1}, {"share": float("nan")}, {"scale": -1.0}, {"scale": float("inf")}],
+)
+def test_a_perturbation_out_of_range_is_refused(changed):
+    (name,) = changed
+    with pytest.raises(ValueError, match=rf"{name}\n +Input should be "):
+        replace(PERTURBATION, **changed)
+
+
+def test_noise_alone_leaves_the_parameters_and_keeps_the_noise():
+    alone = PERTURBATION.without_parameters()
+    assert (alone.noises, alone.copies, alone.share) == (PERTURBATION.noises, 1, 0.0)
+
+
+@pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"noises": 0}, "noises and copies must be at least 1, got 0 and 4"),
-        ({"copies": 0}, "noises and copies must be at least 1, got 3 and 0"),
-        ({"share": 1.1}, "share must be finite, at least 0 and at most 1.0, got 1.1"),
-        ({"share": float("nan")}, "share must be finite"),
-        ({"scale": -1.0}, "scale must be finite, at least 0"),
         ({"sigma": float("inf")}, "sigma must be finite"),
         ({"members": []}, "at least one member"),
         ({"indices": [0]}, "must come with B indices"),
@@ -249,5 +265,5 @@ def test_no_two_random_streams_are_one(monkeypatch):
     for module in ("rs.smoothing.noise", "rs.runtime.streams"):
         monkeypatch.setattr(f"{module}.seed_sequence", recorded)
     many([smallnet(0), smallnet(1)], images(0, 1, 2), [0, 1, 0], indices=[0, 1, 2], **SETTINGS)
-    assert len(set(keys)) == len(keys) == 3 + 2 * SETTINGS["copies"]
+    assert len(set(keys)) == len(keys) == 3 + 2 * PERTURBATION.copies
     assert {key[1] for key in keys} == {Stream.WEIGHTS}

@@ -1,7 +1,8 @@
 import itertools
 import math
 from dataclasses import asdict
-from weakref import WeakKeyDictionary
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.pool import Entry, certify_pool, selected
+from rs.ensemble.pool import PoolEntry, certify_entries, select_classes
 from rs.ensemble.rules import (
     Ensemble,
     HardVote,
@@ -18,61 +19,34 @@ from rs.ensemble.rules import (
     MaxMargin,
     Polytope,
     SoftmaxAverage,
+    WeightsByImage,
     scores_of,
 )
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier, winner
+from rs.smoothing.settings import Draws
 from rs.statistics.certificate import ABSTAIN
-from tests.support.helpers import Constant, Linear, smallnet, tiny_images
-
-SIGMA, N0, N, ALPHA = 0.5, 30, 330, 0.01
-ENTRIES = {
-    "first": Entry((0,)),
-    "last": Entry((2,)),
-    "average": Entry((0, 1, 2), SoftmaxAverage()),
-    "weighted": Entry((2, 0), SoftmaxAverage([0.3, 0.7])),
-    "logits": Entry((0, 1, 2), LogitAverage()),
-    "vote": Entry((0, 1, 2), HardVote()),
-    "mme": Entry((1, 2), MaxMargin()),
-    "consensus": Entry((0, 1, 2), KConsensus(2)),
-    "set": Entry((0, 1), Polytope([[0.3, 0.7], [0.7, 0.3]])),
-}
-
-
-def member(pixel, gain, shift):
-    """A linear classifier: right (class 1) where a pixel exceeds ``shift``, and the surer the larger ``gain`` is."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
-    with torch.no_grad():
-        model[1].weight.zero_()
-        model[1].weight[:, pixel] = torch.tensor([-gain, gain])
-        model[1].bias.copy_(torch.tensor([gain * shift, -gain * shift]))
-    return model
-
-
-def members():
-    """They look at three pixels of the left half, each with a threshold of its own: on each the noise decides."""
-    return [member(0, 2.0, 0.5), member(1, 3.0, 0.7), member(4, 4.0, 0.9)]
-
-
-def image(index=0):
-    return tiny_images().pixels(index)
-
-
-def as_bytes(certificate):
-    return {
-        key: value.tobytes() if isinstance(value, np.ndarray) else repr(value)
-        for key, value in asdict(certificate).items()
-    }
+from tests.support.helpers import Constant, Linear, smallnet
+from tests.support.small_pool import (
+    ALPHA,
+    DRAWS,
+    ENTRIES,
+    N0,
+    SIGMA,
+    Counting,
+    N,
+    as_bytes,
+    image,
+    member,
+    members,
+    pool,
+)
 
 
 def alone(entry, models, index=0, label=None, **settings):
     ensemble = Ensemble([models[number] for number in entry.members], entry.rule)
     classifier = SmoothedClassifier(ensemble, 2, SIGMA, undecided=ensemble.undecided, **settings)
     return classifier.certify(image(index), N0, N, ALPHA, seed=1, index=index, label=label)
-
-
-def pool(models, entries=ENTRIES, index=0, **settings):
-    return certify_pool(models, entries, 2, SIGMA, image(index), N0, N, ALPHA, seed=1, index=index, **settings)
 
 
 @pytest.mark.parametrize("settings", [{}, {"batch": 100}, {"precision": "bfloat16"}], ids=str)
@@ -111,7 +85,7 @@ class Wider(nn.Module):
 
 def test_a_users_own_rule_gives_the_certificate_it_gives_alone_beside_members_of_another_dtype():
     models = [*members(), Wider(smallnet(3))]
-    entries = {"own": Entry((0, 1), lambda logits: logits.softmax(dim=-1).mean(dim=0)), "wider": Entry((3, 0))}
+    entries = {"own": PoolEntry((0, 1), lambda logits: logits.softmax(dim=-1).mean(dim=0)), "wider": PoolEntry((3, 0))}
     for precision in ("float32", "bfloat16"):
         made = pool(models, entries, precision=precision)
         for name, entry in entries.items():
@@ -119,7 +93,7 @@ def test_a_users_own_rule_gives_the_certificate_it_gives_alone_beside_members_of
 
 
 MANY = {
-    f"{chosen} {number}": Entry(chosen, SoftmaxAverage(w))
+    f"{chosen} {number}": PoolEntry(chosen, SoftmaxAverage(w))
     for size in (1, 2, 3, 4)
     for chosen in itertools.permutations(range(4), size)
     for number, w in enumerate([None, *np.random.default_rng(size).dirichlet(np.ones(size), 1)])
@@ -176,6 +150,15 @@ def test_all_entries_share_one_softmax_of_each_batch(monkeypatch):
     assert len(computed) == math.ceil(N0 / 100) + math.ceil(N / 100)
 
 
+def test_probabilities_are_laid_out_once_for_averages_of_any_number_of_members(monkeypatch):
+    laid_out, layout = [], Outputs.probabilities_by_draw.func
+    counted = cached_property(lambda outputs: laid_out.append(1) or layout(outputs))
+    counted.__set_name__(Outputs, "probabilities_by_draw")
+    monkeypatch.setattr(Outputs, "probabilities_by_draw", counted)
+    pool(networks(), MANY, batch=100)
+    assert len(laid_out) == math.ceil(N0 / 100) + math.ceil(N / 100)
+
+
 def test_the_classifiers_of_that_pool_are_not_all_one():
     made = pool(members())
     assert len({certificate.counts.tobytes() for certificate in made.values()}) == len(ENTRIES)
@@ -184,7 +167,7 @@ def test_the_classifiers_of_that_pool_are_not_all_one():
 def test_an_entry_of_one_is_the_member_itself():
     models = members()
     for number in range(3):
-        made = pool(models, {"one": Entry((number,))})["one"]
+        made = pool(models, {"one": PoolEntry((number,))})["one"]
         itself = SmoothedClassifier(models[number], 2, SIGMA).certify(image(), N0, N, ALPHA, seed=1)
         assert as_bytes(made) == as_bytes(itself)
 
@@ -192,31 +175,12 @@ def test_an_entry_of_one_is_the_member_itself():
 @pytest.mark.parametrize("label", [0, 1])
 def test_the_shortcut_is_taken_by_the_entries_that_would_take_it_alone(label):
     models, taken = [*members(), Constant(0), Constant(1)], set()
-    entries = {**ENTRIES, "zero": Entry((3,)), "one": Entry((4,))}
+    entries = {**ENTRIES, "zero": PoolEntry((3,)), "one": PoolEntry((4,))}
     made = pool(models, entries, label=label)
     for name, entry in entries.items():
         assert as_bytes(made[name]) == as_bytes(alone(entry, models, label=label)), name
         taken.add(made[name].mode)
     assert taken == {"certify", "shortcut"}
-
-
-EVALUATED = WeakKeyDictionary()
-
-
-class Counting(nn.Module):
-    """Counts its images outside of itself: its fingerprint stays the same."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base = base
-
-    @property
-    def images(self):
-        return EVALUATED.get(self, 0)
-
-    def forward(self, x):
-        EVALUATED[self] = self.images + len(x)
-        return self.base(x)
 
 
 def test_a_member_is_evaluated_once_on_each_draw_however_many_rules_use_it():
@@ -227,32 +191,32 @@ def test_a_member_is_evaluated_once_on_each_draw_however_many_rules_use_it():
 
 def test_members_that_no_entry_needs_any_more_are_not_evaluated():
     models = [Counting(Constant(0)), Counting(Constant(1)), Counting(Constant(0))]
-    pool(models, {"zero": Entry((0,)), "one": Entry((1,))}, label=1)
+    pool(models, {"zero": PoolEntry((0,)), "one": PoolEntry((1,))}, label=1)
     assert [model.images for model in models] == [N0, N0 + N, 0]
-    pool(models, {"zero": Entry((0,))}, label=1)
+    pool(models, {"zero": PoolEntry((0,))}, label=1)
     assert [model.images for model in models] == [2 * N0, N0 + N, 0]
 
 
 def test_undecided_is_never_a_prediction_and_its_votes_are_kept():
     models = [Linear(0.4), Linear(0.6)]
-    entries = {"set": Entry((0, 1), Polytope([[1, 0], [0, 1]])), "one": Entry((0,))}
+    entries = {"set": PoolEntry((0, 1), Polytope([[1, 0], [0, 1]])), "one": PoolEntry((0,))}
     x = torch.full((1, 2, 2), 0.5)
-    made = certify_pool(models, entries, 2, 0.05, x, N0, N, ALPHA)["set"]
+    made = certify_entries(models, entries, 2, 0.05, x, Draws(N0, N, ALPHA))["set"]
     assert (made.predict, made.radius, made.p_lower) == (ABSTAIN, 0.0, 0.0)
     assert made.counts0.argmax() == 2
     assert (len(made.counts), made.counts.sum()) == (3, N)
-    decided = certify_pool(models, entries, 2, 0.05, x + 0.3, N0, N, ALPHA)
+    decided = certify_entries(models, entries, 2, 0.05, x + 0.3, Draws(N0, N, ALPHA))
     assert decided["set"].predict == 1
     assert 0 < decided["set"].radius <= decided["one"].radius
 
 
 def test_the_selected_class_is_that_of_the_certificate_and_costs_n0_draws():
     models = [Counting(model) for model in [*members(), Linear(0.4), Linear(0.6)]]
-    entries = {**ENTRIES, "undecided": Entry((3, 4), Polytope([[1, 0], [0, 1]]))}
+    entries = {**ENTRIES, "undecided": PoolEntry((3, 4), Polytope([[1, 0], [0, 1]]))}
     x = torch.full((1, 4, 4), 0.5)  # between the two thresholds
-    made = selected(models, entries, 2, 0.05, x, N0, seed=1, index=3)
+    made = select_classes(models, entries, 2, 0.05, x, N0, seed=1, index=3)
     assert [model.images for model in models] == [N0] * 5
-    certified = certify_pool(models, entries, 2, 0.05, x, N0, N, ALPHA, seed=1, index=3)
+    certified = certify_entries(models, entries, 2, 0.05, x, DRAWS, index=3)
     assert made == {name: winner(one.counts0, entries[name].undecided) for name, one in certified.items()}
     assert made["undecided"] == ABSTAIN
     assert {0, 1} & set(made.values())
@@ -273,19 +237,23 @@ def test_a_member_that_is_not_a_number_is_refused_wherever_a_rule_uses_it():
     models = [Constant(0), Constant(0), Nan()]
     for rule in (SoftmaxAverage(), HardVote(), KConsensus(2), Polytope([[1, 0, 0]])):
         with pytest.raises(InputError, match="numbers, got NaN"):
-            pool(models, {"all": Entry((0, 1, 2), rule)})
-    assert pool(models, {"two": Entry((0, 1))})["two"].predict == 0
+            pool(models, {"all": PoolEntry((0, 1, 2), rule)})
+    assert pool(models, {"two": PoolEntry((0, 1))})["two"].predict == 0
 
 
 def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone():
     """Averages of as many members are evaluated together, whoever is in them; a weight of 0 hides nothing."""
     models = [*members(), member(0, math.nan, 0.5)]
-    good = {"two": Entry((0, 1), SoftmaxAverage()), "turned": Entry((2, 0), SoftmaxAverage([0.3, 0.7]))}
+    good = {"two": PoolEntry((0, 1), SoftmaxAverage()), "turned": PoolEntry((2, 0), SoftmaxAverage([0.3, 0.7]))}
     made = pool(models, good)
     assert {name: as_bytes(one) for name, one in made.items()} == {
         name: as_bytes(alone(entry, models)) for name, entry in good.items()
     }
-    for bad in (Entry((3,), SoftmaxAverage()), Entry((0, 3), SoftmaxAverage([1.0, 0.0])), Entry((3, 1), MaxMargin())):
+    for bad in (
+        PoolEntry((3,), SoftmaxAverage()),
+        PoolEntry((0, 3), SoftmaxAverage([1.0, 0.0])),
+        PoolEntry((3, 1), MaxMargin()),
+    ):
         with pytest.raises(InputError, match="numbers, got NaN"):
             pool(models, good | {"bad": bad})
 
@@ -295,7 +263,7 @@ def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone()
         def forward(self, x):
             return torch.full((len(x), 2), math.inf)
 
-    entries = {"member": Entry((1,)), "infinite": Entry((0, 1), SoftmaxAverage())}  # softmax: inf - inf
+    entries = {"member": PoolEntry((1,)), "infinite": PoolEntry((0, 1), SoftmaxAverage())}  # softmax: inf - inf
     models = [Constant(0), Infinite()]
     assert pool(models, {"member": entries["member"]})["member"].predict == 0
     for certify in (lambda: pool(models, entries), lambda: alone(entries["infinite"], models)):
@@ -303,7 +271,7 @@ def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone()
             certify()
     three = [Constant(0, 3)]
     for rule in (LogitAverage(), SoftmaxAverage(), HardVote()):
-        one = Entry((0,), rule)
+        one = PoolEntry((0,), rule)
         for certify in (lambda one=one: pool(three, {"one": one}), lambda one=one: alone(one, three)):
             with pytest.raises(InputError, match=r"logits of shape \(30, 2\), got \(30, 3\)"):
                 certify()
@@ -313,10 +281,10 @@ def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone()
     ("entries", "message"),
     [
         ({}, "at least one classifier to certify"),
-        ({"far": Entry((3,))}, r"far must name members from 0 to 2, got \(3,\)"),
-        ({"back": Entry((-1,))}, "back must name members from 0 to 2"),
-        ({"none": Entry(())}, "none must name members from 0 to 2"),
-        ({"heavy": Entry((0, 1), SoftmaxAverage([1.0]))}, "one weight for each member, got 1 for 2"),
+        ({"far": PoolEntry((3,))}, r"far must name members from 0 to 2, got \(3,\)"),
+        ({"back": PoolEntry((-1,))}, "back must name members from 0 to 2"),
+        ({"none": PoolEntry(())}, "none must name members from 0 to 2"),
+        ({"heavy": PoolEntry((0, 1), SoftmaxAverage([1.0]))}, "one weight for each member, got 1 for 2"),
     ],
 )
 def test_entries_of_other_members_are_refused_before_any_is_evaluated(entries, message):
@@ -328,6 +296,17 @@ def test_entries_of_other_members_are_refused_before_any_is_evaluated(entries, m
 
 def test_a_pool_refuses_what_certify_refuses():
     for changed in ({"sigma": 0.0}, {"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"x": torch.zeros(2, 2)}, {"num_classes": 1}):
-        settings = {"num_classes": 2, "sigma": SIGMA, "x": image(), "n0": N0, "n": N, "alpha": ALPHA, **changed}
+        settings = {"num_classes": 2, "sigma": SIGMA, "x": image(), **asdict(DRAWS), **changed}
+        draws = Draws(*(settings.pop(name) for name in asdict(DRAWS)))
         with pytest.raises(InputError):
-            certify_pool(members(), ENTRIES, **settings)
+            certify_entries(members(), ENTRIES, draws=draws, **settings)
+
+
+def test_a_rule_chosen_by_the_image_is_the_one_of_that_image():
+    models, weights = members(), {0: [0.3, 0.7], 7: [0.9, 0.1]}
+    entries = ENTRIES | {"own": PoolEntry((0, 1), WeightsByImage(weights, Path("own.tsv")))}
+    for index, own in weights.items():
+        fixed = PoolEntry((0, 1), SoftmaxAverage(own))
+        assert as_bytes(pool(models, entries, index)["own"]) == as_bytes(alone(fixed, models, index))
+    with pytest.raises(InputError, match=r"own\.tsv must have weights for image 3; make it again"):
+        pool(models, entries, 3)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rs.ensemble.declare import POOL, ensemble_cell, read_pool
+from rs.ensemble.declare import POOL, read_pool, write_ensembles
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.pool_entries import combined, read_weights, single_models
+from rs.ensemble.pool_entries import pool_entries, read_weights
 from rs.ensemble.rules import (
     Ensemble,
     HardVote,
@@ -22,10 +22,11 @@ from rs.ensemble.rules import (
     SoftmaxAverage,
     scores_of,
 )
-from rs.ensemble.spec import Solution, load, load_members, read
+from rs.ensemble.spec import FittedWeights, load, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.storage import files
+from rs.study.ensembles import Combination
 from tests.support.helpers import SHAPE, tiny_params
 from tests.support.untrained import save_models
 
@@ -45,6 +46,7 @@ HOW = {
     "per-image-clipped": PER_IMAGE | {"target": "predicted", "low": 0.25, "high": 0.75},
     "per-image-label": PER_IMAGE | {"target": "label"},
 }
+PRINTED = Combination(**HOW["printed"])
 SOLUTIONS = {"optimal": (0.125, 0.875), "printed": (0.625, 0.375)}
 RULES = {
     "average": SoftmaxAverage(),
@@ -78,10 +80,10 @@ def made(tmp_path_factory):
         pair = {"name": "pair", "members": {"macer": [1], "gaussian": [0]}, "combinations": list(HOW)}
         grid = {"sigmas": [0.25], "methods": ["gaussian"], "seeds": [0], "members": ["macer"], "member_seeds": [0, 1]}
         values = {"recipes": tiny_params()["recipes"], **grid, "combinations": HOW, "ensembles": [pair]}
-        ensemble_cell(values, "tiny", 0.25, Path("models"), ENSEMBLES)
+        write_ensembles(values, "tiny", 0.25, Path("models"), ENSEMBLES)
         for key, weights in SOLUTIONS.items():
-            solution = Solution(weights=list(weights), images=20, used_share=1.0)
-            replace(read(ENSEMBLES / f"{slug(key)}.json"), solution=solution).write(WEIGHTS / f"{slug(key)}.json")
+            fitted = FittedWeights(weights=list(weights), images=20, used_share=1.0)
+            replace(read(ENSEMBLES / f"{slug(key)}.json"), fitted=fitted).write(WEIGHTS / f"{slug(key)}.json")
         for key in FROZEN_KEYS:
             files.write_text(WEIGHTS / f"{slug(key)}.tsv", TSV)
     return folder
@@ -92,14 +94,14 @@ def pool(tmp_path, monkeypatch, made):
     """Models by name in a fresh copy of that folder, and what they are certified as."""
     shutil.copytree(made, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")
-    return candidates()
+    return models_and_entries()
 
 
-def candidates():
-    found, cards = read_pool(ENSEMBLES)
+def models_and_entries():
+    found, specs = read_pool(ENSEMBLES)
     models, _ = load_members(found.members, found.dataset, found.sigma, ENSEMBLES / POOL)
-    singles = single_models(found.members, models)
-    return dict(zip(singles, models, strict=True)), singles | combined(found.members, models, cards, ENSEMBLES, WEIGHTS)
+    entries = pool_entries(found, specs, models, ENSEMBLES, WEIGHTS)
+    return dict(zip(entries, models, strict=False)), entries
 
 
 def images(count=40):
@@ -127,53 +129,53 @@ def test_a_member_is_certified_as_itself(pool):
     models, found = pool
     for name, model in models.items():
         with torch.no_grad():
-            assert torch.equal(scores(models, found[name].at(3)), model(images()).double())
+            assert torch.equal(scores(models, found[name].for_image(3)), model(images()).double())
         expected = {"classifier": checkpoint.fingerprint(model), "scope": "model"}
-        assert found[name].who == {"model": f"models/{name.replace('-', '/')}", **expected}
+        assert found[name].provenance == {"model": f"models/{name.replace('-', '/')}", **expected}
 
 
 @pytest.mark.parametrize("key", RULES)
 def test_an_ensemble_is_certified_as_the_one_built_by_hand(pool, key):
     models, found = pool
     one = found[slug(key)]
-    assert torch.equal(scores(models, one.at(3)), by_hand(models, RULES[key]))
-    assert one.at(3) == one.at(7) == one.at(10**6)
+    assert torch.equal(scores(models, one.for_image(3)), by_hand(models, RULES[key]))
+    assert one.for_image(3) == one.for_image(7) == one.for_image(10**6)
     alone = Ensemble([models[name] for name in PAIR], RULES[key])
-    assert one.who["classifier"] == checkpoint.fingerprint(alone)
+    assert one.provenance["classifier"] == checkpoint.fingerprint(alone)
 
 
 @pytest.mark.parametrize("key", RULES)
 def test_an_ensemble_says_the_file_that_would_be_certified_alone(pool, key):
-    who = pool[1][slug(key)].who
+    provenance = pool[1][slug(key)].provenance
     folder = WEIGHTS if key in SOLUTIONS else ENSEMBLES
-    assert who["model"] == str(folder / f"{slug(key)}.json")
-    assert who["classifier"] == checkpoint.fingerprint(load(Path(who["model"]))[0])
-    assert who["scope"] == HOW[key]["scope"]
-    assert set(who) == {"model", "classifier", "scope"}
+    assert provenance["model"] == str(folder / f"{slug(key)}.json")
+    assert provenance["classifier"] == checkpoint.fingerprint(load(Path(provenance["model"]))[0])
+    assert provenance["scope"] == HOW[key]["scope"]
+    assert set(provenance) == {"model", "classifier", "scope"}
 
 
 @pytest.mark.parametrize("key", FROZEN_KEYS)
 def test_weights_of_an_image_are_those_of_its_line(pool, key):
     models, found = pool
     for index, weights in FROZEN.items():
-        entry = found[slug(key)].at(index)
+        entry = found[slug(key)].for_image(index)
         assert torch.equal(scores(models, entry), by_hand(models, SoftmaxAverage(weights)))
-    assert not torch.equal(*(scores(models, found[slug(key)].at(index)) for index in FROZEN))
+    assert not torch.equal(*(scores(models, found[slug(key)].for_image(index)) for index in FROZEN))
 
 
 def test_weights_of_images_are_part_of_what_their_rows_are_of(pool):
-    who = pool[1][slug("per-image")].who
-    assert (who["model"], who["scope"]) == (str(ENSEMBLES / f"{slug('per-image')}.json"), "per-image")
-    assert who["weights"] == files.sha256(WEIGHTS / f"{slug('per-image')}.tsv")
+    provenance = pool[1][slug("per-image")].provenance
+    assert (provenance["model"], provenance["scope"]) == (str(ENSEMBLES / f"{slug('per-image')}.json"), "per-image")
+    assert provenance["weights"] == files.sha256(WEIGHTS / f"{slug('per-image')}.tsv")
     path = WEIGHTS / f"{slug('per-image')}.tsv"
     path.write_text(TSV.replace("0.7\t0.3", "0.6\t0.4"))
-    assert candidates()[1][slug("per-image")].who != who
+    assert models_and_entries()[1][slug("per-image")].provenance != provenance
 
 
-def test_no_two_candidates_are_said_to_be_the_same(pool):
-    who = [json.dumps(one.who, sort_keys=True) for one in pool[1].values()]
-    assert len(set(who)) == len(who)
-    of_all_images = [one.who["classifier"] for one in pool[1].values() if one.who["scope"] != "per-image"]
+def test_no_two_entries_are_said_to_be_the_same(pool):
+    identities = [json.dumps(one.provenance, sort_keys=True) for one in pool[1].values()]
+    assert len(set(identities)) == len(identities)
+    of_all_images = [one.provenance["classifier"] for one in pool[1].values() if one.provenance["scope"] != "per-image"]
     assert len(set(of_all_images)) == len(of_all_images)
 
 
@@ -184,29 +186,35 @@ def test_an_image_without_weights_is_named(pool):
     with pytest.raises(
         InputError, match=r"gaussian-0\.per-image\.tsv must have weights for image 4; .*python -m stages\.weights"
     ):
-        pool[1][slug("per-image")].at(4)
+        pool[1][slug("per-image")].for_image(4)
 
 
 @pytest.mark.parametrize("name", [f"{slug('optimal')}.json", f"{slug('per-image')}.tsv"])
 def test_weights_that_are_not_solved_are_named(pool, name):
     (WEIGHTS / name).unlink()
     with pytest.raises(InputError, match=rf"{re.escape(name)} must be a file, but there is none; run the stage"):
-        candidates()
+        models_and_entries()
 
 
 def test_an_ensemble_before_its_weights_are_solved_is_not_taken_for_one_after(pool):
     (WEIGHTS / f"{slug('optimal')}.json").write_bytes((ENSEMBLES / f"{slug('optimal')}.json").read_bytes())
     with pytest.raises(InputError, match=r"macer 1 \+ gaussian 0, optimal: its weights must be solved first"):
-        candidates()
+        models_and_entries()
+
+
+def turned(spec):
+    """The same members in another order."""
+    declaration = replace(spec.declaration, members=spec.declaration.members[::-1])
+    return replace(spec, declaration=declaration, members=spec.members[::-1])
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda card: replace(card, members=card.members[::-1]),
-        lambda card: replace(card, members=[replace(card.members[0], classifier="0" * 64), card.members[1]]),
-        lambda card: replace(card, how=replace(card.how, weights="printed")),
-        lambda card: replace(card, name="another"),
+        turned,
+        lambda spec: replace(spec, members=[replace(spec.members[0], classifier="0" * 64), spec.members[1]]),
+        lambda spec: replace(spec, declaration=replace(spec.declaration, combination=PRINTED)),
+        lambda spec: replace(spec, declaration=replace(spec.declaration, name="another")),
     ],
 )
 def test_weights_of_another_ensemble_are_refused(pool, change):
@@ -214,7 +222,7 @@ def test_weights_of_another_ensemble_are_refused(pool, change):
     change(read(path)).write(path)
     message = r"optimal\.json must be the ensemble macer 1 \+ gaussian 0 as it is now; make it again"
     with pytest.raises(InputError, match=message):
-        candidates()
+        models_and_entries()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +243,7 @@ def test_weights_of_another_ensemble_are_refused(pool, change):
 def test_weights_of_images_that_are_damaged_are_refused(pool, text, message):
     (WEIGHTS / f"{slug('per-image')}.tsv").write_text(text)
     with pytest.raises(InputError, match=rf"gaussian-0\.per-image\.tsv.*{re.escape(message)}"):
-        candidates()
+        models_and_entries()
 
 
 def test_weights_come_back_with_every_digit(tmp_path):

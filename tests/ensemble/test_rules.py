@@ -1,4 +1,7 @@
+import itertools
 import math
+from dataclasses import fields
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from torch import nn
 
 from rs.ensemble.outputs import Outputs, on_simplex
 from rs.ensemble.rules import (
+    PARTS,
     RULES,
     Ensemble,
     HardVote,
@@ -20,15 +24,21 @@ from rs.ensemble.rules import (
     Polytope,
     SoftmaxAverage,
     WeightedEnsemble,
+    build_rule,
+    check_rule,
+    is_undecided,
     scores_of,
 )
 from rs.errors import InputError
 from rs.models.checkpoint import fingerprint
+from rs.params import check, read
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier, certificate
-from rs.statistics.certificate import ABSTAIN
+from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
-from tests.support.helpers import Constant, smallnet, tiny_images
+from rs.study.ensembles import SOLVED, Combination, declared
+from tests.support.combinations import EXAMPLES, GOOD, WEIGHTS, fitting
+from tests.support.helpers import ROOT, Constant, smallnet, tiny_images
 
 
 def logits(members=3, draws=200, classes=4, seed=0, dtype=torch.float32):
@@ -49,41 +59,79 @@ def mixed(weights, vectors):
     return [sum(w * v[k] for w, v in zip(weights, vectors, strict=True)) for k in range(len(vectors[0]))]
 
 
-def slow_vote(members):
+def slow_softmax(members, parts):
+    """Average; of scope ``set`` the class that wins at every vertex of the box, or else none."""
+    p = [softmax(m) for m in members]
+    if "weights" in parts:
+        return argmax(mixed(parts["weights"], p))
+    low, high = parts["low"], parts["high"]
+    corners = itertools.product((low, high), repeat=len(members) - 1)
+    vertices = {vertex for corner in corners for vertex in itertools.permutations((*corner, 1 - sum(corner)))}
+    winners = {argmax(mixed(w, p)) for w in vertices if low - 1e-9 <= min(w) and max(w) <= high + 1e-9}
+    return winners.pop() if len(winners) == 1 else len(p[0])
+
+
+def slow_vote(members, parts):
     """Most votes, and of those the largest average probability."""
     votes = [argmax(m) for m in members]
     average = mixed([1 / len(members)] * len(members), [softmax(m) for m in members])
     return max(range(len(average)), key=lambda k: (votes.count(k), average[k]))
 
 
-def slow_max_margin(members):
+def slow_max_margin(members, parts):
     gaps = [sorted(softmax(m))[-1] - sorted(softmax(m))[-2] for m in members]
     return argmax(members[argmax(gaps)])
 
 
-def slow_consensus(members, k):
-    votes = [argmax(m) for m in members[:k]]
+def slow_consensus(members, parts):
+    votes = [argmax(m) for m in members[: parts["agree"]]]
     return votes[0] if len(set(votes)) == 1 else argmax(mixed([1] * len(members), members))
 
 
-def slow_polytope(members, vertices):
-    winners = {argmax(mixed(w, [softmax(m) for m in members])) for w in vertices}
-    return winners.pop() if len(winners) == 1 else len(members[0])
-
-
-WEIGHTS = (0.5, 0.2, 0.3)
-VERTICES = ((0.6, 0.2, 0.2), (0.2, 0.6, 0.2), (0.2, 0.2, 0.6))
-SLOW = {
-    SoftmaxAverage(WEIGHTS): lambda m: argmax(mixed(WEIGHTS, [softmax(v) for v in m])),
-    SoftmaxAverage(): lambda m: argmax(mixed([1 / 3] * 3, [softmax(v) for v in m])),
-    LogitAverage(WEIGHTS): lambda m: argmax(mixed(WEIGHTS, m)),
-    LogitAverage(): lambda m: argmax(mixed([1 / 3] * 3, m)),
-    HardVote(): slow_vote,
-    MaxMargin(): slow_max_margin,
-    KConsensus(1): lambda m: slow_consensus(m, 1),
-    KConsensus(2): lambda m: slow_consensus(m, 2),
-    Polytope(VERTICES): lambda m: slow_polytope(m, VERTICES),
+SLOW_FORMS = {
+    "softmax": slow_softmax,
+    "logits": lambda members, parts: argmax(mixed(parts["weights"], members)),
+    "vote": slow_vote,
+    "mme": slow_max_margin,
+    "consensus": slow_consensus,
 }
+"""Of each entry of RULES: the class that it votes for, of the logits (L, K) of one draw and the parts it was given."""
+
+VERTICES = ((0.6, 0.2, 0.2), (0.2, 0.6, 0.2), (0.2, 0.2, 0.6))
+
+
+def slow_cases(rules):
+    """Each rule that combinations of EXAMPLES make, with its slow form."""
+    cases = {}
+    for name, rule in rules.items():
+        assert name in SLOW_FORMS, f"the rule {name} has no slow form; add it to SLOW_FORMS in {__file__}"
+        for combination in fitting(name, rule):
+            weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}.get(str(combination.weights), combination.weights)
+            parts = {"weights": weights, "agree": combination.agree, "low": combination.low, "high": combination.high}
+            given = {key: value for key, value in parts.items() if value is not None}
+            cases[build_rule(combination, 3, WEIGHTS if combination.solved else None)] = partial(
+                SLOW_FORMS[name], parts=given
+            )
+    return cases
+
+
+SLOW = slow_cases({name: rule for name, rule in RULES.items() if name in SLOW_FORMS})
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_has_a_slow_form(name):
+    assert slow_cases({name: RULES[name]})
+
+
+def test_a_new_rule_is_tried_and_where_its_slow_form_belongs_is_said(monkeypatch):
+    class Last(HardVote):
+        pass
+
+    monkeypatch.setitem(RULES, "last", Last)
+    with pytest.raises(AssertionError, match=r"the rule last has no slow form; add it to SLOW_FORMS in .*test_rules"):
+        slow_cases({"last": Last})
+    monkeypatch.setitem(SLOW_FORMS, "last", slow_vote)
+    assert [type(rule) for rule in slow_cases({"last": Last})] == [Last]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -275,10 +323,148 @@ def test_weights_and_rule_are_part_of_what_a_classifier_is():
     assert len({fingerprint(model) for model in made}) == len(made)
 
 
-def test_rules_are_made_from_their_names():
-    made = [RULES[name]() for name in ("softmax", "logits", "vote", "mme")] + [RULES["consensus"](2)]
-    assert made == [SoftmaxAverage(), LogitAverage(), HardVote(), MaxMargin(), KConsensus(2)]
-    assert len(RULES) == len(made)
+# ------------------------------------------------------------------------------------------ combinations
+
+PARTS_GIVEN = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
+REAL = read(ROOT / "params.yaml")
+
+
+def combination(**parts):
+    """A combination that was checked."""
+    made = check(Combination, parts, "combinations.x")
+    check_rule(made)
+    return made
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_parts_that_fit_each_other_are_a_rule(name):
+    combination(**GOOD[name])
+
+
+def test_every_rule_has_scopes_that_rows_know_and_only_the_softmax_an_unsound_one():
+    assert all(rule.scopes for rule in RULES.values())
+    assert {scope for rule in RULES.values() for scope in rule.scopes} == set(SCOPES) - {"model"}
+    assert [name for name, rule in RULES.items() if UNSOUND in rule.scopes] == ["softmax"]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_takes_weights_where_it_says_so(name):
+    takes = any("weights" in parts for parts in RULES[name].scopes.values())
+    assert takes == ("weights" in RULES[name].__dataclass_fields__)
+    assert takes or not RULES[name].solvable
+
+
+def test_parts_that_rules_need_are_those_of_a_combination():
+    assert (
+        {*PARTS} == {field.name for field in fields(Combination)} - {"rule", "scope"} == {*EXAMPLES} == {*PARTS_GIVEN}
+    )
+    assert {part for rule in RULES.values() for parts in rule.scopes.values() for part in parts} == {*PARTS}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_of_a_scope_that_it_cannot_have_is_refused(name):
+    for scope in set(SCOPES) - {"model", *RULES[name].scopes}:
+        allowed = " or ".join(RULES[name].scopes)
+        with pytest.raises(ValueError, match=rf"the scope of the rule {name} must be {allowed}, got '{scope}'"):
+            combination(rule=name, scope=scope)
+
+
+def test_an_unknown_rule_lists_the_known_ones():
+    with pytest.raises(ValueError, match=rf"rule must be one of {', '.join(RULES)}; got 'magic'"):
+        combination(rule="magic", scope="global")
+
+
+UNBOXED = [name for name in GOOD if name.startswith("per-image") and "low" not in GOOD[name]]
+EITHER = {(name, part) for name in UNBOXED for part in ("low", "high")}
+"""Parts that may be given together or not at all."""
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [(name, part) for name in GOOD for part in PARTS if (name, part) not in EITHER]
+)
+def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
+    good = GOOD[name]
+    left = {key: value for key, value in good.items() if key != part}
+    must = "be given" if part in good else "be left out"
+    what = rf"{part} must {must} for the rule {good['rule']} of scope {good['scope']}"
+    with pytest.raises(ValueError, match=what):
+        combination(**left if part in good else good | {part: PARTS_GIVEN[part]})
+
+
+@pytest.mark.parametrize("name", UNBOXED)
+@pytest.mark.parametrize(("given", "other"), [("low", "high"), ("high", "low")])
+def test_weights_of_an_image_have_both_bounds_or_none(name, given, other):
+    with pytest.raises(ValueError, match=f"{other} must be given for the rule softmax of scope per-image"):
+        combination(**GOOD[name] | {given: 0.5})
+    made = combination(**GOOD[name] | {"low": 0.5, "high": 0.5})
+    assert (made.low, made.high) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("weights", ["equal", [0.5, 0.5]])
+def test_weights_of_an_image_that_are_not_solved_for_are_refused(weights):
+    with pytest.raises(ValueError, match="weights of scope per-image must be optimal or printed, got "):
+        combination(**GOOD["per-image"] | {"weights": weights})
+
+
+@pytest.mark.parametrize("weights", SOLVED)
+def test_weights_of_logits_that_are_solved_for_are_refused(weights):
+    with pytest.raises(ValueError, match="weights that are solved for need the rule softmax, got 'logits'"):
+        combination(**GOOD["logits"] | {"weights": weights})
+
+
+def test_weights_that_are_solved_for_are_those_of_the_rule():
+    assert build_rule(combination(**GOOD["printed"]), 2, [0.25, 0.75]) == SoftmaxAverage([0.25, 0.75])
+    assert build_rule(combination(**GOOD["optimal"]), 3, [1.0, 0.0, 0.0]) == SoftmaxAverage([1.0, 0.0, 0.0])
+    with pytest.raises(ValueError, match="weights that are solved for must be given, got none"):
+        build_rule(combination(**GOOD["optimal"]), 3)
+
+
+BUILT = {
+    "equal": SoftmaxAverage(),
+    "listed": SoftmaxAverage([0.2, 0.3, 0.5]),
+    "logits": LogitAverage(),
+    "vote": HardVote(),
+    "mme": MaxMargin(),
+    "consensus": KConsensus(2),
+    "set": Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),  # two at the lower bound, one takes the rest
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_combination_makes_the_rule_that_it_names(name):
+    made = build_rule(combination(**GOOD[name]), 3)
+    assert type(made) is type(BUILT[name])
+    assert torch.equal(made(logits()), BUILT[name](logits()))
+
+
+@pytest.mark.parametrize(("name", "count"), [("printed", 3), ("listed", 2), ("consensus", 1), ("set", 6)])
+def test_a_rule_for_a_number_of_members_it_cannot_have_is_not_made(name, count):
+    with pytest.raises(ValueError, match=r"members|weights"):
+        build_rule(combination(**GOOD[name]), count)
+
+
+def test_every_combination_of_every_declared_ensemble_is_a_classifier():
+    for one in declared(REAL):
+        count = len(one.members)
+        rule = build_rule(one.combination, count, [1 / count] * count if one.combination.solved else None)
+        assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.combination.scope == "set" else 10), one.slug
+
+
+@pytest.mark.parametrize("rule", SLOW, ids=str)
+def test_a_rule_says_whether_it_can_be_undecided(rule):
+    assert is_undecided(rule, 3) == rule.undecided == (rule(logits()).shape[-1] > logits().shape[-1])
+
+
+def test_a_rule_that_does_not_say_that_it_can_be_undecided_is_refused():
+    class Quiet(Polytope):
+        undecided = False
+
+    with pytest.raises(ValueError, match="one more if it is undecided, got 3 scores for 2 classes"):
+        is_undecided(Quiet(VERTICES), 3)
+    assert is_undecided(lambda values: Polytope(VERTICES)(values), 3)  # a function says nothing
+
+
+# ------------------------------------------------------------------------------------------ weights
 
 
 def test_weights_off_the_simplex_by_rounding_are_put_on_it():

@@ -11,77 +11,17 @@ import torch
 
 from rs.certification.certify_model import certification_settings, certify_model
 from rs.data import images
-from rs.ensemble.rules import Ensemble, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
-from rs.ensemble.spec import EnsembleCard, Member, Solution, check_members, load, load_members, read
+from rs.ensemble.rules import Ensemble
+from rs.ensemble.spec import FittedWeights, check_members, load, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import code_fingerprint
 from rs.storage import certificate_rows
 from rs.study.ensembles import Combination
+from tests.support.ensemble_specs import GLOBAL, MADE, PER_IMAGE, fitted, made, member, network, spec, written
 from tests.support.helpers import CLASSES, ROOT, SHAPE, smallnet, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
-GLOBAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
-PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
-
-
-def member(method="macer", seed=0):
-    """The model in models/METHOD/SEED as a member."""
-    path = f"models/{method}/{seed}"
-    return Member(path=path, method=method, seed=seed, classifier=checkpoint.fingerprint(network(path)))
-
-
-def network(path):
-    return checkpoint.load(Path(path))[0]
-
-
-def card(members=None, solution=None, **how):
-    """An ensemble of the three seeds of macer, equally weighted if nothing else is said."""
-    return EnsembleCard(
-        name="macer 0-1-2",
-        combination="some",
-        dataset="tiny",
-        sigma=0.25,
-        members=members or [member(seed=seed) for seed in (0, 1, 2)],
-        how=Combination(**how or {"rule": "softmax", "weights": "equal", "scope": "global"}),
-        solution=solution,
-    )
-
-
-def written(made, path="ensemble.json"):
-    made.write(Path(path))
-    return Path(path)
-
-
-def solved(*weights):
-    return Solution(weights=list(weights), images=20, used_share=0.75)
-
-
-MADE = {
-    "equal": ({"rule": "softmax", "weights": "equal", "scope": "global"}, None, SoftmaxAverage()),
-    "listed": (
-        {"rule": "softmax", "weights": [0.2, 0.3, 0.5], "scope": "global"},
-        None,
-        SoftmaxAverage([0.2, 0.3, 0.5]),
-    ),
-    "solved": (GLOBAL, solved(0.0, 0.25, 0.75), SoftmaxAverage([0.0, 0.25, 0.75])),
-    "logits": ({"rule": "logits", "weights": [0.7, 0.0, 0.3], "scope": "global"}, None, LogitAverage([0.7, 0, 0.3])),
-    "vote": ({"rule": "vote", "scope": "global"}, None, HardVote()),
-    "mme": ({"rule": "mme", "scope": "noisy-input"}, None, MaxMargin()),
-    "consensus": ({"rule": "consensus", "agree": 2, "scope": "noisy-input"}, None, KConsensus(2)),
-    "set": (
-        {"rule": "softmax", "low": 0.2, "high": 0.6, "scope": "set"},
-        None,
-        Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),
-    ),
-}
-
-
-def made(named, **changes):
-    how, solution, _ = MADE[named]
-    return card(solution=solution, **how | changes)
-
-
 # ------------------------------------------------------------------------------------------------- the file
 
 
@@ -106,10 +46,10 @@ def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
     assert (own, classes, shape) == (read(path), list(CLASSES), list(SHAPE))
 
 
-def test_rule_weights_solution_and_order_of_members_are_part_of_what_a_classifier_is():
+def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
     some = [made(named) for named in MADE]
-    some += [made("consensus", agree=1), made("set", low=0.1), card(solution=solved(0.75, 0.25, 0.0), **GLOBAL)]
-    some += [card(members=[member(seed=seed) for seed in (2, 1, 0)])]
+    some += [made("consensus", agree=1), made("set", low=0.1), spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL)]
+    some += [spec(members=[member(seed=seed) for seed in (2, 1, 0)])]
     prints = {checkpoint.fingerprint(load(written(one))[0]) for one in some}
     assert len(prints) == len(some)
 
@@ -124,17 +64,17 @@ def certified(model, out):
 def test_an_ensemble_of_one_has_the_rows_of_its_member_in_its_own_scope(named, work):
     write_tiny(Path("data"))
     part = {"logits": {"weights": [1.0]}, "consensus": {"agree": 1}}.get(named, {})
-    how = MADE[named][0] | part
-    ensemble = certified(written(card(members=[member()], **how)), "rows.tsv")
+    parts = MADE[named][0] | part
+    ensemble = certified(written(spec(members=[member()], **parts)), "rows.tsv")
     alone = certified("models/macer/0", "alone.tsv")
     assert ensemble.drop(columns="scope").equals(alone.drop(columns="scope"))
-    assert (set(ensemble["scope"]), set(alone["scope"])) == ({how["scope"]}, {"model"})
+    assert (set(ensemble["scope"]), set(alone["scope"])) == ({parts["scope"]}, {"model"})
     assert set(ensemble["sigma"]) == {0.25}
 
 
 def test_an_ensemble_is_named_as_what_it_is():
     with pytest.raises(InputError, match=r"must be named \*\.json, got ensemble\.txt"):
-        card().write(Path("ensemble.txt"))
+        spec().write(Path("ensemble.txt"))
     assert not Path("ensemble.txt").exists()
 
 
@@ -142,62 +82,98 @@ def test_an_ensemble_is_named_as_what_it_is():
 
 THREE = {"weights": [0.2, 0.3, 0.5], "images": 20, "used_share": 0.75}
 WEIGHED = {"rule": "softmax", "scope": "global"}
+UNFIT = "fitted weights must come with weights optimal or printed, of scope global"
+COUNTED = "there must be one weight for each of 3 members"
 BAD = [
     ({"members": []}, "an ensemble must have at least one member, got none"),
     ({"sigma": 0.0}, "sigma must be positive and finite, got 0.0"),
     ({"sigma": -0.25}, "sigma must be positive and finite, got -0.25"),
-    ({"solution": THREE}, "a solution must come with weights optimal or printed, of scope global"),
-    ({"solution": THREE, "how": PER_IMAGE}, "a solution must come with weights optimal or printed, of scope global"),
-    ({"solution": THREE | {"weights": [0.5, 0.5]}, "how": GLOBAL}, "there must be one weight for each of 3 members"),
-    ({"solution": THREE | {"weights": [0.5, 0.5, 0.5]}, "how": GLOBAL}, "weights must be at least 0 and sum to 1"),
-    ({"how": GLOBAL | {"weights": "printed"}}, "the printed weights must be of 2 members, got 3; use optimal"),
-    ({"how": WEIGHED | {"weights": [0.5, 0.5]}}, "there must be one weight for each of 3 members, got 2"),
-    ({"how": WEIGHED | {"weights": []}}, "there must be one weight for each of 3 members, got 0"),
-    ({"how": WEIGHED | {"weights": [0.5, 0.5, 0.5]}}, "weights must be at least 0 and sum to 1"),
-    ({"how": WEIGHED | {"weights": [1.5, -0.5, 0.0]}}, "weights must be at least 0 and sum to 1"),
-    ({"how": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}}, "at most the number of members, 3, got 4"),
-    ({"how": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}}, "leave room for 3 weights"),
+    ({"fitted": THREE}, UNFIT),
+    (
+        {"fitted": THREE, "combination": PER_IMAGE},
+        "fitted weights must come with weights optimal or printed, of scope global",
+    ),
+    (
+        {"fitted": THREE | {"weights": [0.5, 0.5]}, "combination": GLOBAL},
+        "there must be one weight for each of 3 members",
+    ),
+    (
+        {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}, "combination": GLOBAL},
+        "weights must be at least 0 and sum to 1",
+    ),
+    ({"combination": GLOBAL | {"weights": "printed"}}, "the printed weights must be of 2 members, got 3; use optimal"),
+    ({"combination": WEIGHED | {"weights": [0.5, 0.5]}}, "there must be one weight for each of 3 members, got 2"),
+    ({"combination": WEIGHED | {"weights": []}}, "there must be one weight for each of 3 members, got 0"),
+    ({"combination": WEIGHED | {"weights": [0.5, 0.5, 0.5]}}, "weights must be at least 0 and sum to 1"),
+    ({"combination": WEIGHED | {"weights": [1.5, -0.5, 0.0]}}, "weights must be at least 0 and sum to 1"),
+    (
+        {"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}},
+        "at most the number of members, 3",
+    ),
+    ({"combination": {"rule": "softmax", "low": 0.4, "high": 0.6, "scope": "set"}}, "leave room for 3 weights"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
 def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, message):
-    kinds = {"how": Combination, "solution": Solution}
+    values, parts = asdict(spec()), dict(changes)
+    if "fitted" in changes:
+        parts["fitted"] = FittedWeights(**changes["fitted"])
+    if combination := parts.pop("combination", None):
+        parts["declaration"] = replace(spec().declaration, combination=Combination(**combination))
+        values["declaration"]["combination"] = combination
     with pytest.raises(InputError, match=message):
-        replace(card(), **{key: kinds[key](**value) if key in kinds else value for key, value in changes.items()})
-    Path("bad.json").write_text(json.dumps({**asdict(card()), **changes}))
+        replace(spec(), **parts)
+    Path("bad.json").write_text(json.dumps(values | {k: v for k, v in changes.items() if k != "combination"}))
     with pytest.raises(InputError, match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with python -m"):
         read(Path("bad.json"))
+
+
+def test_members_are_those_that_are_declared():
+    for members in ([member(seed=0)], [member(seed=seed) for seed in (0, 2, 1)]):
+        with pytest.raises(InputError, match="members must be those of the declaration"):
+            replace(spec(), members=members)
 
 
 @pytest.mark.parametrize("sigma", [math.nan, math.inf])
 def test_a_noise_level_that_is_no_number_is_refused(sigma):
     with pytest.raises(InputError, match="sigma must be positive and finite"):
-        replace(card(), sigma=sigma)
+        replace(spec(), sigma=sigma)
+
+
+def combination_in(values):
+    return values["declaration"]["combination"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda values: values.pop("how"), "how is missing"),
-        (lambda values: values.pop("solution"), "solution is missing"),
+        (lambda values: values.pop("declaration"), "declaration is missing"),
+        (lambda values: values["declaration"].pop("combination"), "declaration.combination is missing"),
+        (lambda values: values.pop("fitted"), "fitted is missing"),
         (lambda values: values["members"][1].pop("seed"), "members.1.seed is missing"),
         (lambda values: values.update(colour="red"), "colour is not a known key"),
         (lambda values: values["members"][0].update(sha=1), "members.0.sha is not a known key"),
-        (lambda values: values["how"].update(colour="red"), "how.colour is not a known key"),
-        (lambda values: values.update(sigma="0.25"), "sigma: Input should be a valid number"),
-        (lambda values: values["how"].update(rule="magic"), "how.rule: Input should be 'softmax', 'logits'"),
         (
-            lambda values: values["how"].update(scope="set"),
+            lambda values: combination_in(values).update(colour="red"),
+            "declaration.combination.colour is not a known key",
+        ),
+        (lambda values: values.update(sigma="0.25"), "sigma: Input should be a valid number"),
+        (
+            lambda values: combination_in(values).update(rule="magic"),
+            "rule must be one of softmax, logits, vote, mme, ",
+        ),
+        (
+            lambda values: combination_in(values).update(scope="set"),
             "weights must be left out for the rule softmax of scope set",
         ),
         (lambda values: values.update(members={}), "members: Input should be a valid "),
         (lambda values: values["members"][0].update(seed="0"), "members.0.seed: Input should be a valid integer"),
-        (lambda values: values.update(solution={"weights": [1.0]}), "solution.images is missing"),
+        (lambda values: values.update(fitted={"weights": [1.0]}), "fitted.images is missing"),
     ],
 )
 def test_keys_that_are_missing_unknown_or_of_another_kind_are_named(change, message):
-    values = asdict(card())
+    values = asdict(spec())
     change(values)
     Path("bad.json").write_text(json.dumps(values))
     with pytest.raises(InputError, match=rf"bad\.json must be an ensemble, but: .*{re.escape(message)}"):
@@ -220,7 +196,7 @@ def test_a_file_that_is_not_there_is_named():
 
 
 def test_the_card_of_a_model_is_not_an_ensemble():
-    with pytest.raises(InputError, match=r"must be an ensemble, but: .*how is missing"):
+    with pytest.raises(InputError, match=r"must be an ensemble, but: .*declaration is missing"):
         load(Path("models/macer/0/model.json"))
 
 
@@ -231,19 +207,19 @@ def test_weights_that_are_not_solved_yet_are_no_classifier_and_the_stage_that_so
     with pytest.raises(
         InputError, match=r"macer 0-1-2, some: its weights must be solved first; .*python -m stages\.weights"
     ):
-        load(written(card(**GLOBAL)))
+        load(written(spec(**GLOBAL)))
 
 
 def test_weights_chosen_image_by_image_are_no_classifier_and_the_stage_that_certifies_them_is_named():
     with pytest.raises(
         InputError, match=r"macer 0-1-2, some: weights chosen image by image .*python -m stages\.certify_ensembles"
     ):
-        load(written(card(**PER_IMAGE)))
+        load(written(spec(**PER_IMAGE)))
 
 
-def test_a_solution_off_the_simplex_by_rounding_is_put_on_it():
+def test_fitted_weights_off_the_simplex_by_rounding_is_put_on_it():
     """Thirds with six digits sum to 0.999999."""
-    loaded = load(written(card(solution=solved(0.333333, 0.333333, 0.333333), **GLOBAL)))[0]
+    loaded = load(written(spec(fitted=fitted(0.333333, 0.333333, 0.333333), **GLOBAL)))[0]
     assert loaded.rule.weights == pytest.approx([1 / 3] * 3, rel=1e-15)
 
 
@@ -251,7 +227,7 @@ def test_a_solution_off_the_simplex_by_rounding_is_put_on_it():
 
 
 def test_a_member_that_changed_is_refused():
-    path = written(card())
+    path = written(spec())
     checkpoint.save(Path("models/macer/1"), smallnet(99), checkpoint.read_card(Path("models/macer/1")))
     with pytest.raises(
         InputError, match=r"models/macer/1 must be the model .* but it changed; make ensemble\.json again"
@@ -260,7 +236,7 @@ def test_a_member_that_changed_is_refused():
 
 
 def test_a_member_that_is_gone_is_refused():
-    path = written(card())
+    path = written(spec())
     Path("models/macer/1/model.json").unlink()
     with pytest.raises(InputError, match=r"models/macer/1/model\.json must be a file"):
         load(path)
@@ -282,7 +258,7 @@ def test_members_that_disagree_are_refused(change, message):
     model, own = checkpoint.load(Path("models/macer/1"))
     checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
     with pytest.raises(InputError, match=message):
-        load(written(card()))
+        load(written(spec()))
 
 
 def test_members_that_agree_are_no_ensemble_of_another_data_set_or_noise_level():

@@ -106,9 +106,9 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
     found, one = read_one(tiny, values, slug), ensemble(values, slug)
     pd.testing.assert_frame_equal(found.rows, certificate_rows.read(tiny / "results" / "0.5" / "pool" / f"{slug}.tsv"))
     assert (found.sigma, found.seed, found.subset, found.training_seconds) == (0.5, None, "first-12", None)
-    assert (found.ensemble, found.combination, found.members) == (one.name, one.combination, one.members)
-    assert (found.scope, found.classes) == (one.how.scope, CLASSES)
-    assert found.sound == (one.how.scope != "per-image")
+    assert (found.ensemble, found.combination, found.members) == (one.name, one.key, one.members)
+    assert (found.scope, found.classes) == (one.combination.scope, CLASSES)
+    assert found.sound == (one.combination.scope != "per-image")
 
 
 def test_the_default_combination_goes_without_saying(tiny, values):

@@ -7,36 +7,17 @@ from collections import Counter
 from dataclasses import asdict
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.ensemble.rules import RULES, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
 from rs.errors import InputError
 from rs.params import check, read
-from rs.statistics import certificate
 from rs.statistics.ensemble_weights import box_vertices
-from rs.study.ensembles import SCOPES, SOLVED, WEIGHTED, Combination, declared, kind_of, trained_as
+from rs.study.ensembles import Combination, declared, kind_of, trained_as
 from rs.study.grid import pool_cells
+from tests.support.combinations import EQUAL, GOOD
 from tests.support.helpers import ROOT, python
 
-EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
-OPTIMAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
-GOOD = {
-    "equal": EQUAL,
-    "listed": EQUAL | {"weights": [0.2, 0.3, 0.5]},
-    "optimal": OPTIMAL,
-    "printed": OPTIMAL | {"weights": "printed"},
-    "logits": EQUAL | {"rule": "logits"},
-    "vote": {"rule": "vote", "scope": "global"},
-    "mme": {"rule": "mme", "scope": "noisy-input"},
-    "consensus": {"rule": "consensus", "scope": "noisy-input", "agree": 2},
-    "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
-    "per-image": OPTIMAL | {"scope": "per-image", "target": "predicted"},
-    "per-image, printed": {"rule": "softmax", "scope": "per-image", "weights": "printed", "target": "label"},
-    "per-image, clipped": OPTIMAL | {"scope": "per-image", "target": "predicted", "low": 0.2, "high": 0.6},
-}
-PARTS = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
 REAL = read(ROOT / "params.yaml")
 
 
@@ -53,62 +34,10 @@ def test_parts_that_fit_each_other_are_taken_as_they_are(name):
     assert {key: value for key, value in asdict(made).items() if value is not None} == GOOD[name]
 
 
-def test_every_rule_has_scopes_that_rows_know_and_only_the_softmax_an_unsound_one():
-    assert set(SCOPES) == set(RULES)
-    assert {scope for scopes in SCOPES.values() for scope in scopes} == set(certificate.SCOPES) - {"model"}
-    assert [rule for rule, scopes in SCOPES.items() if certificate.UNSOUND in scopes] == ["softmax"]
-
-
-@pytest.mark.parametrize("rule", SCOPES)
-def test_a_rule_of_a_scope_that_it_cannot_have_is_refused(rule):
-    for scope in set(certificate.SCOPES) - {"model", *SCOPES[rule]}:
-        allowed = " or ".join(SCOPES[rule])
-        with pytest.raises(InputError, match=rf"combinations\.x: the scope of the rule {rule} must be {allowed}, got"):
-            combination(rule=rule, scope=scope)
-
-
-UNBOXED = [name for name in GOOD if name.startswith("per-image") and "low" not in GOOD[name]]
-EITHER = {(name, part) for name in UNBOXED for part in ("low", "high")}
-"""Parts that may be given together or not at all."""
-
-
-@pytest.mark.parametrize(
-    ("name", "part"), [(name, part) for name in GOOD for part in PARTS if (name, part) not in EITHER]
-)
-def test_a_part_that_is_needed_must_be_given_and_any_other_left_out(name, part):
-    good = GOOD[name]
-    given = {key: value for key, value in good.items() if key != part} if part in good else good | {part: PARTS[part]}
-    must = "be given" if part in good else "be left out"
-    what = rf"{part} must {must} for the rule {good['rule']} of scope {good['scope']}"
-    with pytest.raises(InputError, match=what):
-        combination(**given)
-
-
-@pytest.mark.parametrize("name", UNBOXED)
-@pytest.mark.parametrize(("given", "other"), [("low", "high"), ("high", "low")])
-def test_weights_of_an_image_have_both_bounds_or_none(name, given, other):
-    with pytest.raises(InputError, match=f"{other} must be given for the rule softmax of scope per-image"):
-        combination(**GOOD[name] | {given: 0.5})
-    made = combination(**GOOD[name] | {"low": 0.5, "high": 0.5})
-    assert (made.low, made.high) == (0.5, 0.5)
-
-
-@pytest.mark.parametrize("weights", ["equal", [0.5, 0.5]])
-def test_weights_of_an_image_that_are_not_solved_for_are_refused(weights):
-    with pytest.raises(InputError, match="weights of scope per-image must be optimal or printed"):
-        combination(**GOOD["per-image"] | {"weights": weights})
-
-
-@pytest.mark.parametrize("weights", SOLVED)
-def test_weights_of_logits_that_are_solved_for_are_refused(weights):
-    with pytest.raises(InputError, match="weights that are solved for need the rule softmax"):
-        combination(**GOOD["logits"] | {"weights": weights})
-
-
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("vote", {"rule": "magic"}, "x.rule: Input should be 'softmax', 'logits', 'vote', 'mme' or 'consensus'"),
+        ("vote", {"rule": 3}, "x.rule: Input should be a valid string, got 3"),
         ("vote", {"scope": "model"}, "x.scope: Input should be 'global', 'noisy-input', 'set' or 'per-image'"),
         ("vote", {"colour": "red"}, "x.colour is not a known key"),
         ("equal", {"weights": "best"}, "Input should be 'equal', 'optimal' or 'printed', got 'best'"),
@@ -143,75 +72,43 @@ def test_the_weights_that_are_solved_for_are_the_optimal_and_the_printed_ones():
 @pytest.mark.parametrize("count", [1, 3, 4])
 @pytest.mark.parametrize("name", ["printed", "per-image, printed"])
 def test_printed_weights_are_of_two_members_alone(name, count):
-    how = combination(**GOOD[name])
-    how.check_members(2)
+    combined = combination(**GOOD[name])
+    combined.check_members(2)
     with pytest.raises(ValueError, match=f"printed weights must be of 2 members, got {count}; use optimal"):
-        how.check_members(count)
+        combined.check_members(count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_there_is_one_listed_weight_for_each_member(count):
-    how = combination(**GOOD["listed"])
-    how.check_members(3)
+    combined = combination(**GOOD["listed"])
+    combined.check_members(3)
     with pytest.raises(ValueError, match=f"one weight for each of {count} members, got 3"):
-        how.check_members(count)
+        combined.check_members(count)
 
 
 def test_no_more_members_can_agree_than_there_are():
-    how = combination(**GOOD["consensus"])
-    how.check_members(2)
+    combined = combination(**GOOD["consensus"])
+    combined.check_members(2)
     with pytest.raises(ValueError, match="agree must be at most the number of members, 1, got 2"):
-        how.check_members(1)
+        combined.check_members(1)
 
 
 @given(st.sampled_from(["set", "per-image"]), st.integers(0, 20), st.integers(0, 20), st.integers(1, 6))
 def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(name, low, high, count):
     """Bounds in twentieths: exact in integers, so that no rounding decides."""
-    how = combination(**GOOD[name] | {"low": low / 20, "high": high / 20})
+    combined = combination(**GOOD[name] | {"low": low / 20, "high": high / 20})
     if low <= high and count * low <= 20 <= count * high:
-        how.check_members(count)
+        combined.check_members(count)
         assert len(box_vertices(low / 20, high / 20, count)) >= 1
     else:
         with pytest.raises(ValueError, match=rf"leave room for {count} weights that sum to 1, got {low / 20} and"):
-            how.check_members(count)
+            combined.check_members(count)
 
 
 @pytest.mark.parametrize("name", ["equal", "optimal", "logits", "vote", "mme", "per-image"])
 def test_other_combinations_are_of_any_number_of_members(name):
     for count in (1, 2, 3, 9):
         combination(**GOOD[name]).check_members(count)
-
-
-# ------------------------------------------------------------------------------------------ the rule it makes
-
-BUILT = {
-    "equal": SoftmaxAverage(),
-    "listed": SoftmaxAverage([0.2, 0.3, 0.5]),
-    "logits": LogitAverage(),
-    "vote": HardVote(),
-    "mme": MaxMargin(),
-    "consensus": KConsensus(2),
-    "set": Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),  # two at the lower bound, one takes the rest
-}
-
-
-@pytest.mark.parametrize("name", BUILT)
-def test_a_combination_makes_the_rule_that_it_names(name):
-    logits = 3 * torch.randn(3, 40, 4, generator=torch.Generator().manual_seed(0))
-    made = combination(**GOOD[name]).build(3)
-    assert type(made) is type(BUILT[name])
-    assert torch.equal(made(logits), BUILT[name](logits))
-
-
-def test_weights_that_are_solved_for_are_those_of_the_rule():
-    assert combination(**GOOD["printed"]).build(2, [0.25, 0.75]) == SoftmaxAverage([0.25, 0.75])
-    assert combination(**GOOD["optimal"]).build(3, [1.0, 0.0, 0.0]) == SoftmaxAverage([1.0, 0.0, 0.0])
-
-
-@pytest.mark.parametrize(("name", "count"), [("printed", 3), ("listed", 2), ("consensus", 1), ("set", 6)])
-def test_a_rule_for_a_number_of_members_it_cannot_have_is_not_made(name, count):
-    with pytest.raises(ValueError, match=r"members|weights"):
-        combination(**GOOD[name]).build(count)
 
 
 # ------------------------------------------------------------------------------------------ what is declared
@@ -231,12 +128,12 @@ def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_orde
     one, two, three = of(
         entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"]), entry(name="Alone")
     )
-    assert [one.combination, two.combination, three.combination] == ["mme", "average", "average"]
+    assert [one.key, two.key, three.key] == ["mme", "average", "average"]
     assert one.members == two.members == (("macer", 2), ("macer", 0), ("gaussian", 1))
     assert (one.name, three.name) == ("macer 2-0 + gaussian 1", "Alone")
     assert [one.slug, two.slug] == ["macer-2-0+gaussian-1.mme", "macer-2-0+gaussian-1.average"]
     assert three.slug == "macer-0.average"  # the name of the file says what is in it, whatever tables call it
-    assert one.how == combination(**KNOWN["mme"])
+    assert one.combination == combination(**KNOWN["mme"])
 
 
 def test_the_combination_that_goes_without_saying_is_not_in_the_label():
@@ -332,8 +229,8 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
     values = entry(members=wanted, combinations=["average", "mme"])
     if expected:
         found = of(values, **grid)
-        assert [one.members for one in found if one.combination == "average"] == expected
-        assert [one.members for one in found if one.combination == "mme"] == expected
+        assert [one.members for one in found if one.key == "average"] == expected
+        assert [one.members for one in found if one.key == "mme"] == expected
         assert len({one.slug for one in found}) == len(found) == 2 * len(expected)
     else:
         with pytest.raises(InputError, match=r"ensembles\.0\.members must leave each member a seed of its own, but "):
@@ -358,7 +255,7 @@ def test_seeds_declare_the_classifier_that_a_number_does_under_a_name_of_their_o
         seeds = {method: [seed for own, seed in members if own == method] for method in wanted}
         found = of(entry(members=wanted), entry(members=seeds), **grid)
         (one,) = (one for one in found[:-1] if one.members == members)
-        assert (one.slug, one.how) == (found[-1].slug, found[-1].how)
+        assert (one.slug, one.combination) == (found[-1].slug, found[-1].combination)
         assert (one.name, found[-1].name) == (kind_of(members), trained_as(members))
 
 
@@ -421,8 +318,8 @@ def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
         ({"ensembles": [entry()], "combinations": KNOWN | {"../a": EQUAL}}, "combinations.../a.[key]: String should"),
         ({"ensembles": [entry()], "combinations": {"average": 3}}, "combinations.average must be a mapping"),
         (
-            {"ensembles": [entry()], "combinations": KNOWN | {"bad": EQUAL | {"agree": 1}}},
-            "combinations.bad: agree must",
+            {"ensembles": [entry()], "combinations": KNOWN | {"bad": EQUAL | {"agree": 0}}},
+            "combinations.bad.agree: Input should be greater",
         ),
     ],
 )
@@ -446,13 +343,8 @@ def members_of(entry):
     return [tuple((method, seed) for method, seeds in entry["members"].items() for seed in seeds)]
 
 
-def test_every_combination_of_every_declared_ensemble_is_a_classifier():
-    found = declared(REAL)
-    assert len(found) == sum(len(one["combinations"]) * len(members_of(one)) for one in REAL["ensembles"])
-    for one in found:
-        count = len(one.members)
-        rule = one.how.build(count, [1 / count] * count if one.how.solved else None)
-        assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.how.scope == "set" else 10), one.slug
+def test_every_combination_has_an_ensemble_for_each_choice_of_members():
+    assert len(declared(REAL)) == sum(len(one["combinations"]) * len(members_of(one)) for one in REAL["ensembles"])
 
 
 def test_every_name_of_a_declared_ensemble_is_that_of_one_entry():
@@ -466,8 +358,8 @@ def test_every_name_of_a_declared_ensemble_is_that_of_one_entry():
 
 
 def test_a_file_is_of_one_classifier():
-    made = {one.slug: (one.members, one.combination) for one in declared(REAL)}
-    assert all(made[one.slug] == (one.members, one.combination) for one in declared(REAL))
+    made = {one.slug: (one.members, one.key) for one in declared(REAL)}
+    assert all(made[one.slug] == (one.members, one.key) for one in declared(REAL))
     assert len(set(made.values())) == len(made)
 
 
@@ -483,10 +375,6 @@ def test_a_member_that_the_grid_does_not_train_is_named():
     values = REAL | {"ensembles": [entry(members={"macer": [0, 9]})]}
     with pytest.raises(InputError, match="ensembles need macer with seed 9, but the grid does not train it"):
         pool_cells(values, REAL["dataset"], REAL["sigmas"][0])
-
-
-def test_weights_are_taken_by_the_averages_alone():
-    assert set(WEIGHTED) == {rule for rule in RULES if "weights" in getattr(RULES[rule], "__dataclass_fields__", {})}
 
 
 def test_an_ensemble_must_not_have_the_name_of_a_method():

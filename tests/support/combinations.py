@@ -1,0 +1,53 @@
+"""Combinations whose parts fit each other, as in params.yaml; of any rule, those that it takes."""
+
+import itertools
+
+from rs.ensemble.rules import check_rule
+from rs.study.ensembles import Combination
+
+EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
+OPTIMAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
+GOOD = {
+    "equal": EQUAL,
+    "listed": EQUAL | {"weights": [0.2, 0.3, 0.5]},
+    "optimal": OPTIMAL,
+    "printed": OPTIMAL | {"weights": "printed"},
+    "logits": EQUAL | {"rule": "logits"},
+    "vote": {"rule": "vote", "scope": "global"},
+    "mme": {"rule": "mme", "scope": "noisy-input"},
+    "consensus": {"rule": "consensus", "scope": "noisy-input", "agree": 2},
+    "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
+    "per-image": OPTIMAL | {"scope": "per-image", "target": "predicted"},
+    "per-image, printed": {"rule": "softmax", "scope": "per-image", "weights": "printed", "target": "label"},
+    "per-image, clipped": OPTIMAL | {"scope": "per-image", "target": "predicted", "low": 0.2, "high": 0.6},
+}
+
+WEIGHTS = (0.5, 0.2, 0.3)
+EXAMPLES = {
+    "weights": ["equal", [*WEIGHTS], "optimal"],
+    "target": ["predicted"],
+    "agree": [1, 2],
+    "low": [0.2],
+    "high": [0.6],
+}
+"""Values of the parts of a combination that rules are tried with, of three members."""
+
+
+def fitting(name, rule):
+    """The combinations of a rule with each of EXAMPLES that it takes."""
+    for scope, parts in rule.scopes.items():
+        combinations = [
+            Combination(rule=name, scope=scope, **dict(zip(parts, values, strict=True)))
+            for values in itertools.product(*(EXAMPLES[part] for part in parts))
+        ]
+        found = [combination for combination in combinations if fits(combination)]
+        assert found, f"no combination of EXAMPLES fits the rule {name} of scope {scope}"
+        yield from found
+
+
+def fits(combination):
+    try:
+        check_rule(combination)
+    except ValueError:
+        return False
+    return True

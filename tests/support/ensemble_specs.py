@@ -1,0 +1,72 @@
+"""Ensembles of the models of ``models_here``, as their files say them."""
+
+from pathlib import Path
+
+from rs.ensemble.rules import HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble.spec import EnsembleSpec, FittedWeights, Member
+from rs.models import checkpoint
+from rs.study.ensembles import Combination, EnsembleDeclaration
+
+GLOBAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
+PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
+
+
+def member(method="macer", seed=0):
+    """The model in models/METHOD/SEED as a member."""
+    path = f"models/{method}/{seed}"
+    return Member(path=path, method=method, seed=seed, classifier=checkpoint.fingerprint(network(path)))
+
+
+def network(path):
+    return checkpoint.load(Path(path))[0]
+
+
+def spec(members=None, fitted=None, **combination):
+    """An ensemble of the three seeds of macer, equally weighted if nothing else is said."""
+    members = members or [member(seed=seed) for seed in (0, 1, 2)]
+    return EnsembleSpec(
+        declaration=EnsembleDeclaration(
+            name="macer 0-1-2",
+            members=tuple((one.method, one.seed) for one in members),
+            key="some",
+            combination=Combination(**combination or {"rule": "softmax", "weights": "equal", "scope": "global"}),
+        ),
+        dataset="tiny",
+        sigma=0.25,
+        members=members,
+        fitted=fitted,
+    )
+
+
+def written(made, path="ensemble.json"):
+    made.write(Path(path))
+    return Path(path)
+
+
+def fitted(*weights):
+    return FittedWeights(weights=list(weights), images=20, used_share=0.75)
+
+
+MADE = {
+    "equal": ({"rule": "softmax", "weights": "equal", "scope": "global"}, None, SoftmaxAverage()),
+    "listed": (
+        {"rule": "softmax", "weights": [0.2, 0.3, 0.5], "scope": "global"},
+        None,
+        SoftmaxAverage([0.2, 0.3, 0.5]),
+    ),
+    "solved": (GLOBAL, fitted(0.0, 0.25, 0.75), SoftmaxAverage([0.0, 0.25, 0.75])),
+    "logits": ({"rule": "logits", "weights": [0.7, 0.0, 0.3], "scope": "global"}, None, LogitAverage([0.7, 0, 0.3])),
+    "vote": ({"rule": "vote", "scope": "global"}, None, HardVote()),
+    "mme": ({"rule": "mme", "scope": "noisy-input"}, None, MaxMargin()),
+    "consensus": ({"rule": "consensus", "agree": 2, "scope": "noisy-input"}, None, KConsensus(2)),
+    "set": (
+        {"rule": "softmax", "low": 0.2, "high": 0.6, "scope": "set"},
+        None,
+        Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),
+    ),
+}
+
+
+def made(named, **changes):
+    combination, weights, _ = MADE[named]
+    return spec(fitted=weights, **combination | changes)

@@ -1,0 +1,87 @@
+"""Three linear classifiers, entries of a pool of them, and their certificates."""
+
+from dataclasses import asdict
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import nn
+
+from rs.ensemble.pool import PoolEntry, certify_entries
+from rs.ensemble.rules import HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.smoothing.settings import Draws
+from tests.support.helpers import tiny_images
+
+SIGMA, N0, N, ALPHA = 0.5, 30, 330, 0.01
+DRAWS = Draws(N0, N, ALPHA, seed=1)
+ENTRIES = {
+    "first": PoolEntry((0,)),
+    "last": PoolEntry((2,)),
+    "average": PoolEntry((0, 1, 2), SoftmaxAverage()),
+    "weighted": PoolEntry((2, 0), SoftmaxAverage([0.3, 0.7])),
+    "logits": PoolEntry((0, 1, 2), LogitAverage()),
+    "vote": PoolEntry((0, 1, 2), HardVote()),
+    "mme": PoolEntry((1, 2), MaxMargin()),
+    "consensus": PoolEntry((0, 1, 2), KConsensus(2)),
+    "set": PoolEntry((0, 1), Polytope([[0.3, 0.7], [0.7, 0.3]])),
+}
+
+
+def member(pixel, gain, shift):
+    """A linear classifier: right (class 1) where a pixel exceeds ``shift``, and the surer the larger ``gain`` is."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    with torch.no_grad():
+        model[1].weight.zero_()
+        model[1].weight[:, pixel] = torch.tensor([-gain, gain])
+        model[1].bias.copy_(torch.tensor([gain * shift, -gain * shift]))
+    return model
+
+
+def members():
+    """They look at three pixels of the left half, each with a threshold of its own: on each the noise decides."""
+    return [member(0, 2.0, 0.5), member(1, 3.0, 0.7), member(4, 4.0, 0.9)]
+
+
+def image(index=0):
+    return tiny_images().pixels(index)
+
+
+def as_bytes(certificate):
+    return {
+        key: value.tobytes() if isinstance(value, np.ndarray) else repr(value)
+        for key, value in asdict(certificate).items()
+    }
+
+
+def pool(models, entries=ENTRIES, index=0, **settings):
+    return certify_entries(models, entries, 2, SIGMA, image(index), DRAWS, index=index, **settings)
+
+
+EVALUATED = WeakKeyDictionary()
+
+
+class Counting(nn.Module):
+    """Counts its images outside of itself: its fingerprint stays the same."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    @property
+    def images(self):
+        return EVALUATED.get(self, 0)
+
+    def forward(self, x):
+        EVALUATED[self] = self.images + len(x)
+        return self.base(x)
+
+
+class Rounded(nn.Module):
+    """A member whose logits are rounded to float16: representable exactly."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def forward(self, x):
+        return self.base(x).half().float()

@@ -1,0 +1,171 @@
+"""A tiny pool: data, models whose weights are set by hand, and the ensembles of them with their weights."""
+
+import json
+from contextlib import chdir
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from rs.data import format as data_format
+from rs.ensemble.declare import write_ensembles
+from rs.ensemble.fit_weights import fit_weights
+from rs.ensemble.member_outputs import WeightSettings
+from rs.ensemble.perturbation import NOISE, perturbed_parameters
+from rs.models import checkpoint
+from rs.runtime.streams import Stream
+from rs.smoothing.noise import block
+from rs.smoothing.settings import CertificationSettings
+from tests.support.helpers import CERTIFY, SHAPE, write_params
+
+CPU = torch.device("cpu")
+SIGMA = 0.25
+CLASSES = ("left", "right", "top")
+BLIND = {("gaussian", 0): True, ("macer", 0): True, ("macer", 1): False, ("macer", 2): False}
+"""The members, each of which looks at another pixel of every quadrant; and whether it takes the class top for left."""
+POOL = [("gaussian", 0), ("macer", 0), ("macer", 1)]
+NAMES = dict(zip(POOL, (2083373446, 927593077, 1078903523), strict=True))  # CRC-32 of gaussian-0 and so on
+SETTINGS = WeightSettings(noises=8, copies=2, share=0.3, scale=0.05, images=20, seed=5)
+CERTIFICATION = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
+FEW = replace(CERTIFICATION, n0=3)
+BATCH = 1
+"""Noisy images are evaluated one by one, as slow loops do, so that bytes can be compared."""
+GRID = {"sigmas": [SIGMA], "methods": ["gaussian", "macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1]}
+COMBINATIONS = {
+    "average": {"rule": "softmax", "weights": "equal", "scope": "global"},
+    "listed": {"rule": "softmax", "weights": [0.2, 0.8], "scope": "global"},
+    "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
+    "turned": {"rule": "softmax", "weights": "printed", "scope": "global"},
+    "vote": {"rule": "vote", "scope": "global"},
+    "mme": {"rule": "mme", "scope": "noisy-input"},
+    "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
+    "per-image": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"},
+    "label": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
+    "printed": {"rule": "softmax", "weights": "printed", "scope": "per-image", "target": "label"},
+}
+BOX = (0.3, 0.6)
+COMBINATIONS["clipped"] = COMBINATIONS["label"] | dict(zip(("low", "high"), BOX, strict=True))
+ENSEMBLES = [
+    {"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "turned", "label", "clipped", "printed"]},
+    {
+        "members": {"gaussian": [0], "macer": [0, 1]},
+        "combinations": ["average", "optimal", "mme", "set", "per-image", "clipped"],
+    },
+    {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["optimal", "vote"]},
+]
+PAIR, ALL, TURNED = "macer-0-1", "gaussian-0+macer-0-1", "macer-1+gaussian-0"
+"""Names of the three, in file names; the members of the last one are not in the order of the pool."""
+
+
+def write_three(folder, train=24, test=10, seed=0):
+    """Write images (N, 1, 4, 4) of which the left, right or upper half is bright; labels 0, 1, 2, 0, ..."""
+    splits = {}
+    for name, size, of in (("train", train, [0]), ("test", test, [1, seed])):
+        labels = np.arange(size) % 3
+        images = np.random.default_rng(of).integers(0, 60, (size, *SHAPE), dtype=np.uint8)
+        images[labels == 0, :, :, :2] += 180
+        images[labels == 1, :, :, 2:] += 180
+        images[labels == 2, :, :2] += 180
+        splits[name] = (images, labels.astype(np.int64))
+    data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+
+
+SEES = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.0, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])
+"""What each class is to a member: the mean of two of the four pixels, upper left, upper right, lower left and right."""
+
+
+def bias_of(who):
+    """What a member adds to the classes: a blind one never says top, and rather left than right."""
+    return torch.tensor([0.8, 0.0, -30.0]) if BLIND[who] else torch.zeros(3)
+
+
+def logits_of(who, x):
+    """Logits of a member: of images in [0, 1], (N, 1, 4, 4) -> (N, 3)."""
+    row, column = divmod(list(BLIND).index(who), 2)
+    pixels = (x[:, 0, row::2, column::2].flatten(1) - 0.5) / 0.25
+    return pixels @ SEES.T + bias_of(who)
+
+
+def save_member(method, seed, folder=None, gain=1.0):
+    """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its negative, as
+    rectified numbers; looks at one pixel of each quadrant; and takes the four apart."""
+    values = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25], "dataset": "tiny"}
+    values |= {"hyperparameters": {}, "training": {}, "epochs": 1, "device": "cpu", "versions": checkpoint.versions()}
+    values |= {"arithmetic": "native"}
+    card = checkpoint.ModelCard(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
+    model = card.build(0)
+    row, column = divmod(list(BLIND).index((method, seed)), 2)
+    convolutions = [layer for layer in model.network.features if isinstance(layer, nn.Conv2d)]
+    with torch.no_grad():
+        for layer in (*convolutions, model.network.fc):
+            layer.weight.zero_()
+        for sign, value in enumerate((1.0, -1.0)):
+            convolutions[0].weight[sign, 0, 1, 1] = value
+            convolutions[1].weight[sign, sign, 1 + row, 1 + column] = 1.0
+            for quadrant in range(4):
+                convolutions[2].weight[4 * sign + quadrant, sign, 1 + quadrant // 2, 1 + quadrant % 2] = 1.0
+            model.network.fc.weight[:, 4 * sign : 4 * sign + 4] = value * gain * SEES
+        model.network.fc.bias.copy_(bias_of((method, seed)))
+    checkpoint.save(folder or Path("models", method, str(seed)), model, card)
+
+
+def make_ensembles(out, ensembles=ENSEMBLES, sigmas=(SIGMA,), **grid):
+    """The folder ``out`` of ensembles, in the current folder; returns the parameters."""
+    values = GRID | grid | {"sigmas": list(sigmas), "combinations": COMBINATIONS, "ensembles": ensembles}
+    sections = {"weights": vars(SETTINGS), "pool": {"cache": False, "timed": 0}, "certify": vars(CERTIFICATION)}
+    made = json.loads(write_params(Path(f"{out}.yaml"), **sections).read_text()) | values
+    Path(f"{out}.yaml").write_text(json.dumps(made))
+    write_ensembles(made, "tiny", SIGMA, Path("models"), Path(out))
+    return made
+
+
+def make_pool(root):
+    """Data, models, parameters and ensembles, in ``root``."""
+    with chdir(root):
+        write_three(Path("data"))
+        for method, seed in BLIND:
+            save_member(method, seed)
+        make_ensembles("ensembles")
+    return root
+
+
+def change_recipe(section, key, value):
+    """Set one value in the parameters of the current folder."""
+    values = json.loads(Path("ensembles.yaml").read_text())
+    values["recipes"]["tiny"][section][key] = value
+    Path("ensembles.yaml").write_text(json.dumps(values))
+
+
+def pool_members():
+    """The members of the pool, loaded one by one."""
+    return [checkpoint.load(Path("models", method, str(seed)))[0] for method, seed in POOL]
+
+
+def slow_probabilities(who, member, images, index, perturbed=True, repeat=0):
+    """Softmax outputs, (m n, K) or (n, K), by a loop over perturbed copies and one over noisy images.
+
+    Of the first copies and noisy images, or of those that follow ``repeat`` times as many.
+    """
+    own, found = NAMES[who], []
+    noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")
+    copies, noises = SETTINGS.copies if perturbed else 1, SETTINGS.noises
+    for copy in range(repeat * copies, (repeat + 1) * copies):
+        changed = perturbed_parameters(member, SETTINGS.share, SETTINGS.scale, SETTINGS.seed, own, copy)
+        changed = changed if perturbed else dict(member.named_parameters())
+        for draw in range(repeat * noises, (repeat + 1) * noises):
+            with torch.no_grad():
+                logits = functional_call(member, changed, ((images.pixels(index) + noise[draw])[None],))
+            found.append(torch.softmax(logits[0].double(), dim=0).numpy())
+    return np.array(found)
+
+
+def solve(out="weights", ensembles="ensembles", folder="data", settings=SETTINGS, certification=FEW, batch=BATCH):
+    """Weights of the ensembles, in the current folder."""
+    fit_weights(
+        Path(ensembles), Path(folder), settings, certification,
+        device=CPU, batch=batch, out=Path(out), seconds=Path(f"{out}.seconds.csv"),
+    )  # fmt: skip
+    return Path(out)
