@@ -42,7 +42,7 @@ def main(
     """Print a Markdown table: equal votes, ties of logits, equal predictions, change of the radii and of the ACR."""
     import torch
 
-    from rs.certification import load as classifier
+    from rs.certification.load import load_classifier
     from rs.data.images import load
     from rs.runtime.device import device_named
     from rs.statistics.metrics import acr
@@ -53,9 +53,9 @@ def main(
     print("| model | engine | equal votes | ties | equal predictions | change of radius: mean, largest | ACR, change |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for model in models:
-        plain, loaded = None, classifier.load(model, test.meta)
+        plain, loaded = None, load_classifier(model, test.meta)
         for engine, precision in ENGINES:
-            smoothed = loaded.smoothed(None, device=where, batch=None, precision=precision, engine=engine)
+            smoothed = loaded.smooth(None, device=where, batch=None, precision=precision, engine=engine)
             found = said(smoothed, test, indices, n, alpha, where)
             plain = plain or found
             votes = (found.votes == plain.votes).mean()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from rs.certification.inference import Arrangement
+    from rs.certification.inference import Optimized
 
 REFERENCE = "the field's loop, torch's float32"
 KEPT = "the field's loop, memory kept"
@@ -107,13 +107,13 @@ def measure(
 
     model, x = network(architecture, device)
     own = [size for size in sizes if size % BLOCK == 0] or [BLOCK]
-    made = {key: arranged(model, x, *key) for key in [(*engine, size) for engine in ENGINES for size in own]}
+    made = {key: optimized(model, x, *key) for key in [(*engine, size) for engine in ENGINES for size in own]}
     with apart(device, field_loops, architecture, n, sizes) as loops:
         ways: dict[tuple[str, int], Way] = {(REFERENCE, size): loops[size] for size in sizes}
         if device.type == "cpu":
             ways |= {(KEPT, size): field_loop(model, x, n, size) for size in sizes}
-        for (engine, precision, size), arrangement in made.items():
-            ways[f"{engine}, {precision}", size] = certification(arrangement, x, n, size)
+        for (engine, precision, size), network_as_run in made.items():
+            ways[f"{engine}, {precision}", size] = certification(network_as_run, x, n, size)
         for way in ways.values():
             way()
         seconds = side_by_side(ways, rounds, device.type)
@@ -132,7 +132,7 @@ def measure(
 
 
 def _on_the_roofline(
-    speeds: dict[str, float], model: nn.Module, x: torch.Tensor, made: dict[tuple[str, str], Arrangement]
+    speeds: dict[str, float], model: nn.Module, x: torch.Tensor, made: dict[tuple[str, str], Optimized]
 ) -> dict[str, tuple[str, roofline.Work, float]]:
     """Precision, work of a pass and speed of each way."""
     from rs.smoothing.classifier import autocast
@@ -140,8 +140,8 @@ def _on_the_roofline(
     sample = x.expand(20, *x.shape).contiguous()
     asked = roofline.work(model, sample)
     points = {name: ("float32", asked, speeds[name]) for name in (REFERENCE, KEPT) if name in speeds}
-    for (engine, precision), arrangement in made.items():
-        source = made["folded", precision] if engine == "compiled" else arrangement  # an operation at a time
+    for (engine, precision), network_as_run in made.items():
+        source = made["folded", precision] if engine == "compiled" else network_as_run  # an operation at a time
         with autocast(x.device, source.precision):
             asked = roofline.work(source.module, sample, fused=engine == "compiled")
         name = f"{engine}, {precision}"
@@ -177,17 +177,17 @@ def field_loop(model: nn.Module, x: torch.Tensor, n: int, size: int) -> Way:
     return lambda: lower_bound(count(N0).max(), n, ALPHA) + count(n).max()
 
 
-def arranged(model: nn.Module, x: torch.Tensor, engine: str, precision: str, size: int) -> Arrangement:
+def optimized(model: nn.Module, x: torch.Tensor, engine: str, precision: str, size: int) -> Optimized:
     """The network as an engine runs it; stops where it is another engine in the end."""
-    from rs.certification.inference import arrange
+    from rs.certification.inference import optimize_for_inference
 
-    made = arrange(model, engine, precision, tuple(x.shape), x.device, size)
+    made = optimize_for_inference(model, engine, precision, tuple(x.shape), x.device, size)
     if made.engine != engine:
         raise RuntimeError(f"the engine must be {engine}, but is {made.engine}; the warning above says why")
     return made
 
 
-def certification(made: Arrangement, x: torch.Tensor, n: int, size: int) -> Way:
+def certification(made: Optimized, x: torch.Tensor, n: int, size: int) -> Way:
     """CERTIFY as this project does it."""
     from rs.smoothing.classifier import SmoothedClassifier
 
@@ -195,7 +195,7 @@ def certification(made: Arrangement, x: torch.Tensor, n: int, size: int) -> Way:
     return lambda: classifier.certify(x, N0, n, ALPHA)
 
 
-def agreement(made: dict[tuple[str, str], Arrangement], x: torch.Tensor, draws: int = 1000) -> dict[str, float]:
+def agreement(made: dict[tuple[str, str], Optimized], x: torch.Tensor, draws: int = 1000) -> dict[str, float]:
     """Share of the same noisy images on which an engine votes as the plain network in float32 does."""
     import torch
 

@@ -66,7 +66,7 @@ def main(
     picture = out / "roofline.png" if out else None
     print("\n".join(forwards.table(forwards.measure(architecture, n, sizes, where, limits, picture, rounds))))
     print(f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}; the paper: 8.9 s on a V100\n")
-    made = forwards.arranged(model, x, "compiled", "bfloat16", sizes[-1])
+    made = forwards.optimized(model, x, "compiled", "bfloat16", sizes[-1])
     certify = forwards.certification(made, x, 5 * sizes[-1], sizes[-1])
     certify()
     print(profile("certificate", certify, where, out))

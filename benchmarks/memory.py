@@ -66,13 +66,13 @@ def main(
 
 def certificate(cpu: torch.device, kept: bool, engine: str, precision: str, architecture: Architecture, n: int) -> Ways:
     """A certificate of one image, warm."""
-    from benchmarks.forwards import arranged, certification
+    from benchmarks.forwards import certification, optimized
     from rs.smoothing.classifier import default_batch
 
     _keep(kept)
     model, x = network(architecture, cpu)
     size = default_batch(x)
-    return _warm(certification(arranged(model, x, engine, precision, size), x, n, size))
+    return _warm(certification(optimized(model, x, engine, precision, size), x, n, size))
 
 
 def step(

@@ -22,15 +22,15 @@ def main(
     """Certify the pool on the test split; an interrupted certification continues where it stopped."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
-    from rs.certification.certify_pool import Settings, pool_cell
+    from rs.certification.certify_pool import PoolSettings, certify_pool
     from rs.params import check, section
     from rs.runtime.device import device_named
 
-    settings = check(Settings, section(values, "recipes", dataset, "pool"), f"recipes.{dataset}.pool")
+    settings = check(PoolSettings, section(values, "recipes", dataset, "pool"), f"recipes.{dataset}.pool")
     certification = certification_settings(values, dataset)
     launch(values)
     where = {"device": device_named(device), "batch": batch}
-    pool_cell(ensembles, weights, data, settings, certification, **where, out=out, times=times)
+    certify_pool(ensembles, weights, data, settings, certification, **where, out=out, times=times)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
-from rs.certification.certify_model import certification_settings, certify_cell
+from rs.certification.certify_model import certification_settings, certify_model
 from rs.models import checkpoint
 from rs.params import section
 from tests.support.helpers import CLASSES, ROOT, SHAPE, smallnet, tiny_params, write_params, write_tiny
@@ -149,10 +149,10 @@ def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path
     card = {"architecture": "smallnet", "shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25]}
     card |= {"dataset": "tiny", "method": "gaussian", "hyperparameters": {}, "training": {}, "sigma": 0.25, "seed": 0}
     card |= {"epochs": 0, "device": "cpu", "arithmetic": "native", "versions": {}}
-    checkpoint.save(model, smallnet(), checkpoint.Card(**card))
+    checkpoint.save(model, smallnet(), checkpoint.ModelCard(**card))
     settings = certification_settings(tiny_params(), "tiny")
     where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
-    certify_cell("model", data, settings, **where, out=tmp_path / "checkout.tsv")
+    certify_model("model", data, settings, **where, out=tmp_path / "checkout.tsv")
 
     params.write_text(json.dumps({"launcher": launcher, **json.loads(params.read_text())}))
     environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}

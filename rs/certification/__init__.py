@@ -1,1 +1,5 @@
-"""From classifiers to rows: loading and optimizing them, certifying one or a pool, predicting images of your own."""
+"""From classifiers to rows: loading, optimizing for inference, certifying a model or a pool, predicting.
+
+The procedure CERTIFY itself is in ``rs.smoothing``, the rules of ensembles in ``rs.ensemble``, the row files in
+``rs.storage``.
+"""

@@ -1,41 +1,63 @@
-"""One cell of the pipeline: certify a model, of ours or of the user's, into its row file."""
+"""Certify one model, from files to files: a row for each test image, a sidecar, and the seconds of each image."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from rs import params
-from rs.certification import certify_images, load
+from rs.certification.load import load_classifier
 from rs.data import images as data
 from rs.data.format import Images
 from rs.models import checkpoint
 from rs.models.backend import Engine
 from rs.runtime import arithmetic, code_fingerprint, processes
-from rs.runtime.device import suit_threads
+from rs.runtime.device import limit_threads
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.smoothing.stopping import Stop
+from rs.statistics.certificate import Certificate, asks_one_radius, draws_at_most
+from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows
+from rs.storage.row_writer import write_rows
 from rs.study.subset import select, subset_name
+
+if TYPE_CHECKING:  # half a second to import
+    import pandas as pd
+
+MODULE = "rs/certification/certify_model.py"
+"""Whose code rows depend on."""
 
 
 def certification_settings(
-    values: dict[str, Any], dataset: str, chosen: dict[str, Any] | None = None
+    values: dict[str, Any], dataset: str, overrides: dict[str, Any] | None = None
 ) -> CertificationSettings:
-    """Read ``recipes.DATASET.certify``; values of ``chosen`` that are not ``None`` take the place of its own."""
+    """Read ``recipes.DATASET.certify``.
+
+    Args:
+        values: The parameters.
+        dataset: Name of the recipe.
+        overrides: Values to use instead of the recipe's, where they are not ``None``.
+    Raises:
+        InputError: If a value is missing, unknown or out of range.
+    """
     where = f"recipes.{dataset}.certify"
     recipe = params.check(dict[str, Any], params.section(values, "recipes", dataset, "certify"), where)
-    overrides = {key: value for key, value in (chosen or {}).items() if value is not None}
-    merged = {**recipe, **overrides}
+    merged = recipe | {key: value for key, value in (overrides or {}).items() if value is not None}
     if merged.get("stop") is not None:
         merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop")
     return params.check(CertificationSettings, merged, where)
 
 
-def certify_cell(
+def certify_model(
     model: str,
     folder: Path,
     settings: CertificationSettings,
@@ -45,35 +67,97 @@ def certify_cell(
     batch: int | None,
     out: Path,
 ) -> None:
-    """Certify a model on the test split of the data set in ``folder``; the rows go to ``out``.
+    """Certify a model on the test split of a data set.
 
     Args:
         model: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
-        sigma: Noise of the certificate; ``None`` takes that of the model folder.
+        folder: The prepared data set.
+        settings: How to certify.
+        sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the model.
+        device: Where the model runs.
+        batch: Noisy images evaluated at once; chosen if ``None``.
+        out: The row file, ``*.tsv``.
+    Raises:
+        InputError: If the model does not fit the images, or ``out`` holds something else.
     """
     images = data.load(folder, "test")
-    suit_threads(images.meta.shape)
-    loaded = load.load(model, images.meta)
-    how = {"precision": settings.precision, "engine": settings.engine}
-    smoothed = loaded.smoothed(sigma, device=device, batch=batch, **how)
-    sources = {"sources": loaded.sources} if loaded.sources else {}
-    who = {"model": model, "classifier": checkpoint.fingerprint(loaded.module), **sources, "scope": loaded.scope}
-    identity = who | circumstances(
-        images, settings, smoothed.sigma, device, smoothed.engine, "rs/certification/certify_model.py"
+    limit_threads(images.meta.shape)
+    base = load_classifier(model, images.meta)
+    how = {"device": device, "precision": settings.precision, "engine": settings.engine, "batch": batch}
+    classifier = base.smooth(sigma, **how)
+    identity = {"model": model, "classifier": checkpoint.fingerprint(base.module)}
+    identity |= {"sources": base.sources} if base.sources else {}
+    identity |= {"scope": base.scope}
+    identity |= provenance(
+        images, settings, classifier.sigma, device, classifier.engine, "rs/certification/certify_model.py"
     )
-    certify_images.certify_to(out, smoothed, images, select(len(images), settings.subset), settings, device, identity)
-    if settings.stop is not None and processes.place()[0] == 0:
-        print(certify_images.summary(certificate_rows.read(out)))
+    certify_images(classifier, images, select(len(images), settings.subset), settings, device, identity, out)
+    if settings.stop is not None and processes.rank_and_world_size()[0] == 0:
+        print(summary(certificate_rows.read(out)))
 
 
-def circumstances(
-    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: Engine, entry: str
-) -> dict[str, Any]:
-    """What rows depend on beside the classifier; part of their sidecar.
+def certify_images(
+    classifier: SmoothedClassifier,
+    images: Images,
+    indices: NDArray[np.int64],
+    settings: CertificationSettings,
+    device: torch.device,
+    identity: dict[str, Any],
+    out: Path,
+) -> None:
+    """Certify images one after the other, and write their rows, the sidecar and the seconds of each image.
 
     Args:
-        engine: The one that runs, which may not be the one that ``settings`` asks for.
-        entry: The module that makes them.
+        classifier: The smoothed classifier, on ``device``.
+        images: The split.
+        indices: The images to certify.
+        settings: How to certify.
+        device: Where the classifier runs.
+        identity: Everything that the rows depend on: the content of the sidecar. Its ``scope`` goes into the rows.
+        out: The row file, ``*.tsv``.
+    Raises:
+        InputError: As :func:`rs.storage.row_writer.write_rows`.
+    """
+    warn_if_n_too_small(settings.n, settings.alpha)
+    with write_rows({out: identity}, certificate_rows.seconds_of(out), indices) as writer:
+        for index in writer.remaining:
+            x, label = images.pixels(index).to(device), int(images.labels[index])
+            certificate = certify_image(classifier, x, index, label, settings)
+            writer.write(index, {out: certificate.row(index, label, identity["scope"])})
+
+
+def certify_image(
+    classifier: SmoothedClassifier, x: Tensor, index: int, label: int, settings: CertificationSettings
+) -> Certificate:
+    """Certify one image, with n draws or, with ``settings.stop``, with as many as the question needs.
+
+    Args:
+        classifier: The smoothed classifier.
+        x: The image, shape (C, H, W), in [0, 1], on the device of the classifier.
+        index: Number of the image, which keys its noise.
+        label: Its class, for ``settings.shortcut``.
+        settings: How to certify.
+    """
+    noise = {"seed": settings.seed, "index": index}
+    if settings.stop is None:
+        expected = label if settings.shortcut else None
+        return classifier.certify(x, settings.n0, settings.n, settings.alpha, label=expected, **noise)
+    run = settings.stop.run(classifier.sigma, settings.alpha, settings.n)
+    return classifier.certify_until(x, settings.n0, run, **noise)
+
+
+def provenance(
+    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: Engine, module: str
+) -> dict[str, Any]:
+    """Return what rows depend on apart from the classifier, for their sidecar.
+
+    Args:
+        images: The split.
+        settings: How to certify.
+        sigma: Noise of the certificate, in pixels of [0, 1].
+        device: Where the classifier runs.
+        engine: The engine that runs, which may differ from ``settings.engine``.
+        module: Path of the module that makes the rows, whose code is fingerprinted.
     """
     return {
         "dataset": images.meta.name,
@@ -86,6 +170,25 @@ def circumstances(
         "device": device.type,
         "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),
-        "code": code_fingerprint.version(entry),
+        "code": code_fingerprint.version(module),
         "versions": checkpoint.versions(),
     }
+
+
+def warn_if_n_too_small(n: int, alpha: float) -> None:
+    """Warn on stderr if ``n`` draws can never certify anything at ``alpha``."""
+    if votes_needed(n, alpha) is None:
+        least = next(more for more in count(n + 1) if votes_needed(more, alpha) is not None)
+        print(
+            f"warning: n = {n} draws can never certify at alpha = {alpha}: even a unanimous vote abstains; "
+            f"give n of at least {least}",
+            file=sys.stderr,
+        )
+
+
+def summary(rows: pd.DataFrame) -> str:
+    """Summarize in one line rows of certificates that stopped early."""
+    mode, accuracy, draws = rows["mode"].iloc[0], rows["correct"].mean(), (rows["n0"] + rows["n"]).mean()
+    budget = int(rows["n0"].iloc[0]) + (draws_at_most(mode) or 0)
+    what = f"radius {mode.split(':')[1]}" if asks_one_radius(mode) else "some radius"
+    return f"certified at {what}: {accuracy:.1%} of {len(rows):,} images; {draws:,.0f} of {budget:,} draws an image"

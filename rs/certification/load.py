@@ -1,4 +1,4 @@
-"""A base classifier by its name: a model folder, the file of an ensemble, or a function of the user's."""
+"""Loading classifiers by path or name: a model folder, the file of an ensemble, or a function of the user's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rs.certification.inference import arrange
+from rs.certification.inference import optimize_for_inference
 from rs.data.format import Meta, described
-from rs.ensemble import spec as ensemble_card
+from rs.ensemble import spec
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.backend import Engine
@@ -23,17 +23,17 @@ from rs.smoothing.classifier import Precision, SmoothedClassifier
 
 @dataclass(frozen=True)
 class Classifier:
-    """A base classifier and what it says of itself."""
+    """A base classifier and its metadata."""
 
-    name: str  # what it was loaded by
+    name: str  # path or name that it was loaded by
     module: nn.Module  # images (N, C, H, W) -> logits (N, K), in eval mode, on the CPU
-    dataset: str | None  # what a user's function makes says none of these
-    classes: tuple[str, ...] | None
-    shape: tuple[int, int, int] | None  # (C, H, W) of an image
-    sigma: float | None  # noise it was trained with, in pixels of [0, 1]
-    scope: str  # of an ensemble's weights (``rs.storage.certificate_rows.SCOPES``), "model" for a single model
+    dataset: str | None  # name of the data set that it was trained on; None of a user's function
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]  # (C, H, W) of an image
+    sigma: float | None  # noise that it was trained with, in pixels of [0, 1]; None of a user's function
+    scope: str  # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
 
-    def smoothed(
+    def smooth(
         self,
         sigma: float | None,
         *,
@@ -42,8 +42,12 @@ class Classifier:
         engine: Engine = "plain",
         batch: int | None = None,
     ) -> SmoothedClassifier:
-        """Smooth it with noise of ``sigma``, or of its training if ``None``; it moves to ``device``.
+        """Move it to ``device``, optimize it for inference and smooth it.
 
+        Args:
+            sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes the noise of its training.
+            device: Where it runs.
+            precision, engine, batch: See :func:`rs.certification.inference.optimize_for_inference`.
         Raises:
             InputError: If neither says the noise.
         """
@@ -52,23 +56,23 @@ class Classifier:
             raise InputError(
                 f"the noise of the certificate must be known, but {self.name} does not say it; give --sigma"
             )
-        made = arrange(self.module, engine, precision, self.shape, device, batch)
+        optimized = optimize_for_inference(self.module, engine, precision, self.shape, device, batch)
         return SmoothedClassifier(
-            made.module,
+            optimized.module,
             len(self.classes),
             noise,
-            precision=made.precision,
-            batch=made.batch,
+            precision=optimized.precision,
+            batch=optimized.batch,
             undecided=getattr(self.module, "undecided", False),  # of an ensemble whose rule has votes for no class
-            engine=made.engine,
+            engine=optimized.engine,
         )
 
     @property
     def sources(self) -> str | None:
-        """SHA-256 of the files a user's model is written in: of its function, and of its parts but torch's.
+        """SHA-256 of the source files of a user's model: of its function and its modules, without torch's.
 
-        Its weights and attributes are in the fingerprint; what else its code reads is not known here. ``None``
-        for what this project has built.
+        Weights and attributes are part of the fingerprint; files that the user's code reads are not known here. It is
+        ``None`` for models of this project.
         """
         if not _is_function(self.name):
             return None
@@ -78,15 +82,15 @@ class Classifier:
         return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
-def load(name: str, meta: Meta | None = None) -> Classifier:
+def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
     """Load a base classifier.
 
     Args:
         name: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
-        meta: The data set that it is to classify, which says the classes and shape of a user's own model; and is
-            compared with what any other says of itself.
+        meta: The data set to classify. A user's function takes classes and shape from it; those of any other model are
+            compared with it.
     Raises:
-        InputError: If there is no such model, it is not one for these images, or classes and shape stay unknown.
+        InputError: If there is no such model, it does not fit the images, or classes and shape stay unknown.
     """
     if _is_function(name):
         if meta is None:
@@ -95,19 +99,19 @@ def load(name: str, meta: Meta | None = None) -> Classifier:
                 "give --data, the folder of a prepared data set that has them"
             )
         return Classifier(name, _from_function(name), None, tuple(meta.classes), tuple(meta.shape), None, "model")
-    loaded = _from_disk(name)
-    if meta is not None and (loaded.shape, loaded.classes) != (tuple(meta.shape), tuple(meta.classes)):
+    classifier = _from_disk(name)
+    if meta is not None and (classifier.shape, classifier.classes) != (tuple(meta.shape), tuple(meta.classes)):
         raise InputError(
             f"{name} must be a classifier of {described(meta.name, meta.classes, meta.shape)}, but it is one of "
-            f"{described(loaded.dataset, loaded.classes, loaded.shape)}"
+            f"{described(classifier.dataset, classifier.classes, classifier.shape)}"
         )
-    return loaded
+    return classifier
 
 
 def _from_disk(name: str) -> Classifier:
     path = Path(name)
     if path.suffix == ".json" and not path.is_dir():
-        module, card, classes, shape = ensemble_card.load(path)
+        module, card, classes, shape = spec.load(path)
         scope = card.how.scope
     else:
         module, card = checkpoint.load(path)
@@ -115,16 +119,16 @@ def _from_disk(name: str) -> Classifier:
     return Classifier(name, module, card.dataset, tuple(classes), tuple(shape), card.sigma, scope)
 
 
-def _is_function(model: str) -> bool:
-    return ":" in model and not Path(model).exists()
+def _is_function(name: str) -> bool:
+    return ":" in name and not Path(name).exists()
 
 
-def _from_function(spec: str) -> nn.Module:
+def _from_function(name: str) -> nn.Module:
     """Import ``module:function`` (the current folder included) and call the function."""
-    module_name, _, function = spec.partition(":")
+    module_name, _, function = name.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    must = f"the model must be a model folder or an importable module:function, got {spec!r}"
+    must = f"the model must be a model folder or an importable module:function, got {name!r}"
     if not all(part.isidentifier() for part in [*module_name.split("."), function]):
         raise InputError(f"{must}; write it as package.module:function")
     try:
@@ -136,8 +140,8 @@ def _from_function(spec: str) -> nn.Module:
     try:
         inspect.signature(getattr(module, function)).bind()
     except (TypeError, ValueError) as error:
-        raise InputError(f"{spec} must be a function that needs no argument: {error}") from error
-    made = getattr(module, function)()  # outside the `try`: what goes wrong in it keeps its traceback
-    if not isinstance(made, nn.Module):
-        raise InputError(f"{spec} must return an nn.Module that takes images in [0, 1], got {type(made).__name__}")
-    return made
+        raise InputError(f"{name} must be a function that needs no argument: {error}") from error
+    model = getattr(module, function)()  # outside the `try`: an error in it keeps its traceback
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
+    return model

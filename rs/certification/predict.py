@@ -1,4 +1,4 @@
-"""Images of the user's own, classified and certified by a smoothed classifier."""
+"""Classifying and certifying the user's own images."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rs.certification import load
-from rs.certification.certify_images import warn_if_hopeless
+from rs.certification.certify_model import warn_if_n_too_small
+from rs.certification.load import load_classifier
 from rs.data import images as data
 from rs.data.readers import decode, one_line
 from rs.errors import InputError
 from rs.models.backend import Engine
-from rs.runtime.device import suit_threads
+from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import Precision, check_draws
 from rs.statistics.certificate import ABSTAIN, Certificate
 
 CHANNELS = {1: "8-bit grey", 3: "8-bit RGB"}
-"""Images that a model of so many channels takes, in words."""
+"""Kind of image, by the number of channels of a model."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said of one image."""
+    """The certificate of one image, and how it was computed."""
 
     file: str
     classes: tuple[str, ...]
     seed: int
     certificate: Certificate
-    how: Mapping[str, str]  # scope of the classifier's weights, device, precision and engine that it ran with
+    provenance: Mapping[str, str]  # scope of the classifier's weights; device, precision and engine
 
     @property
     def name(self) -> str | None:
-        """Name of the predicted class, or ``None`` where the classifier abstains."""
+        """Name of the predicted class, or ``None`` if the classifier abstains."""
         predict = self.certificate.predict
         return None if predict == ABSTAIN else self.classes[predict]
 
     def text(self) -> str:
-        """One line for people: radius in pixels of [0, 1] and confidence, both rounded down so that they hold."""
+        """Return one readable line: class, radius in pixels of [0, 1] and confidence, both rounded down."""
         if self.name is None:
             return f"{self.file}: abstains"
-        made = self.certificate
-        return f"{self.file}: {self.name}, radius {round_down(made.radius)}, p >= {round_down(made.p_lower)}"
+        radius, p_lower = round_down(self.certificate.radius), round_down(self.certificate.p_lower)
+        return f"{self.file}: {self.name}, radius {radius}, p >= {p_lower}"
 
     def json(self) -> str:
-        """One JSON object on one line, with every vote and every digit; ``class`` is null for an abstention."""
-        made = self.certificate
-        values = {name: getattr(made, name) for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma")}
-        votes = {name: getattr(made, name).tolist() for name in ("counts0", "counts")}
-        who = {"file": self.file, "predict": made.predict, "class": self.name}
-        return json.dumps({**who, **values, "seed": self.seed, **votes, **self.how}, allow_nan=False)
+        """Return one JSON object on one line, with all votes and digits; ``class`` is null for an abstention."""
+        certificate = self.certificate
+        prediction = {"file": self.file, "predict": certificate.predict, "class": self.name}
+        values = {name: getattr(certificate, name) for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma")}
+        votes = {name: getattr(certificate, name).tolist() for name in ("counts0", "counts")}
+        return json.dumps({**prediction, **values, "seed": self.seed, **votes, **self.provenance}, allow_nan=False)
 
 
 def round_down(value: float) -> Decimal:
-    """Return the largest number of four decimals that is not above ``value``; a certificate is never rounded up.
+    """Round down to four decimals; a certificate is never rounded up.
 
     >>> round_down(0.99999), round_down(0.3)
     (Decimal('0.9999'), Decimal('0.2999'))
@@ -68,7 +68,7 @@ def round_down(value: float) -> Decimal:
 
 
 def read_image(file: str, shape: Sequence[int]) -> Tensor:
-    """Read an image as certification sees it: float32 (C, H, W) in [0, 1], on the CPU.
+    """Read an image as float32 (C, H, W) in [0, 1], on the CPU.
 
     Raises:
         InputError: If it is unreadable, or not an 8-bit image of exactly ``shape`` (C, H, W).
@@ -79,14 +79,11 @@ def read_image(file: str, shape: Sequence[int]) -> Tensor:
         raise InputError(f"{file} must be a file that can be read, but: {one_line(error)}; correct its name") from error
     pixels = decode(content, file)
     if pixels.shape != tuple(shape):
-        must, came = (f"{CHANNELS[c]} of {h}x{w} (height x width)" for c, h, w in (shape, pixels.shape))
-        todo = " and ".join(word for word, is_due in _remedies(pixels.shape, shape) if is_due)
-        raise InputError(f"{file} must be {must}, as the images of the model are, got {came}; {todo} it")
+        expected, actual = (f"{CHANNELS[c]} of {h}x{w} (height x width)" for c, h, w in (shape, pixels.shape))
+        steps = {"convert": pixels.shape[0] != shape[0], "resize": pixels.shape[1:] != tuple(shape[1:])}
+        remedy = " and ".join(step for step, is_needed in steps.items() if is_needed)
+        raise InputError(f"{file} must be {expected}, as the images of the model are, got {actual}; {remedy} it")
     return torch.from_numpy(np.array(pixels, order="C")).float() / 255  # Pillow's array is read-only, and (H, W, C)
-
-
-def _remedies(came: Sequence[int], must: Sequence[int]) -> list[tuple[str, bool]]:
-    return [("convert", came[0] != must[0]), ("resize", tuple(came[1:]) != tuple(must[1:]))]
 
 
 def answers(
@@ -103,29 +100,30 @@ def answers(
     precision: Precision,
     engine: Engine,
 ) -> Iterator[Answer]:
-    """Classify and certify images, one after the other, once all of them are read and found good.
+    """Classify and certify images one after the other, after all of them have been read and checked.
 
     Args:
-        files: Image files; the position of a file among them and ``seed`` name its noise.
-        seed: At least 0; who chooses an image must not know it (see docs/method.md).
-        model: See :func:`rs.certification.load.load`.
+        files: Image files; the position of a file among them and ``seed`` key its noise.
+        model: See :func:`rs.certification.load.load_classifier`.
         folder: A prepared data set with the classes and the shape of the model; needed for a function of the user's,
-            and compared with what any other model says.
+            and compared with the metadata of any other model.
         n0, n, alpha: See :meth:`rs.smoothing.classifier.SmoothedClassifier.certify`.
-        sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes the model's own.
-        device, precision, engine: Where the base classifier runs, and how.
+        seed: At least 0; whoever chooses an image must not know it (see docs/method.md).
+        sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the model.
+        device: Where the base classifier runs.
+        precision, engine: See :func:`rs.certification.inference.optimize_for_inference`.
     Raises:
-        InputError: If the model, an image or a number is not what it must be.
+        InputError: If the model, an image or a number is invalid.
     """
-    loaded = load.load(model, data.load(folder, "test").meta if folder is not None else None)
-    suit_threads(loaded.shape)
-    smoothed = loaded.smoothed(sigma, device=device, precision=precision, engine=engine)
-    images = [read_image(file, loaded.shape) for file in files]
-    check_draws(torch.zeros(loaded.shape), alpha, n0=n0, n=n)
+    base = load_classifier(model, data.load(folder, "test").meta if folder is not None else None)
+    limit_threads(base.shape)
+    classifier = base.smooth(sigma, device=device, precision=precision, engine=engine)
+    images = [read_image(file, base.shape) for file in files]
+    check_draws(torch.zeros(base.shape), alpha, n0=n0, n=n)
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
-    warn_if_hopeless(n, alpha)
-    how = {"scope": loaded.scope, "device": device.type, "precision": precision, "engine": smoothed.engine}
+    warn_if_n_too_small(n, alpha)
+    provenance = {"scope": base.scope, "device": device.type, "precision": precision, "engine": classifier.engine}
     for index, (file, x) in enumerate(zip(files, images, strict=True)):
-        certificate = smoothed.certify(x.to(device), n0, n, alpha, seed=seed, index=index)
-        yield Answer(file, loaded.classes, seed, certificate, how)
+        certificate = classifier.certify(x.to(device), n0, n, alpha, seed=seed, index=index)
+        yield Answer(file, base.classes, seed, certificate, provenance)

@@ -29,10 +29,12 @@ def main(
     alpha: Annotated[float | None, typer.Option(help="Failure probability, instead of the recipe's.")] = None,
     subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None,
     at_radius: Annotated[
-        float | None, typer.Option(help="Ask only whether this radius is certified: many times fewer draws, n at most.")
+        float | None,
+        typer.Option(help="Decide only whether this radius is certified, from far fewer draws."),
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Stop at the radius but for so much, in pixels of [0, 1]; n draws at most.")
+        float | None,
+        typer.Option(help="Stop when the radius is known to within this, in pixels of [0, 1]."),
     ] = None,
     rule: Annotated[str, typer.Option(help="Of --at-radius: cumulative or betting.")] = "cumulative",
     params: ParamsFile = Path("params.yaml"),
@@ -41,13 +43,13 @@ def main(
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
     values = parameters(params, dataset)
-    from rs.certification.certify_model import certification_settings, certify_cell
+    from rs.certification.certify_model import certification_settings, certify_model
     from rs.params import parse
     from rs.runtime.device import device_named
 
-    asked = {"at_radius": at_radius, "tolerance": tolerance}
-    stop = {**asked, "rule": rule, "beta": 0.001, "step": 100} if any(v is not None for v in asked.values()) else None
-    chosen = {"stop": stop, "n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
-    settings = certification_settings(values, dataset, chosen)
+    stop = {"at_radius": at_radius, "tolerance": tolerance, "rule": rule, "beta": 0.001, "step": 100}
+    overrides = {"n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
+    overrides["stop"] = stop if (at_radius, tolerance) != (None, None) else None
+    settings = certification_settings(values, dataset, overrides)
     launch(values)
-    certify_cell(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)
+    certify_model(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)

@@ -19,7 +19,7 @@ def main(
     out: Annotated[Path, typer.Option(file_okay=False, help="Model folder to write.")],
 ) -> None:
     """Import CHECKPOINT, without executing anything in it; then certify it like any model."""
-    from typing import get_args
+    from typing import cast, get_args
 
     from rs.data.format import read_meta
     from rs.errors import InputError
@@ -27,4 +27,4 @@ def main(
 
     if normalisation not in get_args(Normalisation):
         raise InputError(f"--normalisation must be one of {', '.join(get_args(Normalisation))}; got {normalisation!r}")
-    import_checkpoint(checkpoint, read_meta(data), architecture, normalisation, sigma, out)
+    import_checkpoint(checkpoint, read_meta(data), architecture, cast(Normalisation, normalisation), sigma, out)

@@ -40,12 +40,12 @@ def main(
     from rs.certification.predict import answers
     from rs.runtime.device import device_named
 
-    given = (
-        secrets.randbits(32) if seed is None else seed
-    )  # who knows it beforehand can choose the image after the noise
-    numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": given, "sigma": sigma}
+    # Whoever knows the seed beforehand can choose the image after the noise.
+    noise_seed = secrets.randbits(32) if seed is None else seed
+    numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
     how = {"device": device_named(device), "precision": precision, "engine": engine}
     for number, answer in enumerate(answers(images, model, data, **numbers, **how)):
-        if seed is None and not as_json and number == 0:  # once it is sure that there is a run to repeat
-            print(f"seed {given} (from the operating system; --seed {given} repeats this run)", file=sys.stderr)
+        if seed is None and not as_json and number == 0:  # after all inputs have been checked
+            message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
+            print(message, file=sys.stderr)
         print(answer.json() if as_json else answer.text(), flush=True)

@@ -32,7 +32,7 @@ Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Lazy:
-    """Where the images of a data set that is not packed lie: ``root/folders[split]/class/*``."""
+    """Location of the images of a data set that is not packed: ``root/folders[split]/class/*``."""
 
     root: str
     folders: dict[str, str]
@@ -41,7 +41,7 @@ class Lazy:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Meta:
-    """What ``meta.json`` says of a data set."""
+    """Description of a data set, as ``meta.json`` holds it."""
 
     name: str
     classes: tuple[str, ...]
@@ -70,7 +70,7 @@ class Meta:
 
 
 def described(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
-    """Say which images a classifier is of.
+    """Return the text that names the data set of a classifier.
 
     >>> described("digits", ["0", "1"], (1, 8, 8))
     'digits (2 classes, shape [1, 8, 8])'
@@ -171,7 +171,7 @@ def write(
 
 
 def describe(**values: object) -> Meta:
-    """Return a :class:`Meta`; constants that do not fit are the user's mistake.
+    """Return a :class:`Meta`, or name the value that does not fit.
 
     Raises:
         InputError: If :class:`Meta` refuses the values.
@@ -197,10 +197,10 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """As :func:`rs.storage.files.replacing`, but never in place of a folder that holds other things."""
-    ours = {"meta.json", *(f"{split}.npz" for split in SPLITS)}
+    """Replace a folder as :func:`rs.storage.files.replacing` does, but only one that holds a data set."""
+    names = {"meta.json", *(f"{split}.npz" for split in SPLITS)}
     files.check_output(
-        folder, "an older data set", lambda path: path.is_dir() and ours >= {child.name for child in path.iterdir()}
+        folder, "an older data set", lambda path: path.is_dir() and names >= {child.name for child in path.iterdir()}
     )
     with files.replacing(folder.absolute()) as temporary:
         yield temporary
@@ -246,9 +246,9 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} must hold the arrays images and labels, but: {error}; prepare it again") from error
     check_split(images, labels, meta.shape, meta.num_classes, str(path))
-    if (found := fingerprint(images, labels)) != meta.sha256[split]:
+    if (sha256 := fingerprint(images, labels)) != meta.sha256[split]:
         raise InputError(
-            f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {found}; prepare it again"
+            f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {sha256}; prepare it again"
         )
     return images, labels
 

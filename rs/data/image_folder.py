@@ -1,4 +1,4 @@
-"""Images that stay where they are and are read one by one, as ImageNet's are."""
+"""Data sets whose images are read from disk one by one, such as ImageNet."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Augmented(Dataset[tuple[Tensor, int]]):
 
 @contextmanager
 def _global_generator(rng: torch.Generator) -> Iterator[None]:
-    """Let torch's global generator, the one torchvision draws from, be ``rng`` for a while."""
+    """Replace the state of torch's global generator, from which torchvision draws, by that of ``rng``."""
     state = torch.get_rng_state()
     torch.set_rng_state(rng.get_state())
     try:

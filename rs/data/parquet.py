@@ -31,44 +31,44 @@ def read(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | 
     """
     paths = {split: _shards(root, split) for split in SPLITS}
     flat = [path for split in SPLITS for path in paths[split]]
-    found = sums(root)
-    _check_sums(root, found, sha256 or {})
+    hashes = sums(root)
+    _check_sums(root, hashes, sha256 or {})
     names = [_hub_classes(path) for path in flat]
     if any(other != names[0] for other in names):
         raise InputError(f"{root}: all files must name the same classes, but they differ; use files of one data set")
     splits = {split: stack(row for path in paths[split] for row in rows(path)) for split in SPLITS}
-    listed = ", ".join(f"{name} (sha256 {value})" for name, value in found.items())
+    listed = ", ".join(f"{name} (sha256 {value})" for name, value in hashes.items())
     return Raw(splits, _classes(root, splits, names[0] or classes), f"parquet files {listed}")
 
 
 def sums(root: Path) -> dict[str, str]:
-    """SHA-256 of the files that :func:`read` reads, by name; none where a split has no file."""
-    found = [_found(root, split) for split in SPLITS]
-    return {path.name: files.sha256(path) for paths in found for path in paths} if all(found) else {}
+    """Return the SHA-256 of the files that :func:`read` reads, by name; none if a split has no file."""
+    shards = [_files(root, split) for split in SPLITS]
+    return {path.name: files.sha256(path) for paths in shards for path in paths} if all(shards) else {}
 
 
-def _found(root: Path, split: str) -> list[Path]:
-    """Files of a split, in order."""
+def _files(root: Path, split: str) -> list[Path]:
+    """Return the files of a split, in order."""
     patterns = [f"{name}{end}.parquet" for name in SPLIT_NAMES[split] for end in ("", "-*")]
-    return next((found for pattern in patterns if (found := sorted(root.glob(pattern)))), [])
+    return next((paths for pattern in patterns if (paths := sorted(root.glob(pattern)))), [])
 
 
 def _shards(root: Path, split: str) -> list[Path]:
     """Return the files of a split, in order; a missing shard is an error."""
-    found = _found(root, split)
-    announced = {int(n) for path in found for n in re.findall(r"-\d+-of-(\d+)\.parquet$", path.name)}
-    if announced and announced != {len(found)}:
-        raise InputError(f"{root} must hold all shards of {split}, got {len(found)} of {max(announced)}; get them all")
-    if not found:
+    paths = _files(root, split)
+    announced = {int(n) for path in paths for n in re.findall(r"-\d+-of-(\d+)\.parquet$", path.name)}
+    if announced and announced != {len(paths)}:
+        raise InputError(f"{root} must hold all shards of {split}, got {len(paths)} of {max(announced)}; get them all")
+    if not paths:
         raise InputError(f"{root} must hold {split}.parquet or {split}-*.parquet, but there is none; check the root")
-    return found
+    return paths
 
 
-def _check_sums(root: Path, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    for name, value in wanted.items():
-        if found.get(name) != value.lower():
-            came = found.get(name, "no such file")
-            raise InputError(f"{root / name} must have sha256 {value}, got {came}; get the file again")
+def _check_sums(root: Path, hashes: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    for name, value in expected.items():
+        if hashes.get(name) != value.lower():
+            actual = hashes.get(name, "no such file")
+            raise InputError(f"{root / name} must have sha256 {value}, got {actual}; get the file again")
 
 
 def _open(path: Path) -> Any:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from torchvision.datasets import ImageFolder
 
 SPLIT_NAMES = {"train": ("train",), "test": ("test", "val", "validation")}
-"""What a split may be called on disk, in order of preference."""
+"""Folder or file names of a split, in order of preference."""
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Of the files that torchvision takes for images."""
+"""Names of files that torchvision reads as images end so."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Raw:
 
     splits: dict[str, Arrays]
     classes: list[str]
-    source: str  # where it came from, for people
+    source: str  # where the data came from, for people
 
 
 def digits_sums() -> dict[str, str]:
-    """SHA-256 of the file that scikit-learn has the digits in, which is not imported for it."""
+    """Return the SHA-256 of scikit-learn's file of digits, without importing scikit-learn."""
     spec = importlib.util.find_spec("sklearn")
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     return {path.name: files.sha256(path)} if path.is_file() else {}
@@ -88,12 +88,12 @@ def torchvision(name: str, root: str | None, download: bool) -> Raw:
         raise InputError(f"source torchvision must be one of {', '.join(TORCHVISION)}, got {name!r}")
     import torch
 
-    place = Path(root) if root else Path(torch.hub.get_dir()).parent / "datasets"
+    folder = Path(root) if root else Path(torch.hub.get_dir()).parent / "datasets"
     try:
-        opened = {split: TORCHVISION[name](place, split, download) for split in SPLITS}
+        opened = {split: TORCHVISION[name](folder, split, download) for split in SPLITS}
     except (RuntimeError, OSError, EOFError, tarfile.TarError) as error:
         raise InputError(
-            f"{place} must hold torchvision's {name} with the right checksums, but: {one_line(error)}; "
+            f"{folder} must hold torchvision's {name} with the right checksums, but: {one_line(error)}; "
             "allow the download, or give another root or source"
         ) from error
     splits = {split: (images, np.asarray(labels, np.int64)) for split, (images, labels, _) in opened.items()}
@@ -104,7 +104,7 @@ Opened = tuple[NDArray[np.uint8], Sequence[int], Sequence[str]]
 
 
 def _cifar(kind: str) -> Callable[[Path, str, bool], Opened]:
-    """Return what opens a split of torchvision's class ``kind``."""
+    """Return the function that opens a split of torchvision's class ``kind``."""
 
     def opened(root: Path, split: str, download: bool) -> Opened:
         from torchvision import datasets
@@ -147,10 +147,10 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, ImageFolder]:
     """
     trees = {}
     for split, names in _split_names(test_folder).items():
-        place = _split_folder(root, names)
-        if place is None:
+        path = _split_folder(root, names)
+        if path is None:
             raise InputError(f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root")
-        trees[split] = tree(place)
+        trees[split] = tree(path)
     if trees["train"].classes != trees["test"].classes:
         differ = sorted(set(trees["train"].classes) ^ set(trees["test"].classes))
         raise InputError(f"{root}: both splits must have the same class folders, but {differ[:5]} are in one only")
@@ -166,25 +166,27 @@ def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str, str]:
-    """SHA-256 of the lists of images of both splits, by folder; none where a split has no folder.
+    """Return the SHA-256 of the lists of images of both splits, by folder; none if a split has no folder.
 
     Args:
+        root: Folder of the splits.
+        test_folder: Name of the test folder; ``None`` tries :data:`SPLIT_NAMES`.
         contents: Whether the SHA-256 of each image is in its list, or only its size in bytes.
     """
-    places = [_split_folder(root, names) for names in _split_names(test_folder).values()]
-    return {place.name: _folder_sum(place, contents) for place in places} if all(places) else {}
+    paths = [_split_folder(root, names) for names in _split_names(test_folder).values()]
+    return {path.name: _folder_sum(path, contents) for path in paths} if all(paths) else {}
 
 
-def _folder_sum(place: Path, contents: bool) -> str:
-    found = sorted((path.relative_to(place).as_posix(), path) for path in images_in(place))
-    lines = (f"{name} {files.sha256(path) if contents else path.stat().st_size}\n" for name, path in found)
+def _folder_sum(folder: Path, contents: bool) -> str:
+    images = sorted((path.relative_to(folder).as_posix(), path) for path in images_in(folder))
+    lines = (f"{name} {files.sha256(path) if contents else path.stat().st_size}\n" for name, path in images)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def images_in(place: Path) -> Iterator[Path]:
-    """The images in the class folders of ``place``, at any depth, as torchvision finds them, in any order."""
-    for path, _, names in os.walk(place, followlinks=True):
-        if Path(path) != place:
+def images_in(folder: Path) -> Iterator[Path]:
+    """Yield the images in the class folders of ``folder``, at any depth, as torchvision finds them, in any order."""
+    for path, _, names in os.walk(folder, followlinks=True):
+        if Path(path) != folder:
             yield from (Path(path, name) for name in names if name.lower().endswith(EXTENSIONS))
 
 

@@ -18,7 +18,7 @@ Constants = list[float] | None
 
 
 class Source(Protocol):
-    """Settings that know how to make a data set."""
+    """Settings of a source, and how a data set is made from it."""
 
     def prepare(self, name: str, folder: Path) -> None:
         """Write the data set ``name`` to ``folder``, whole or not at all.
@@ -28,7 +28,7 @@ class Source(Protocol):
         """
 
     def sums(self) -> dict[str, str]:
-        """Sums of the raw data, by file or folder; none where it is not on this machine. Needs no torch."""
+        """Return sums of the raw data, by file or folder; none if it is not on this machine. Needs no torch."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -159,7 +159,7 @@ SOURCES: dict[str, type[Source]] = {
 
 
 def settings(values: Any, where: str, source: str | None = None, root: Path | None = None) -> Source:
-    """Make a section ``datasets.NAME`` the settings of its source.
+    """Read a section ``datasets.NAME`` as the settings of its source.
 
     Args:
         values: The section.
@@ -182,15 +182,15 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
 
 
 def fingerprint(source: Source, folder: Path) -> dict[str, str]:
-    """Sums of the raw data of a source, or those that ``folder`` was prepared from where the raw data is not here.
+    """Return the sums of the raw data; without the raw data, those that ``folder`` was prepared from.
 
     Raises:
         InputError: If they are needed and the ``meta.json`` of ``folder`` is broken.
     """
-    found = source.sums()
-    if not found and (folder / "meta.json").is_file():
-        found = read_meta(folder).raw
-    return found or {"raw": "absent"}
+    sums = source.sums()
+    if not sums and (folder / "meta.json").is_file():
+        sums = read_meta(folder).raw
+    return sums or {"raw": "absent"}
 
 
 def _pack(name: str, folder: Path, raw: readers.Raw, mean: Constants, std: Constants, sums: dict[str, str]) -> None:

@@ -29,7 +29,7 @@ from rs.ensemble.perturbation import CHOICE, margins
 from rs.ensemble.pool import Entry
 from rs.ensemble.rules import SoftmaxAverage
 from rs.ensemble.spec import EnsembleCard, Solution
-from rs.runtime.device import suit_threads
+from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics import ensemble_variance
@@ -73,7 +73,7 @@ def weights_cell(
     files.check_output(seconds, "the seconds of weights", files.begins_with("seconds\n"), option="--seconds")
     pool, cards = read_pool(ensembles)
     train, test = data.load(folder, "train"), data.load(folder, "test")
-    suit_threads(test.meta.shape)
+    limit_threads(test.meta.shape)
     seen = Seen.load(pool, ensembles / POOL, test.meta, settings, device, batch)
     solved = _solve(seen, cards, train, settings) if cards else {}
     study = _Study(seen, cards | solved, certification)

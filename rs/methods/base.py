@@ -1,4 +1,4 @@
-"""What every training method shares: the contract and what a step reports."""
+"""The interface of training methods, and what a step reports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Generator, Tensor, nn
 
 @dataclass(frozen=True)
 class Step:
-    """What one training step computes; scalars, on the device."""
+    """Loss of one training step and its parts; scalars, on the device."""
 
     loss: Tensor  # what is minimised
     cross_entropy: Tensor  # its classification term
     robustness: Tensor  # its robustness term, weight included; loss = cross_entropy + robustness
-    accuracy: Tensor  # share of noisy copies classified right
+    accuracy: Tensor  # share of noisy copies classified correctly
     hinge_share: Tensor | None = None  # share of images in the radius hinge, for the methods that have one
 
 
@@ -24,10 +24,10 @@ class Method(Protocol):
 
     @property
     def steps_per_batch(self) -> int:
-        """Number of optimiser steps a batch is cut into, each on ``batch // steps_per_batch`` distinct images."""
+        """Number of optimiser steps that a batch makes, each on ``batch // steps_per_batch`` distinct images."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
-        """Loss of one optimiser step.
+        """Compute the loss of one optimiser step.
 
         Args:
             model: In train mode; images in [0, 1] (N, C, H, W) -> logits (N, K).
@@ -40,12 +40,12 @@ class Method(Protocol):
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Share of draws classified right: logits (B, M, K), labels (B,) -> scalar."""
+    """Return the share of draws classified correctly: logits (B, M, K), labels (B,) -> scalar."""
     return (logits.detach().argmax(dim=-1) == y.unsqueeze(1)).float().mean()
 
 
 def warmed_up(value: float, epoch: int, epochs: int) -> float:
-    """Linear warm-up: min(value, (epoch + 1) * value / epochs); 0 or 1 epochs mean none.
+    """Return a linear warm-up: min(value, (epoch + 1) * value / epochs); 0 or 1 epochs mean none.
 
     >>> [warmed_up(1.0, epoch, 4) for epoch in (0, 1, 3, 9)]
     [0.25, 0.5, 1.0, 1.0]

@@ -19,11 +19,18 @@ def macer_objective(
     beta: float,
     beta_cross_entropy: float = 1.0,
 ) -> Step:
-    """MACER's objective on logits (B, M, K), wherever the images came from; AdvMacer shares it.
+    """Compute MACER's objective from logits (B, M, K) of the image, or of its adversarial point (AdvMacer).
 
     1/B sum_i -log z_hat_i[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi_i)
 
-    ``beta`` belongs to the radius term alone, as in MACER's code; the AdvMacer paper writes one z_hat for both.
+    Args:
+        logits: Shape (B, M, K).
+        y: Labels, shape (B,).
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        lam: Weight of the radius term.
+        gamma: Ceiling of the hinge, in noise standard deviations.
+        beta: Inverse temperature of the radius term alone, as in MACER's code; the AdvMacer paper writes one z_hat.
+        beta_cross_entropy: Inverse temperature of the cross-entropy.
     """
     cross_entropy = soft_cross_entropy(logits, y, beta_cross_entropy)
     robustness = lam * radius_hinge(logits, y, sigma, gamma, beta)

@@ -56,14 +56,14 @@ class SmoothMix:
         return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))
 
     def _clean_side(self, x: Tensor, first: Tensor, ramp: float) -> Tensor:
-        """x_c, shape (B, C, H, W): the image, or the one-step adversary."""
+        """Return x_c, shape (B, C, H, W): the image, or the one-step adversary."""
         if not self.one_step:
             return x
         return (x + project(first - x, ramp * self.step_size)).clamp(0.0, 1.0)
 
     @staticmethod
     def _divergence(logits: Tensor, mixed: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        """Mean over images and draws of 1[argmax a_i = y_i] KL(t_i || mixed prediction), zeros included."""
+        """Return the mean over images and draws of 1[argmax a_i = y_i] KL(t_i || mixed prediction), zeros included."""
         mean = soft_probabilities(logits)
         share = share.to(mean.dtype).unsqueeze(1)
         target = (1 - share) * mean + share / mean.shape[-1]

@@ -175,7 +175,7 @@ def build(
         shape: (C, H, W) of an image.
         num_classes: K.
         mean, std: Normalisation constants per channel, in pixels of [0, 1].
-        seed: Seed of the initial weights, drawn on the CPU whatever the device; ``None`` uses torch's own state.
+        seed: Seed of the initial weights, drawn on the CPU; ``None`` uses torch's global generator.
     Returns:
         An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode, with convolutions
         in channels-last order, in which they are three to eighteen times faster on a CPU.
@@ -197,7 +197,7 @@ def build(
 
 
 def _try_shape(model: nn.Module, architecture: str, shape: Sequence[int]) -> None:
-    """Run one image through, so that a network that cannot take the shape says so at once."""
+    """Run the network on one image, so that a shape it cannot take is an error now."""
     model.eval()
     try:
         with torch.no_grad():

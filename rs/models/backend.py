@@ -1,4 +1,4 @@
-"""What the engines of certification and of training share: their names, and how folding and compiling are tried."""
+"""Engines of certification and training: their names, and checks of folding and compiling."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from torch import Tensor, nn
 Engine = Literal["plain", "folded", "compiled"]
 
 EXACT = 1e-9
-"""Largest difference of logits, to the largest logit, that is rounding in float64, in networks of a hundred layers."""
+"""Largest relative difference of logits that counts as rounding in float64, for networks of a hundred layers."""
 
 VERSIONS = 1000
-"""Networks that one process may compile."""
+"""Largest number of networks that one process compiles."""
 
 PASSES = 3
-"""Until a CUDA graph has been warmed up, recorded and replayed; each of them may fail."""
+"""Passes that warm up, record and replay a CUDA graph; each of them may fail."""
 
 
 def check_folding(
     module: nn.Module, shape: Sequence[int], fold: Callable[[nn.Module], Callable[[Tensor], Tensor]]
 ) -> None:
-    """Check in float64, on a few images, that folding gives the function it is given, but for rounding.
+    """Check in float64, on four images, that folding changes logits by rounding only.
 
     Args:
         module: Left as it is.
         shape: (C, H, W) of an image.
-        fold: From a copy of the module, in eval mode and float64, to the function that it is folded into.
+        fold: Maps a copy of the module, in eval mode and float64, to the folded network.
     Raises:
-        ValueError: If it is another function; and whatever ``fold`` raises.
+        ValueError: If the logits differ by more; and whatever ``fold`` raises.
     """
     exact, device = copy.deepcopy(module).eval().double(), next(module.parameters(), torch.empty(0)).device
     x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
     with torch.no_grad():
         expected = exact(x)
-        found = fold(exact)(x)
-    difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
+        folded = fold(exact)(x)
+    difference, largest = float((folded - expected).abs().max()), float(expected.abs().max())
     if not difference <= EXACT * largest:
         raise ValueError(f"folded, it is another function, by {difference:.2g} of logits up to {largest:.2g}")
 
 
 def compiled(module: nn.Module, device: torch.device, *, frozen: bool = False) -> Callable[[Tensor], Tensor]:
-    """Compile a network for inputs of fixed shapes, with CUDA graphs on a GPU; it is first needed at the first call.
+    """Compile a network for inputs of fixed shapes, with CUDA graphs on a GPU; the compiler runs at the first call.
 
-    ``frozen`` takes the weights for constants, which only helps, and is only asked for, on a CPU.
+    ``frozen`` treats the weights as constants; it has an effect on a CPU only.
     """
     options = {"triton.cudagraphs": True} if device.type == "cuda" else {"freezing": frozen}
     return torch.compile(module, dynamic=False, options=options)
@@ -56,10 +56,10 @@ def compiled(module: nn.Module, device: torch.device, *, frozen: bool = False) -
 
 @contextmanager
 def unlimited() -> Iterator[None]:
-    """Compile here whatever was compiled before.
+    """Raise the limit of compiled networks.
 
-    All networks of one class share one forward, of which eight versions are compiled by default, and the ninth is not,
-    in silence.
+    All networks of one class share one forward function, and torch compiles eight versions of it by default; further
+    ones silently run uncompiled.
     """
     limits = {"recompile_limit": VERSIONS, "accumulated_recompile_limit": VERSIONS}
     with torch._dynamo.config.patch(**limits, fail_on_recompile_limit_hit=True):
@@ -67,6 +67,6 @@ def unlimited() -> Iterator[None]:
 
 
 def warn(what: str, error: Exception) -> None:
-    """Say on stderr what this network cannot have, and why."""
+    """Write a warning to stderr: what does not work for this network, and why."""
     reason = " ".join(str(error).split())[:200]
     print(f"warning: this network {what} ({type(error).__name__}: {reason})", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A trained model on disk: ``model.safetensors`` and ``model.json``, read without executing anything."""
+"""Trained models on disk: ``model.safetensors`` and ``model.json``, read without executing anything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHTS, CARD = "model.safetensors", "model.json"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """What a model is and how it came to be; written beside its weights as ``model.json``."""
+    """Description of a model and of its training; written beside the weights as ``model.json``."""
 
     architecture: str
     shape: list[int]  # (C, H, W) of an image
@@ -58,14 +58,14 @@ def check_folder(folder: Path, card: ModelCard) -> None:
     Raises:
         InputError: If it holds another model or something else, which would be lost.
     """
-    wanted = _origin(asdict(card))
-    made = files.is_json_with(*asdict(card))(folder / CARD)
-    there = _origin(files.read_json(folder / CARD)) if made else None
-    files.check_output(folder, f"the model {wanted}", lambda path: files.is_empty(path) or there == wanted, there=there)
+    new = _origin(asdict(card))
+    has_model = files.is_json_with(*asdict(card))(folder / CARD)
+    old = _origin(files.read_json(folder / CARD)) if has_model else None
+    files.check_output(folder, f"the model {new}", lambda path: files.is_empty(path) or old == new, there=old)
 
 
 def _origin(card: Mapping[str, Any]) -> str:
-    """What a model was made by, in words."""
+    """Return method, data set, noise and seed of a card as text."""
     checkpoint = card["hyperparameters"].get("checkpoint")
     return f"{card['method']} of {card['dataset']}, sigma {card['sigma']}, seed {card['seed']}" + (
         f", from {checkpoint}" if checkpoint else ""
@@ -89,8 +89,8 @@ def read_card(folder: Path) -> ModelCard:
     values = files.read_json(folder / CARD)
     known = {field.name for field in fields(ModelCard)}
     if not isinstance(values, dict) or set(values) != known:
-        found = sorted(values) if isinstance(values, dict) else type(values).__name__
-        raise InputError(f"{folder / CARD} must have the keys {sorted(known)}, got {found}; train the model again")
+        keys = sorted(values) if isinstance(values, dict) else type(values).__name__
+        raise InputError(f"{folder / CARD} must have the keys {sorted(known)}, got {keys}; train the model again")
     return ModelCard(**values)
 
 
@@ -117,15 +117,24 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: str) -> None:
-    """Copy a state into a model, after checking that it fits and is finite."""
+    """Copy a state into a model, after checking that it fits and is finite.
+
+    Args:
+        model: Filled in place.
+        state: Tensors by name.
+        source: Where they came from, for messages.
+        architecture: What they should be of, for messages.
+    Raises:
+        InputError: If names or shapes do not fit, or a tensor holds NaN or infinity.
+    """
     expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    found = {key: tuple(value.shape) for key, value in state.items()}
-    unlike = sorted(key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key))
+    actual = {key: tuple(value.shape) for key, value in state.items()}
+    unlike = sorted(key for key in expected.keys() | actual.keys() if expected.get(key) != actual.get(key))
     if unlike:
         key = unlike[0]
         raise InputError(
             f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not fit; first {key}: "
-            f"expected {expected.get(key, 'none')}, got {found.get(key, 'none')}; give the architecture it was saved "
+            f"expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}; give the architecture it was saved "
             "with"
         )
     broken = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
@@ -137,17 +146,17 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 of a classifier: types, attributes, hooks, parameters and buffers of all its modules.
+    """Return the SHA-256 of a classifier: types, attributes, hooks, parameters and buffers of all its modules.
 
-    The code of ``forward`` is not in it; who may be given a model of another's code must add that.
+    The code of ``forward`` is not in it; a caller that accepts models of foreign code must add that.
 
     Raises:
-        InputError: If an attribute is of a kind whose content cannot be told (:func:`rs.models.description.describe`).
+        InputError: If an attribute cannot be described (:func:`rs.models.description.describe`).
     """
     return hashlib.sha256(describe(model).encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes and of what draws the noise: the Python series, NumPy and torch."""
+    """Return the versions that results depend on: Python without its patch level, NumPy and torch."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, "numpy": np.__version__, "torch": torch.__version__}

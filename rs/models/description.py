@@ -62,7 +62,7 @@ def describe(value: Any, where: str = "", outer: Outer = ()) -> str:
 
 
 def refusal(value: Any, where: str) -> InputError:
-    """The error that names what cannot be seen."""
+    """Return the error that names an attribute that cannot be described."""
     return InputError(
         f"the model's attribute {where or 'itself'} must be of a kind whose content can be told, because its answers "
         f"may depend on it, got {name(type(value))}; make it a number, a tensor or a registered buffer"
@@ -70,7 +70,7 @@ def refusal(value: Any, where: str) -> InputError:
 
 
 def name(value: Any) -> str:
-    """Qualified name of a class or function."""
+    """Return the qualified name of a class or function."""
     return f"{value.__module__}.{value.__qualname__}"
 
 
@@ -79,8 +79,8 @@ def _listed(values: Iterable[Any], where: str, outer: Outer) -> str:
 
 
 def _named(values: Mapping[str, Any], where: str, outer: Outer) -> str:
-    found = (f"{key!r}={describe(value, f'{where}.{key}'.lstrip('.'), outer)}" for key, value in values.items())
-    return ", ".join(found)
+    described = (f"{key!r}={describe(value, f'{where}.{key}'.lstrip('.'), outer)}" for key, value in values.items())
+    return ", ".join(described)
 
 
 # ------------------------------------------------------------------------------------------------- data
@@ -117,13 +117,13 @@ def _enum(value: Enum, where: str, outer: Outer) -> str:
 
 
 def _plain(value: Any, where: str, outer: Outer) -> str:
-    """A number or a string."""
+    """Describe a number or a string."""
     base = next(kind for kind in PLAIN if isinstance(value, kind))
     return base.__repr__(value) + _further(value, where, outer)
 
 
 def _container(value: Any, where: str, outer: Outer) -> str:
-    """What a container holds, in its order."""
+    """Describe the content of a container, in its order."""
     if isinstance(value, dict):
         pairs = ((describe(key, where, outer), describe(one, f"{where}[{key!r}]", outer)) for key, one in value.items())
         text = ", ".join(f"{key}: {one}" for key, one in pairs)
@@ -135,7 +135,7 @@ def _container(value: Any, where: str, outer: Outer) -> str:
 
 
 def _further(value: Any, where: str, outer: Outer) -> str:
-    """What a class that inherits from a number, a string or a container adds to it."""
+    """Describe what a subclass of a number, a string or a container adds to it."""
     return "" if type(value) in (*PLAIN, *CONTAINERS) else f", {_instance(value, where, outer)}"
 
 
@@ -147,19 +147,19 @@ def _slice(value: slice, where: str, outer: Outer) -> str:
 
 
 def _by_name(value: Any) -> bool:
-    """Whether the name of a function of the libraries leads to it."""
-    found = sys.modules.get(value.__module__) if str(value.__module__).split(".")[0] in LIBRARIES else None
+    """Tell whether the qualified name of a library function leads to it."""
+    target = sys.modules.get(value.__module__) if str(value.__module__).split(".")[0] in LIBRARIES else None
     for step in value.__qualname__.split("."):
-        found = getattr(found, step, None)
-    return found is value
+        target = getattr(target, step, None)
+    return target is value
 
 
 def _function(value: FunctionType, where: str, outer: Outer) -> str:
     if _by_name(value):
         return name(value)
     cells = [_content(cell) for cell in value.__closure__ or ()]
-    made = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, vars(value)]
-    return f"{name(value)}, {_listed(made, where, outer)}"
+    parts = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, vars(value)]
+    return f"{name(value)}, {_listed(parts, where, outer)}"
 
 
 def _content(cell: Any) -> Any:
@@ -180,7 +180,7 @@ def _method(value: MethodType, where: str, outer: Outer) -> str:
 
 
 def _builtin(value: BuiltinFunctionType, where: str, outer: Outer) -> str:
-    """A function that is not written in Python, and what it is bound to."""
+    """Describe a function that is not written in Python, and what it is bound to."""
     owner = value.__self__
     free = owner is None or isinstance(owner, ModuleType | type)
     return name(value) if free else f"{name(value)}, {describe(owner, where, outer)}"
@@ -212,7 +212,7 @@ HEAP, IMMUTABLE, NO_INSTANCES = 1 << 9, 1 << 8, 1 << 7  # flags of a type in CPy
 
 
 def _instance(value: Any, where: str, outer: Outer) -> str:
-    """All attributes of an instance of a class whose instances hold nothing else, with the constants of its class."""
+    """Describe all attributes of an instance of a Python class, with the constants of its class."""
     kinds = type(value).__mro__
     if not all(kind in OPEN or _in_python(kind) for kind in kinds):
         raise refusal(value, where)
@@ -222,14 +222,14 @@ def _instance(value: Any, where: str, outer: Outer) -> str:
 
 
 def _in_python(kind: type) -> bool:
-    """Whether a class is written in Python: C types cannot be changed or made, or make their instances themselves."""
+    """Tell whether a class is written in Python: C types are immutable, or create their instances themselves."""
     flags = kind.__flags__
     makes = isinstance(vars(kind).get("__new__"), BuiltinFunctionType)
     return bool(flags & HEAP) and not flags & (IMMUTABLE | NO_INSTANCES) and not makes
 
 
 def _constants(kind: type) -> dict[str, Any]:
-    """What the classes of an instance hold beside functions, but for those of the libraries; by CLASS.NAME."""
+    """Return what the classes of an instance hold beside functions, without library classes; by CLASS.NAME."""
     classes = [one for one in kind.__mro__ if one is not object and one.__module__.split(".")[0] not in LIBRARIES]
     return {
         f"{one.__qualname__}.{key}": value
@@ -246,7 +246,7 @@ BOOKKEEPING = {*vars(nn.Module()), "_compiled_call_impl", "_is_torch_compile"}
 
 
 def _module(value: nn.Module, where: str, outer: Outer) -> str:
-    """All attributes, hooks, parameters, buffers and children of a module, with the constants of its class."""
+    """Describe attributes, hooks, parameters, buffers and children of a module, with the constants of its class."""
     parts = [
         dict(sorted(_attributes(value).items())) | _constants(type(value)),
         *(dict(sorted(tensors.items())) for tensors in (value._parameters, value._buffers)),
@@ -257,7 +257,7 @@ def _module(value: nn.Module, where: str, outer: Outer) -> str:
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module holds beside the bookkeeping; a traced one its code, a compiled one nothing but its child."""
+    """Return the attributes of a module without torch's own: of a traced one its code, of a compiled one nothing."""
     if name(type(module)) == "torch._dynamo.eval_frame.OptimizedModule":
         return {}
     if not isinstance(module, fx.GraphModule):
@@ -267,7 +267,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 def _hooks(module: nn.Module) -> Iterator[tuple[Any, ...]]:
-    """The functions that run before and after the forward of a module, and how they are called."""
+    """Yield the functions that run before and after the forward of a module, and how they are called."""
     for number, hook in module._forward_pre_hooks.items():
         yield "before", hook, number in module._forward_pre_hooks_with_kwargs
     for number, hook in module._forward_hooks.items():

@@ -26,7 +26,7 @@ def import_checkpoint(
     """Write the network of a published checkpoint as a model folder.
 
     Reads ``checkpoint.pth.tar`` (Cohen, Salman, Jeong and others: ``state_dict``) and MACER's ``EPOCH.pth`` (``net``),
-    without executing anything in them. The normalisation is in none of them, and a wrong one loads cleanly: Cohen's
+    without executing anything in them. None of them holds the normalisation, and a wrong one loads cleanly: Cohen's
     and Jeong's networks take ``mean-std``, MACER's ``none``, Salman's CIFAR-10 networks mostly ``centre``.
 
     Args:
@@ -84,12 +84,12 @@ def read_network(path: Path) -> dict[str, Tensor]:
 
 
 def _bare(key: str) -> str:
-    """Name of a tensor without the containers around the network."""
+    """Return the name of a tensor without the prefixes of the containers around the network."""
     return next((key.removeprefix(prefix) for prefix in PREFIXES if key.startswith(prefix)), key)
 
 
 def _complete(network: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """State of our model: the network's tensors, and the batch-norm counters that old files lack."""
+    """Return the state of the model: the network's tensors, and the batch-norm counters that old files lack."""
     state = {f"network.{key}": value for key, value in network.items()}
     counters = {key: value for key, value in expected.items() if key.endswith("num_batches_tracked")}
     return {**counters, **state}

@@ -1,4 +1,4 @@
-"""Choosing the device, once, at the edge."""
+"""Devices and threads: chosen once, where a command starts."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from rs.errors import InputError
 from rs.runtime import arithmetic
 
 SMALL_IMAGE = 1024
-"""Numbers in an image below which one thread is fastest."""
+"""Values in an image (C * H * W) below which one thread is fastest."""
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""Names that glibc's ``mallopt`` takes (malloc.h)."""
+"""Parameters of glibc's ``mallopt`` (malloc.h)."""
 
-_locks: list[int] = []  # of the GPUs this process has taken, held until it ends
+_locks: list[int] = []  # locks of the GPUs that this process uses, held until it ends
 
 
 def device_named(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is CUDA where there is one, else the CPU.
+    """Return the device of that name; ``auto`` is a CUDA device if there is one, otherwise the CPU.
 
-    Under torchrun ``auto`` and ``cuda`` are the GPU with the number of the process on its machine; elsewhere ``auto``
-    is one that no other process of this project has taken. On a GPU float32 becomes what rows and cards call it: by
-    default convolutions there round their inputs to 10 bits (TF32). On the CPU the process keeps its memory
-    (:func:`keep_memory`). Portable arithmetic (``rs.runtime.arithmetic``) is the CPU's, so ``auto`` is the CPU there.
+    Under torchrun ``auto`` and ``cuda`` are the GPU with the local rank of the process; otherwise ``auto`` is a GPU
+    that no other process of this project uses. On a GPU TF32 is disabled, so that float32 is float32: by default
+    convolutions there round their inputs to 10 bits. On the CPU the process keeps its memory (:func:`keep_memory`).
+    With portable arithmetic (``rs.runtime.arithmetic``), which only a CPU has, ``auto`` is the CPU.
 
     Raises:
-        InputError: If the device is unknown or not here, or does not have the arithmetic that was chosen.
+        InputError: If the device is unknown or missing, or does not support the arithmetic that was chosen.
     """
     local, portable = os.environ.get("LOCAL_RANK"), arithmetic.current() == "portable"
     if name == "auto":
@@ -60,16 +60,15 @@ def device_named(name: str) -> torch.device:
 
 
 def keep_memory() -> bool:
-    """Keep the memory of tensors that are freed for the next ones, until this process ends.
+    """Keep the memory of freed tensors for the next ones, until this process ends.
 
-    By default glibc gives the memory of large tensors back to the system, and each layer of a network then has the
-    pages of its output mapped and cleared anew: 1.5 times as long for a certificate of ResNet-110 (``python -m
-    benchmarks.memory``). Kept, the process holds as much as it needed at most, and some more for holes that nothing
-    fits. Nothing is changed where the C library is another one, or where the environment tunes it (``MALLOC_*``,
-    ``GLIBC_TUNABLES``).
+    By default glibc returns the memory of large tensors to the system, and the pages of each layer's output are mapped
+    and cleared again: a certificate of ResNet-110 takes 1.5 times as long (``python -m benchmarks.memory``). With it,
+    the process holds its peak memory, and some more because of fragmentation. Nothing is changed with another C
+    library, or if the environment tunes glibc (``MALLOC_*``, ``GLIBC_TUNABLES``).
 
     Returns:
-        Whether glibc was told so.
+        Whether glibc accepted the setting.
     """
     tuned = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     if tuned or platform.libc_ver()[0] != "glibc":
@@ -79,13 +78,13 @@ def keep_memory() -> bool:
 
 
 def free_gpu(names: Sequence[str]) -> int:
-    """Take the first GPU that no process of this user has taken, until this process ends; return its number.
+    """Lock the first GPU that no process of this user has locked, until this process ends; return its number.
 
-    So several cells at once, from ``dvc queue start --jobs 4`` or ``make repro JOBS=4``, get a GPU each. Where all are
-    taken, processes are dealt out by their numbers.
+    Several stages at once, from ``dvc queue start --jobs 4`` or ``make repro JOBS=4``, thus get a GPU each. If all are
+    locked, the process id chooses one.
 
     Args:
-        names: What each GPU is called on this machine, whichever of them a process may see.
+        names: The name of each GPU on this machine, the same in every process, whichever GPUs it sees.
     """
     for number, name in enumerate(names if len(names) > 1 else []):
         lock = os.open(Path(tempfile.gettempdir(), f"rs-{os.getuid()}-{name}.lock"), os.O_CREAT | os.O_WRONLY)
@@ -103,11 +102,11 @@ def _gpus() -> list[str]:
     return [str(torch.cuda.get_device_properties(k).uuid) for k in range(torch.cuda.device_count())]
 
 
-def suit_threads(shape: Sequence[int]) -> None:
-    """Compute with one CPU thread if images are smaller than 32x32 in one channel.
+def limit_threads(shape: Sequence[int]) -> None:
+    """Use one CPU thread if images are smaller than 32x32 in one channel.
 
-    The networks for such images are so small that threads cost more than they bring; and one thread gives the same
-    bytes on machines with different numbers of cores. Larger images use what torch, or ``OMP_NUM_THREADS``, says.
+    Networks for such images are so small that more threads are slower, and one thread gives the same bytes on machines
+    with different numbers of cores. Larger images use the number of threads of torch, or of ``OMP_NUM_THREADS``.
 
     Args:
         shape: (C, H, W) of an image.

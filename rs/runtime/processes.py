@@ -1,7 +1,7 @@
-"""Several processes at one piece of work, as ``torchrun`` starts them.
+"""Several processes that share one piece of work, as ``torchrun`` starts them.
 
-In certification process ``rank`` of ``world`` takes every ``world``-th image from number ``rank`` on, and they meet
-when all are done. In training each has its share of the images of every step (``rs.training.trainer``).
+In certification process ``rank`` of ``world_size`` certifies every ``world_size``-th image from number ``rank`` on, and
+the processes wait for each other at the end. In training each has a part of the images of every step.
 """
 
 from __future__ import annotations
@@ -11,35 +11,39 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-LONGEST = timedelta(days=7)
-"""How long the first may wait for the last; a process that dies ends the others at once, by torchrun."""
+TIMEOUT = timedelta(days=7)
+"""How long the first process may wait for the last; if a process dies, torchrun ends the others at once."""
 
 
-def place() -> tuple[int, int]:
-    """Return (rank, world): this process among those that torchrun started, (0, 1) where it did not."""
+def rank_and_world_size() -> tuple[int, int]:
+    """Return the rank of this process and the number of processes that torchrun started; (0, 1) without torchrun."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
-def joined(backend: str) -> Iterator[None]:
-    """Let the processes talk to each other: by "gloo" with tensors on CPUs, by "nccl" with tensors on GPUs."""
-    if place()[1] == 1:
+def process_group(backend: str) -> Iterator[None]:
+    """Join the default process group of ``torch.distributed``; do nothing for a single process.
+
+    Args:
+        backend: ``gloo`` for tensors on CPUs, ``nccl`` for tensors on GPUs.
+    """
+    if rank_and_world_size()[1] == 1:
         yield
         return
     import torch.distributed as dist
 
-    dist.init_process_group(backend, timeout=LONGEST)
+    dist.init_process_group(backend, timeout=TIMEOUT)
     yield
     dist.destroy_process_group()  # not after an error: it might wait for the others, which wait for this process
 
 
 @contextmanager
-def meeting() -> Iterator[Callable[[], None]]:
-    """Yield a function that returns when every process has called it as often."""
-    if place()[1] == 1:
+def barrier() -> Iterator[Callable[[], None]]:
+    """Join the processes, and yield a function that returns when every process has called it as often."""
+    if rank_and_world_size()[1] == 1:
         yield lambda: None
         return
     import torch.distributed as dist
 
-    with joined("gloo"):
+    with process_group("gloo"):
         yield dist.barrier

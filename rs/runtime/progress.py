@@ -1,4 +1,4 @@
-"""Progress: a bar with rate and remaining time on a terminal, a quiet line now and then elsewhere."""
+"""Progress on stderr: a bar with rate and remaining time on a terminal, otherwise a line every half minute."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 QUIET_SECONDS = 30.0
 
 
-def progress(items: Iterable[T], total: int, what: str, done: int = 0) -> Iterator[T]:
-    """Yield ``items``, and say on stderr how far it is.
+def progress(items: Iterable[T], total: int, description: str, done: int = 0) -> Iterator[T]:
+    """Yield ``items`` and report the progress on stderr.
 
     Args:
-        items: What remains to be done.
-        total: Number of items in all, those done before included.
-        what: Name of the work.
+        items: The remaining items; the next one is requested when the last one is done.
+        total: Number of all items, including those done before.
+        description: Name of the work.
         done: Number of items done before.
     """
     if sys.stderr.isatty():
-        yield from tqdm(items, total=total, desc=what, initial=done, dynamic_ncols=True)
+        yield from tqdm(items, total=total, desc=description, initial=done, dynamic_ncols=True)
         return
     start = last = time.monotonic()
     for count, item in enumerate(items, start=1):
@@ -33,7 +33,7 @@ def progress(items: Iterable[T], total: int, what: str, done: int = 0) -> Iterat
             rate = count / max(now - start, 1e-9)
             left = (total - done - count) / rate
             print(
-                f"{what}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left",
+                f"{description}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )

@@ -1,7 +1,7 @@
-"""The place of unfinished work: outside the outputs, named by what is being made, locked while it is made.
+"""Scratch folders for unfinished work: outside the outputs, named by a hash of what is being made, locked in use.
 
-DVC deletes a stage's outputs before it runs the stage again, so what an interrupted training or certification has
-done must live elsewhere. The folder is ``$RS_WORK``, or ``.work`` in the DVC root or the current folder.
+DVC deletes a stage's outputs before it runs the stage again, so the state of an interrupted training or certification
+must be stored elsewhere: in ``$RS_WORK``, or in ``.work`` in the DVC root or the current folder.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from rs.errors import InputError
 
 
 def root() -> Path:
-    """The folder of all unfinished work, and of what is kept to save work: ``$RS_WORK`` or ``.work``."""
+    """Return the folder of all scratch folders and caches: ``$RS_WORK`` or ``.work``."""
     return Path(os.environ.get("RS_WORK") or Path(os.environ.get("DVC_ROOT", ".")) / ".work")
 
 
 def key(identity: dict[str, Any]) -> str:
-    """Name of the work that makes ``identity``: a hash of it as JSON."""
+    """Return the name of the scratch folder for ``identity``: a hash of it as JSON."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @contextmanager
 def folder(identity: dict[str, Any]) -> Iterator[Path]:
-    """Yield the folder of the work that makes ``identity``, locked; it is removed if the body succeeds.
+    """Lock and yield the scratch folder for ``identity``; remove it if the body succeeds.
 
-    If the body fails or the process dies, the folder stays, and the next run with the same identity finds it.
+    If the body raises or the process dies, the folder stays, and the next run with the same identity continues in it.
 
+    Args:
+        identity: Everything that the result depends on.
     Raises:
-        InputError: If another process is at the same work, or finished it between two of our steps.
+        InputError: If another process makes the same thing, or finished it before the lock was ours.
     """
     path = root() / key(identity)
     path.mkdir(parents=True, exist_ok=True)
@@ -47,12 +49,12 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
             raise InputError(
                 f"another process is making the same thing (it holds {path}/lock); wait or stop it"
             ) from error
-        if not _holds(path / "lock", lock.fileno()):
+        if not _is_open_file(path / "lock", lock.fileno()):
             raise InputError(f"another process has just made the same thing and removed {path}; run again")
         yield path
         shutil.rmtree(path)
 
 
-def _holds(path: Path, descriptor: int) -> bool:
-    """Whether ``path`` is still the open file: its folder may have been removed before the lock was ours."""
+def _is_open_file(path: Path, descriptor: int) -> bool:
+    """Return whether ``path`` is still the open file: its folder may have been removed before the lock was ours."""
     return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))

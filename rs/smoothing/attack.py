@@ -22,7 +22,7 @@ Direction = Callable[[Tensor], Tensor]
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode (running batch-norm statistics), and every part back into the mode it was in."""
+    """Put the model into eval mode (running batch-norm statistics), then restore the mode of every module."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -33,12 +33,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
-    """Logits of the noisy copies: images (B, C, H, W) and noise (B, M, C, H, W) -> (B, M, K)."""
+    """Compute the logits of the noisy copies: images (B, C, H, W) and noise (B, M, C, H, W) -> (B, M, K)."""
     return model(noisy(x, noise)).unflatten(0, noise.shape[:2])
 
 
 def objective(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
-    """J of every image from logits (B, M, K): -log max(z_hat_i[y_i], 1e-20), the log outside the mean over draws; (B,).
+    """Compute J_i = -log max(z_hat_i[y_i], 1e-20), the log outside the mean over draws; (B, M, K) -> (B,).
 
     One draw needs no clamp: it is the cross-entropy, whose gradient does not vanish however wrong the model is.
     """
@@ -49,7 +49,7 @@ def objective(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
 
 
 def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float = 1.0) -> Tensor:
-    """Gradient of sum_i J_i in x, shape (B, C, H, W).
+    """Compute the gradient of sum_i J_i in x, shape (B, C, H, W).
 
     Images are independent in eval mode, so the sum gives each image its own gradient.
     """
@@ -59,7 +59,7 @@ def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float 
 
 
 def stein_direction(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-    """Gradient-free estimate of the ascent direction: -1/M sum_k softmax(f(x + d_k))[y] d_k (Salman et al. 2019)."""
+    """Estimate the ascent direction without gradients: -1/M sum_k softmax(f(x + d_k))[y] d_k (Salman et al. 2019)."""
     with torch.no_grad():
         p = torch.softmax(to_float32(forward(model, x, noise)), dim=-1)
         p_y = p.gather(2, y[:, None, None].expand(-1, p.shape[1], 1))  # (B, M, 1)
@@ -67,7 +67,7 @@ def stein_direction(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Te
 
 
 def norms(u: Tensor) -> Tensor:
-    """L2 norm of each image, shape (B, 1, 1, 1)."""
+    """Return the l2 norm of each image, shape (B, 1, 1, 1)."""
     return u.flatten(1).norm(dim=1)[:, None, None, None]
 
 
@@ -98,7 +98,7 @@ def pgd(
     beta: float = 1.0,
     direction: Direction | None = None,
 ) -> Tensor:
-    """SmoothAdv's projected gradient ascent (Salman et al. 2019).
+    """Attack by projected gradient ascent, as SmoothAdv does (Salman et al. 2019).
 
         g = grad J(u) / ||grad J(u)||,   u <- u + (2 epsilon / T) g,   into the box [0, 1],   into the ball
 
@@ -140,7 +140,7 @@ def ddn(
     gamma: float = 0.05,
     levels: int = 256,
 ) -> Tensor:
-    """Decoupled direction and norm (Rony et al. 2019) on the smoothed classifier, as SmoothAdv uses it.
+    """Attack by decoupled direction and norm (Rony et al. 2019), as SmoothAdv does.
 
     The norm of u shrinks by ``1 - gamma`` while the majority of the noisy copies is misclassified and grows by
     ``1 + gamma`` otherwise; the smallest successful u is returned, projected into the ball. An image on which no step
@@ -172,14 +172,14 @@ def ddn(
 
 
 def _majority(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
-    """Class most of the M noisy copies are given, ties to the lowest; (B,)."""
+    """Return the class of most of the M noisy copies, ties to the lowest; (B,)."""
     with torch.no_grad():
         logits = forward(model, x, noise)
     return nn.functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).sum(dim=1).argmax(dim=-1)
 
 
 def mixing_path(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float) -> list[Tensor]:
-    """SmoothMix's attack: the iterates x_0 = x, ..., x_T of an ascent clipped to the box, without a ball.
+    """Attack as SmoothMix does: return the iterates x_0 = x, ..., x_T of an ascent clipped to the box, without a ball.
 
     x_{t+1} = clip_[0,1](x_t + alpha g / (||g|| + 1e-8))                    (Jeong et al. 2021)
     """
@@ -192,7 +192,10 @@ def mixing_path(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: in
 
 
 def projected_path_attack(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, epsilon: float) -> Tensor:
-    """Jeong's variant of :func:`pgd`: into the ball first, then into the box, so the result may fall short of it."""
+    """Attack by Jeong's variant of :func:`pgd`: into the ball first, then into the box.
+
+    So the result may be nearer than the ball allows.
+    """
     x = x.detach()
     point = x
     with evaluating(model):

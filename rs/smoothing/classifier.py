@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -15,31 +15,49 @@ from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.noise import BLOCK, block
-from rs.smoothing.stopping import Stop
 from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.radius import lower_bound, radius
 
 Precision = Literal["float32", "bfloat16"]
 
 
-class SmoothedClassifier:
-    """The classifier g(x) = the class that ``base`` gives most often to x + N(0, sigma^2 I).
+class Run(Protocol):
+    """A sequential test of one image that says how many draws to take; the runs of :mod:`rs.statistics.sequential`."""
 
-    The certificate belongs to the base classifier exactly as it runs: its weights, its precision, its device.
+    alpha: float  # failure probability of the certificate
+
+    @property
+    def mode(self) -> str:
+        """The mode of the certificate."""
+
+    def next_draws(self) -> int:
+        """Return how many draws to take next; 0 ends the run."""
+
+    def update(self, successes: int, draws: int) -> Any:
+        """Count the votes for the selected class among new draws."""
+
+    def certified(self) -> tuple[float, float | None]:
+        """Return a lower bound of the class probability, and the certified radius or ``None``."""
+
+
+class SmoothedClassifier:
+    """The smoothed classifier g(x) = argmax_c P(base(x + N(0, sigma^2 I)) = c).
+
+    The certificate holds for the base classifier exactly as it runs: its weights, its precision, its device.
 
     Args:
         base: Images (N, C, H, W), noisy and not clipped -> logits (N, K). Any normalisation is inside it. It is
             evaluated in eval mode and must be one fixed function of the image.
         num_classes: K.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive.
-        precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits that
-            come in bfloat16 are equal now and then, and such a draw goes to the lowest class: networks of this project
-            compute theirs in float32, one of your own should too (``rs.models.architectures.Logits``).
-        batch: Noisy images evaluated at once, rounded down to blocks of ``rs.smoothing.noise.BLOCK``; chosen by the
-            size of an image and the kind of device if ``None``. It does not change the noise.
-        undecided: ``base`` gives K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
-            counts against every class: where it is what ``n0`` draws choose, the answer is to abstain.
-        engine: How ``base`` has been arranged to run (``rs.certification.inference``); kept for the record.
+        precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
+            bfloat16 are sometimes equal, and such a draw is a vote for the lowest class: networks of this project
+            compute theirs in float32, and yours should too (``rs.models.architectures.Logits``).
+        batch: Noisy images evaluated at once, rounded down to blocks of ``rs.smoothing.noise.BLOCK``; if ``None``,
+            chosen by the size of an image and the kind of device. It does not change the noise.
+        undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
+            counts against every class: if the ``n0`` draws select it, the classifier abstains.
+        engine: How ``base`` was optimized for inference (``rs.certification.inference``); kept for the record.
 
     >>> from torch import nn
     >>> class Constant(nn.Module):
@@ -85,20 +103,19 @@ class SmoothedClassifier:
         index: int = 0,
         label: int | None = None,
     ) -> Certificate:
-        """CERTIFY: a class and a radius within which g is constant, with probability at least 1 - alpha.
+        """Return a class and a radius within which g is constant, with probability at least 1 - alpha (CERTIFY).
 
-        The class is the one most of ``n0`` draws are given (ties to the lowest). ``n`` fresh draws bound its
-        probability from below by the exact one-sided Clopper-Pearson bound p; R = sigma Phi^-1(p), or abstention if
-        p < 1/2.
+        The class is the most frequent one among ``n0`` draws (ties to the lowest). From ``n`` fresh draws p is the
+        exact one-sided Clopper-Pearson lower bound of its probability; R = sigma Phi^-1(p), or abstention if p < 1/2.
 
         Args:
             x: One image in [0, 1], shape (C, H, W), on the device of the model.
             n0, n: Numbers of draws, at least 1.
             alpha: Failure probability, in (0, 1).
-            seed, index: Name the noise: image ``index`` of seed ``seed`` always meets the same draws. The guarantee
-                is over the draws, so ``x`` must not be chosen by who knows them: give a fresh, secret seed in use.
+            seed, index: Key of the noise: image ``index`` with ``seed`` always gets the same draws. The guarantee is
+                over the draws, so ``x`` must not be chosen by someone who knows them: deploy with a fresh, secret seed.
             label: The evaluation shortcut, if given: an image whose selected class is not this one skips its ``n``
-                draws, which changes neither ACR nor accuracies; the certificate says so (``mode``).
+                draws, which changes neither ACR nor accuracies; ``mode`` of the certificate is then "shortcut".
         """
         check_draws(x, alpha, n0=n0, n=n)
         counts0 = self.votes(x, n0, seed, Stream.SELECT, index)
@@ -107,25 +124,21 @@ class SmoothedClassifier:
         counts = self.votes(x, n, seed, Stream.ESTIMATE, index)
         return certificate(counts0, counts, alpha, self.sigma, undecided=self.undecided)
 
-    def certify_until(
-        self, x: Tensor, n0: int, stop: Stop, budget: int, alpha: float, *, seed: int = 0, index: int = 0
-    ) -> Certificate:
-        """CERTIFY with as many draws as the question needs, at most ``budget``; as valid as with all of them.
+    def certify_until(self, x: Tensor, n0: int, run: Run, *, seed: int = 0, index: int = 0) -> Certificate:
+        """CERTIFY with as many draws as ``run`` asks for; as valid as with a fixed number.
 
-        The class is selected as by :meth:`certify`. Then draws come until ``stop`` is sure
-        (``rs.statistics.sequential``) that the radius it asks for holds, or does not, or how large the radius is, up
-        to its tolerance.
+        The class is selected as by :meth:`certify`. Then draws are taken until the run has decided whether its radius
+        holds, or knows the radius to within its tolerance, or its budget is spent, in which case it may abstain.
 
         Args:
-            x, n0, alpha, seed, index: As for :meth:`certify`.
-            stop: What to ask, and when it is answered.
-            budget: Draws at most; where they do not decide it abstains.
+            x, n0, seed, index: As for :meth:`certify`.
+            run: A fresh run with the noise ``sigma`` of this classifier.
         Returns:
             A certificate of ``n`` draws, the number taken. At a fixed radius its radius is that one.
         """
-        check_draws(x, alpha, n0=n0, budget=budget)
+        check_draws(x, run.alpha, n0=n0)
         counts0 = self.votes(x, n0, seed, Stream.SELECT, index)
-        selected, run = winner(counts0, self.undecided), stop.run(self.sigma, alpha, budget)
+        selected = winner(counts0, self.undecided)
         counts = np.zeros(self.num_classes + self.undecided, dtype=np.int64)
         while selected != ABSTAIN and (draws := run.next_draws()):
             more = self.votes(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
@@ -135,14 +148,14 @@ class SmoothedClassifier:
         predict = selected if certified is not None and selected != ABSTAIN else ABSTAIN
         r = 0.0 if predict == ABSTAIN else certified
         n = int(counts.sum())
-        return Certificate(predict, r, p_lower, n0, n, alpha, self.sigma, counts0, counts, mode=stop.mode(budget))
+        return Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
 
     def predict(self, x: Tensor, n: int, alpha: float, *, seed: int = 0, index: int = 0) -> int:
-        """PREDICT: the class of g(x), or ABSTAIN; wrong with probability at most alpha.
+        """Return the class of g(x), or ABSTAIN; wrong with probability at most alpha (PREDICT).
 
         A two-sided binomial test of the two largest counts of ``n`` draws against 1/2 (Hung & Fithian 2019); of the
-        largest count against all the others where some draws are votes for no class. As for :meth:`certify`, ``x`` must
-        not be chosen by who knows ``seed``.
+        largest count against all others if draws may be votes for no class. As for :meth:`certify`, ``x`` must not be
+        chosen by someone who knows ``seed``.
         """
         from scipy.stats import binomtest  # a third of a second to import, which CERTIFY does not need
 
@@ -150,15 +163,20 @@ class SmoothedClassifier:
         counts = self.votes(x, n, seed, Stream.PREDICT, index)
         classes = counts[: self.num_classes]
         second, first = (int(count) for count in np.sort(classes)[-2:])
-        both = n if self.undecided else first + second
-        sure = 2 * first > both and binomtest(first, both, 0.5).pvalue <= alpha
-        return int(classes.argmax()) if sure else ABSTAIN
+        trials = n if self.undecided else first + second
+        significant = 2 * first > trials and binomtest(first, trials, 0.5).pvalue <= alpha
+        return int(classes.argmax()) if significant else ABSTAIN
 
     def votes(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> NDArray[np.int64]:
-        """Votes of ``base`` on ``draws`` noisy copies of ``x`` (C, H, W), per class, shape (K,), or (K + 1,).
+        """Count the votes of ``base`` on ``draws`` noisy copies of ``x``.
 
-        The noise comes in keyed blocks, from draw ``start`` on, a multiple of ``rs.smoothing.noise.BLOCK``; the votes
-        are counted on the device and fetched once.
+        Args:
+            x: One image, shape (C, H, W).
+            draws: Number of noisy copies.
+            seed, key: Key of the noise, which is drawn in blocks.
+            start: First draw, a multiple of ``rs.smoothing.noise.BLOCK``.
+        Returns:
+            Votes per class, shape (K,), or (K + 1,) with ``undecided``; counted on the device and fetched once.
         """
         tally = Tally(self.num_classes + self.undecided, x.device)
         self.visit(tally.add, x, draws, seed, *key, start=start)
@@ -167,25 +185,25 @@ class SmoothedClassifier:
     def visit(
         self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int, start: int = 0
     ) -> None:
-        """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies, as :meth:`votes` does."""
+        """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies; see :meth:`votes`."""
         with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
             for noise in self._batches(x, draws, seed, *key, start=start):
                 visitor(self.base(x + noise), len(noise))
 
     def _batches(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Iterator[Tensor]:
-        """Noise of ``draws`` draws in unions of blocks, each (<= batch, C, H, W)."""
+        """Yield the noise of ``draws`` draws in batches of whole blocks, each of shape (<= batch, C, H, W)."""
         if start % BLOCK:
             raise ValueError(f"start must be a multiple of {BLOCK}, got {start}; blocks of noise are not split")
-        at_once = max(1, (self.batch or default_batch(x)) // BLOCK)
+        blocks = max(1, (self.batch or default_batch(x)) // BLOCK)
         begin, end = start // BLOCK, -(-(start + draws) // BLOCK)
-        for first in range(begin, end, at_once):
-            indices = range(first, min(first + at_once, end))
+        for first in range(begin, end, blocks):
+            indices = range(first, min(first + blocks, end))
             noise = [block(i, x.shape, self.sigma, seed, *key, device=x.device) for i in indices]
             yield torch.cat(noise)[: start + draws - first * BLOCK]
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
-    """What computes in ``precision``: torch's autocast where it is bfloat16, nothing where it is float32."""
+    """Return torch's autocast context, which is enabled for bfloat16 and disabled for float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
 
@@ -213,7 +231,7 @@ class Tally:
 
 
 def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
-    """The class with the most votes (ties to the lowest), or ABSTAIN where that is the last, ``undecided`` one."""
+    """Return the class with the most votes (ties to the lowest); ABSTAIN if it is the last one, ``undecided``."""
     selected = int(counts.argmax())
     return ABSTAIN if undecided and selected == len(counts) - 1 else selected
 
@@ -221,10 +239,10 @@ def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
 def certificate(
     counts0: NDArray[np.int64], counts: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False
 ) -> Certificate:
-    """What CERTIFY concludes from the votes of the n0 draws and of the n draws, each of shape (K,).
+    """Return the certificate from the votes of the n0 draws and of the n draws, each of shape (K,).
 
-    With ``undecided`` the last count, of K + 1, is of votes for no class; where it wins the n0 draws no class has a
-    bound, and ``p_lower`` is 0.
+    With ``undecided`` the last of K + 1 counts is of votes for no class; if it wins the n0 draws, no class has a bound
+    and ``p_lower`` is 0.
     """
     n0, n, selected = int(counts0.sum()), int(counts.sum()), winner(counts0, undecided)
     p_lower = 0.0 if selected == ABSTAIN else float(lower_bound(counts[selected], n, alpha))
@@ -233,22 +251,26 @@ def certificate(
 
 
 def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False) -> Certificate:
-    """The row of an image whose n draws are skipped because the class that n0 draws chose is not the label."""
-    n0, none = int(counts0.sum()), np.zeros_like(counts0)
-    return Certificate(winner(counts0, undecided), 0.0, 0.0, n0, 0, alpha, sigma, counts0, none, mode="shortcut")
+    """Return the certificate of an image whose n draws are skipped because the selected class is not the label."""
+    n0, counts = int(counts0.sum()), np.zeros_like(counts0)
+    return Certificate(winner(counts0, undecided), 0.0, 0.0, n0, 0, alpha, sigma, counts0, counts, mode="shortcut")
 
 
 def default_batch(x: Tensor) -> int:
-    """Noisy images to evaluate at once: what keeps a GPU busy, or a CPU near its caches.
+    """Return how many noisy images to evaluate at once: enough to keep a GPU busy, or few enough for a CPU's caches.
 
-    ``python -m benchmarks.forwards --batches 100,300`` says which batch is the fastest on a CPU.
+    ``python -m benchmarks.forwards --batches 100,300`` shows which batch is the fastest on a CPU.
     """
     pixels, most = (2**23, 4000) if x.device.type == "cuda" else (2**19, 500)
     return min(most, max(1, pixels // x.numel() // BLOCK) * BLOCK)
 
 
 def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
-    """Refuse what is not one image, a failure probability, and numbers of draws."""
+    """Check that ``x`` is one image in [0, 1], ``alpha`` a failure probability, and ``draws`` positive numbers.
+
+    Raises:
+        InputError: If one of them is not.
+    """
     if x.ndim != 3:
         raise InputError(f"x must be one image of shape (C, H, W), got shape {tuple(x.shape)}")
     if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):

@@ -36,7 +36,7 @@ def noisy(x: Tensor, noise: Tensor) -> Tensor:
 
 
 def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, device: torch.device | str) -> Tensor:
-    """Block ``index`` of the certification noise of one image: :data:`BLOCK` draws of N(0, sigma^2 I).
+    """Draw block ``index`` of the certification noise of one image: :data:`BLOCK` draws of N(0, sigma^2 I).
 
     It depends only on ``(seed, *key, index)``: not on how many blocks are evaluated together, on the other images, or
     on the number of draws, of which fewer are a prefix of more. On a CPU the numbers are NumPy's, because torch's CPU

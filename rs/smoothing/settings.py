@@ -1,4 +1,4 @@
-"""How images are certified: the section ``certify`` of a recipe."""
+"""Settings of certification: the section ``certify`` of a recipe."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class CertificationSettings:
     n0: Count  # draws that select the class
     n: Count  # fresh draws that bound its probability
     alpha: Annotated[float, Field(gt=0, lt=1)]  # failure probability of a certificate
-    seed: NonNegativeCount  # of the noise, the same for every model
+    seed: NonNegativeCount  # of the noise, which is the same for every model
     subset: Subset  # of the test split
     precision: Precision
     engine: Engine  # plain: the network as it was trained; folded or compiled: optimized for inference
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
-    stop: Stop | None = None  # stop at an answer; n is then the most draws
+    stop: Stop | None = None  # stop early; n is then the maximum
 
     def __post_init__(self) -> None:
         if self.stop is not None and self.shortcut:
-            raise ValueError("stop and shortcut must not come together: rows of the two are not alike")
+            raise ValueError("stop and shortcut must not come together: their rows are not comparable")

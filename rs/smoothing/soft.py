@@ -24,12 +24,12 @@ def to_float32(logits: Tensor) -> Tensor:
 
 
 def soft_probabilities(logits: Tensor, beta: float = 1.0) -> Tensor:
-    """Soft smoothed prediction z_hat: mean over draws of softmax(beta * logits); (B, M, K) -> (B, K)."""
+    """Compute the soft smoothed prediction z_hat: mean over draws of softmax(beta * logits); (B, M, K) -> (B, K)."""
     return F.softmax(beta * to_float32(logits), dim=-1).mean(dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
-    """Cross-entropy of the soft smoothed classifier, the logarithm outside the mean over draws.
+    """Compute the cross-entropy of the soft smoothed classifier, the logarithm outside the mean over draws.
 
         -1/B sum_i log(z_hat_i[y_i] + 1e-10)                                   (Zhai et al. 2020)
 
@@ -45,13 +45,13 @@ def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
 
 
 def mean_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of every draw, the logarithm inside the mean: -1/(BM) sum_ik log softmax(f(x_i + d_ik))[y_i]."""
+    """Compute the mean cross-entropy of draws, the log inside: -1/(BM) sum_ik log softmax(f(x_i + d_ik))[y_i]."""
     draws = logits.shape[1]
     return F.cross_entropy(to_float32(logits).flatten(0, 1), y.repeat_interleave(draws))
 
 
 def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Top two soft probabilities of each image, and which images are in the hinge.
+    """Return the top two soft probabilities of each image, and which images are in the hinge.
 
     An image is in the hinge (is *active*) where its soft prediction is right and its margin
     ``xi = Phi^-1(q1) - Phi^-1(q2)`` is finite and at most ``gamma``.
@@ -72,7 +72,7 @@ def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tenso
 
 
 def radius_hinge(logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: float) -> Tensor:
-    """MACER's robustness loss: a hinge on the soft certified radius of the images in the hinge.
+    """Compute MACER's robustness loss: a hinge on the soft certified radius of the images in the hinge.
 
         sigma/(2B) sum_{i active} (gamma - xi_i),   xi = Phi^-1(q1) - Phi^-1(q2)        (Zhai et al. 2020)
 
@@ -94,12 +94,12 @@ def radius_hinge(logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: fl
 
 
 def entropy(p: Tensor) -> Tensor:
-    """Entropy -sum_c p_c log max(p_c, 1e-20) of the last axis; (..., K) -> (...)."""
+    """Compute the entropy -sum_c p_c log max(p_c, 1e-20) of the last axis; (..., K) -> (...)."""
     return -(p * p.clamp_min(LOG_CLAMP).log()).sum(dim=-1)
 
 
 def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
-    """KL(p || softmax(logits)) over the last axis; gradients flow through both; (..., K) -> (...).
+    """Compute KL(p || softmax(logits)) over the last axis; gradients flow through both; (..., K) -> (...).
 
     Written out because torch's own has NaN gradients where a target that carries gradient is exactly 0.
     """

@@ -1,4 +1,4 @@
-"""When certification has drawn enough, as the parameters say it."""
+"""Settings of certification that stops early."""
 
 from __future__ import annotations
 
@@ -12,33 +12,24 @@ from rs.statistics.sequential import Decider, RadiusSequence, at_radius
 
 @validated
 class Stop:
-    """Stop at an answer instead of after n draws, which become the most; section ``certify.stop`` of a recipe.
+    """When to stop before n draws, which become the maximum; section ``certify.stop`` of a recipe.
 
-    Either ``at_radius`` or ``tolerance`` is given: whether that radius is certified, or the radius but for so much.
+    Exactly one of ``at_radius`` and ``tolerance`` is given: the question is whether that radius is certified, or what
+    the radius is to within the tolerance.
     """
 
     at_radius: NonNegative | None  # pixels of [0, 1]
     tolerance: Positive | None  # radius to give away, pixels of [0, 1]
     rule: Literal["cumulative", "betting"]  # of at_radius (``rs.statistics.sequential``)
-    beta: Annotated[float, Field(gt=0, lt=1)]  # chance to give up needlessly
-    step: Annotated[Count, Field(multiple_of=100)]  # draws between two looks, at least
+    beta: Annotated[float, Field(gt=0, lt=1)]  # probability of giving up although the radius holds
+    step: Annotated[Count, Field(multiple_of=100)]  # minimum number of draws between two looks
 
     def __post_init__(self) -> None:
         if (self.at_radius is None) == (self.tolerance is None):
             raise ValueError("one of at_radius and tolerance must be given, and not both")
 
     def run(self, sigma: float, alpha: float, budget: int) -> Decider | RadiusSequence:
-        """Begin on an image."""
-        how = {"beta": self.beta, "step": self.step}
+        """Return a fresh run for one image, with at most ``budget`` draws."""
         if self.at_radius is not None:
-            return at_radius(self.at_radius, sigma, alpha, budget, rule=self.rule, **how)
-        return RadiusSequence(sigma, self.tolerance, alpha, budget, **how)
-
-    def mode(self, budget: int) -> str:
-        """What a row says of itself: ``at-radius:R:BUDGET`` or ``within:TOLERANCE:BUDGET``.
-
-        >>> Stop(at_radius=0.5, tolerance=None, rule="cumulative", beta=0.001, step=100).mode(100_000)
-        'at-radius:0.5:100000'
-        """
-        asked = f"at-radius:{self.at_radius!r}" if self.at_radius is not None else f"within:{self.tolerance!r}"
-        return f"{asked}:{budget}"
+            return at_radius(self.at_radius, sigma, alpha, budget, rule=self.rule, beta=self.beta, step=self.step)
+        return RadiusSequence(sigma, self.tolerance, alpha, budget, beta=self.beta, step=self.step)

@@ -115,7 +115,7 @@ class Certificate:
     sigma: float  # noise standard deviation, in pixels of [0, 1]
     counts0: NDArray[np.int64]  # votes of the n0 draws, shape (K,)
     counts: NDArray[np.int64]  # votes of the n draws, shape (K,)
-    mode: str = "certify"  # "shortcut" where the n draws were skipped; ``Stop.mode`` where it stopped early
+    mode: str = "certify"  # "shortcut" if the n draws were skipped; that of a run of ``rs.statistics.sequential``
 
     def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
         """Return the row of image ``index``: a dict with the columns of :data:`rs.storage.certificate_rows.COLUMNS`."""

@@ -104,8 +104,9 @@ def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
     trained_with = [seeds for group in samples for seeds in group.seeds]
     seeds = sorted(frozenset[int]().union(*trained_with))
     whole = _difference(samples)
-    images = 0 if whole is None else len(whole)
-    if whole is None or images < 2:
+    assert whole is not None  # it leaves no seed out
+    images = len(whole)
+    if images < 2:
         raise InputError(f"a standard error needs at least 2 images, got {images}; certify more")
     value = float(whole.mean())
     error_images = float(whole.std(ddof=1)) / math.sqrt(images)

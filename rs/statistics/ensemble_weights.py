@@ -137,7 +137,7 @@ def _objective(covariances: ArrayLike, a: ArrayLike) -> tuple[Floats, NDArray[np
         raise ValueError(f"covariances must be (..., K, L, L) and a (..., K), got {s.shape} and {factors.shape}")
     if not np.isfinite(s).all() or np.isnan(factors).any() or (factors < 0).any():
         raise ValueError("covariances must be finite and a at least 0, none of them NaN; look at the margins")
-    usable = np.isfinite(factors).all(axis=-1)
+    usable = np.asarray(np.isfinite(factors).all(axis=-1))
     total = np.einsum("...k,...klm->...lm", np.where(usable[..., None], factors, 0.0), s)
     largest = np.abs(total).max(axis=(-1, -2))
     usable = usable & (largest > 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -158,10 +159,10 @@ def votes_needed(n: int, alpha: float) -> int | None:
     """
     if lower_bound(n, n, alpha) < 0.5:
         return None
-    return bisect_left(range(n + 1), 0.5, key=lambda k: lower_bound(k, n, alpha))
+    return bisect_left(range(n + 1), 0.5, key=lambda k: float(lower_bound(k, n, alpha)))
 
 
-def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray, NDArray]:
+def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     k, n = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (successes, trials)))
     if not (np.isfinite(n).all() and (n >= 1).all() and (n == np.floor(n)).all()):
         raise ValueError(f"trials must be whole numbers of at least 1, got {trials}; pass the draws made")
@@ -189,7 +190,7 @@ def _sigma(sigma: ArrayLike) -> NDArray[np.float64]:
     return scale
 
 
-def _check_classes(votes: NDArray, chosen: NDArray) -> None:
+def _check_classes(votes: NDArray[Any], chosen: NDArray[Any]) -> None:
     if votes.ndim < 1 or votes.shape[-1] < 2:
         raise ValueError(f"counts must have shape (..., K) with K >= 2, got {votes.shape}; pass all classes")
     if chosen.shape != votes.shape[:-1]:

@@ -132,8 +132,8 @@ RULES = {"cumulative": Cumulative, "betting": Betting}  # of at_radius, by name
 
 
 class _Run:
-    def __init__(self, times: NDArray[np.int64]) -> None:
-        self.times = times
+    def __init__(self, rule: Cumulative | Betting) -> None:
+        self.rule, self.times, self.alpha = rule, rule.times, rule.alpha
         self.successes = self.draws = self.looks = 0
         self.stopped = False
 
@@ -158,9 +158,18 @@ class Decider(_Run):
     """
 
     def __init__(self, rule: Cumulative | Betting, p0: float, radius: float) -> None:
-        super().__init__(rule.times)
-        self.rule, self.p0, self.radius = rule, p0, radius
+        super().__init__(rule)
+        self.p0, self.radius = p0, radius
         self.answer: Answer | None = None
+
+    @property
+    def mode(self) -> str:
+        """The mode of rows of such runs, ``at-radius:R:BUDGET``.
+
+        >>> at_radius(0.5, sigma=0.5, alpha=0.001, budget=100_000).mode
+        'at-radius:0.5:100000'
+        """
+        return f"at-radius:{self.radius!r}:{self.times[-1]}"
 
     def certified(self) -> tuple[float, float | None]:
         """Return a lower bound of p, and the radius that is certified or ``None``."""
@@ -233,10 +242,14 @@ class RadiusSequence(_Run):
     ) -> None:
         _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
         _require(tolerance >= 0, "tolerance", "at least 0; it is radius to give away", tolerance)
-        self.rule = Cumulative(check_times(budget, Cumulative.growth, step), alpha, beta)
-        super().__init__(self.rule.times)
+        super().__init__(Cumulative(check_times(budget, Cumulative.growth, step), alpha, beta))
         self.sigma, self.tolerance = sigma, tolerance
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
+
+    @property
+    def mode(self) -> str:
+        """The mode of rows of such runs, ``within:TOLERANCE:BUDGET``."""
+        return f"within:{self.tolerance!r}:{self.times[-1]}"
 
     def certified(self) -> tuple[float, float | None]:
         """Return the lower bound of p, and the radius that is certified or ``None``."""

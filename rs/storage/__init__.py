@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, read strictly; certificate rows and how they are written and continued."""
+"""Files, written whole or not at all and read strictly; certificate rows, and how they are written and resumed."""

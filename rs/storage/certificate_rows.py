@@ -1,7 +1,7 @@
 """Certificate rows: one line per image, in this project's columns or in the six columns of the field's logs.
 
-Rows keep every vote and every digit; rounding belongs to tables. All readers return a DataFrame that
-``rs.statistics.metrics`` takes, and refuse a damaged file by naming its line.
+Rows keep all votes and digits; rounding is left to tables. All readers return a DataFrame for
+``rs.statistics.metrics``, and refuse a damaged file with an error that names the line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN, MODES, SCOPES, format_counts, is_mode, parse_counts, votes_of
 from rs.statistics.log_budget import fits_budget, identify_budget
 from rs.storage import files, tsv
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # half a second to import, and appending rows does not need i
     import pandas as pd
 
 
-def _votes(text: str) -> str:
+def _counts(text: str) -> str:
     parse_counts(text)
     return text
 
@@ -43,8 +44,8 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
     "n": tsv.whole,
     "alpha": tsv.finite,
     "sigma": tsv.finite,
-    "counts0": _votes,
-    "counts": _votes,
+    "counts0": _counts,
+    "counts": _counts,
     "mode": str,
     "scope": str,
 }
@@ -55,11 +56,21 @@ HEADER = "\t".join(COLUMNS)
 """First line of a file of rows, without the newline."""
 
 
+def sidecar_of(path: Path) -> Path:
+    """Return the path of the JSON file that says what made the rows in ``path``."""
+    return path.with_suffix(".json")
+
+
+def seconds_of(path: Path) -> Path:
+    """Return the path of the wall-clock seconds of each image in ``path``."""
+    return path.with_suffix(".seconds.csv")
+
+
 def format_row(row: Mapping[str, Any]) -> str:
-    """Write one row as a line (without the newline) whose numbers read back exactly.
+    """Return one row as a line, without the newline; its numbers read back exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`; counts as votes per class or already as text.
+        row: A value for each of :data:`COLUMNS`; counts as votes per class, or as text.
     Raises:
         ValueError: If a number is not finite.
     """
@@ -76,7 +87,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def write(rows: pd.DataFrame | Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write rows with their header, whole or not at all."""
+    """Write rows with their header in one step."""
     records = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
     files.write_text(path, "\n".join([HEADER, *map(format_row, records)]) + "\n")
 
@@ -91,7 +102,7 @@ def read(path: Path) -> pd.DataFrame:
     """
     rows = tsv.read(path, _KINDS)
     _check(path, rows)
-    votes = {name: _sums(rows[name]) for name in ("counts0", "counts")}
+    totals = {name: _total_votes(rows[name]) for name in ("counts0", "counts")}
     for bad, rule in (
         (~rows["mode"].map(is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R:N, within:TOLERANCE:N"),
         (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
@@ -102,15 +113,15 @@ def read(path: Path) -> pd.DataFrame:
         ((rows["n"] == 0) & (rows["mode"] == "certify"), "n must be 0 for a shortcut and only there"),
         ((rows["n"] > 0) & (rows["mode"] == "shortcut"), "n must be 0 for a shortcut and only there"),
         ((rows["mode"] == "shortcut") & (rows["correct"] == 1), "a shortcut is for a wrong class"),
-        (votes["counts0"] > rows["n0"], "counts0 must not exceed n0 votes"),
-        (votes["counts"] > rows["n"], "counts must not exceed n votes"),
+        (totals["counts0"] > rows["n0"], "counts0 must not exceed n0 votes"),
+        (totals["counts"] > rows["n"], "counts must not exceed n votes"),
     ):
         tsv.refuse(path, bad, rule)
     return rows
 
 
-def _sums(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Votes of all classes, of each row."""
+def _total_votes(texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return the number of votes for all classes, of each row."""
     row, _, votes = votes_of(texts)
     return np.bincount(row, weights=votes, minlength=len(texts))
 
@@ -127,7 +138,7 @@ def read_field_log(
 
     Args:
         path: The log.
-        sigma: What the log does not say itself, as are ``n0``, ``n`` and ``alpha``; ``None`` if unknown.
+        sigma, n0, n, alpha: Values that the log does not contain; ``None`` if unknown.
     Returns:
         The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``. If the budget is given and
         the largest radii cannot come from it, a warning says so.
@@ -140,16 +151,19 @@ def read_field_log(
     known = {name: math.nan if value is None else value for name, value in given.items()}
     rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify", scope="model")
     if None not in (sigma, n, alpha) and fits_budget(rows["radius"], sigma, n, alpha) is False:
-        found = identify_budget(rows["radius"], sigma)
-        hint = f"; they fit n = {found[0]}, alpha = {found[1]}" if found else ""
+        budget = identify_budget(rows["radius"], sigma)
+        hint = f"; they fit n = {budget[0]}, alpha = {budget[1]}" if budget else ""
         message = f"{path}: the largest radii cannot come from n = {n}, alpha = {alpha}, sigma = {sigma}{hint}"
         warnings.warn(message, stacklevel=2)
     return rows[[*COLUMNS, "seconds"]]
 
 
 def read_any(path: Path, **known: Any) -> pd.DataFrame:
-    """Read rows of either kind, told apart by the header; ``known`` is what a six-column log does not say.
+    """Read rows of either kind, which the header tells.
 
+    Args:
+        path: The file.
+        known: Values that a six-column log does not contain, as for :func:`read_field_log`.
     Raises:
         InputError: As :func:`read` and :func:`read_field_log`.
     """
@@ -158,25 +172,36 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
 
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:
-    """Write the field's six columns: radii with every digit, times from a column ``seconds`` if there is one."""
+    """Write the field's six columns, with all digits of the radii, and times from a column ``seconds`` if present."""
     seconds = rows["seconds"] if "seconds" in rows else [0.0] * len(rows)
     fields = [rows[name].map(lambda value, name=name: _text(name, value)) for name in FIELD_COLUMNS[:-1]]
     lines = zip(*fields, (str(timedelta(seconds=float(value))) for value in seconds), strict=True)
     files.write_text(path, "\n".join("\t".join(line) for line in [FIELD_COLUMNS, *lines]) + "\n")
 
 
+def read_with_seconds(path: Path) -> pd.DataFrame:
+    """Read this project's rows, with a column ``seconds`` if the file of seconds is beside them.
+
+    Raises:
+        InputError: As :func:`read`, or if the seconds are not once an image.
+    """
+    import pandas as pd
+
+    rows, seconds = read(path), seconds_of(path)
+    if not seconds.exists():
+        return rows
+    times = pd.read_csv(seconds)
+    if list(times) != ["idx", "seconds"] or times["idx"].duplicated().any():
+        raise InputError(f"{seconds} must have the columns idx and seconds, once an image; remove it or make it again")
+    return rows.merge(times, on="idx", how="left")
+
+
 def _check(path: Path, rows: pd.DataFrame) -> None:
     for bad, rule in (
         (rows["idx"].duplicated(), "idx must be unique"),
         (~rows["correct"].isin((0, 1)), "correct must be 0 or 1"),
-        (
-            (rows["predict"] == rows["label"]) != (rows["correct"] == 1),
-            "correct must be 1 iff predict is label",
-        ),
+        ((rows["predict"] == rows["label"]) != (rows["correct"] == 1), "correct must be 1 iff predict is label"),
         (rows["radius"] < 0, "radius must not be negative"),
-        (
-            (rows["predict"] == ABSTAIN) & (rows["radius"] != 0),
-            "radius must be 0 where predict is -1 (abstains)",
-        ),
+        ((rows["predict"] == ABSTAIN) & (rows["radius"] != 0), "radius must be 0 where predict is -1 (abstains)"),
     ):
         tsv.refuse(path, bad, rule)

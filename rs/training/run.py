@@ -16,7 +16,7 @@ from rs.data.format import Images
 from rs.models import checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
-from rs.runtime.device import suit_threads
+from rs.runtime.device import limit_threads
 from rs.storage import files
 from rs.training.recipe import Recipe
 from rs.training.settings import HISTORY, TIMING, Progress, RunOptions
@@ -42,13 +42,13 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
         InputError: If something else would be overwritten, or as what is called says.
     """
     train, test = images.load(folder, "train"), images.load(folder, "test")
-    suit_threads(train.meta.shape)
+    limit_threads(train.meta.shape)
     card = _card(recipe, train, options)
     checkpoint.check_folder(out, card)
     _check_logs(log)
-    first = processes.place()[0] == 0
+    first = processes.rank_and_world_size()[0] == 0
     work = scratch.folder(_identity(card, train, options)) if first else nullcontext()
-    with work as unfinished, processes.joined("nccl" if options.device.type == "cuda" else "gloo"):
+    with work as unfinished, processes.process_group("nccl" if options.device.type == "cuda" else "gloo"):
         model = card.build(initial_seed(options.seed)).to(options.device)
         trainer = Trainer(model, recipe.method, train, test, recipe.training, options)
         progress = trainer.run(unfinished / "checkpoint.pt" if first else None)
@@ -104,7 +104,7 @@ def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
 def _provenance(seconds: float, device: torch.device) -> dict[str, Any]:
     """Return what may differ between two runs with one card."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    _, world_size = processes.place()
+    _, world_size = processes.rank_and_world_size()
     return {"git_commit": _commit(), "training_seconds": seconds, "device": name, "processes": world_size}
 
 

@@ -64,7 +64,7 @@ class Trainer:
     ) -> None:
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
         self.settings, self.options, self.device = settings, options, options.device
-        self.rank, self.world_size = processes.place()
+        self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
         self.parameters = list(model.parameters())
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
@@ -235,8 +235,8 @@ class Trainer:
 
     def restore(self, checkpoint: Path | None) -> None:
         """Continue from what :meth:`save` wrote, if it is there; several processes from what the first one finds."""
-        found = self.rank == 0 and checkpoint is not None and checkpoint.exists()
-        states = [torch.load(checkpoint, map_location="cpu", weights_only=True) if found else None]
+        exists = self.rank == 0 and checkpoint is not None and checkpoint.exists()
+        states = [torch.load(checkpoint, map_location="cpu", weights_only=True) if exists else None]
         if self.world_size > 1:
             dist.broadcast_object_list(states, device=self.device)
         (state,) = states

@@ -14,8 +14,8 @@ import pytest
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rs import params
-from rs.certification.certify_model import certify_cell
-from rs.certification.certify_pool import Settings, pool_cell
+from rs.certification.certify_model import certify_model
+from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.declare import read_pool
@@ -61,8 +61,8 @@ SCOPES |= {f"{ALL}.mme": "noisy-input", f"{ALL}.set": "set"}
 
 
 def pool(out="rows", cache=False, timed=0, ensembles="ensembles", weights="weights", folder="data", **changes):
-    pool_cell(
-        Path(ensembles), Path(weights), Path(folder), Settings(cache=cache, timed=timed),
+    certify_pool(
+        Path(ensembles), Path(weights), Path(folder), PoolSettings(cache=cache, timed=timed),
         replace(CERTIFICATION, **changes), device=CPU, batch=None, out=Path(out), times=Path(f"{out}-times"),
     )  # fmt: skip
     return Path(out)
@@ -122,7 +122,7 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
     together = table(pool(shortcut=shortcut) if shortcut else "unbroken")
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
-        certify_cell(model, Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
+        certify_model(model, Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
         assert together[name] == out.read_bytes(), name
     modes = {
         mode
@@ -135,7 +135,7 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
 def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_the_code():
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
-        certify_cell(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=out)
+        certify_model(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=out)
         alone, together = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "unbroken"))
         assert alone.pop("code") != together.pop("code")
         assert together == alone
@@ -417,7 +417,7 @@ def test_no_draws_give_a_head_without_times():
 @pytest.mark.parametrize("change", [{"timed": -1}, {"timed": 1.5}, {"cache": 1}, {"cached": True}])
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"pool\.{next(iter(change))}"):
-        params.check(Settings, {"cache": False, "timed": 0} | change, "pool")
+        params.check(PoolSettings, {"cache": False, "timed": 0} | change, "pool")
 
 
 # ------------------------------------------------------------------------------------------------- what is refused

@@ -1,10 +1,10 @@
-"""The network arranged to be fast: ``rs.certification.inference``."""
+"""Networks optimized for inference: ``rs.certification.inference``."""
 
 import pytest
 import torch
 from torch import nn
 
-from rs.certification.inference import FixedBatch, arrange, fitting, fold
+from rs.certification.inference import FixedBatch, fitting, fold, optimize_for_inference
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
@@ -12,24 +12,9 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import BLOCK
 from rs.training.attack_backend import frozen, training_network
 from tests.support.helpers import SHAPE, smallnet
+from tests.support.networks import Branches, Measures, Twice, hooked, images, lived_in
 
 CPU = torch.device("cpu")
-
-
-def lived_in(model, shape):
-    """A model whose batch norms have seen images, and which has scales and shifts of its own."""
-    rng = torch.Generator().manual_seed(0)
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.weight.data = 0.5 + torch.rand(module.weight.shape, generator=rng)
-            module.bias.data = torch.randn(module.bias.shape, generator=rng) / 10
-            module.running_mean = torch.randn(module.running_mean.shape, generator=rng) / 10
-            module.running_var = 0.5 + torch.rand(module.running_var.shape, generator=rng)
-    return model
-
-
-def images(count, shape, seed=1):
-    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +45,7 @@ def test_folding_leaves_the_model_as_it_was():
 def test_logits_come_back_in_float32_and_noise_is_normalised_before_it_is_rounded():
     model = lived_in(smallnet(), SHAPE).eval()
     x = images(3, SHAPE)
-    made = arrange(model, "folded", "bfloat16", SHAPE, CPU).module
+    made = optimize_for_inference(model, "folded", "bfloat16", SHAPE, CPU).module
     assert made(x).dtype == torch.float32
     rounded = model.normalize(x).bfloat16().float() * model.normalize.std + model.normalize.mean
     near = (made(x) - model(x)).abs().max()
@@ -85,7 +70,7 @@ def close_call():
 
 @pytest.mark.parametrize("engine", ["plain", "folded", pytest.param("compiled", marks=pytest.mark.slow)])
 def test_logits_that_only_bfloat16_cannot_tell_apart_are_told_apart(engine):
-    made = arrange(close_call(), engine, "bfloat16", SHAPE, CPU)
+    made = optimize_for_inference(close_call(), engine, "bfloat16", SHAPE, CPU)
     classifier = SmoothedClassifier(made.module, 2, 0.5, precision=made.precision, batch=made.batch)
     found = []
     classifier.visit(lambda logits, _: found.append(logits), torch.zeros(SHAPE), 100, 0, 1)
@@ -103,44 +88,6 @@ def test_training_in_bfloat16_tells_them_apart_too(engine, training):
         logits = trained(x)
     assert logits.dtype == torch.float32
     assert logits.tolist() == [[1.0, 1.0 + 2**-12]] * 2
-
-
-class Branches(nn.Module):
-    """What torch.fx cannot trace."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2)
-
-    def forward(self, x):
-        x = self.norm(self.conv(x)).mean(dim=(2, 3))
-        return x if x.sum() > 0 else x * 2
-
-
-class Twice(nn.Module):
-    """One convolution with two batch norms, which fx would fold into it one after the other."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.one, self.two = nn.Conv2d(1, 1, 3, padding=1), nn.BatchNorm2d(1), nn.BatchNorm2d(1)
-        self.fc = nn.Linear(16, 2)
-
-    def forward(self, x):
-        return self.fc(self.two(self.conv(torch.relu(self.one(self.conv(x))))).flatten(1))
-
-
-def hooked():
-    """A network whose hook fx would drop."""
-    model = smallnet()
-    model.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2 - 0.3,))
-    return model
-
-
-class Measures(Branches):
-    """What torch.fx refuses with an error of its own."""
-
-    def forward(self, x):
-        return self.norm(self.conv(x)).reshape(len(x), -1)[:, :2]
 
 
 @pytest.mark.parametrize("make", [Branches, Twice, hooked, Measures])
@@ -184,9 +131,9 @@ def test_batches_of_every_size_are_filled_up_or_cut(count):
     assert set(seen) == {4}
 
 
-def test_members_of_an_ensemble_are_arranged_each_and_its_rule_stays():
+def test_members_of_an_ensemble_are_optimized_one_by_one_and_its_rule_stays():
     ensemble = Ensemble([lived_in(smallnet(seed), SHAPE) for seed in (0, 1)], SoftmaxAverage([0.3, 0.7])).eval()
-    made = arrange(ensemble, "folded", "float32", SHAPE, CPU)
+    made = optimize_for_inference(ensemble, "folded", "float32", SHAPE, CPU)
     x = images(5, SHAPE)
     assert (made.engine, made.precision, made.module.rule) == ("folded", "float32", ensemble.rule)
     assert not [module for module in made.module.modules() if isinstance(module, nn.BatchNorm2d)]
@@ -195,14 +142,14 @@ def test_members_of_an_ensemble_are_arranged_each_and_its_rule_stays():
 
 def test_a_plain_engine_changes_nothing():
     model = smallnet()
-    made = arrange(model, "plain", "bfloat16", SHAPE, CPU, 300)
+    made = optimize_for_inference(model, "plain", "bfloat16", SHAPE, CPU, 300)
     assert made == (model, "bfloat16", 300, "plain")
 
 
 @pytest.mark.parametrize(("engine", "precision"), [("turbo", "float32"), ("folded", "float8")])
 def test_an_unknown_engine_or_precision_is_refused_by_its_name(engine, precision):
     with pytest.raises(InputError, match=r"(engine|precision) must be one of .*; got '(turbo|float8)'"):
-        arrange(smallnet(), engine, precision, SHAPE, CPU)
+        optimize_for_inference(smallnet(), engine, precision, SHAPE, CPU)
 
 
 def test_without_a_compiler_the_network_is_folded_and_a_warning_says_so(monkeypatch, capsys):
@@ -211,7 +158,7 @@ def test_without_a_compiler_the_network_is_folded_and_a_warning_says_so(monkeypa
 
     monkeypatch.setattr(torch, "compile", broken)
     model = lived_in(smallnet(), SHAPE).eval()
-    made = arrange(model, "compiled", "float32", SHAPE, CPU)
+    made = optimize_for_inference(model, "compiled", "float32", SHAPE, CPU)
     assert (made.engine, made.batch) == ("folded", BLOCK)
     assert capsys.readouterr().err == "warning: this network is not compiled (RuntimeError: no C++ compiler found)\n"
     torch.testing.assert_close(made.module(images(3, SHAPE)), model(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
@@ -221,7 +168,7 @@ def test_without_a_compiler_the_network_is_folded_and_a_warning_says_so(monkeypa
 def test_a_compiled_network_votes_as_the_plain_one_does():
     """All 600 votes on three images, in float32: rounding alone could part them, on draws between two classes."""
     model = lived_in(smallnet(), SHAPE).eval()
-    made = arrange(model, "compiled", "float32", SHAPE, CPU)
+    made = optimize_for_inference(model, "compiled", "float32", SHAPE, CPU)
     assert (made.engine, made.batch) == ("compiled", BLOCK)
     fast = SmoothedClassifier(made.module, 2, 0.5, batch=made.batch, engine=made.engine)
     plain = SmoothedClassifier(model, 2, 0.5)
@@ -235,7 +182,7 @@ def test_more_networks_than_dynamo_compiles_by_default_are_all_compiled():
     ensemble = Ensemble([lived_in(smallnet(seed), SHAPE) for seed in range(10)], SoftmaxAverage()).eval()
     torch._dynamo.reset()
     before = torch._dynamo.utils.counters["frames"]["ok"]
-    made = arrange(ensemble, "compiled", "float32", SHAPE, CPU, 4)
+    made = optimize_for_inference(ensemble, "compiled", "float32", SHAPE, CPU, 4)
     assert made.engine == "compiled"
     assert torch._dynamo.utils.counters["frames"]["ok"] - before == 10
     x = images(4, SHAPE)
@@ -267,7 +214,7 @@ def test_where_not_even_a_block_fits_the_message_says_so():
 
 @pytest.mark.slow
 def test_what_is_compiled_is_not_compiled_again_when_it_certifies():
-    made = arrange(lived_in(smallnet(), SHAPE).eval(), "compiled", "float32", SHAPE, CPU, 100)
+    made = optimize_for_inference(lived_in(smallnet(), SHAPE).eval(), "compiled", "float32", SHAPE, CPU, 100)
     assert made.engine == "compiled"
     classifier = SmoothedClassifier(made.module, 2, 0.25, batch=made.batch)
     with torch.compiler.set_stance("fail_on_recompile"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from rs.certification import load
+from rs.certification.load import load_classifier
 from rs.data import images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
@@ -75,7 +75,7 @@ def own(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_model_folder_is_the_model_in_it(meta, known):
-    loaded = load.load(FOLDER, meta if known else None)
+    loaded = load_classifier(FOLDER, meta if known else None)
     assert checkpoint.fingerprint(loaded.module) == checkpoint.fingerprint(network(FOLDER))
     assert not any(module.training for module in loaded.module.modules())
     assert (loaded.name, loaded.dataset, loaded.sigma, loaded.scope) == (FOLDER, "tiny", 0.25, "model")
@@ -85,7 +85,7 @@ def test_a_model_folder_is_the_model_in_it(meta, known):
 @pytest.mark.parametrize("named", MADE)
 def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(meta, named):
     path = written(made(named))
-    loaded = load.load(str(path), meta)
+    loaded = load_classifier(str(path), meta)
     assert isinstance(loaded.module, Ensemble)
     assert (loaded.name, loaded.dataset, loaded.sigma) == ("ensemble.json", "tiny", 0.25)
     assert (loaded.classes, loaded.shape, loaded.scope) == (CLASSES, SHAPE, MADE[named][0]["scope"])
@@ -93,29 +93,29 @@ def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(met
 
 def test_weights_of_images_are_no_classifier():
     with pytest.raises(InputError, match="weights chosen image by image are not one classifier"):
-        load.load(str(written(card(**PER_IMAGE))))
+        load_classifier(str(written(card(**PER_IMAGE))))
 
 
 def test_a_users_function_has_the_classes_and_the_shape_of_the_data_set_and_no_noise_level(meta, own):
-    loaded = load.load(f"{own}:make", meta)
+    loaded = load_classifier(f"{own}:make", meta)
     assert loaded.module(torch.rand(3, *SHAPE)).shape == (3, 2)
     assert (loaded.classes, loaded.shape) == (CLASSES, SHAPE)
     assert (loaded.dataset, loaded.sigma, loaded.scope) == (None, None, "model")
 
 
 def test_a_users_function_may_have_arguments_that_need_not_be_given(meta, own):
-    assert isinstance(load.load(f"{own}:defaults", meta).module, nn.Module)
+    assert isinstance(load_classifier(f"{own}:defaults", meta).module, nn.Module)
 
 
 def test_a_users_function_needs_the_data_set(own):
     with pytest.raises(InputError, match=rf"but {own}:make names none; give --data"):
-        load.load(f"{own}:make")
+        load_classifier(f"{own}:make")
 
 
 @pytest.mark.parametrize("name", ["macer:sigma", "macer.json"])
 def test_a_folder_is_a_folder_whatever_its_name(meta, name):
     Path(FOLDER).rename(name)
-    loaded = load.load(name, meta)
+    loaded = load_classifier(name, meta)
     assert (loaded.sigma, loaded.scope, loaded.sources) == (0.25, "model", None)
 
 
@@ -134,7 +134,7 @@ def test_a_folder_is_a_folder_whatever_its_name(meta, name):
 def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
     written(card())
     with pytest.raises(InputError, match=message):
-        load.load(name, replace(meta, **change))
+        load_classifier(name, replace(meta, **change))
 
 
 @pytest.mark.parametrize(
@@ -154,45 +154,45 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
 )
 def test_a_model_that_is_none_is_refused(meta, own, spec, message):
     with pytest.raises(InputError, match=message):
-        load.load(spec.format(own), meta)
+        load_classifier(spec.format(own), meta)
 
 
 def test_a_mistake_inside_the_users_function_keeps_its_traceback(meta, own):
     with pytest.raises(AttributeError, match="weights"):
-        load.load(f"{own}:broken", meta)
+        load_classifier(f"{own}:broken", meta)
 
 
 # ------------------------------------------------------------------------------------------ smoothed
 
 
 def test_the_noise_is_that_of_the_training_unless_another_is_given():
-    loaded = load.load(FOLDER)
-    assert loaded.smoothed(None, device=CPU, precision="float32").sigma == 0.25
-    assert loaded.smoothed(0.75, device=CPU, precision="float32").sigma == 0.75
+    loaded = load_classifier(FOLDER)
+    assert loaded.smooth(None, device=CPU, precision="float32").sigma == 0.25
+    assert loaded.smooth(0.75, device=CPU, precision="float32").sigma == 0.75
 
 
 def test_the_noise_must_be_known(meta, own):
-    loaded = load.load(f"{own}:make", meta)
+    loaded = load_classifier(f"{own}:make", meta)
     with pytest.raises(InputError, match=rf"but {own}:make does not say it; give --sigma"):
-        loaded.smoothed(None, device=CPU, precision="float32")
-    assert loaded.smoothed(0.5, device=CPU, precision="float32").sigma == 0.5
+        loaded.smooth(None, device=CPU, precision="float32")
+    assert loaded.smooth(0.5, device=CPU, precision="float32").sigma == 0.5
 
 
 def test_a_noise_of_nothing_is_refused_and_not_taken_for_that_of_the_training():
     with pytest.raises(InputError, match=r"sigma must be a positive number, got 0\.0"):
-        load.load(FOLDER).smoothed(0.0, device=CPU, precision="float32")
+        load_classifier(FOLDER).smooth(0.0, device=CPU, precision="float32")
 
 
 def test_it_is_smoothed_where_and_as_it_is_asked_to_be():
-    loaded = load.load(FOLDER)
-    smoothed = loaded.smoothed(None, device=torch.device("meta"), precision="bfloat16", batch=7)
+    loaded = load_classifier(FOLDER)
+    smoothed = loaded.smooth(None, device=torch.device("meta"), precision="bfloat16", batch=7)
     assert (smoothed.num_classes, smoothed.precision, smoothed.batch) == (2, "bfloat16", 7)
     assert {parameter.device.type for parameter in smoothed.base.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize("named", MADE)
 def test_only_a_set_of_weights_has_votes_for_no_class(named):
-    smoothed = load.load(str(written(made(named)))).smoothed(None, device=CPU, precision="float32")
+    smoothed = load_classifier(str(written(made(named)))).smooth(None, device=CPU, precision="float32")
     assert smoothed.undecided == (named == "set")
     assert len(smoothed.votes(torch.zeros(SHAPE), 20, 0)) == (3 if named == "set" else 2)
 
@@ -202,20 +202,20 @@ def test_only_a_set_of_weights_has_votes_for_no_class(named):
 
 def test_the_sources_of_what_this_project_built_are_none_of_a_models():
     written(card(solution=solved(1.0, 0.0, 0.0), **MADE["solved"][0]))
-    assert load.load(FOLDER).sources is None
-    assert load.load("ensemble.json").sources is None
+    assert load_classifier(FOLDER).sources is None
+    assert load_classifier("ensemble.json").sources is None
 
 
 def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_its_parts(meta, own):
     """In the order of the names of the modules; the function's is the first, as a prefix of the other."""
     files = [Path(f"{name}.py").read_bytes() for name in (own, f"{own}_parts")]
-    assert load.load(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
-    assert load.load(f"{own}:plain", meta).sources == hashlib.sha256(files[0]).hexdigest()
+    assert load_classifier(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
+    assert load_classifier(f"{own}:plain", meta).sources == hashlib.sha256(files[0]).hexdigest()
 
 
 @pytest.mark.parametrize("part", ["", "_parts"])
 def test_an_edit_of_a_users_code_is_another_source(meta, own, part):
-    loaded = load.load(f"{own}:make", meta)
+    loaded = load_classifier(f"{own}:make", meta)
     before = loaded.sources
     with Path(f"{own}{part}.py").open("a") as file:
         file.write("# another version of it\n")

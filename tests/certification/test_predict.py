@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from rs.certification import load
+from rs.certification.load import load_classifier
 from rs.certification.predict import read_image, round_down
 from rs.command_line.shell import run
 from rs.data import format as data_format
@@ -110,9 +110,9 @@ def colour(tmp_path):
 
 def direct(module, sigma, pixels, n0, n, alpha, seed):
     """Certificates of grey images (N, H, W), image i with noise i."""
-    load = SmoothedClassifier(module, 2, sigma)
+    classifier = SmoothedClassifier(module, 2, sigma)
     inputs = torch.from_numpy(pixels).float()[:, None] / 255
-    return [load.certify(x, n0, n, alpha, seed=seed, index=i) for i, x in enumerate(inputs)]
+    return [classifier.certify(x, n0, n, alpha, seed=seed, index=i) for i, x in enumerate(inputs)]
 
 
 @pytest.mark.parametrize("options", [{}, {"n0": 20, "n": 250, "alpha": 0.01, "seed": 3, "sigma": 0.5}])
@@ -316,10 +316,10 @@ def test_a_model_of_the_users_own_needs_a_data_set_and_a_noise(capfd, tiny, tiny
 
 def test_a_model_folder_is_compared_with_the_data_set(model, tiny, colour):
     meta, other = (data.load(folder, "test").meta for folder in (tiny, colour))
-    for loaded in (load.load(str(model), meta), load.load(str(model))):
+    for loaded in (load_classifier(str(model), meta), load_classifier(str(model))):
         assert (loaded.classes, loaded.shape, loaded.sigma, loaded.scope) == (CLASSES, SHAPE, 0.25, "model")
     with pytest.raises(InputError, match="must be a classifier of colour"):
-        load.load(str(model), other)
+        load_classifier(str(model), other)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 0.99996, 1 / 3, 2.00005])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rs.certification.certify_model import certification_settings, certify_cell
+from rs.certification.certify_model import certification_settings, certify_model
 from rs.data import images
 from rs.ensemble.rules import Ensemble, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
 from rs.ensemble.spec import EnsembleCard, Member, Solution, check_members, load, load_members, read
@@ -116,7 +116,7 @@ def test_rule_weights_solution_and_order_of_members_are_part_of_what_a_classifie
 
 def certified(model, out):
     settings = certification_settings(tiny_params(), "tiny")
-    certify_cell(str(model), Path("data"), settings, sigma=None, device=torch.device("cpu"), batch=None, out=Path(out))
+    certify_model(str(model), Path("data"), settings, sigma=None, device=torch.device("cpu"), batch=None, out=Path(out))
     return certificate_rows.read(Path(out))
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from rs.certification.certify_model import certification_settings, certify_cell
+from rs.certification.certify_model import certification_settings, certify_model
 from rs.command_line.shell import launch, run
 from rs.errors import InputError
 from tests.support.folders import contents, reproducible
@@ -56,18 +56,6 @@ def test_torchrun_is_told_the_module_and_every_word_of_the_command(started):
     parsed = parse_args(words[3:])
     assert (parsed.standalone, parsed.nproc_per_node, parsed.module) == (True, "2", True)
     assert [parsed.training_script, *parsed.training_script_args] == ["stages.certify", *sys.argv[1:]]
-
-
-def test_torchrun_is_told_the_script_of_an_installed_command(started, monkeypatch):
-    from torch.distributed.run import parse_args
-
-    sys.modules["__main__"].__spec__ = None
-    monkeypatch.setattr(sys, "argv", ["/bin of mine/rs", "certify", "a model", "-m", "--"])
-    launch({"launcher": TWO})
-    ((_, words),) = started
-    parsed = parse_args(words[3:])
-    assert (parsed.standalone, parsed.nproc_per_node, parsed.module) == (True, "2", False)
-    assert [parsed.training_script, *parsed.training_script_args] == sys.argv
 
 
 def test_a_launcher_of_torchrun_stays_before_it(started):
@@ -193,7 +181,7 @@ def test_a_certification_by_the_launcher_writes_the_bytes_of_one_process(root, m
     monkeypatch.setenv("RS_WORK", str(root / "own work"))
     settings = certification_settings(tiny_params(), "tiny", {"n": 60})
     where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
-    certify_cell(str(model), root / "data", settings, **where, out=root / "one.tsv")
+    certify_model(str(model), root / "data", settings, **where, out=root / "one.tsv")
     words = [model, "--dataset", "tiny", "--data", root / "data", "--out", root / "two.tsv", "--n", 60]
     words += ["--params", root / "params.yaml", "--device", "cpu"]
     done = python("-m", "stages.certify", *words)

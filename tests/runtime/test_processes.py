@@ -8,18 +8,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.certification.certify_model import certification_settings, certify_cell
+from rs.certification.certify_model import certification_settings, certify_model
 from rs.runtime import processes
 from rs.storage import certificate_rows, row_writer
-from tests.pipeline.test_cells import train_tiny
+from tests.support.cells import train_tiny
 from tests.support.helpers import python, tiny_params, write_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
 
 
 def test_without_torchrun_a_process_is_alone():
-    assert processes.place() == (0, 1)
-    with processes.meeting() as meet:
+    assert processes.rank_and_world_size() == (0, 1)
+    with processes.barrier() as meet:
         assert meet() is None
 
 
@@ -29,7 +29,7 @@ def test_parts_are_put_together_in_the_order_of_the_images(tmp_path_factory, wor
     parts = [folder / f"{rank}.tsv" for rank in range(world)]
     for rank, part in enumerate(parts):
         part.write_text("head\n" + "".join(f"{i}\n" for i in np.arange(images)[rank::world]))
-    assert row_writer._merged(parts, images) == "head\n" + "".join(f"{i}\n" for i in range(images))
+    assert row_writer._merge(parts, images) == "head\n" + "".join(f"{i}\n" for i in range(images))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def cell(tmp_path_factory):
         train_tiny(data, root)
         settings = certification_settings(tiny_params(), "tiny")
         where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
-        certify_cell(str(root / "model"), data, settings, **where, out=root / "one.tsv")
+        certify_model(str(root / "model"), data, settings, **where, out=root / "one.tsv")
     write_params(root / "params.yaml")
     return root
 

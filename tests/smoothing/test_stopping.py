@@ -1,15 +1,17 @@
-"""Certificates that stop when they are sure: ``rs.smoothing.stopping``, and what takes their rows."""
+"""Certificates that stop early: ``rs.smoothing.stopping``, and the users of their rows."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import ndtr
 
-from rs.certification.certify_images import certify_to, summary
-from rs.certification.certify_model import certification_settings
+from rs.certification.certify_model import certification_settings, certify_images, summary
 from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.reporting.results import Result, grouped
+from rs.runtime import code_fingerprint
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
@@ -20,7 +22,7 @@ from rs.statistics.sequential import RadiusSequence, at_radius
 from rs.statistics.two_sided import two_sided
 from rs.storage import certificate_rows
 from stages.export import main as export
-from tests.support.helpers import CERTIFY, Linear, tiny_images, tiny_params
+from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "rule": "cumulative", "beta": 0.001, "step": 100}
@@ -35,7 +37,7 @@ def image(first):
 
 
 def until(first, stop, index=0, budget=BUDGET):
-    return CLASSIFIER.certify_until(image(first), 100, stop, budget, ALPHA, seed=3, index=index)
+    return CLASSIFIER.certify_until(image(first), 100, stop.run(SIGMA, ALPHA, budget), seed=3, index=index)
 
 
 @pytest.mark.parametrize("rule", ["cumulative", "betting"])
@@ -83,7 +85,7 @@ def test_where_the_draws_chose_no_class_none_are_taken():
             return torch.tensor([0.0, 0.0, 1.0]).expand(len(x), 3)
 
     classifier = SmoothedClassifier(Undecided(), 2, SIGMA, undecided=True)
-    made = classifier.certify_until(image(1.0), 100, Stop(**STOP), BUDGET, ALPHA)
+    made = classifier.certify_until(image(1.0), 100, Stop(**STOP).run(SIGMA, ALPHA, BUDGET))
     assert (made.predict, made.n, made.radius) == (ABSTAIN, 0, 0.0)
 
 
@@ -127,10 +129,9 @@ def rows_of(tmp_path, name, **stop):
         stop=Stop(**STOP | stop) if stop else None,
     )  # fmt: skip
     identity = {"name": name, "scope": "model"}
-    certify_to(
-        tmp_path / f"{name}.tsv", CLASSIFIER, tiny_images(10, 1), np.arange(10), settings, torch.device("cpu"), identity
-    )
-    return certificate_rows.read(tmp_path / f"{name}.tsv")
+    out = tmp_path / f"{name}.tsv"
+    certify_images(CLASSIFIER, tiny_images(10, 1), np.arange(10), settings, torch.device("cpu"), identity, out)
+    return certificate_rows.read(out)
 
 
 @pytest.fixture
@@ -186,3 +187,10 @@ def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, three, capsys):
         run(export, arguments=[str(tmp_path / "at.tsv"), "--out", str(tmp_path / "log.tsv")])
     assert "must hold radii, got only whether one radius is certified (at-radius:0.1:5000)" in capsys.readouterr().err
     assert not (tmp_path / "log.tsv").exists()
+
+
+def test_training_does_not_depend_on_the_code_of_early_stopping():
+    """An edit of it must not train a model again: the classifier is handed a run, and imports no rule."""
+    modules = {path.as_posix() for path in code_fingerprint.closure(ROOT, Path("stages/train.py"))}
+    assert "rs/smoothing/classifier.py" in modules
+    assert not modules & {"rs/smoothing/stopping.py", "rs/statistics/sequential.py"}

@@ -201,6 +201,22 @@ def test_to_export_certificates_of_frozen_weights_is_warned_of(tmp_path, capsys)
         assert capsys.readouterr().err.count("warning: the certificates in") == lines
 
 
+def test_the_seconds_beside_rows_come_with_them_by_image(tmp_path):
+    path = tmp_path / "rows.tsv"
+    certificate_rows.write([row(0), row(1), row(2)], path)
+    assert "seconds" not in certificate_rows.read_with_seconds(path)
+    certificate_rows.seconds_of(path).write_text("idx,seconds\n2,0.5\n0,0.25\n")
+    assert certificate_rows.read_with_seconds(path)["seconds"].fillna(-1).tolist() == [0.25, -1, 0.5]
+
+
+@pytest.mark.parametrize("text", ["idx,time\n0,0.5\n", "idx,seconds\n0,0.5\n0,0.25\n"])
+def test_seconds_that_are_not_once_an_image_are_refused(tmp_path, text):
+    certificate_rows.write([row(0)], tmp_path / "rows.tsv")
+    (tmp_path / "rows.seconds.csv").write_text(text)
+    with pytest.raises(InputError, match=r"rows\.seconds\.csv must have the columns idx and seconds, once an image"):
+        certificate_rows.read_with_seconds(tmp_path / "rows.tsv")
+
+
 def test_export_without_times_says_zero(tmp_path):
     certificate_rows.write_field_log(pd.DataFrame([row()]), tmp_path / "log.tsv")
     assert (tmp_path / "log.tsv").read_text().endswith("\t0:00:00\n")

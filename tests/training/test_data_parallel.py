@@ -82,9 +82,9 @@ def resumed(folder, rank):
 
 def process(folder):
     """Train in one of the processes; everything in one launch, because a launch takes seconds."""
-    rank, _ = processes.place()
+    rank, _ = processes.rank_and_world_size()
     found = {}
-    with processes.joined("gloo"):
+    with processes.process_group("gloo"):
         for method in DRAWLESS:
             whole = exact(method, sigma=0.0, parameters=epsilon(method), **WHOLE)
             found["whole", method] = whole.run().history, whole.model.state_dict()
@@ -185,7 +185,7 @@ def test_all_processes_continue_from_the_checkpoint_of_the_first(found):
 
 def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_compiled(monkeypatch):
     """The network of the loss runs inside DistributedDataParallel, which a compiler's trial would set off."""
-    monkeypatch.setattr(processes, "place", lambda: (1, 2))
+    monkeypatch.setattr(processes, "rank_and_world_size", lambda: (1, 2))
     monkeypatch.setattr("rs.training.trainer.DistributedDataParallel", lambda module: module)
     attacked, trained = trainer("advmacer", engine="compiled").network._networks
     assert sum(isinstance(module, attack_backend.FoldedConv) for module in attacked.modules()) == 3
@@ -201,14 +201,14 @@ def test_attacks_of_several_processes_are_folded_and_the_trained_network_is_not_
     ],
 )
 def test_a_step_that_processes_cannot_share_is_refused(monkeypatch, world_size, images, changes, message):
-    monkeypatch.setattr(processes, "place", lambda: (0, world_size))
+    monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, world_size))
     with pytest.raises(InputError, match=message):
         trainer("smoothadv", tiny_images(images), **changes)
 
 
 def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):
     alone = trainer()
-    monkeypatch.setattr(processes, "place", lambda: (0, 2))
+    monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"), seconds=1.0)
     with pytest.raises(InputError, match="seconds must not be limited where several processes train together"):
         Trainer(alone.model, alone.method, alone.images, alone.evaluation, alone.settings, options)

@@ -1,3 +1,5 @@
+"""Certifying images one by one into resumable row files: ``rs.certification.certify_model``."""
+
 import json
 import os
 
@@ -8,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rs.certification.certify_images import certificates, certify_to, warn_if_hopeless
+from rs.certification.certify_model import certify_images, warn_if_n_too_small
 from rs.errors import InputError
 from rs.runtime import scratch
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows, row_writer
-from rs.storage.row_writer import seconds_of, sidecar_of
-from tests.support.helpers import Constant, python, smallnet, tiny_images
+from rs.storage.certificate_rows import seconds_of, sidecar_of
+from tests.support.helpers import SHAPE, Constant, python, smallnet, tiny_images
 
 SETTINGS = CertificationSettings(
     n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="plain", shortcut=False
@@ -35,9 +37,13 @@ SIZE = len(INDICES)
 pytestmark = pytest.mark.usefixtures("work")
 
 
+def smoothed(base=None):
+    return SmoothedClassifier(base if base is not None else smallnet(), 2, 0.5)
+
+
 def certify_tiny(out, base=None, identity=IDENTITY, indices=INDICES, settings=SETTINGS):
-    classifier = SmoothedClassifier(base if base is not None else smallnet(), 2, 0.5)
-    certify_to(out, classifier, tiny_images(10, 1), indices, settings, torch.device("cpu"), identity)
+    classifier = smoothed(base)
+    certify_images(classifier, tiny_images(10, 1), indices, settings, torch.device("cpu"), identity, out)
 
 
 class Dies(nn.Module):
@@ -99,12 +105,11 @@ def test_nothing_but_the_three_files_is_left(tmp_path, unbroken, work):
     assert os.listdir(work) == []
 
 
-def test_the_shortcut_is_what_the_settings_say():
+def test_the_shortcut_is_what_the_settings_say(tmp_path):
     settings = CertificationSettings(**{**vars(SETTINGS), "shortcut": True})
-    made = certificates(
-        SmoothedClassifier(Constant(1), 2, 0.5), tiny_images(10, 1), INDICES, settings, torch.device("cpu")
-    )
-    assert [certificate.mode for _, certificate in made] == ["certify" if i % 2 == 1 else "shortcut" for i in INDICES]
+    certify_tiny(tmp_path / "rows.tsv", Constant(1), settings=settings)
+    modes = certificate_rows.read(tmp_path / "rows.tsv")["mode"]
+    assert modes.tolist() == ["certify" if i % 2 == 1 else "shortcut" for i in INDICES]
 
 
 @pytest.mark.parametrize("images", range(SIZE))
@@ -123,7 +128,7 @@ def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(tmp_path, 
 def test_a_killed_process_is_continued_even_from_a_line_cut_short(tmp_path, unbroken, work):
     out = tmp_path / "rows.tsv"
     script = (
-        "import os, pathlib, tests.certification.test_certify_images as t; "
+        "import os, pathlib, tests.certification.test_certify_model as t; "
         f"t.certify_tiny(pathlib.Path({str(out)!r}), t.Dies(3, lambda: os._exit(9)))"
     )
     assert python("-c", script).returncode == 9
@@ -150,7 +155,7 @@ def test_a_run_continues_from_any_prefix_of_its_two_files(tmp_path_factory, data
         text = header + "".join(lines)
         path.write_text(text[: data.draw(st.integers(len(header), len(text)))])
         kept.append(path.read_text().count("\n") - 1)
-    count = row_writer._continue([part], seconds)
+    count = row_writer._resume([part], seconds)
     assert count == min(kept)
     assert part.read_text() == certificate_rows.HEADER + "\n" + "".join(done[0][:count])
     assert seconds.read_text() == "idx,seconds\n" + "".join(done[1][:count])
@@ -235,6 +240,33 @@ def test_two_noise_levels_side_by_side_have_sidecars_of_their_own(tmp_path):
     assert json.loads((tmp_path / "gaussian-0.25.json").read_text())["sigma"] == 0.25
 
 
+def write_until(out, images, end=lambda: None):
+    """Write rows by a loop that ends after so many images; the images that remained before it."""
+    certificate = smoothed().certify(torch.zeros(SHAPE), 10, 60, 0.01)
+    with row_writer.write_rows({out: IDENTITY}, seconds_of(out), INDICES) as writer:
+        remaining = list(writer.remaining)
+        for index in remaining[:images]:
+            writer.write(index, {out: certificate.row(index, 0)})
+        end()
+    return remaining, writer.was_complete
+
+
+def test_a_loop_that_leaves_out_an_image_publishes_nothing(tmp_path):
+    with pytest.raises(ValueError, match="rows of all 5 images must be written, got 4"):
+        write_until(tmp_path / "rows.tsv", 4)
+    assert list(tmp_path.glob("rows*")) == []
+    assert write_until(tmp_path / "rows.tsv", 1) == (INDICES[4:].tolist(), False)
+    assert (tmp_path / "rows.tsv").exists()
+
+
+def test_a_loop_that_raises_after_the_last_image_publishes_nothing(tmp_path):
+    with pytest.raises(RuntimeError, match="died"):
+        write_until(tmp_path / "rows.tsv", SIZE, fail)
+    assert list(tmp_path.glob("rows*")) == []
+    assert write_until(tmp_path / "rows.tsv", 0) == ([], False)
+    assert write_until(tmp_path / "rows.tsv", 0) == ([], True)
+
+
 def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
     with (
         scratch.folder({"rows": [IDENTITY], "rank": 0, "world": 1}),
@@ -245,7 +277,7 @@ def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("n", "lines"), [(9, 1), (10, 0)])
-def test_a_hopeless_number_of_draws_gets_one_line_of_warning(tmp_path, capsys, n, lines):
+def test_a_number_of_draws_that_is_too_small_gets_one_line_of_warning(tmp_path, capsys, n, lines):
     """(1/2)^n <= 0.001 first at n = 10."""
     settings = CertificationSettings(**{**vars(SETTINGS), "n": n, "alpha": 0.001})
     certify_tiny(tmp_path / "rows.tsv", settings=settings)
@@ -256,8 +288,8 @@ def test_a_hopeless_number_of_draws_gets_one_line_of_warning(tmp_path, capsys, n
 
 
 @pytest.mark.parametrize("alpha", [0.4, 0.25, 0.1, 0.001, 1e-6, 2.0**-29, 2.0**-31, 2.0**-39])
-def test_the_warning_names_the_least_number_that_is_not_hopeless(capsys, alpha):
-    warn_if_hopeless(1, alpha)
+def test_the_warning_names_the_least_number_that_is_not_too_small(capsys, alpha):
+    warn_if_n_too_small(1, alpha)
     least = int(capsys.readouterr().err.split("at least ")[1])
     assert 0.5**least <= alpha < 0.5 ** (least - 1)
     assert votes_needed(least, alpha) == least
