@@ -86,8 +86,10 @@ class Evidence:
     def models(self, method: str, sigma: Any, seed: int | None = None) -> Sample | None:
         """Return the models of a method, or the one of a seed."""
         group = self.methods(sigma).get(method)
-        if group is None or seed is None:
-            return group and group.sample
+        if group is None:
+            return None
+        if seed is None:
+            return group.sample
         chosen = tuple(result for result in group.results if result.seed == seed)
         return Group(chosen).sample if chosen else None
 
@@ -192,8 +194,7 @@ def findings_about_time(evidence: Evidence) -> Iterator[Finding]:
         ratio = (ours[0] / ours[1]) / (smoothadv[0] / smoothadv[1]) if ours and smoothadv else None
         claim = "an epoch of AdvMacer costs what one of SmoothAdv costs"
         yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio <= SPARE)
-        as_in_paper = ours and macer and (ours[1], macer[1]) == PAPERS_EPOCHS
-        ratio = macer[0] / ours[0] if as_in_paper else None
+        ratio = macer[0] / ours[0] if ours and macer and (ours[1], macer[1]) == PAPERS_EPOCHS else None
         claim = "AdvMacer trains 3 times faster than MACER"
         yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio >= 3 / SPARE)
 

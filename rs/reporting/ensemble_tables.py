@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import gcd
+from typing import Any
 
 import pandas as pd
 
@@ -123,7 +124,7 @@ def sizes(groups: Groups, combination: str) -> pd.DataFrame:
         the mean over training seeds, for each method that is in an ensemble. ``error``: over images and training seeds,
         missing where one training is all there is.
     """
-    points = []
+    points: list[tuple[Any, ...]] = []
     for sigma, methods in groups.items():
         chosen = families(methods, combination)
         for group in chosen:
@@ -240,7 +241,7 @@ def _differences(
     group: Group, reference: Group | None, of_members: Callable[[tuple[Members, ...]], tuple[Sample, Sample]]
 ) -> Row:
     """Return the differences that :func:`ensembles` prints: to the reference, if there is one, and to the members."""
-    to_reference = {} if reference is None else {"reference": group.less(reference)}
+    to_reference: Row = {} if reference is None else {"reference": group.less(reference)}
     mean, largest = of_members(tuple(result.members for result in group.results))
     return to_reference | {"members": estimate(group.sample, mean), "best_member": estimate(group.sample, largest)}
 
@@ -248,10 +249,11 @@ def _differences(
 def _weighting(group: Group, seconds: Mapping[str, float], figures: pd.DataFrame) -> Row:
     """Return our numbers of one row of :func:`weighting` and the paper's; ``None`` where not known."""
     first = group.first
-    times = [seconds.get(r.kind if r.seed is None else f"{r.method}-{r.seed}") for r in group.results]
-    numbers = {name: group.numbers[name] for name in ("clean_accuracy", "acr", "standard_error")}
+    keys = [result.kind if result.seed is None else f"{result.method}-{result.seed}" for result in group.results]
+    times = [seconds[key] for key in keys if key in seconds]
+    numbers: Row = {name: group.numbers[name] for name in ("clean_accuracy", "acr", "standard_error")}
     numbers |= {"standard_error_with_seeds": group.acr.error, "estimate": group.acr}
-    numbers["seconds"] = None if None in times else sum(times) / len(times)
+    numbers["seconds"] = sum(times) / len(times) if len(times) == len(keys) else None
     alike = len({result.method for result in group.results}) == 1  # the paper has no mean over methods
     metric = {"clean_accuracy": "clean_accuracy", "acr": "acr", "seconds": "certificate_seconds"}
     return numbers | {

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -24,7 +26,7 @@ COLOURS = {
     "smoothmix": "#56b4e9",
     "advmacer": "#d62728",
 }
-"""The methods' own colours, the same in every picture; others take the spare ones in their order."""
+"""Of the methods, the same in every picture; others take the spare ones in their order."""
 
 SPARE = ("#cc79a7", "#000000", "#bcbd22", "#9467bd", "#17becf", "#4d4d4d")
 DASHES = ("-", "--", "-.", ":")
@@ -89,10 +91,10 @@ def acr_by_members(frame: pd.DataFrame) -> Figure:
     for axis, sigma in zip(axes, sigmas, strict=True):
         panel = frame[frame["sigma"] == sigma]
         for kind, points in panel.groupby("kind", sort=False):
-            aside = 0.05 * (kinds.index(kind) - (len(kinds) - 1) / 2)  # keeps error bars of one size apart
+            shift = 0.05 * (kinds.index(kind) - (len(kinds) - 1) / 2)  # keeps error bars of one size apart
             means = points.groupby("members")["acr"].mean()
-            axis.plot(means.index + aside, means, label=kind, **styles[kind])
-            _marks(axis, points.assign(members=points["members"] + aside), styles[kind])
+            axis.plot(means.index + shift, means, label=kind, **styles[kind])
+            _marks(axis, points.assign(members=points["members"] + shift), styles[kind])
         _decorate(axis, f"σ = {sigma}", "number of members")
         axis.set_xticks(sorted(set(panel["members"])))
     axes[0].set_ylabel("ACR")
@@ -122,7 +124,7 @@ def _panels(count: int, share_y: bool) -> tuple[Figure, Sequence[Axes]]:
     return figure, list(axes)
 
 
-def _styles(methods: Iterable[str]) -> dict[str, dict[str, object]]:
+def _styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return colour, dash and width of each method's line."""
     names = list(dict.fromkeys(methods))
     others = [name for name in names if name not in COLOURS]
@@ -135,13 +137,12 @@ def _styles(methods: Iterable[str]) -> dict[str, dict[str, object]]:
     return styles
 
 
-def _marks(axis: Axes, points: pd.DataFrame, style: dict[str, object]) -> None:
+def _marks(axis: Axes, points: pd.DataFrame, style: dict[str, Any]) -> None:
     """Mark each point with its error: round if its line is solid, else a diamond."""
-    at, colour = (points["members"], points["acr"]), style["color"]
-    axis.errorbar(
-        *at, points[["error_images", "error"]].max(axis=1), fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.6
-    )
-    axis.plot(*at, "o" if style["linestyle"] == "-" else "D", ms=4.5, color=colour)
+    members, acr, colour = points["members"], points["acr"], style["color"]
+    errors = points[["error_images", "error"]].max(axis=1)
+    axis.errorbar(members, acr, errors, fmt="none", ecolor=colour, elinewidth=0.8, alpha=0.6)
+    axis.plot(members, acr, "o" if style["linestyle"] == "-" else "D", ms=4.5, color=colour)
 
 
 def _time_unit(longest: float) -> tuple[str, float]:
@@ -162,10 +163,10 @@ def _decorate(axis: Axes, title: str, x_label: str) -> None:
 
 def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """Put one legend under all panels, each method once."""
-    handles = {}
+    handles: dict[str, Artist] = {}
     for axis in axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
     entry = 0.75 + 0.08 * max(map(len, handles), default=0)  # inches: line, gap and letters
     columns = max(1, min(len(handles), int(figure.get_figwidth() / entry)))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns, frameon=False)

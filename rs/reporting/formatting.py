@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ from rs.reporting.render import EMPTY, Cell, Table
 from rs.reporting.results import Group
 from rs.statistics.comparison import Estimate
 
-Row = dict[Hashable, Any]
+Row = dict[Any, Any]
 """The data of one line of a table, by name."""
 
 Column = Callable[[Row], Cell]
@@ -68,7 +68,7 @@ def numbers(difference: Estimate, prefix: str = "") -> Row:
 # ------------------------------------------------------------------------------------------------- columns
 
 
-def plain(name: Hashable, form: str = "", unit: str = "", bold: str | None = None) -> Column:
+def plain(name: Any, form: str = "", unit: str = "", bold: str | None = None) -> Column:
     """Print a value in a format, with its unit; bold where the value named ``bold`` is true."""
 
     def cell(row: Row) -> Cell:
@@ -93,7 +93,7 @@ def acr(row: Row) -> Cell:
     return Cell(with_errors(row["estimate"]), row["best"])
 
 
-def difference(name: Hashable) -> Column:
+def difference(name: Any) -> Column:
     """Print a difference with its errors, and whether it is a tie; a row may have none."""
     return lambda row: Cell(with_verdict(row[name])) if name in row else EMPTY
 

@@ -128,7 +128,7 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
 
 def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) -> Table:
     """Return hyper-parameters, ACR and training time of every trained method (the paper's table of cost)."""
-    rows = [
+    rows: list[Row] = [
         {"method": method, "sigma": sigma}
         | dict(configurations.get((method, sigma), {}))
         | {"acr": group.acr.value, "training_seconds": group.training_seconds}
@@ -160,7 +160,8 @@ def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
     kinds = {  # of several groups of a kind, the first one
         (sigma, group.first.kind): group for sigma, methods in groups.items() for group in reversed(methods.values())
     }
-    rows, shown = [], {}
+    rows: list[Row] = []
+    shown: Groups = {}
     for figure in figures[figures["metric"].isin(METRICS)].to_dict("records"):
         sigma, kind = figure["sigma"], figure["method"]
         if (sigma, kind) in kinds:
@@ -205,7 +206,7 @@ def _lines(groups: Groups) -> list[Row]:
 
 def _row(group: Group, figures: pd.DataFrame) -> Row:
     """Return the numbers of a method at a noise level, and the paper's."""
-    keys = {"method": group.first.method, "sigma": group.first.sigma, "sound": group.sound}
+    keys: Row = {"method": group.first.method, "sigma": group.first.sigma, "sound": group.sound}
     return keys | group.numbers | {f"paper_{name}": _paper(group, figures, name) for name in ("acr", "clean_accuracy")}
 
 

@@ -80,9 +80,9 @@ def provenance(results: Iterable[Result]) -> list[str]:
     >>> provenance([Result(f"macer x{k}", 0.5, 0, pd.DataFrame(), "all", provenance=one) for k, one in enumerate(how)])
     ['Certified differently: precision bfloat16 (macer x0), float32 (all others).']
     """
-    known, unknown = [], []
-    for result in results:
-        (unknown if result.provenance is None else known).append(result)
+    everyone = list(results)
+    known = [result for result in everyone if result.provenance is not None]
+    unknown = [result for result in everyone if result.provenance is None]
     values = {field.name: [getattr(result.provenance, field.name) for result in known] for field in fields(Provenance)}
     parts = [f"{name} {_sides(known, column)}" for name, column in values.items() if len(set(column)) > 1]
     parts += [f"not known of {', '.join(dict.fromkeys(one.method for one in unknown))}"] * bool(parts and unknown)

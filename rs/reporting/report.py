@@ -152,7 +152,7 @@ def _of_methods(
     pairs = {(result.method, result.sigma) for result in results_of(only(groups, lambda r: r.ensemble is None))}
     configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
     references = list(dict.fromkeys([settings.reference, "advmacer", *external]))
-    tables = {"main": method_tables.main(shown, figures_of_paper)}
+    tables: dict[str, Table | None] = {"main": method_tables.main(shown, figures_of_paper)}
     for sigma in shown:
         tables[f"certified-{sigma}"] = method_tables.certified(shown, sigma, settings.radii, figures_of_paper)
     tables["differences"] = method_tables.differences(shown, references)

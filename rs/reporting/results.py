@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean
 from typing import Any
 
@@ -69,7 +69,8 @@ class Result:
     @property
     def seeds(self) -> frozenset[int]:
         """Training seeds that it depends on; empty where they are not known."""
-        return frozenset(seed for _, seed in self.members) if self.members else frozenset({self.seed} - {None})
+        seeds = [seed for _, seed in self.members] if self.members else [self.seed]
+        return frozenset(seed for seed in seeds if seed is not None)
 
     @property
     def kind(self) -> str:
@@ -130,8 +131,8 @@ class Group:
     @property
     def training_seconds(self) -> float | None:
         """Mean over the seeds, or ``None`` if a seed does not say."""
-        known = [result.training_seconds for result in self.results]
-        return None if None in known else sum(known) / len(known)
+        known = [result.training_seconds for result in self.results if result.training_seconds is not None]
+        return sum(known) / len(known) if len(known) == len(self.results) else None
 
     def accuracy(self, radius: float) -> float:
         """Certified accuracy at ``radius``, mean over the seeds."""
@@ -149,8 +150,8 @@ class Group:
         }
         if self.acr.error is not None:
             numbers["standard_error_with_seeds"] = self.acr.error
-        two_sided_acrs = [result.acr_two_sided for result in self.results]
-        if None not in two_sided_acrs:
+        two_sided_acrs = [acr for result in self.results if (acr := result.acr_two_sided) is not None]
+        if len(two_sided_acrs) == len(self.results):
             numbers["acr_two_sided"] = fmean(two_sided_acrs)
         return numbers
 
@@ -238,7 +239,7 @@ def _check_budget(first: dict[float | str, Result], result: Result) -> None:
     for name in ("n0", "n", "alpha"):
         if metrics.budget(result.rows, name) != 0:
             other = first.setdefault(name, result)
-            _naming(lambda pair, name=name: metrics.common_budget(pair, name), other, result)
+            _naming(partial(metrics.common_budget, name=name), other, result)
 
 
 def _check_same_images(a: Result, b: Result) -> None:

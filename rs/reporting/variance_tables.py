@@ -133,10 +133,10 @@ def _rivals(a: Result, b: Result) -> bool:
 def _rivalry(a: Group, b: Group, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Row:
     """Return the numbers of one row of :func:`mixed`."""
     mixed, single = a.first, b.first
-    row = {"sigma": mixed.sigma, "mixed": mixed.ensemble, "single": single.ensemble, "sound": a.sound and b.sound}
+    row: Row = {"sigma": mixed.sigma, "mixed": mixed.ensemble, "single": single.ensemble, "sound": a.sound and b.sound}
     row["acr"] = acr = a.less(b)
     for side, result in (("mixed", mixed), ("single", single)):
-        names = {"sigma": result.sigma, "ensemble": kind_of(result.members)}
+        names: Row = {"sigma": result.sigma, "ensemble": kind_of(result.members)}
         row[f"bound_{side}"] = _find(bounds, names | {"combination": result.combination}).get("bound")
         row[f"covariance_{side}"] = _pair_covariance(_find(spreads, names | {"source": "perturbed"}), result)
     row["verdict"] = "tie" if acr.tie else "helped" if acr.value > 0 else "hurt"

@@ -26,10 +26,10 @@ _SEQUENTIAL = re.compile(r"(at-radius|within):([0-9.e+-]+):([1-9][0-9]*)")
 
 
 SCOPES = ("model", "global", "noisy-input", "set", "per-image")
-"""What is certified: one model, or an ensemble, whose weights depend on nothing (``global``) or on the noisy image
+"""What is certified: one model, or an ensemble by what its weights depend on.
 
-(``noisy-input``), or may be any of a fixed set (``set``). These certificates hold for the classifier as it is deployed.
-Weights that the clean image chose (``per-image``) were frozen to be certified.
+``global``: on nothing; ``noisy-input``: on the noisy image; ``set``: they may be any of a fixed set. These certificates
+hold for the classifier as it is deployed. ``per-image``: on the clean image, frozen to be certified.
 """
 
 
@@ -73,38 +73,38 @@ def votes_of(texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]
     >>> [part.tolist() for part in votes_of(["1:3,3:97", "-", "0:5"])]
     [[0, 0, 2], [1, 3, 0], [3, 97, 5]]
     """
-    given = list(texts)
-    sizes = [0 if text == "-" else text.count(",") + 1 for text in given]
-    pairs = ",".join([text for text in given if text != "-"]).split(",") if any(sizes) else []
+    listed = list(texts)
+    sizes = [0 if text == "-" else text.count(",") + 1 for text in listed]
+    pairs = ",".join([text for text in listed if text != "-"]).split(",") if any(sizes) else []
     if any(pair.count(":") != 1 for pair in pairs):
         raise ValueError("counts must be class:votes, separated by commas, or - for none")
     numbers = np.array([*map(int, ":".join(pairs).split(":"))] if pairs else [], dtype=np.int64)
-    return np.repeat(np.arange(len(given)), sizes), numbers[::2], numbers[1::2]
+    return np.repeat(np.arange(len(listed)), sizes), numbers[::2], numbers[1::2]
 
 
 def draws_at_most(mode: str) -> int | None:
-    """Return the most draws of a mode that stops when it is sure; ``None`` for the others.
+    """Return the largest number of draws of a mode that stops early; ``None`` for the others.
 
     >>> draws_at_most("within:0.05:100000"), draws_at_most("certify")
     (100000, None)
     """
-    found = _SEQUENTIAL.fullmatch(mode)
-    return int(found[3]) if found else None
+    match = _SEQUENTIAL.fullmatch(mode)
+    return int(match[3]) if match else None
 
 
 def asks_one_radius(mode: str) -> bool:
-    """Whether rows of this mode say only if one radius is certified: their radii are that one or 0."""
+    """Return whether rows of this mode say only if one radius is certified: their radii are that one or 0."""
     return mode.startswith("at-radius:")
 
 
 def is_mode(text: str) -> bool:
-    """Whether rows can have this mode."""
+    """Return whether rows can have this mode."""
     return text in MODES or _SEQUENTIAL.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What CERTIFY says of one image, with everything it was computed from."""
+    """The result of CERTIFY for one image, with everything it was computed from."""
 
     predict: int  # the class, or ABSTAIN
     radius: float  # certified l2 radius, in pixels of [0, 1]; 0 where it abstains

@@ -41,21 +41,21 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Sample:
-    """Classifiers of one kind on the same images: one for each training seed, or for each set of them."""
+    """Scores of classifiers of one kind on the same images: one for each training seed, or each set of them."""
 
-    rows: pd.DataFrame  # of the first one: budget, images and labels
+    rows: pd.DataFrame  # of the first classifier: budget, images and labels
     scores: Floats  # radius times correct, (classifiers, images), in the order of the images' numbers
     seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
 
     def mean(self, without: int | None = None) -> Floats | None:
         """Return mean scores (images,) of the classifiers that a seed is not in; ``None`` if there is none."""
-        kept = [without not in own for own in self.seeds]
+        kept = [without not in seeds for seeds in self.seeds]
         return self.scores[kept].mean(axis=0) if any(kept) else None
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An average certified radius, or the difference of two, and how sure it is."""
+    """An average certified radius, or the difference of two, with its errors."""
 
     value: float
     error_images: float  # standard error over images, the training seeds being those there are
@@ -66,26 +66,27 @@ class Estimate:
 
     @cached_property
     def p_value(self) -> float:
-        """Two-sided p-value of "it is 0" by Student's t: the larger one of both errors."""
-        tests: list[tuple[float, float]] = [(self.error_images, self.images - 1)]
-        if self.error is not None:
-            tests.append((self.error, self.freedom))
-        return max(_p_value(self.value, error, freedom) for error, freedom in tests)
+        """Two-sided p-value of "the value is 0" by Student's t: the larger one of both errors."""
+        by_images = _p_value(self.value, self.error_images, self.images - 1)
+        return by_images if self.error is None else max(by_images, _p_value(self.value, self.error, self.freedom))
 
     @property
     def tie(self) -> bool:
-        """Whether it may as well be 0."""
+        """Whether the value may be 0 at :data:`LEVEL`."""
         return self.p_value > LEVEL
 
 
 def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]]) -> Sample:
-    """Put the rows of classifiers together, with the seeds that each was trained with.
+    """Return the scores of classifiers, with the seeds that each was trained with.
 
+    Args:
+        rows: Of each classifier.
+        seeds: Training seeds of each classifier.
     Raises:
         InputError: If there are none, or they are of different images or budgets.
     """
     metrics.check_comparable(rows)
-    scores = np.stack([metrics.image_scores(one) for one in rows])
+    scores = np.stack([metrics.image_scores(frame) for frame in rows])
     return Sample(pd.DataFrame(rows[0]), scores, tuple(map(frozenset, seeds)))
 
 
@@ -99,20 +100,21 @@ def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
         InputError: If the two are of different images or budgets, or of fewer than two images.
     """
     samples = [ours] if theirs is None else [ours, theirs]
-    metrics.check_comparable([one.rows for one in samples])
-    seeds = sorted(set().union(*(own for one in samples for own in one.seeds)))
+    metrics.check_comparable([group.rows for group in samples])
+    trained_with = [seeds for group in samples for seeds in group.seeds]
+    seeds = sorted(frozenset[int]().union(*trained_with))
     whole = _difference(samples)
     assert whole is not None  # it leaves no seed out
     images = len(whole)
     if images < 2:
         raise InputError(f"a standard error needs at least 2 images, got {images}; certify more")
+    value = float(whole.mean())
     error_images = float(whole.std(ddof=1)) / math.sqrt(images)
-    left = [mean for seed in seeds if (mean := _difference(samples, seed)) is not None]
-    if not seeds or len(left) < len(seeds) or any(not own for one in samples for own in one.seeds):
-        return Estimate(float(whole.mean()), error_images, None, images - 1, images, len(seeds))
-    pseudo = len(seeds) * whole - (len(seeds) - 1) * np.stack(left)
-    error, freedom = two_way_error(pseudo)
-    return Estimate(float(whole.mean()), error_images, error, freedom, images, len(seeds))
+    parts = [part for seed in seeds if (part := _difference(samples, seed)) is not None]
+    if not seeds or len(parts) < len(seeds) or not all(trained_with):
+        return Estimate(value, error_images, None, images - 1, images, len(seeds))
+    error, freedom = two_way_error(len(seeds) * whole - (len(seeds) - 1) * np.stack(parts))
+    return Estimate(value, error_images, error, freedom, images, len(seeds))
 
 
 def two_way_error(table: Floats) -> tuple[float, float]:
@@ -135,10 +137,10 @@ def two_way_error(table: Floats) -> tuple[float, float]:
         "seeds": by_seed.var(ddof=1) / seeds,
         "rest": (rest**2).sum() / freedom["rest"] / (seeds * images),
     }
-    there = [name for name in ("images", "seeds") if variance[name] > variance["rest"]]
-    if len(there) < 2:
-        (one,) = there or ["rest"]
-        return math.sqrt(variance[one]), float(freedom[one])
+    positive = [name for name in ("images", "seeds") if variance[name] > variance["rest"]]
+    if len(positive) < 2:
+        (largest,) = positive or ["rest"]
+        return math.sqrt(variance[largest]), float(freedom[largest])
     total = variance["images"] + variance["seeds"] - variance["rest"]
     return math.sqrt(total), float(total**2 / sum(variance[name] ** 2 / freedom[name] for name in variance))
 
@@ -154,13 +156,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p_values, kind="stable")
     factors = len(p_values) - np.arange(len(p_values))
     corrected = np.maximum.accumulate(np.asarray(p_values, dtype=np.float64)[order] * factors).clip(max=1.0)
-    found = np.empty(len(p_values))
-    found[order] = corrected
-    return found.tolist()
+    in_order = np.empty(len(p_values))
+    in_order[order] = corrected
+    return in_order.tolist()
 
 
 def _difference(samples: Sequence[Sample], without: int | None = None) -> Floats | None:
-    means = [mean for one in samples if (mean := one.mean(without)) is not None]
+    """Return the mean scores of a sample, or the difference of two; ``None`` if a seed is in all of one."""
+    means = [mean for group in samples if (mean := group.mean(without)) is not None]
     if len(means) < len(samples):
         return None
     return means[0] - means[1] if len(means) > 1 else means[0]

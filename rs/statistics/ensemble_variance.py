@@ -25,7 +25,7 @@ class Spread(NamedTuple):
 
 
 def spread(covariances: ArrayLike) -> Spread:
-    """Largest variance of a member, and largest covariance of two, against each class.
+    """Return the largest variance of a member, and the largest covariance of two, against each class.
 
     Args:
         covariances: Of the members' margins, class by class, (..., K, L, L): ``ensemble_weights.moments`` of them, or
@@ -42,7 +42,7 @@ def spread(covariances: ArrayLike) -> Spread:
 
 
 def trained_covariances(margins: ArrayLike, methods: Sequence[str]) -> Floats:
-    """Covariances of margins over noise and training, from independently trained members as they are.
+    """Return covariances of margins over noise and training, from independently trained members as they are.
 
     Members of one method differ by their seeds alone, and independently, so training adds the variance of their mean
     margins (over seeds, divided by their number less 1) to the variance of each, and nothing to a covariance. A method
@@ -64,7 +64,7 @@ def trained_covariances(margins: ArrayLike, methods: Sequence[str]) -> Floats:
 
 
 def average_variance_bound(alpha: ArrayLike, beta: ArrayLike, members: int) -> Floats:
-    """Var(mean of k members)_ii <= beta_i + (alpha_i - beta_i) / k (the paper, eq. varzi).
+    """Return the bound Var(mean of k members)_ii <= beta_i + (alpha_i - beta_i) / k (the paper, eq. varzi).
 
     >>> average_variance_bound(1.0, 0.5, 4)
     np.float64(0.625)
@@ -82,7 +82,7 @@ class Covariances(NamedTuple):
 
 
 def mean_covariances(covariances: ArrayLike, y: ArrayLike, methods: Sequence[str]) -> Covariances:
-    """How alike members are: variances, and covariances within and across training methods.
+    """Return mean variances of members, and mean covariances within and across training methods.
 
     Args:
         covariances: As for :func:`spread`.
@@ -101,7 +101,7 @@ def mean_covariances(covariances: ArrayLike, y: ArrayLike, methods: Sequence[str
 
 
 def _mean(values: Floats) -> Floats:
-    """Mean of the last axis, NaN if it is empty."""
+    """Return the mean of the last axis, NaN if it is empty."""
     return values.mean(axis=-1) if values.shape[-1] else np.full(values.shape[:-1], np.nan)
 
 
@@ -117,7 +117,7 @@ class Bounds(NamedTuple):
 
 
 def chebyshev_bounds(margins: ArrayLike, y: ArrayLike, weights: ArrayLike) -> Bounds:
-    """p_1 >= 1 - sum_{i != y} w' S_i w / e_i^2, clipped at 0 (the paper, eq. lower_bound).
+    """Return the bounds p_1 >= 1 - sum_{i != y} w' S_i w / e_i^2, clipped at 0 (the paper, eq. lower_bound).
 
     The step needs e_i > 0, so a bound with any e_i <= 0 is 0.
 
@@ -146,7 +146,7 @@ def _chebyshev(variances: Floats, e: Floats, others: NDArray[np.bool_]) -> Float
 
 
 def _others(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
-    """Mask of the classes other than y; (...) -> (..., K)."""
+    """Return a mask of the classes other than y; (...) -> (..., K)."""
     given = np.asarray(y)
     if not np.isin(given, np.arange(classes)).all():
         raise ValueError(f"y must be classes in [0, {classes}), got {given.tolist()}")

@@ -1,7 +1,7 @@
-"""Which budget made a log: with n draws only n + 1 radii are possible, and the largest ones lie far apart.
+"""Identify n and alpha of a certification log from its radii.
 
-At n = 100,000 and alpha = 0.001 they are 3.811, 3.739, 3.690, 3.651, ... times sigma: the rungs of a ladder
-that identifies n and alpha of a certification log that does not say them.
+With n draws only n + 1 radii are possible, and the largest ones lie far apart: at n = 100,000 and alpha = 0.001 they
+are 3.811, 3.739, 3.690, 3.651, ... times sigma.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from rs.statistics.radius import lower_bound, radius
 BUDGETS = tuple(
     (n, alpha) for n in (1_000, 10_000, 100_000, 1_000_000) for alpha in (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
 )
-"""Numbers of draws and chances of error in use."""
+"""Numbers of draws and failure probabilities in use."""
 
-RUNGS = 10
-"""Rungs compared; further down they lie closer together than logs of three digits can tell apart."""
+COMPARED = 10
+"""Steps below the largest possible radius; further down, logs of three digits cannot tell radii apart."""
 
-LEAST = 3
-"""Different radii that must stand on the rungs before they say anything."""
+FEWEST = 3
+"""Different radii near the largest possible one without which nothing is identified."""
 
 
 def identify_budget(radii: ArrayLike, sigma: float) -> tuple[int, float] | None:
-    """Return the one pair (n, alpha) of :data:`BUDGETS` whose ladder carries the largest radii, or ``None``.
+    """Return the one pair (n, alpha) of :data:`BUDGETS` whose possible radii are those of a log, or ``None``.
 
     Args:
         radii: Radii of a log at one sigma, as written (rounded or not), zeros included; shape (N,).
@@ -41,17 +41,24 @@ def identify_budget(radii: ArrayLike, sigma: float) -> tuple[int, float] | None:
 
 
 def fits_budget(radii: ArrayLike, sigma: float, n: int, alpha: float) -> bool | None:
-    """Say whether the largest radii stand on the rungs of (n, alpha); ``None`` if too few are near the top."""
+    """Return whether the largest radii are possible with (n, alpha); ``None`` if too few are near the largest possible.
+
+    Args:
+        radii: As for :func:`identify_budget`.
+        sigma: Standard deviation of the certification noise.
+        n: Number of draws.
+        alpha: Failure probability.
+    """
     values = np.unique(np.asarray(radii, dtype=np.float64))
     values = values[values > 0]
-    rungs = radius(lower_bound(np.arange(max(0, n - RUNGS), n + 1), n, alpha), sigma)
+    possible = radius(lower_bound(np.arange(max(0, n - COMPARED), n + 1), n, alpha), sigma)
     slack = _rounding(values) + 1e-9 * sigma
-    if (values > rungs.max() + slack).any():
+    if (values > possible.max() + slack).any():
         return False
-    near = values >= rungs[0] - slack
-    if rungs[0] == 0 or near.sum() < LEAST:
+    near = values >= possible[0] - slack
+    if possible[0] == 0 or near.sum() < FEWEST:
         return None
-    distances = np.abs(values[near, None] - rungs).min(axis=1)
+    distances = np.abs(values[near, None] - possible).min(axis=1)
     return bool((distances <= slack[near]).all())
 
 

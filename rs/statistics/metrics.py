@@ -1,4 +1,4 @@
-"""What certificate rows say about a classifier, and about the difference of two (pure NumPy and pandas).
+"""Average certified radius, certified accuracy, and which rows may be compared (NumPy and pandas).
 
 Rows are a DataFrame, a mapping of columns, or a list of mappings with at least ``radius`` and ``correct``;
 comparisons also need ``idx`` and look at ``label``, ``n0``, ``n``, ``alpha`` and ``sigma`` where there are any.
@@ -107,7 +107,7 @@ def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
     Raises:
         InputError: As :func:`paired_difference`.
     """
-    frames = [_frame(one) for one in rows]
+    frames = [_frame(frame) for frame in rows]
     check_comparable(frames)
     mean = np.mean([image_scores(frame) for frame in frames], axis=0)
     known = {name: common_budget(frames, name) for name in BUDGET if name in frames[0]}
@@ -122,7 +122,7 @@ def check_comparable(rows: Sequence[Rows]) -> None:
     Raises:
         InputError: Names what differs.
     """
-    frames = [_frame(one) for one in rows]
+    frames = [_frame(frame) for frame in rows]
     if not frames:
         raise InputError("a comparison needs rows, got none")
     (first, labels), kind = _images(frames[0]), mode_of(frames[0])
@@ -152,8 +152,8 @@ def mode_of(rows: Rows) -> str:
         InputError: If there are several modes, a shortcut being a way to certify.
     """
     frame = _frame(rows)
-    found = frame["mode"].unique() if "mode" in frame else ["certify"]
-    modes = sorted({"certify" if mode == "shortcut" else mode for mode in found})
+    given = frame["mode"].unique() if "mode" in frame else ["certify"]
+    modes = sorted({"certify" if mode == "shortcut" else mode for mode in given})
     if len(modes) > 1:
         raise InputError(f"rows must all be certified alike, got {' and '.join(modes)}")
     return modes[0]
@@ -204,7 +204,7 @@ def common_budget(rows: Sequence[Rows], name: str) -> float:
     Raises:
         InputError: If two of them differ.
     """
-    values = [budget(one, name) for one in rows]
+    values = [budget(frame, name) for frame in rows]
     first, *others = [value for value in values if value != 0] or values
     for other in others:
         if not (first == other or (np.isnan(first) and np.isnan(other))):

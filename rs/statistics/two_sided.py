@@ -1,4 +1,4 @@
-"""Other certificates from the same votes: rows keep the counts of every class, so no draw is repeated."""
+"""Two-sided certificates from stored votes: rows keep the counts of every class, so no draw is repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rs.statistics.radius import two_sided_radius
 
 
 def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFrame:
-    """Return the rows with the two-sided certificate of the same votes (``rs.statistics.radius.two_sided_radius``).
+    """Return rows with the two-sided certificates of the same votes (``rs.statistics.radius.two_sided_radius``).
 
     The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains.
 
