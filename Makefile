@@ -11,10 +11,10 @@ CELLS := train train_members certify ensemble weights certify_ensembles
 
 # `dvc repro` alone does the same, one cell after the other. With -s a cell does not look at what it depends on, so
 # several can run at once, group by group, in as many shares as there are jobs; the last line is the plain command, which
-# finds everything done. `code` always runs, so the status of the rest is asked for by name.
+# finds everything done. `fingerprint` always runs, so the status of the rest is asked for by name.
 repro: export PATH := $(BIN):$(PATH)
 repro: setup
-	@dvc repro code prepare
+	@dvc repro fingerprint prepare
 	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(CELLS); do \
 	    own=$$(echo "$$cells" | grep "^$$group@") || continue; \
 	    share=$$(( ($$(echo "$$own" | wc -l) + $(JOBS) - 1) / $(JOBS) )); \

@@ -150,9 +150,7 @@ def test_the_digits_are_those_of_scikit_learn_s_file(tmp_path):
 
 def test_the_stage_code_writes_raw_data_and_versions_without_importing_torch(tree, tmp_path):
     (tmp_path / "params.yaml").write_text(json.dumps({"datasets": {"mine": {"source": "folder", "root": str(tree)}}}))
-    script = (
-        "import sys; from pathlib import Path; from stages.code import main; main('mine', *map(Path, sys.argv[1:]))"
-    )
+    script = "import sys; from pathlib import Path; from stages.fingerprint import main; main('mine', *map(Path, sys.argv[1:]))"
     words = [tmp_path / "set", tmp_path / "code", tmp_path / "params.yaml"]
 
     def written():

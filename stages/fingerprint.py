@@ -7,7 +7,7 @@ import typer
 
 from stages.shell import ParamsFile, run
 
-HELPERS = ("__init__", "shell", "code")
+HELPERS = ("__init__", "shell", "fingerprint")
 
 
 def main(
