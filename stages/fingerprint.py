@@ -1,4 +1,4 @@
-"""Fingerprint what no parameter says: the code of stages and methods, versions, raw data. It always runs, a second."""
+"""Write down what cells depend on beside files: code, versions, raw data, merged parameters. It always runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,43 +7,38 @@ import typer
 
 from stages.shell import ParamsFile, run
 
-HELPERS = ("__init__", "shell", "fingerprint")
-
 
 def main(
-    dataset: Annotated[str, typer.Option(help="Data set: a key of datasets in the parameters.")],
+    dataset: Annotated[str, typer.Option(help="Data set: a key of datasets and recipes in the parameters.")],
     prepared: Annotated[
         Path, typer.Option(file_okay=False, help="Its prepared folder, which knows raw data that are not here.")
     ],
     out: Annotated[
         Path,
         typer.Option(
-            file_okay=False, help="Folder for STAGE.json, methods/METHOD.json, versions.json and raw/DATASET.json."
+            file_okay=False,
+            help="Folder to make: STAGE, methods/METHOD, versions, raw/DATASET and parameters/DATASET/..., as *.json.",
         ),
     ],
     params: ParamsFile = Path("params.yaml"),
     root: Annotated[Path, typer.Option(exists=True, help="Folder that holds the packages rs and stages.")] = Path(),
 ) -> None:
-    """Write the hashes of the modules of each stage and method, the series of Python, NumPy and torch, and raw data."""
+    """Fingerprint the code of each stage and method, versions and raw data, and merge the parameters of each cell."""
     from rs.data import sources
     from rs.params import read, section
     from rs.runtime import code_fingerprint
     from rs.storage import files
+    from rs.study.grid import stage_parameters
 
-    values = section(read(params), "datasets", dataset)
-    stages = [path.relative_to(root) for path in sorted(root.glob("stages/*.py")) if path.stem not in HELPERS]
-    made = {out / f"{path.stem}.json": code_fingerprint.fingerprint(root, path) for path in stages}
-    made |= {
-        out / "methods" / f"{key}.json": code_fingerprint.method_fingerprint(root, key)
-        for key in code_fingerprint.methods(root)
-    }
-    for path in made:
-        own = "class" if path.parent.name == "methods" else f"stages/{path.stem}.py"
-        files.check_output(path, "a fingerprint of code", files.is_json_with(own))
-    raw = sources.fingerprint(sources.settings(values, f"datasets.{dataset}"), prepared)
-    made |= {out / "versions.json": code_fingerprint.series(), out / "raw" / f"{dataset}.json": raw}
-    for path, found in made.items():
-        files.write_json(path, found)
+    values, where = read(params), f"datasets.{dataset}"
+    contents = code_fingerprint.fingerprints(root) | {"versions": code_fingerprint.series()}
+    contents[f"raw/{dataset}"] = sources.fingerprint(sources.settings(section(values, where), where), prepared)
+    parameters = stage_parameters(values, dataset)
+    contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
+    files.check_replaceable(out, "versions.json", "fingerprints")
+    with files.replacing(out) as folder:
+        for name, content in contents.items():
+            files.write_json(folder / f"{name}.json", content)
 
 
 if __name__ == "__main__":

@@ -27,12 +27,11 @@ def certification_settings(
 ) -> CertificationSettings:
     """Read ``recipes.DATASET.certify``; values of ``chosen`` that are not ``None`` take the place of its own."""
     where = f"recipes.{dataset}.certify"
-    recipe = params.check(dict[str, Any], params.section(values, "recipes", dataset, "certify"), where)
-    overrides = {key: value for key, value in (chosen or {}).items() if value is not None}
-    merged = {**recipe, **overrides}
+    merged, origins = params.merge(values, *params.layers(where))
+    merged |= {key: value for key, value in (chosen or {}).items() if value is not None}
     if merged.get("stop") is not None:
         merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop")
-    return params.check(CertificationSettings, merged, where)
+    return params.check(CertificationSettings, merged, where, origins)
 
 
 def certify_cell(

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from rs import params
 from rs.errors import InputError
-from rs.params import NonNegative, check, section, validated
+from rs.params import NonNegative, section, validated
 from rs.reporting import ensemble_tables, figures, load, method_tables, variance_tables
 from rs.reporting.external_logs import read_outside
 from rs.reporting.published import published
@@ -63,7 +64,7 @@ def report(
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
-    settings = check(Settings, section(values, "tables"), "tables")
+    settings = params.load(values, "tables", Settings)
     cells, printed = study.cells(values, dataset), published(study.base_dataset(values, dataset))
     ensembles = declared(values)
     _check_combination(settings.combination, ensembles)
@@ -104,8 +105,8 @@ def _check_combination(name: str, ensembles: Sequence[Declared]) -> None:
 
 def _check_reference(name: str, values: dict[str, Any], dataset: str, others: set[str]) -> None:
     """Refuse a name that means nothing; a method that this grid leaves out only makes no differences."""
-    recipe = section(values, "recipes", dataset)
-    known = dict.fromkeys([*(key for key in recipe if key not in PARTS), *sorted(others)])
+    sections = {**values.get("defaults", {}), **section(values, f"recipes.{dataset}")}
+    known = dict.fromkeys([*(name for name in sections if name not in PARTS), *sorted(others)])
     if name not in known:
         raise InputError(
             f"params.yaml: tables.reference must be a method of recipes.{dataset}, an ensemble or a name of --outside, "

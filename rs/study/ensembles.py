@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import Count, NonNegativeCount, check, section, validated
+from rs.params import Count, NonNegativeCount, check, load, validated
 
 if TYPE_CHECKING:  # torch takes two seconds, and who only reads what is declared does not need it
     from rs.ensemble.rules import Rule
@@ -185,7 +185,7 @@ def declared(values: Mapping[str, Any]) -> list[Declared]:
     [('macer x2', (('macer', 0), ('macer', 1))), ('macer x2', (('macer', 1), ('macer', 2)))]
     """
     entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
-    known = check(dict[_Key, Any], section(dict(values), "combinations"), "combinations") if entries else {}
+    known = load(dict(values), "combinations", dict[_Key, Any]) if entries else {}
     combinations = {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
     single = {*(values.get("methods") or []), *(values.get("members") or [])}
     found: dict[tuple[str, str], Declared] = {}

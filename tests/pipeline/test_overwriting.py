@@ -19,7 +19,10 @@ PARAMS = {
     "seeds": [0],
     "combinations": {"average": {"rule": "softmax", "weights": "equal", "scope": "global"}},
     "ensembles": [{"members": {"macer": [0]}, "combinations": ["average"]}],
-    "datasets": {"digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0}},
+    "datasets": {
+        "tiny": {"source": "folder", "root": "raw"},
+        "digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0},
+    },
 }
 RECIPE = {
     "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "images": 4, "seed": 0},
@@ -50,7 +53,7 @@ WORDS = {
     ],
     fingerprint: [
         "--dataset",
-        "digits",
+        "tiny",
         "--prepared",
         "data",
         "--params",

@@ -35,6 +35,9 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
         assert "fingerprints/methods/${item.method}.json" in stage["deps"]
     if module == "prepare":
         assert "fingerprints/raw/${item.dataset}.json" in stage["deps"]
+    if module in COMPUTE:
+        name = "train/${item.method}-${item.sigma}" if module == "train" else module
+        assert f"fingerprints/parameters/${{item.dataset}}/{name}.json" in stage["deps"]
     assert ("fingerprints/versions.json" in stage.get("deps", [])) == (module in COMPUTE)
 
 
@@ -60,9 +63,16 @@ def test_the_fingerprints_that_stages_depend_on_are_the_ones_that_are_written(tm
 
     main("digits", tmp_path / "data", tmp_path / "fingerprints", ROOT / "params.yaml", ROOT)
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")}
-    needed = {dep for stage in STAGES.values() for dep in stage.get("deps", []) if dep.startswith("fingerprints/")}
-    methods = {f"fingerprints/methods/{method}.json" for method in METHODS}
-    assert {dep for dep in needed if "${" not in dep} | methods | {"fingerprints/raw/digits.json"} <= written
+    deps = {dep for stage in STAGES.values() for dep in stage.get("deps", []) if dep.startswith("fingerprints/")}
+    items = [
+        {"dataset": "digits", "method": method, "sigma": sigma}
+        for method in PARAMS["methods"]
+        for sigma in PARAMS["sigmas"]
+    ]
+    filled = {
+        re.sub(r"\$\{item\.(\w+)\}", lambda name, item=item: str(item[name[1]]), dep) for item in items for dep in deps
+    }
+    assert filled <= written
 
 
 @pytest.mark.parametrize("dataset", PARAMS["recipes"])
@@ -80,7 +90,7 @@ def test_every_recipe_is_complete_and_in_range(dataset: str) -> None:
 
 
 def test_the_grid_names_methods_that_exist() -> None:
-    assert set(PARAMS["methods"]) == set(METHODS)
+    assert set(PARAMS["methods"]) <= set(METHODS)
     assert set(PARAMS["members"]) <= set(METHODS)
     assert not set(PARAMS["seeds"]) & set(PARAMS["member_seeds"])
 
@@ -149,6 +159,31 @@ def test_a_hyperparameter_of_one_method_reaches_that_method_alone(small: Path) -
     assert ran == cells | {"train_members@digits-macer-0.5-1", *POOL, "tables@digits"}
     write_params(small, before)
     assert repro(small) <= {"tables@digits"}  # the rest is in the run cache
+
+
+@pytest.mark.slow
+def test_a_value_of_another_noise_level_or_one_that_moves_into_the_defaults_reaches_the_tables_alone(
+    small: Path,
+) -> None:
+    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    recipe, defaults = after["recipes"]["digits"], after["defaults"]
+    defaults["macer"]["lam"] = {0.5: recipe["macer"].pop("lam"), 0.25: 7.0}
+    defaults["stability"]["lam"] = 3.0  # which is not trained here
+    write_params(small, after)
+    assert repro(small) == {"tables@digits"}
+    write_params(small, before)
+    repro(small)
+
+
+@pytest.mark.slow
+def test_a_number_of_draws_certifies_again_and_solves_no_weights_again(small: Path) -> None:
+    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    after["recipes"]["digits"]["certify"]["n"] = 30
+    write_params(small, after)
+    cells = {f"certify@digits-{method}-0.5-0" for method in ("gaussian", "macer")}
+    assert repro(small) == cells | {POOL[-1], "tables@digits"}
+    write_params(small, before)
+    repro(small)
 
 
 @pytest.mark.slow
