@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from rs import params
 
 ROOT = Path(__file__).parents[2]
-MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "results", ".work", "campaign.json")
+MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "results", ".work")
 
 
 def small_project(root: Path, **training: Any) -> Path:
