@@ -1,4 +1,5 @@
-# Two commands for everybody: `make repro` makes the study of the default data set, `make test` checks the project.
+# `make repro` makes the study that params.yaml describes, `make study` a long one piece by piece, `make test` checks the
+# project.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,20 +8,34 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro test test-portable check types format setup bench
+.PHONY: repro study test test-portable check types format setup bench
 
-# `dvc repro` alone does the same, one cell after the other. With -s a cell does not look at what it depends on, so
-# several can run at once, group by group, in as many shares as there are jobs; the last line is the plain command, which
-# finds everything done. `code` always runs, so the status of the rest is asked for by name.
+# `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
+# on, so several can run at once, group by group, in as many shares as there are jobs; the last line is the plain
+# command, which finds everything done. `fingerprint` always runs, so the status of the rest is asked for by name.
 repro: export PATH := $(BIN):$(PATH)
 repro: setup
-	@dvc repro code prepare
+	@dvc repro fingerprint prepare
 	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(CELLS); do \
 	    own=$$(echo "$$cells" | grep "^$$group@") || continue; \
 	    share=$$(( ($$(echo "$$own" | wc -l) + $(JOBS) - 1) / $(JOBS) )); \
 	    echo "$$own" | xargs --max-procs=$(JOBS) --max-args=$$((share < 7 ? share : 7)) \
 	        dvc --wait-for-lock repro --single-item || exit 1; done; }
 	dvc repro
+
+# As much of a study as fits into MINUTES (all of it without), and the rest the next time: what is stopped, by Ctrl-C too,
+# continues from its last checkpoint or image. A cell that fails stops those that need it and no others. DATASET is
+# written into params.yaml. TARGETS is a regular expression of cells' names, such as 'certify@cifar10-.*-1.0-0', instead
+# of the whole study. The commands run in a process group of their own, which is told to stop as a whole.
+study: export PATH := $(BIN):$(PATH)
+study: SHELL := /bin/bash
+study: setup
+	$(if $(DATASET),sed -i -E 's/^(dataset:) *[^ ]+/\1 $(DATASET)/' params.yaml)
+	@cells=$$(dvc stage list --name-only | grep -E '$(or $(TARGETS),.)') || { echo "no cell is called $(TARGETS)"; exit 2; }; \
+	set -m; trap 'kill %1; wait %1; exit 130' INT TERM; \
+	timeout --kill-after=30 $(or $(MINUTES),0)m dvc repro --keep-going $$cells & \
+	wait %1; code=$$?; \
+	if [ $$code = 124 ] || [ $$code = 137 ]; then echo "The time is over; the same command continues."; else exit $$code; fi
 
 test: setup check
 

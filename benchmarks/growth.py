@@ -103,11 +103,13 @@ def launched(
     packed = random_images(architecture, IMAGES)
     arrays = (packed.images, packed.labels)
     data_format.write(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
-    recipe = _plain(read(params)["recipes"][RECIPE])
-    recipe["model"]["architecture"] = architecture.value
-    recipe["training"] |= {"epochs": 2, "milestones": [], "eval_every": 0, "engine": "folded", "precision": "float32"}
-    recipe["certify"] |= {"n": n, "subset": {"first": images}, "engine": "folded"}
-    files.write_json(folder / "params.json", {"recipes": {RECIPE: recipe}})
+    values = read(params)
+    defaults, recipe = _plain(values["defaults"]), _plain(values["recipes"][RECIPE])
+    recipe["model"] = {"architecture": architecture.value}
+    training = {"epochs": 2, "milestones": [], "eval_every": 0, "engine": "folded", "precision": "float32"}
+    recipe["training"] = recipe.get("training", {}) | training
+    recipe["certify"] = recipe.get("certify", {}) | {"n": n, "subset": {"first": images}, "engine": "folded"}
+    files.write_json(folder / "params.json", {"defaults": defaults, "recipes": {RECIPE: recipe}})
     seconds: dict[str, dict[World, float]] = {"certification": {}, "training": {}}
     for world in worlds:
         name = f"{world[0]}-{world[1]}"

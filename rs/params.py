@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
@@ -61,57 +62,151 @@ def parse(text: str, source: str) -> Any:
         raise InputError(f"{source} must be YAML, but: {' '.join(str(error).split())}") from error
 
 
-def section(params: dict[str, Any], *keys: str) -> Any:
-    """Return ``params[keys[0]][keys[1]]...``.
+def section(values: dict[str, Any], key: str) -> Any:
+    """Return the value at a dotted key.
 
     Raises:
-        InputError: If a key is missing; names the dotted key and the known ones.
+        InputError: If it is missing; names the first key that is, and the known ones beside it.
+
+    >>> section({"recipes": {"digits": {"pool": {"timed": 20}}}}, "recipes.digits.pool")
+    {'timed': 20}
     """
-    value: Any = params
-    for depth, key in enumerate(keys):
-        if not isinstance(value, dict) or key not in value:
+    value: Any = values
+    path = key.split(".")
+    for depth, name in enumerate(path, 1):
+        if not isinstance(value, dict) or name not in value:
             known = ", ".join(map(str, value)) if isinstance(value, dict) else "none"
-            raise InputError(f"params.yaml must have the key {'.'.join(keys[: depth + 1])}; known here: {known}")
-        value = value[key]
+            raise InputError(f"params.yaml must have the key {'.'.join(path[:depth])}; known here: {known}")
+        value = value[name]
     return value
 
 
-def check(kind: type[T], values: Any, where: str) -> T:
+def load(values: dict[str, Any], key: str, kind: type[T]) -> T:
+    """Return the section at a dotted key as a ``kind``.
+
+    Args:
+        values: The parameters, as :func:`read` returns them.
+        key: ``recipes.DATASET.NAME``, which is merged with ``defaults.NAME``, or another dotted key.
+        kind: A class under :func:`validated`, or any annotated type.
+    Raises:
+        InputError: If the section is missing, or as :func:`check` says.
+
+    >>> values = {"defaults": {"seeds": [0]}, "recipes": {"digits": {}, "svhn": {"seeds": [1, 2]}}}
+    >>> load(values, "recipes.digits.seeds", list[int]), load(values, "recipes.svhn.seeds", list[int])
+    ([0], [1, 2])
+    """
+    keys = layers(key)
+    section(values, keys[-1].rpartition(".")[0] or key)  # a data set without a recipe is a mistake
+    if not _is_validated(kind):
+        given = next((layer for layer in reversed(keys) if _has(values, layer)), key)
+        return check(kind, section(values, given), given)
+    merged, origins = merge(values, *keys)
+    return check(kind, merged, key, origins)
+
+
+def layers(key: str) -> tuple[str, ...]:
+    """Return the dotted keys of the sections that are merged into the one at ``key``, the most general first.
+
+    >>> layers("recipes.digits.pool"), layers("tables")
+    (('defaults.pool', 'recipes.digits.pool'), ('tables',))
+    """
+    head, *rest = key.split(".")
+    return (f"defaults.{rest[1]}", key) if head == "recipes" and len(rest) == 2 else (key,)
+
+
+def training_layers(dataset: str, method: str) -> tuple[str, ...]:
+    """Return the dotted keys of the sections that are merged into the training of a method, the most general first.
+
+    What a recipe says of all its trainings takes the place of what the defaults say of those of a method.
+    """
+    sections = ("defaults", f"defaults.{method}", f"recipes.{dataset}", f"recipes.{dataset}.{method}")
+    return tuple(f"{name}.training" for name in sections)
+
+
+def merge(
+    values: dict[str, Any], *keys: str, sigma: float | None = None, optional: bool = False
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Merge sections key by key, later ones over earlier ones; a value that is a mapping is replaced whole.
+
+    Args:
+        values: The parameters, as :func:`read` returns them.
+        keys: Dotted keys of the sections. Missing and empty ones count as empty.
+        sigma: Noise level, where values may depend on it.
+        optional: Whether all of them may be missing.
+    Returns:
+        The merged values, and for each of them the dotted key of the section that it comes from.
+    Raises:
+        InputError: If no section is there, one is not a mapping, or a value has none for ``sigma``.
+
+    >>> values = {"defaults": {"macer": {"draws": 16, "lam": {0.25: 12.0, 0.5: 4.0}}}, "recipes": {"svhn": {}}}
+    >>> merge(values, *layers("recipes.svhn.macer"), sigma=0.5)
+    ({'draws': 16, 'lam': 4.0}, {'draws': 'defaults.macer', 'lam': 'defaults.macer'})
+    """
+    if not optional and not any(_has(values, key) for key in keys):
+        recipe = ".".join(keys[-1].split(".")[:2])
+        known = ", ".join(map(str, section(values, recipe)))
+        raise InputError(f"params.yaml must have the key {' or '.join(keys)}; known in {recipe}: {known}")
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for key in keys:
+        given = section(values, key) if _has(values, key) else None
+        given = for_sigma(given, sigma, key) if _by_sigma(given) else given
+        for name, value in check(dict[str, Any], {} if given is None else given, key).items():
+            merged[name], origins[name] = value, key
+    return {name: for_sigma(value, sigma, f"{origins[name]}.{name}") for name, value in merged.items()}, origins
+
+
+def _has(values: Any, key: str) -> bool:
+    for name in key.split("."):
+        if not isinstance(values, dict) or name not in values:
+            return False
+        values = values[name]
+    return True
+
+
+def check(kind: type[T], values: Any, where: str, origins: Mapping[str, str] | None = None) -> T:
     """Validate ``values`` as a ``kind`` (a pydantic model or dataclass, or any annotated type).
 
     Args:
-        kind: What the values must make.
-        values: Plain Python values, as :func:`read` gives them.
+        kind: Type to make of the values.
+        values: Plain Python values, as :func:`read` returns them.
         where: Dotted key of the values, for the message.
+        origins: Dotted key of the section of single values, where that is another one, as :func:`merge` returns it.
     Raises:
         InputError: One line that names every key at fault, what must hold and what came.
     """
-    by_key = isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
-    if by_key and not (isinstance(values, dict) and all(isinstance(key, str) for key in values)):
+    named = _is_validated(kind)
+    if named and not (isinstance(values, dict) and all(isinstance(key, str) for key in values)):
         raise InputError(f"params.yaml: {where} must be a mapping of named values, got {values!r}")
     try:
-        return kind(**values) if by_key else TypeAdapter(kind).validate_python(values, strict=True)
+        return kind(**values) if named else TypeAdapter(kind).validate_python(values, strict=True)
     except ValidationError as error:
-        faults = "; ".join(_fault(where, item) for item in error.errors())
+        faults = "; ".join(_fault(where, origins or {}, fault) for fault in error.errors())
         raise InputError(f"params.yaml: {faults}") from error
 
 
-def _fault(where: str, item: Any) -> str:
-    key = ".".join([where, *map(str, item["loc"])])
-    match item["type"]:
+def _is_validated(kind: Any) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
+
+
+def _fault(where: str, origins: Mapping[str, str], fault: Any) -> str:
+    path = [str(name) for name in fault["loc"]]
+    key = ".".join([origins.get(path[0], where) if path else where, *path])
+    match fault["type"]:
         case "missing":
             return f"{key} is missing; add it"
         case "extra_forbidden" | "unexpected_keyword_argument":
             return f"{key} is not a known key; correct its name or remove it"
         case _:
-            came = getattr(item["input"], "kwargs", item["input"])  # of a whole dataclass, its values
-            return f"{key}: {item['msg'].removeprefix('Value error, ')}, got {came!r}"
+            value = getattr(fault["input"], "kwargs", fault["input"])  # of a whole dataclass, its values
+            return f"{key}: {fault['msg'].removeprefix('Value error, ')}, got {value!r}"
 
 
-def for_sigma(values: Any, sigma: float, where: str) -> Any:
+def for_sigma(values: Any, sigma: float | None, where: str) -> Any:
     """Replace every mapping from noise levels to values by its value at ``sigma``, at any depth.
 
-    A mapping whose keys are all numbers is one from noise levels; ``{0.25: 1.0, 0.5: 2.0}`` at 0.5 is 2.0.
+    A mapping whose keys are all numbers is one from noise levels; ``{0.25: 1.0, 0.5: 2.0}`` at 0.5 is 2.0. Without a
+    ``sigma`` nothing is replaced.
 
     Raises:
         InputError: If such a mapping has no value for ``sigma``.
@@ -119,11 +214,16 @@ def for_sigma(values: Any, sigma: float, where: str) -> Any:
     >>> for_sigma({"epsilon": {0.25: 1.0, 0.5: 2.0}, "draws": 4}, 0.5, "advmacer")
     {'epsilon': 2.0, 'draws': 4}
     """
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or sigma is None:
         return values
-    if values and all(isinstance(key, int | float) for key in values):
-        if sigma not in values:
-            known = ", ".join(map(str, values))
-            raise InputError(f"params.yaml: {where} must have a value for sigma {sigma}; it has {known}")
-        return values[sigma]
-    return {key: for_sigma(value, sigma, f"{where}.{key}") for key, value in values.items()}
+    if not _by_sigma(values):
+        return {key: for_sigma(value, sigma, f"{where}.{key}") for key, value in values.items()}
+    if sigma not in values:
+        known = ", ".join(map(str, values))
+        raise InputError(f"params.yaml: {where} must have a value for sigma {sigma}; it has {known}")
+    return values[sigma]
+
+
+def _by_sigma(values: Any) -> bool:
+    """Return whether it is a mapping from noise levels."""
+    return isinstance(values, dict) and bool(values) and all(isinstance(key, int | float) for key in values)

@@ -23,10 +23,10 @@ def main(
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
     from rs.certification.certify_pool import PoolSettings, certify_pool
-    from rs.params import check, section
+    from rs.params import load
     from rs.runtime.device import device_named
 
-    settings = check(PoolSettings, section(values, "recipes", dataset, "pool"), f"recipes.{dataset}.pool")
+    settings = load(values, f"recipes.{dataset}.pool", PoolSettings)
     certification = certification_settings(values, dataset)
     launch(values)
     where = {"device": device_named(device), "batch": batch}

@@ -23,7 +23,7 @@ def main(
     from rs import params as parameters
     from rs.data import sources
 
-    values = parameters.section(parameters.read(params), "datasets", name)
+    values = parameters.section(parameters.read(params), f"datasets.{name}")
     sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)
 
 

@@ -25,10 +25,10 @@ def main(
     from rs.certification.certify_model import certification_settings
     from rs.ensemble.fit_weights import fit_weights
     from rs.ensemble.member_outputs import WeightSettings
-    from rs.params import check, section
+    from rs.params import load
     from rs.runtime.device import device_named
 
-    settings = check(WeightSettings, section(values, "recipes", dataset, "weights"), f"recipes.{dataset}.weights")
+    settings = load(values, f"recipes.{dataset}.weights", WeightSettings)
     certification = certification_settings(values, dataset)
     where = {"device": device_named(device), "batch": batch}
     fit_weights(ensembles, data, settings, certification, **where, out=out, seconds=seconds)

@@ -102,7 +102,7 @@ def test_the_smallest_parameter_file_of_the_readme_is_enough_to_certify(tmp_path
     values = YAML(typ="safe", pure=True).load(text)
     (recipe,) = values["recipes"]
     assert certification_settings(values, recipe).n == 100_000
-    assert section(values, "recipes", recipe, "arithmetic") == "native"
+    assert section(values, f"recipes.{recipe}.arithmetic") == "native"
 
 
 def pip(*words):

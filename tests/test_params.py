@@ -1,3 +1,4 @@
+import copy
 import math
 from pathlib import Path
 from typing import Annotated, Literal
@@ -99,23 +100,162 @@ def test_every_number_python_writes_is_read_back_as_itself(number):
 
 def test_a_section_is_found_at_any_depth():
     tree = {"recipes": {"digits": {"macer": {"lam": 2.0}}}}
-    assert params.section(tree, "recipes", "digits", "macer", "lam") == 2.0
+    assert params.section(tree, "recipes.digits.macer.lam") == 2.0
     assert params.section(tree, "recipes") is tree["recipes"]
     assert params.section({"clip": None}, "clip") is None
 
 
 def test_a_missing_section_is_named_with_its_dotted_key_and_the_known_ones():
     tree = {"recipes": {"digits": {"macer": {}, "gaussian": {}}}}
-    said = message(params.section, tree, "recipes", "digits", "advmacer")
+    said = message(params.section, tree, "recipes.digits.advmacer")
     assert said == "params.yaml must have the key recipes.digits.advmacer; known here: macer, gaussian"
-    said = message(params.section, tree, "recipes", "mnist", "macer")
+    said = message(params.section, tree, "recipes.mnist.macer")
     assert said == "params.yaml must have the key recipes.mnist; known here: digits"
 
 
 @pytest.mark.parametrize("leaf", [3, None, "text", [1]])
 def test_a_section_inside_a_value_is_missing(leaf):
-    said = message(params.section, {"lam": leaf}, "lam", "deeper")
+    said = message(params.section, {"lam": leaf}, "lam.deeper")
     assert said == "params.yaml must have the key lam.deeper; known here: none"
+
+
+LAYERED = {
+    "defaults": {
+        "macer": {"draws": 16, "lam": {0.25: 12.0, 0.5: 4.0}, "training": {"epochs": 440, "batch": 64}},
+        "training": {"epochs": 150, "batch": 256, "decay": 0.1, "flip": True},
+        "certify": {"n": 1000, "subset": {"first": 500}},
+        "arithmetic": "native",
+    },
+    "recipes": {
+        "cifar10": {},
+        "digits": {
+            "macer": {"lam": {0.5: 1.0}, "training": {"batch": 8}},
+            "training": {"epochs": 12, "flip": {0.25: True, 0.5: False}},
+            "certify": {"subset": {"stride": 2}},
+            "arithmetic": "portable",
+        },
+        "empty": {"macer": None, "training": None},
+    },
+}
+
+
+def test_a_recipe_has_the_defaults_that_it_leaves_as_they_are():
+    at_half = {"draws": 16, "lam": 4.0, "training": {"epochs": 440, "batch": 64}}
+    for dataset in ("cifar10", "empty"):
+        assert params.merge(LAYERED, *params.layers(f"recipes.{dataset}.macer"), sigma=0.5)[0] == at_half
+    merged, origins = params.merge(LAYERED, *params.layers("recipes.digits.macer"), sigma=0.5)
+    assert merged == {"draws": 16, "lam": 1.0, "training": {"batch": 8}}
+    assert origins == {"draws": "defaults.macer", "lam": "recipes.digits.macer", "training": "recipes.digits.macer"}
+
+
+def test_a_mapping_in_a_recipe_takes_the_place_of_the_defaults_whole():
+    assert params.merge(LAYERED, *params.layers("recipes.digits.certify"))[0] == {"n": 1000, "subset": {"stride": 2}}
+    said = message(lambda: params.merge(LAYERED, *params.layers("recipes.digits.macer"), sigma=0.25))
+    assert said == "params.yaml: recipes.digits.macer.lam must have a value for sigma 0.25; it has 0.5"
+
+
+def test_a_recipes_trainings_come_before_the_defaults_of_a_method_and_after_its_own_of_it():
+    merged, origins = params.merge(LAYERED, *params.training_layers("digits", "macer"), sigma=0.5)
+    assert merged == {"epochs": 12, "batch": 8, "decay": 0.1, "flip": False}
+    assert origins["epochs"] == "recipes.digits.training"
+    assert origins["batch"] == "recipes.digits.macer.training"
+    merged, _ = params.merge(LAYERED, *params.training_layers("cifar10", "macer"))
+    assert merged == {"epochs": 440, "batch": 64, "decay": 0.1, "flip": True}
+
+
+@validated
+class Certify:
+    n: Count
+    subset: dict[str, int]
+
+
+def test_a_section_is_loaded_as_its_class_or_plain_type():
+    assert params.load(LAYERED, "recipes.digits.certify", Certify) == Certify(n=1000, subset={"stride": 2})
+    for dataset, arithmetic in (("digits", "portable"), ("cifar10", "native")):
+        assert params.load(LAYERED, f"recipes.{dataset}.arithmetic", str) == arithmetic
+    assert params.load({"sigmas": [0.5]}, "sigmas", list[Positive]) == [0.5]
+
+
+def test_a_fault_is_named_where_it_stands():
+    values = {"defaults": {"certify": {"n": 0}}, "recipes": {"digits": {"certify": {"subset": 3, "m": 1}}}}
+    said = message(params.load, values, "recipes.digits.certify", Certify)
+    assert "defaults.certify.n: " in said
+    assert "recipes.digits.certify.subset: " in said
+    assert "recipes.digits.certify.m is not a known key" in said
+    assert "recipes.cifar10.certify.n is missing" in message(
+        params.load, {"defaults": {"certify": {}}, "recipes": {"cifar10": {}}}, "recipes.cifar10.certify", Certify
+    )
+    said = message(params.load, {"defaults": {"seed": "0"}, "recipes": {"digits": {}}}, "recipes.digits.seed", int)
+    assert said.startswith("params.yaml: defaults.seed: ")
+
+
+def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
+    for load in (params.merge, lambda values, *keys: params.load(values, keys[-1], Certify)):
+        said = message(load, LAYERED, *params.layers("recipes.digits.stop"))
+        where = "defaults.stop or recipes.digits.stop; known in recipes.digits"
+        assert said == f"params.yaml must have the key {where}: macer, training, certify, arithmetic"
+    assert params.merge(LAYERED, *params.layers("recipes.digits.stop"), optional=True) == ({}, {})
+
+
+def test_a_data_set_without_a_recipe_is_refused_though_there_are_defaults():
+    said = message(params.load, LAYERED, "recipes.huge.certify", Certify)
+    assert said == "params.yaml must have the key recipes.huge; known here: cifar10, digits, empty"
+
+
+@pytest.mark.parametrize("section", [[1], "fast", 3])
+def test_a_section_that_is_no_mapping_is_refused(section):
+    values = {"defaults": {"certify": {"n": 1}}, "recipes": {"digits": {"certify": section}}}
+    said = message(params.load, values, "recipes.digits.certify", Certify)
+    assert said.startswith("params.yaml: recipes.digits.certify: ")
+    assert said.endswith(f"got {section!r}")
+
+
+# ---------------------------------------------------------------------------------- the project's own parameters
+
+PROJECT = params.read(Path(__file__).parents[1] / "params.yaml")
+
+
+def merged_recipe(values, dataset):
+    """Everything that the recipe of a data set is merged into."""
+    defaults, recipe = values["defaults"], values["recipes"][dataset]
+    merged = {}
+    for name in {**defaults, **recipe}:
+        key = f"recipes.{dataset}.{name}"
+        if isinstance(defaults.get(name, {}), dict):
+            merged[key] = params.merge(values, *params.layers(key))[0]
+            merged[key].pop("training", None)
+            merged[f"training of {name}"] = params.merge(values, *params.training_layers(dataset, name))[0]
+        else:
+            merged[key] = params.load(values, key, str)
+    return merged
+
+
+def leaves(recipe):
+    """Paths of the single values of a recipe."""
+    for name, section in recipe.items():
+        for key, value in section.items() if isinstance(section, dict) else [(None, section)]:
+            if key == "training":
+                yield from ((name, key, inner) for inner in value)
+            else:
+                yield (name,) if key is None else (name, key)
+
+
+@pytest.mark.parametrize("dataset", PROJECT["recipes"])
+def test_a_recipe_holds_nothing_that_the_defaults_say_already(dataset):
+    before = merged_recipe(PROJECT, dataset)
+    for path in leaves(PROJECT["recipes"][dataset]):
+        values = copy.deepcopy(PROJECT)
+        parent = values["recipes"][dataset]
+        for name in path[:-1]:
+            parent = parent[name]
+        del parent[path[-1]]
+        assert merged_recipe(values, dataset) != before, f"recipes.{dataset}.{'.'.join(path)}"
+
+
+def test_a_recipe_has_no_sections_that_the_defaults_have_not():
+    for recipe in PROJECT["recipes"].values():
+        assert set(recipe) <= set(PROJECT["defaults"])
+        assert all(section != {} for section in recipe.values())
 
 
 def test_good_values_become_the_dataclass_with_integers_accepted_as_floats():
@@ -206,6 +346,10 @@ def test_values_per_noise_level_are_replaced_at_any_depth():
 @pytest.mark.parametrize("values", [{}, 3, None, "text", [0.25], {"lam": 1.0}, {"0.25": 1.0}])
 def test_values_that_do_not_depend_on_the_noise_stay_as_they_are(values):
     assert params.for_sigma(values, 0.25, "w") == values
+
+
+def test_without_a_noise_level_a_mapping_from_them_stays():
+    assert params.for_sigma({"lam": {0.25: 1.0}}, None, "w") == {"lam": {0.25: 1.0}}
 
 
 def test_a_noise_level_without_a_value_is_named_with_the_levels_there_are():

@@ -50,11 +50,11 @@ def certification_settings(
         InputError: If a value is missing, unknown or out of range.
     """
     where = f"recipes.{dataset}.certify"
-    recipe = params.check(dict[str, Any], params.section(values, "recipes", dataset, "certify"), where)
-    merged = recipe | {key: value for key, value in (overrides or {}).items() if value is not None}
+    merged, origins = params.merge(values, *params.layers(where))
+    merged |= {key: value for key, value in (overrides or {}).items() if value is not None}
     if merged.get("stop") is not None:
         merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop")
-    return params.check(CertificationSettings, merged, where)
+    return params.check(CertificationSettings, merged, where, origins)
 
 
 def certify_model(

@@ -15,8 +15,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pydantic import Field
 
+from rs import params
 from rs.errors import InputError
-from rs.params import NonNegative, check, section, validated
+from rs.params import NonNegative, section, validated
 from rs.reporting import claims, ensemble_tables, figures, method_tables, variance_tables
 from rs.reporting.external_logs import read_external_log
 from rs.reporting.load import StudyFiles
@@ -96,7 +97,7 @@ def write(folder: Path, content: Files) -> None:
 def _declared(
     values: dict[str, Any], dataset: str, results: Path, logs: Path, weights: Path
 ) -> tuple[ReportSettings, StudyFiles]:
-    settings = check(ReportSettings, section(values, "tables"), "tables")
+    settings = params.load(values, "tables", ReportSettings)
     study = StudyFiles.of(values, dataset, settings.combination, results, logs, weights)
     combinations = dict.fromkeys(ensemble.key for ensemble in study.ensembles)
     if combinations and settings.combination not in combinations:
@@ -121,8 +122,8 @@ def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, 
     for name in external:
         if name in labels | {cell.method for cell in study.cells}:
             raise InputError(f"--external-log must give a name that is no method of the study, got {name!r}")
-    recipe = section(values, "recipes", study.dataset)
-    known = dict.fromkeys([*(key for key in recipe if key not in NO_METHODS), *sorted(labels | set(external))])
+    sections = {**values.get("defaults", {}), **section(values, f"recipes.{study.dataset}")}
+    known = dict.fromkeys([*(key for key in sections if key not in NO_METHODS), *sorted(labels | set(external))])
     if settings.reference not in known:
         raise InputError(
             f"params.yaml: tables.reference must be a method of recipes.{study.dataset}, an ensemble or a name of "
@@ -134,8 +135,8 @@ def _claims(
     groups: Groups, settings: ReportSettings, study: StudyFiles, values: dict[str, Any], equal_time: Path | None
 ) -> Files:
     evidence = claims.Evidence(study, only(groups, lambda result: not result.external), equal_time)
-    network = (section(values, "recipes", study.dataset).get("model") or {}).get("architecture")
-    page, times_page = claims.page(evidence, network, settings.remarks), claims.times_page(evidence)
+    model, _ = params.merge(values, *params.layers(f"recipes.{study.dataset}.model"), optional=True)
+    page, times_page = claims.page(evidence, model.get("architecture"), settings.remarks), claims.times_page(evidence)
     return {"claims.md": page.encode(), "times/claims.md": times_page.encode()}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rs.errors import InputError
-from rs.params import check, section
+from rs.params import layers, load, merge, training_layers
 
 Arithmetic = Literal["portable", "native"]
 
@@ -49,12 +49,12 @@ def choose(values: dict[str, Any], dataset: str) -> None:
             network or bfloat16, or the libraries are loaded already.
     """
     where = f"recipes.{dataset}.arithmetic"
-    wanted = check(Arithmetic, section(values, "recipes", dataset, "arithmetic"), where)
+    wanted = load(values, where, Arithmetic)
     if wanted == "native" or current() == "portable":
         return
-    for key in _machine_dependent(values["recipes"][dataset]):
+    for key in _machine_dependent(values, dataset):
         raise InputError(
-            f"params.yaml: recipes.{dataset}.{key} depends on the processor, but {where} is portable; make it folded, "
+            f"params.yaml: {key} depends on the processor, but {where} is portable; make it folded, "
             "plain or float32, or the arithmetic native"
         )
     if platform.machine().lower() not in ("x86_64", "amd64"):
@@ -74,11 +74,12 @@ def current() -> Arithmetic:
     return "portable" if PORTABLE.items() <= os.environ.items() else "native"
 
 
-def _machine_dependent(recipe: dict[str, Any]) -> Iterator[str]:
-    """Keys of a recipe whose values mean something else on every processor."""
-    sections = {key: value for key, value in recipe.items() if isinstance(value, dict)}
-    own = {f"{key}.training": value["training"] for key, value in sections.items() if "training" in value}
-    for name, values in (sections | own).items():
-        for key, value in (("engine", "compiled"), ("precision", "bfloat16")):
-            if isinstance(values, dict) and values.get(key) == value:
-                yield f"{name}.{key} = {value}"
+def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
+    """Yield the keys of a recipe whose values mean something else on every processor."""
+    names = {**(values.get("defaults") or {}), **values["recipes"][dataset]}
+    trainings = [training_layers(dataset, name) for name in names]
+    for sections in (layers(f"recipes.{dataset}.certify"), *trainings):
+        merged, origins = merge(values, *sections, optional=True)
+        for name, value in (("engine", "compiled"), ("precision", "bfloat16")):
+            if merged.get(name) == value:
+                yield f"{origins[name]}.{name} = {value}"

@@ -1,8 +1,8 @@
-"""Fingerprints of the code a stage runs, so that DVC reruns what a change of code reaches, and nothing else.
+"""Fingerprints of the code that a stage runs, so that DVC reruns what a change of code reaches, and nothing else.
 
 A fingerprint lists every module of this project that a stage imports, directly or not, with a hash of its text
 without comments, docstrings and blank lines. It changes when what is computed may change, and not when a docstring is
-mended; and it cannot forget a module, as a list kept by hand can.
+edited; and it cannot miss a module, as a list kept by hand can.
 """
 
 from __future__ import annotations
@@ -24,10 +24,19 @@ from rs.errors import InputError
 PACKAGES = ("rs", "stages")
 TABLE = Path("rs", "methods", "__init__.py")
 ROOT = Path(__file__).parents[2]
+NO_STAGES = ("__init__", "shell", "fingerprint")
+"""Modules in the folder of stages that no cell depends on by itself."""
+
+
+def fingerprints(root: Path) -> dict[str, dict[str, str]]:
+    """Return the fingerprint of every stage, by its name, and of every training method, as ``methods/KEY``."""
+    stages = [path.relative_to(root) for path in sorted(root.glob("stages/*.py")) if path.stem not in NO_STAGES]
+    of_stages = {path.stem: fingerprint(root, path) for path in stages}
+    return of_stages | {f"methods/{key}": method_fingerprint(root, key) for key in methods(root)}
 
 
 def fingerprint(root: Path, entry: Path) -> dict[str, str]:
-    """Hash every module that ``entry`` imports, itself included.
+    """Return the hash of every module that ``entry`` imports, itself included.
 
     The table of the training methods is left out, and so are the methods that are reached through it alone: a cell
     depends on the fingerprint of its own method as well, and a new method, or an edit of another one, must not train
@@ -44,36 +53,35 @@ def fingerprint(root: Path, entry: Path) -> dict[str, str]:
 
 
 def methods(root: Path) -> dict[str, str]:
-    """The training methods, from key to ``module:Class``, as their table says, which is read and not run.
+    """Return the training methods, from key to ``module:Class``; their table is read and not run.
 
     Raises:
         InputError: If the table is not ``METHODS = {"key": Class, ...}`` with classes that it imports by name.
     """
     tree = ast.parse((root / TABLE).read_text(encoding="utf-8"))
     imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
-    classes = {one.asname or one.name: f"{node.module}:{one.name}" for node in imports for one in node.names}
-    tables = [node.value for node in tree.body if "METHODS" in _assigned(node)]
+    classes = {alias.asname or alias.name: f"{node.module}:{alias.name}" for node in imports for alias in node.names}
+    tables = [node.value for node in tree.body if "METHODS" in _assigned_names(node)]
     if len(tables) == 1 and isinstance(tables[0], ast.Dict):
         keys = [key.value if isinstance(key, ast.Constant) else None for key in tables[0].keys]
-        named = [classes.get(value.id) if isinstance(value, ast.Name) else None for value in tables[0].values]
-        if None not in (*keys, *named):
-            return dict(zip(keys, named, strict=True))
+        values = [classes.get(value.id) if isinstance(value, ast.Name) else None for value in tables[0].values]
+        if None not in (*keys, *values):
+            return dict(zip(keys, values, strict=True))
     raise InputError(
         f'{root / TABLE} must have one METHODS = {{"key": Class, ...}}, of classes that it imports with "from module '
         'import Class", so that it can be read without running it; write it so'
     )
 
 
-def _assigned(node: ast.stmt) -> list[str]:
-    """Names that a statement gives a value."""
+def _assigned_names(node: ast.stmt) -> list[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def method_fingerprint(root: Path, key: str) -> dict[str, str]:
-    """The class that a key of the training methods names, and the hashes of its module and of all that imports.
+    """Return the class that a key of the training methods names, and the hashes of its module and of all it imports.
 
-    Other methods are not in it, so that to add or to edit one trains no other again.
+    Other methods are not in it, so adding or editing one trains no other again.
 
     Raises:
         InputError: If there is no such method.
@@ -86,44 +94,44 @@ def method_fingerprint(root: Path, key: str) -> dict[str, str]:
 
 
 def version(*entries: str, method: str | None = None) -> str:
-    """One hash of the running code of modules such as ``rs/training/run.py``, and of all they import.
+    """Return one hash of the running code of modules such as ``rs/training/run.py``, and of all they import.
 
     Args:
         entries: Modules, as paths.
-        method: A training method, by its key, whose code counts as well.
+        method: Key of a training method whose code counts as well.
     """
-    made = [fingerprint(ROOT, Path(entry)) for entry in entries]
-    made += [method_fingerprint(ROOT, method)] if method is not None else []
-    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+    hashes = [fingerprint(ROOT, Path(entry)) for entry in entries]
+    hashes += [method_fingerprint(ROOT, method)] if method is not None else []
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def series() -> dict[str, str]:
-    """Series, such as 2.14, of what computes and of what draws the noise: Python, NumPy and torch; none is imported.
+    """Return the series, such as 2.14, of Python, NumPy and torch, which compute and draw the noise; imports none.
 
-    A release within a series is not told apart: a stage that depends on this does not run again after one.
+    Releases of one series are not told apart: a stage that depends on this does not run again after an upgrade to one.
     """
     releases = {"python": platform.python_version(), **{name: metadata.version(name) for name in ("numpy", "torch")}}
     return {name: ".".join(release.split(".")[:2]) for name, release in releases.items()}
 
 
 def closure(root: Path, entry: Path, stop: Path | None = None) -> set[Path]:
-    """Modules of this project that ``entry`` imports, directly or not, at any depth of its functions.
+    """Return the modules of this project that ``entry`` imports, directly or not, at any depth of its functions.
 
     ``stop`` and what only it imports are left out.
     """
-    found: set[Path] = set()
+    modules: set[Path] = set()
     waiting = [entry]
     while waiting:
         path = waiting.pop()
-        if path not in found and path != stop:
-            found.add(path)
-            waiting += _imported(root, (root / path).read_text(encoding="utf-8"))
-    return found
+        if path not in modules and path != stop:
+            modules.add(path)
+            waiting += _imported_modules(root, (root / path).read_text(encoding="utf-8"))
+    return modules
 
 
-def _imported(root: Path, source: str) -> Iterator[Path]:
-    """Paths of the project's modules that a module names in its imports."""
-    for words in (name.split(".") for name in _names(source)):
+def _imported_modules(root: Path, source: str) -> Iterator[Path]:
+    """Yield the paths of the project's modules that a module names in its imports."""
+    for words in (name.split(".") for name in _imported_names(source)):
         for depth in range(1, len(words) + 1) if words[0] in PACKAGES else ():  # a module imports its packages first
             path = Path(*words[:depth])
             candidates = (path.with_suffix(".py"), path / "__init__.py")
@@ -131,8 +139,8 @@ def _imported(root: Path, source: str) -> Iterator[Path]:
 
 
 @cache  # one module is imported by many
-def _names(source: str) -> list[str]:
-    """What a module names in its imports."""
+def _imported_names(source: str) -> list[str]:
+    """Return what a module names in its imports."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -144,9 +152,10 @@ def _names(source: str) -> list[str]:
 
 @cache
 def digest(source: str) -> str:
-    """SHA-256 of a module's text without comments, docstrings and blank lines; the same in every Python version.
+    """Return the SHA-256 of a module's text without comments, docstrings and blank lines.
 
-    Whatever else stands on the line of a docstring counts, and so do blank lines and spaces in other strings.
+    It is the same in every version of Python. What else stands on the line of a docstring counts, and so do blank lines
+    and spaces in other strings.
 
     >>> digest("x = 1  # one") == digest('x = 1') != digest("x = 2")
     True
@@ -154,7 +163,7 @@ def digest(source: str) -> str:
     starts = [0, *itertools.accumulate(len(line) + 1 for line in source.split("\n"))]
     characters = list(source)
     for first, last in _strings(source, starts):  # a string is part of one line here, so that no part of it is blank
-        characters[first:last] = ["\0" if one == "\n" else one for one in characters[first:last]]
+        characters[first:last] = ["\0" if character == "\n" else character for character in characters[first:last]]
     for first, last in (*_comments(source, starts), *_docstrings(source, starts)):
         characters[first:last] = [""] * (last - first)
     text = "\n".join(line.rstrip() for line in "".join(characters).split("\n") if line.strip())
@@ -177,7 +186,7 @@ def _comments(source: str, starts: list[int]) -> Spans:
 
 
 def _strings(source: str, starts: list[int]) -> Spans:
-    """Strings of every kind; from Python 3.12 on an f-string is several tokens, and may hold others."""
+    """Yield strings of every kind; from Python 3.12 on an f-string is several tokens, and may hold others."""
     opened: list[tuple[int, int]] = []
     for token in _tokens(source):
         kind = tokenize.tok_name[token.type]
@@ -189,12 +198,12 @@ def _strings(source: str, starts: list[int]) -> Spans:
 
 
 def _docstrings(source: str, starts: list[int]) -> Spans:
-    """Statements that are a string and nothing else."""
+    """Yield statements that are a string and nothing else."""
     lines = source.split("\n")
 
-    def place(row: int, octets: int) -> int:
+    def position(row: int, octets: int) -> int:
         return starts[row - 1] + len(lines[row - 1].encode()[:octets].decode())  # ast counts bytes of UTF-8
 
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
+            yield position(node.lineno, node.col_offset), position(node.end_lineno, node.end_col_offset)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import Count, NonNegativeCount, check, section, validated
+from rs.params import Count, NonNegativeCount, check, load, validated
 
 SOLVED = ("optimal", "printed")
 """Weights that are solved for: of least variance, or by the paper's printed form, for two members."""
@@ -130,7 +130,7 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
     Raises:
         InputError: If there is no such key, or an entry is not one; names it.
     """
-    known = check(dict[_Key, Any], section(dict(values), "combinations"), "combinations")
+    known = load(dict(values), "combinations", dict[_Key, Any])
     return {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
 
 

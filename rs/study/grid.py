@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError
-from rs.params import NonNegativeCount, Positive, check, for_sigma, section
+from rs.params import NonNegativeCount, Positive, layers, load, merge, section, training_layers
 from rs.study.ensembles import declared
 
 SHOWN = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
 """Hyper-parameters that the cost table shows, where a method has them."""
+
+CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "precision")
+"""What the weights of ensembles depend on in the section ``certify``: the test images, and their selected classes."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,10 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         InputError: If there is none, or a key is missing.
     """
     given = {"members": [], "member_seeds": []} | {key: value for key, value in values.items() if value is not None}
-    methods, members = (check(list[str], section(given, key), key) for key in ("methods", "members"))
-    first_seeds, seeds = (check(list[NonNegativeCount], section(given, key), key) for key in ("seeds", "member_seeds"))
-    sigmas = section(values, "sigmas")
-    check(list[Positive], sigmas, "sigmas")
+    methods, members = (load(given, key, list[str]) for key in ("methods", "members"))
+    first_seeds, seeds = (load(given, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
+    load(values, "sigmas", list[Positive])
+    sigmas = section(values, "sigmas")  # as they stand there, since they are part of file names
     first = {(method, seed): False for method in methods for seed in first_seeds}
     pairs = first | {(method, seed): True for method in members for seed in seeds if (method, seed) not in first}
     grid = [
@@ -78,12 +81,41 @@ def pool_target(dataset: str, sigma: Any) -> str:
 
 
 def configuration(values: dict[str, Any], dataset: str, method: str, sigma: float) -> dict[str, Any]:
-    """Return the hyper-parameters :data:`SHOWN` of ``recipes.DATASET.METHOD`` at ``sigma``, where there are any."""
-    recipe = (values.get("recipes") or {}).get(dataset) or {}
-    own = for_sigma(recipe.get(method) or {}, sigma, f"recipes.{dataset}.{method}")
-    common = for_sigma(recipe.get("training") or {}, sigma, f"recipes.{dataset}.training")
-    merged = {**common, **own.get("training", {}), **own}
+    """Return the hyper-parameters :data:`SHOWN` of a method at ``sigma``, where there are any."""
+    training, _ = merge(values, *training_layers(dataset, method), sigma=sigma, optional=True)
+    hyperparameters, _ = merge(values, *layers(f"recipes.{dataset}.{method}"), sigma=sigma, optional=True)
+    merged = training | hyperparameters
     return {name: merged[name] for name in SHOWN if name in merged}
+
+
+def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str, Any]]:
+    """Return what each stage depends on in the recipe of a data set, merged with the defaults.
+
+    Returns:
+        From ``certify``, ``weights``, ``certify_ensembles`` and ``train/METHOD-SIGMA`` to their sections.
+    Raises:
+        InputError: If there is no such recipe, or a section or a value for a noise level of the grid is missing.
+    """
+    recipe = f"recipes.{dataset}"
+    arithmetic = load(values, f"{recipe}.arithmetic", str)
+
+    def merged(name: str, sigma: Any = None) -> dict[str, Any]:
+        return merge(values, *layers(f"{recipe}.{name}"), sigma=sigma)[0]
+
+    certify = merged("certify")
+    stages = {
+        "certify": {"certify": certify},
+        "weights": {"weights": merged("weights"), "certify": {name: certify.get(name) for name in CERTIFY_IN_WEIGHTS}},
+        "certify_ensembles": {"certify": certify, "pool": merged("pool")},
+    }
+    for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in cells(values, dataset)):
+        training, _ = merge(values, *training_layers(dataset, method), sigma=sigma)
+        stages[f"train/{method}-{sigma}"] = {
+            "model": merged("model"),
+            method: {name: value for name, value in merged(method, sigma).items() if name != "training"},
+            "training": training,
+        }
+    return {name: {"arithmetic": arithmetic, **sections} for name, sections in stages.items()}
 
 
 def base_dataset(values: dict[str, Any], dataset: str) -> str:
@@ -102,7 +134,7 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
     >>> [cell.target("train") for cell in made]
     ['train_members@digits-macer-0.5-1', 'train_members@digits-macer-0.5-2']
     """
-    section(values, "recipes", dataset)
+    section(values, f"recipes.{dataset}")
     here = {(cell.method, cell.seed): cell for cell in cells(values, dataset) if cell.sigma == sigma}
     if not here:
         raise InputError(

@@ -1,4 +1,4 @@
-"""From ``params.yaml`` to the objects of one cell: a data set, a method, a noise level."""
+"""From ``params.yaml`` to what trains one classifier: a data set, a method, a noise level."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ class Recipe:
     architecture: str
     name: str  # of the method
     method: Method
-    hyperparameters: dict[str, Any]
+    hyperparameters: dict[str, Any]  # of the method, as the parameters hold them
     training: Training
 
 
 def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: float) -> Recipe:
-    """Read ``recipes.DATASET``: its ``model``, its ``training`` and its ``METHOD`` section.
+    """Return the recipe of a method at a noise level: ``model``, ``training`` and ``METHOD`` of ``recipes.DATASET``.
 
-    A method's own ``training`` overrides single values of the common one; every mapping from noise levels becomes its
-    value at ``sigma``.
+    Each is merged with the defaults (``rs.params``); every mapping from noise levels becomes its value at ``sigma``.
 
+    Args:
+        values: The parameters, as ``rs.params.read`` returns them.
+        dataset: Name of the recipe.
+        method: Key of ``rs.methods.METHODS``.
+        sigma: Noise standard deviation, in pixels of [0, 1].
     Raises:
         InputError: If a section, a key or the method is unknown, missing or out of range.
     """
@@ -38,29 +42,21 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     if not 0 < sigma < math.inf:
         raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
     where = f"recipes.{dataset}"
-    architecture = params.check(Model, params.section(values, "recipes", dataset, "model"), f"{where}.model")
-    own = _mapping(values, sigma, dataset, method)
-    overrides = params.check(dict[str, Any], own.get("training", {}), f"{where}.{method}.training")
-    hyperparameters = {key: value for key, value in own.items() if key != "training"}
-    common = _mapping(values, sigma, dataset, "training")
+    model = params.load(values, f"{where}.model", Model)
+    hyperparameters, origins = params.merge(values, *params.layers(f"{where}.{method}"), sigma=sigma)
+    hyperparameters.pop("training", None)
+    training, training_origins = params.merge(values, *params.training_layers(dataset, method), sigma=sigma)
     return Recipe(
-        architecture.architecture,
-        method,
-        params.check(METHODS[method], hyperparameters, f"{where}.{method}"),
-        hyperparameters,
-        params.check(Training, {**common, **overrides}, f"{where}.training (with {where}.{method}.training)"),
+        architecture=model.architecture,
+        name=method,
+        method=params.check(METHODS[method], hyperparameters, f"{where}.{method}", origins),
+        hyperparameters=hyperparameters,
+        training=params.check(Training, training, f"{where}.training", training_origins),
     )
-
-
-def _mapping(values: dict[str, Any], sigma: float, dataset: str, name: str) -> dict[str, Any]:
-    """Section ``recipes.DATASET.NAME`` at a noise level; one that is left empty is an empty mapping."""
-    where = f"recipes.{dataset}.{name}"
-    found = params.for_sigma(params.section(values, "recipes", dataset, name), sigma, where)
-    return params.check(dict[str, Any], {} if found is None else found, where)
 
 
 @params.validated
 class Model:
-    """Section ``recipes.DATASET.model``."""
+    """The network; section ``recipes.DATASET.model`` of params.yaml."""
 
     architecture: str

@@ -9,7 +9,7 @@ import pytest
 
 from rs.data import images, readers, sources
 from rs.errors import InputError
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, tiny_params
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 
 
@@ -144,17 +144,19 @@ def test_the_digits_are_those_of_scikit_learn_s_file(tmp_path):
     assert sums == source.sums() == {"digits.csv.gz": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def test_the_stage_code_writes_raw_data_and_versions_without_importing_torch(tree, tmp_path):
-    (tmp_path / "params.yaml").write_text(json.dumps({"datasets": {"mine": {"source": "folder", "root": str(tree)}}}))
-    script = (
-        "import sys; from pathlib import Path; from stages.code import main; main('mine', *map(Path, sys.argv[1:]))"
-    )
-    words = [tmp_path / "set", tmp_path / "code", tmp_path / "params.yaml"]
+def test_the_stage_of_fingerprints_writes_raw_data_and_versions_without_importing_torch(tree, tmp_path):
+    grid = {"methods": ["gaussian"], "seeds": [0], "sigmas": [0.25], "defaults": tiny_params()["recipes"]["tiny"]}
+    values = grid | {"datasets": {"mine": {"source": "folder", "root": str(tree)}}, "recipes": {"mine": {}}}
+    values["defaults"] |= {"weights": {}, "pool": {}}
+    (tmp_path / "params.yaml").write_text(json.dumps(values))
+    script = "import sys; from pathlib import Path; from stages.fingerprint import main"
+    script += "; main('mine', *map(Path, sys.argv[1:]))"
+    words = [tmp_path / "set", tmp_path / "fingerprints", tmp_path / "params.yaml"]
 
     def written():
         command = [sys.executable, "-c", f"{script}; sys.exit('torch' in sys.modules)", *words]
         subprocess.run(command, cwd=ROOT, check=True)
-        return {path.relative_to(tmp_path / "code").as_posix(): path.read_text() for path in words[1].rglob("*.json")}
+        return {path.relative_to(words[1]).as_posix(): path.read_text() for path in words[1].rglob("*.json")}
 
     before = written()
     assert set(json.loads(before["versions.json"])) == {"python", "numpy", "torch"}

@@ -1,38 +1,29 @@
-"""The contract every training method keeps; what each one computes is in test_methods_losses.py."""
+"""The contract that every training method of METHODS keeps, with its defaults; test_losses.py has what they compute."""
 
 import math
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import accuracy, warmed_up
+from tests.support.helpers import method_parameters
 
 K, SHAPE, SIGMA = 3, (1, 4, 4), 0.25
-HINGE = {"lam": 1.0, "gamma": 8.0, "beta": 16.0, "defer": 0}
-ATTACK = {"steps": 2, "epsilon": 0.2, "warmup": 1}
-VALUES = {
-    "gaussian": {},
-    "stability": {"lam": 2.0},
-    "smoothadv": ATTACK | {"draws": 4, "attack": "pgd"},
-    "macer": HINGE | {"draws": 4},
-    "consistency": ATTACK | {"draws": 2, "lam": 5.0, "eta": 0.5},
-    "smoothmix": {
-        "draws": 2,
-        "steps": 2,
-        "step_size": 0.1,
-        "eta": 5.0,
-        "one_step": True,
-        "warmup": 1,
-        "mix_limit": 0.5,
-    },
-    "advmacer": HINGE
-    | ATTACK
-    | {"draws": 4, "beta_cross_entropy": 1.0, "beta_attack": 1.0, "fresh_draws": False, "chunked": True},
-}
+SMALL = {"draws": 4, "steps": 2, "epsilon": 0.2, "step_size": 0.1, "warmup": 1, "lam": 2.0}
+VALUES = {name: method_parameters(name, **SMALL) for name in METHODS}
+VALUES["consistency"] |= {"steps": 2, "epsilon": 0.2}
+VALUES["smoothmix"]["one_step"] = True
+PASSES = {"gaussian": 1, "stability": 2, "smoothadv": 1, "macer": 1, "consistency": 1, "smoothmix": 2, "advmacer": 1}
+"""Train-mode forward passes in a step."""
+
+HINGED = {name: name in ("macer", "advmacer") for name in PASSES}
+"""Whether a method has a hinge."""
+
 every_method = pytest.mark.parametrize("name", METHODS)
 SWITCHES = [
     ("smoothadv", {"attack": "pgd-free"}),
@@ -85,7 +76,7 @@ def test_a_step_reports_finite_scalars_whose_loss_is_the_sum_of_its_two_terms(na
     assert 0 <= made.accuracy <= 1
     assert not made.accuracy.requires_grad
     assert made.hinge_share is None or 0 <= made.hinge_share <= 1
-    assert (made.hinge_share is None) == (name not in ("macer", "advmacer"))
+    assert name not in HINGED or (made.hinge_share is None) != HINGED[name]
 
 
 @every_form
@@ -130,15 +121,14 @@ def test_loss_falls_on_a_problem_that_can_be_learnt(name, changes):
     assert after.accuracy > before.accuracy
 
 
-PASSES = {"stability": 2, "smoothmix": 2}  # train-mode forward passes; one in the others
-
-
 @every_form
 def test_only_the_passes_of_the_loss_itself_update_batch_norm(name, changes):
     norm = nn.BatchNorm2d(1)
     model = nn.Sequential(norm, net()).train()
+    passes = []
+    model.register_forward_hook(lambda *_: passes.append(next(model.parameters()).requires_grad and model.training))
     step(name, model, **changes)
-    assert norm.num_batches_tracked == PASSES.get(name, 1)
+    assert norm.num_batches_tracked == sum(passes) == PASSES.get(name, sum(passes)) > 0
     assert model.training
     assert norm.training
 
@@ -157,17 +147,28 @@ def test_a_missing_an_unknown_and_a_mistyped_parameter_are_refused_by_name(name)
 
 LOWEST = {"draws": 1, "mix_limit": None, "gamma": None, "beta": None, "step_size": None}  # None: 0 is not allowed
 LOWEST |= {"beta_cross_entropy": None, "beta_attack": None}
+LOWEST |= dict.fromkeys(("lam", "eta", "epsilon", "steps", "warmup", "defer"), 0)
+
+
+def lowest_of(name, key):
+    """The smallest value of a parameter, ``None`` if it must be above 0; of one not listed here, as it says itself."""
+    if (name, key) == ("smoothmix", "steps"):
+        return 1
+    schema = TypeAdapter(METHODS[name]).json_schema()["properties"][key]
+    return LOWEST.get(key, schema.get("minimum", None if "exclusiveMinimum" in schema else -math.inf))
 
 
 @every_method
 def test_numbers_below_their_range_infinite_or_nan_are_refused(name):
     for key, value in VALUES[name].items():
-        if isinstance(value, bool | str):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             continue
-        lowest = 1 if (name, key) == ("smoothmix", "steps") else LOWEST.get(key, 0)
-        assert lowest is None or method(name, **{key: type(value)(lowest)})
-        bad = [-1.0, math.inf, math.nan] if isinstance(value, float) else [-1]
-        for wrong in [*bad, type(value)(0) if lowest is None else type(value)(lowest - 1)]:
+        lowest = lowest_of(name, key)
+        bad = [math.inf, math.nan] if isinstance(value, float) else []
+        if lowest != -math.inf:
+            assert lowest is None or method(name, **{key: type(value)(lowest)})
+            bad += [type(value)(-1), type(value)(0) if lowest is None else type(value)(lowest - 1)]
+        for wrong in bad:
             with pytest.raises(InputError, match=rf"{name}\.{key}: "):
                 method(name, **{key: wrong})
 
@@ -185,9 +186,15 @@ def test_hyper_parameters_cannot_be_changed_afterwards(name):
         made.lam = 3.0
 
 
+@every_method
+def test_a_batch_is_cut_into_a_whole_number_of_chunks(name):
+    assert isinstance(method(name).chunks, int)
+    assert method(name).chunks >= 1
+
+
 @pytest.mark.parametrize("draws", [1, 3])
 def test_methods_that_copy_an_image_cut_a_batch_into_as_many_steps_and_macer_does_not(draws):
-    drawing = {name: {"draws": draws} if "draws" in VALUES[name] else {} for name in METHODS}
+    drawing = {name: {"draws": draws} if "draws" in VALUES[name] else {} for name in PASSES}
     steps = {name: method(name, **changes).steps_per_batch for name, changes in drawing.items()}
     whole = dict.fromkeys(("gaussian", "stability", "macer"), 1)
     assert steps == dict.fromkeys(("smoothadv", "consistency", "smoothmix", "advmacer"), draws) | whole

@@ -9,7 +9,7 @@ import torch
 from rs.command_line.shell import run
 from rs.models import checkpoint
 from rs.storage import certificate_rows
-from stages import certify, certify_ensembles, code, ensemble, export, import_, prepare, tables, train, weights
+from stages import certify, certify_ensembles, ensemble, export, fingerprint, import_, prepare, tables, train, weights
 from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, smallnet, write_params, write_tiny
 from tests.support.tiny_study import make_rows, write_rows
 
@@ -19,7 +19,10 @@ PARAMS = {
     "seeds": [0],
     "combinations": {"average": {"rule": "softmax", "weights": "equal", "scope": "global"}},
     "ensembles": [{"members": {"macer": [0]}, "combinations": ["average"]}],
-    "datasets": {"digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0}},
+    "datasets": {
+        "tiny": {"source": "folder", "root": "raw"},
+        "digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0},
+    },
 }
 RECIPE = {
     "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "images": 4, "seed": 0},
@@ -48,7 +51,18 @@ WORDS = {
         *("tiny", "--results", "results", "--logs", "logs", "--weights", "weights", "--params", "params.yaml"),
         *("--out", "new"),
     ],
-    code: ["--dataset", "digits", "--prepared", "data", "--params", "params.yaml", "--out", "new", "--root", ROOT],
+    fingerprint: [
+        "--dataset",
+        "tiny",
+        "--prepared",
+        "data",
+        "--params",
+        "params.yaml",
+        "--out",
+        "new",
+        "--root",
+        ROOT,
+    ],
 }
 
 
@@ -124,7 +138,7 @@ def contents():
         (certify_ensembles, (), {"times": "notes"}),
         (tables, (), {"out": "models"}),
         (tables, (), {"out": "notes"}),
-        (code, (), {"out": "notes"}),
+        (fingerprint, (), {"out": "notes"}),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
@@ -162,7 +176,7 @@ def test_the_message_says_what_must_be_there_and_what_is(capfd):
     )
 
 
-@pytest.mark.parametrize("stage", [export, import_, ensemble, weights, code])
+@pytest.mark.parametrize("stage", [export, import_, ensemble, weights, fingerprint])
 def test_what_the_command_made_is_made_again(stage):
     assert command(stage) == 0
     made = contents()

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from rs import params
 from rs.data import format as data_format
 from rs.data.format import Meta, fingerprint
 from rs.data.images import PackedImages
@@ -48,36 +49,20 @@ TRAINING = {
     "eval_n": 20,
     "eval_alpha": 0.01,
 }
+DEFAULTS = params.read(ROOT / "params.yaml")
+
+
+def method_parameters(name, **small):
+    """The defaults of a method, with the values of ``small`` for those that it has and that are not 0."""
+    merged, _ = params.merge(DEFAULTS, f"defaults.{name}", sigma=0.25)
+    merged.pop("training", None)
+    return {key: small[key] if value and key in small else value for key, value in merged.items()}
+
+
 METHOD_PARAMETERS = {
-    "gaussian": {},
-    "stability": {"lam": 2.0},
-    "smoothadv": {"draws": 2, "steps": 1, "epsilon": 0.2, "warmup": 1, "attack": "pgd"},
-    "macer": {"draws": 2, "lam": 2.0, "gamma": 8.0, "beta": 16.0, "defer": 0},
-    "consistency": {"draws": 2, "lam": 5.0, "eta": 0.5, "steps": 0, "epsilon": 0.0, "warmup": 0},
-    "smoothmix": {
-        "draws": 2,
-        "steps": 1,
-        "step_size": 0.2,
-        "eta": 1.0,
-        "one_step": False,
-        "warmup": 1,
-        "mix_limit": 0.5,
-    },
-    "advmacer": {
-        "draws": 2,
-        "steps": 1,
-        "epsilon": {0.25: 0.1, 0.5: 0.2},
-        "warmup": 1,
-        "lam": 2.0,
-        "gamma": 8.0,
-        "beta": 16.0,
-        "beta_cross_entropy": 1.0,
-        "beta_attack": 1.0,
-        "fresh_draws": False,
-        "chunked": True,
-        "defer": 0,
-    },
+    name: method_parameters(name, draws=2, steps=1, epsilon=0.2, step_size=0.2, warmup=1, lam=2.0) for name in METHODS
 }
+METHOD_PARAMETERS["advmacer"]["epsilon"] = {0.25: 0.1, 0.5: 0.2}
 CERTIFY = {
     "n0": 10,
     "n": 50,

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from rs import params
 
 ROOT = Path(__file__).parents[2]
-MADE = ("code", "data", "models", "logs", "ensembles", "weights", "results", ".work", "campaign.json")
+MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "results", ".work")
 
 
 def small_project(root: Path, **training: Any) -> Path:
@@ -30,8 +30,8 @@ def small_project(root: Path, **training: Any) -> Path:
         {"members": {"macer": [0, 1]}, "combinations": ["per-image"]},
     ]
     digits = values["recipes"]["digits"]
-    digits["weights"] |= {"noises": 2, "copies": 2, "images": 20}
-    digits["pool"]["timed"] = 20
+    digits["weights"] = {"noises": 2, "copies": 2, "images": 20}
+    digits["pool"] = {"timed": 20}
     digits["training"] |= {"epochs": 1, "milestones": [], "eval_images": 5, "eval_n0": 10, "eval_n": 20, **training}
     digits["certify"] |= {"n": 20, "subset": {"first": 10}}
     write_params(root, values)

@@ -67,10 +67,10 @@ def test_a_method_without_hyperparameters_may_have_an_empty_section():
         ({"method": "stability", "stability": {}}, r"recipes\.tiny\.stability\.lam is missing"),
         ({"method": "stability", "stability": {"lam": -1.0}}, r"recipes\.tiny\.stability\.lam: .*got -1\.0"),
         ({"method": "stability", "stability": {"lam": "2"}}, r"recipes\.tiny\.stability\.lam: .*got '2'"),
-        ({"training": {**TRAINING, "epoch": 1}}, r"recipes\.tiny\.training .*epoch is not a known key"),
-        ({"training": without(TRAINING, "momentum")}, r"recipes\.tiny\.training .*momentum is missing"),
-        ({"training": {**TRAINING, "epochs": 0}}, r"recipes\.tiny\.training .*epochs: .*got 0"),
-        ({"gaussian": {"training": {"epoch": 1}}}, r"recipes\.tiny\.gaussian\.training\)\.epoch is not a known key"),
+        ({"training": {**TRAINING, "epoch": 1}}, r"recipes\.tiny\.training\.epoch is not a known key"),
+        ({"training": without(TRAINING, "momentum")}, r"recipes\.tiny\.training\.momentum is missing"),
+        ({"training": {**TRAINING, "epochs": 0}}, r"recipes\.tiny\.training\.epochs: .*got 0"),
+        ({"gaussian": {"training": {"epoch": 1}}}, r"recipes\.tiny\.gaussian\.training\.epoch is not a known key"),
         ({"gaussian": {"training": 3}}, r"recipes\.tiny\.gaussian\.training: .*dictionary, got 3"),
         ({"gaussian": [1]}, r"recipes\.tiny\.gaussian: .*dictionary, got \[1\]"),
         ({"training": "fast"}, r"recipes\.tiny\.training: .*dictionary, got 'fast'"),
@@ -87,7 +87,7 @@ def test_a_mistake_is_named_by_its_key_in_one_line(arguments, message):
 def test_a_missing_section_is_named_with_the_known_ones(section):
     values = tiny_params()
     del values["recipes"]["tiny"][section]
-    with pytest.raises(InputError, match=rf"must have the key recipes\.tiny\.{section}; known here: .*advmacer"):
+    with pytest.raises(InputError, match=rf"recipes\.tiny\.{section}( or .*)?; known in recipes\.tiny: .*advmacer"):
         training_recipe(values, "tiny", "gaussian", 0.25)
 
 

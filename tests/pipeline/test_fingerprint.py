@@ -1,0 +1,96 @@
+"""What cells depend on in the parameters: the stage ``fingerprint``, and what ``rs.study.grid`` merges for it."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rs import params
+from rs.certification.certify_model import certification_settings
+from rs.errors import InputError
+from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
+from rs.training.recipe import training_recipe
+from stages import ensemble, fingerprint, weights
+from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, tiny_params, write_tiny
+
+PROJECT = params.read(ROOT / "params.yaml")
+GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
+
+
+def tiny(**sections):
+    """Parameters with the grid and all sections of a recipe."""
+    given = {"weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "images": 4, "seed": 0}, "pool": {}}
+    return tiny_params(**given | sections) | GRID
+
+
+@pytest.mark.parametrize("dataset", PROJECT["recipes"])
+def test_a_training_depends_on_what_it_is_made_of(dataset):
+    stages = stage_parameters(PROJECT, dataset)
+    for method in PROJECT["methods"]:
+        for sigma in PROJECT["sigmas"]:
+            recipe, sections = training_recipe(PROJECT, dataset, method, sigma), stages[f"train/{method}-{sigma}"]
+            assert sections["model"] == {"architecture": recipe.architecture}
+            assert sections[method] == recipe.hyperparameters
+            assert {name: getattr(recipe.training, name) for name in sections["training"]} == sections["training"]
+
+
+@pytest.mark.parametrize("dataset", PROJECT["recipes"])
+def test_a_certification_depends_on_its_settings(dataset):
+    stages, settings = stage_parameters(PROJECT, dataset), certification_settings(PROJECT, dataset)
+    for stage in ("certify", "certify_ensembles"):
+        section = stages[stage]["certify"]
+        assert {name: getattr(settings, name) for name in section} == section
+    assert all(sections["arithmetic"] in ("native", "portable") for sections in stages.values())
+
+
+def test_a_value_reaches_the_trainings_of_its_method_and_noise_level_alone():
+    method = METHOD_PARAMETERS["advmacer"]
+    values = tiny(advmacer=method | {"epsilon": {0.25: 0.1, 0.5: 0.2}}) | {"methods": ["macer", "advmacer"]}
+    values["sigmas"] = [0.25, 0.5]
+    before = stage_parameters(values, "tiny")
+    values["recipes"]["tiny"]["advmacer"] = method | {"epsilon": {0.25: 0.3, 0.5: 0.2}}
+    after = stage_parameters(values, "tiny")
+    assert {name for name in before if before[name] != after[name]} == {"train/advmacer-0.25"}
+    values["recipes"]["tiny"]["training"] = TRAINING | {"epochs": 3}
+    assert {name for name in before if stage_parameters(values, "tiny")[name] != after[name]} == {
+        name for name in before if name.startswith("train/")
+    }
+
+
+def test_a_method_that_is_not_in_the_grid_may_lack_a_value_for_a_noise_level_and_one_in_it_may_not():
+    values = tiny(stability={"lam": {0.5: 1.0}})
+    assert "train/stability-0.25" not in stage_parameters(values, "tiny")
+    with pytest.raises(InputError, match=r"recipes\.tiny\.stability\.lam must have a value for sigma 0\.25"):
+        stage_parameters(values | {"methods": ["stability"]}, "tiny")
+
+
+def test_stale_files_do_not_stay(tmp_path):
+    values = tiny() | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
+    for method in ("macer", "stability"):
+        (tmp_path / "params.json").write_text(json.dumps(values | {"methods": [method]}))
+        fingerprint.main("tiny", tmp_path / "data", tmp_path / "out", tmp_path / "params.json", ROOT)
+        folder = tmp_path / "out" / "parameters" / "tiny" / "train"
+        assert [path.name for path in folder.iterdir()] == [f"{method}-0.25.json"]
+
+
+@pytest.mark.usefixtures("work", "models_here")
+def test_the_weights_of_ensembles_read_no_other_settings_of_certification(monkeypatch):
+    write_tiny(Path("data"))
+    how = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
+    pools = {"combinations": {"solved": how}, "ensembles": [{"members": {"macer": [0, 1]}, "combinations": ["solved"]}]}
+    values = tiny() | pools
+    Path("params.json").write_text(json.dumps(values))
+    given = ("data", "params.json")
+    ensemble.main("tiny", 0.25, Path("models"), Path("ensembles"), Path("params.json"))
+    settings = certification_settings(values, "tiny")
+    outputs = {}
+    for name, known in (
+        ("all", settings),
+        ("few", SimpleNamespace(**{name: getattr(settings, name) for name in CERTIFY_IN_WEIGHTS})),
+    ):
+        monkeypatch.setattr("rs.certification.certify_model.certification_settings", lambda *_, known=known: known)
+        paths = [Path(one) for one in ("ensembles", given[0], name, f"{name}.csv", given[1])]
+        weights.main("tiny", *paths, device="cpu")
+        outputs[name] = {path.name: path.read_bytes() for path in Path(name).iterdir()}
+    assert outputs["all"] == outputs["few"] != {}
