@@ -187,9 +187,9 @@ def test_hyper_parameters_cannot_be_changed_afterwards(name):
 
 
 @every_method
-def test_a_batch_is_cut_into_a_whole_number_of_chunks(name):
-    assert isinstance(method(name).chunks, int)
-    assert method(name).chunks >= 1
+def test_a_batch_is_cut_into_a_whole_number_of_steps(name):
+    assert isinstance(method(name).steps_per_batch, int)
+    assert method(name).steps_per_batch >= 1
 
 
 @pytest.mark.parametrize("draws", [1, 3])
