@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rs import params
-from rs.certification.certify_model import certification_settings, certify_cell
+from rs.certification.certify_model import certification_settings
 from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -18,46 +18,10 @@ from rs.training.recipe import training_recipe
 from rs.training.run import train_cell
 from rs.training.settings import HISTORY, TIMING
 from rs.training.trainer import initial_seed
+from tests.support.cells import CPU, certify_tiny, contents, reproducible, train_tiny
 from tests.support.helpers import CERTIFY, ROOT, TRAINING, python, smallnet, tiny_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
-CPU = torch.device("cpu")
-EPOCHS = {"epochs": 6, "milestones": [3], "checkpoint_every": 2, "eval_every": 2, "crop": 1, "flip": True}
-
-
-def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
-    own = {**tiny_params()["recipes"]["tiny"][method], "training": EPOCHS}
-    recipe = training_recipe(tiny_params(**{method: own}), "tiny", method, sigma)
-    train_cell(recipe, folder, sigma=sigma, seed=seed, device=CPU, out=out / "model", log=out / "log")
-
-
-def die_at(step):
-    """Kill this process in the middle of a training, as nothing can be caught."""
-    import os
-
-    from rs.training.trainer import Trainer
-
-    steps, take = iter(range(1, step + 1)), Trainer._step
-
-    def mortal(self, *arguments):
-        if next(steps) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return take(self, *arguments)
-
-    Trainer._step = mortal
-
-
-def certify_tiny(model, folder, out, sigma=None, **chosen):
-    settings = certification_settings(tiny_params(), "tiny", chosen)
-    certify_cell(str(model), folder, settings, sigma=sigma, device=CPU, batch=None, out=out)
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def reproducible(folder):
-    return {name: text for name, text in contents(folder).items() if "timing" not in name and "provenance" not in name}
 
 
 @pytest.fixture
@@ -136,7 +100,7 @@ def test_a_training_starts_from_the_weights_of_its_own_seed(tmp_path, tiny):
 @pytest.mark.slow
 def test_a_killed_training_continues_to_the_bytes_of_an_unbroken_one(tmp_path, tiny, model, work):
     """Killed in epoch 4 of 6, with checkpoints after 2 and 4: the rerun starts with epoch 3."""
-    script = "import pathlib, tests.pipeline.test_cells as t; {}; t.train_tiny(pathlib.Path({!r}), pathlib.Path({!r}))"
+    script = "import pathlib, tests.support.cells as t; {}; t.train_tiny(pathlib.Path({!r}), pathlib.Path({!r}))"
     again = tmp_path / "again"
     killed = python("-c", script.format("t.die_at(20)", str(tiny), str(again)))
     assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -23,7 +23,8 @@ def edited(text: str, diff: str) -> str:
     """The text of a file after an edit, whose lines without a sign must be in it, once."""
     lines = diff.splitlines()
     old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] in signs) for signs in (" -", " +"))
-    assert len(places := [place.start() for place in re.finditer(f"(?m)^(?={re.escape(old)})", text)]) == 1, old
+    places = [place.start() for place in re.finditer(f"(?m)^(?={re.escape(old)})", text)]
+    assert len(places) == 1, old
     return text[: places[0]] + new + text[places[0] + len(old) :]
 
 

@@ -14,7 +14,7 @@ import torch
 from rs.certification.certify_model import certification_settings, certify_cell
 from rs.errors import InputError
 from stages.shell import launch, run
-from tests.pipeline.test_cells import contents, reproducible
+from tests.support.cells import contents, reproducible
 from tests.support.helpers import ROOT, TRAINING, python, tiny_params, write_params, write_tiny
 
 EXECVP = os.execvp

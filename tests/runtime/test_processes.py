@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rs.certification.certify_model import certification_settings, certify_cell
 from rs.runtime import processes
 from rs.storage import certificate_rows, row_writer
-from tests.pipeline.test_cells import train_tiny
+from tests.support.cells import train_tiny
 from tests.support.helpers import python, tiny_params, write_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
