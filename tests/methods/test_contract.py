@@ -155,7 +155,8 @@ def lowest_of(name, key):
     if (name, key) == ("smoothmix", "steps"):
         return 1
     schema = TypeAdapter(METHODS[name]).json_schema()["properties"][key]
-    return LOWEST.get(key, schema.get("minimum", None if "exclusiveMinimum" in schema else -math.inf))
+    listed = LOWEST if name in PASSES else {}
+    return listed.get(key, schema.get("minimum", None if "exclusiveMinimum" in schema else -math.inf))
 
 
 @every_method

@@ -48,10 +48,8 @@ def contents(root, *folders):
 
 @pytest.fixture
 def project(tmp_path):
-    """The small project with the Makefile."""
-    root = small_project(tmp_path / "copy", epochs=40)
-    shutil.copy(ROOT / "Makefile", root)
-    return root
+    """The small project, whose trainings take some seconds."""
+    return small_project(tmp_path / "copy", epochs=40)
 
 
 @pytest.mark.slow

@@ -17,27 +17,43 @@ MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "resul
 
 def small_project(root: Path, **training: Any) -> Path:
     """Make a repository in ``root``: the code, the pipeline, and a study of two methods, one epoch and ten images."""
-    root.mkdir()
-    for folder in ("rs", "stages", "benchmarks"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "dvc.yaml", root)
-    shutil.copy(ROOT / ".dvcignore", root)
-    (root / ".gitignore").write_text("".join(f"/{name}\n" for name in MADE))
-    values = params.read(ROOT / "params.yaml")
-    values |= {"sigmas": [0.5], "methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
+    copy_project(root)
+    values = params.read(root / "params.yaml")
+    values |= {"methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
     values["ensembles"] = [
         {"members": {"macer": 2}, "combinations": ["average", "optimal"]},
         {"members": {"macer": [0, 1]}, "combinations": ["per-image"]},
     ]
-    digits = values["recipes"]["digits"]
-    digits["weights"] = {"noises": 2, "copies": 2, "images": 20}
-    digits["pool"] = {"timed": 20}
-    digits["training"] |= {"epochs": 1, "milestones": [], "eval_images": 5, "eval_n0": 10, "eval_n": 20, **training}
-    digits["certify"] |= {"n": 20, "subset": {"first": 10}}
+    shrink(values, "digits", **training)
     write_params(root, values)
+    return root
+
+
+def copy_project(root: Path, *folders: str) -> None:
+    """Make a repository in ``root`` of what the pipeline needs, and other ``folders``."""
+    root.mkdir()
+    for folder in ("rs", "stages", "benchmarks", *folders):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("dvc.yaml", "params.yaml", ".dvcignore", "Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, root)
+    (root / ".gitignore").write_text("".join(f"/{name}\n" for name in MADE))
     run(root, "git", "init", "-q")
     run(root, "dvc", "init", "-q")
-    return root
+
+
+def shrink(values: dict[str, Any], dataset: str, **training: Any) -> None:
+    """Make the study one noise level, and a recipe one epoch and ten images."""
+    values["sigmas"] = [0.5]
+    few = {
+        "weights": {"noises": 2, "copies": 2, "images": 20},
+        "pool": {"timed": 20},
+        "training": {"epochs": 1, "milestones": [], "eval_images": 5, "eval_n0": 10, "eval_n": 20, "engine": "plain"},
+        "certify": {"n": 20, "subset": {"first": 10}, "engine": "plain"},
+    }
+    recipe = values["recipes"][dataset]
+    for name, section in few.items():
+        recipe[name] = {**recipe.get(name, {}), **section}
+    recipe["training"] |= training
 
 
 def write_params(root: Path, values: dict[str, Any]) -> None:

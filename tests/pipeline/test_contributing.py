@@ -1,0 +1,124 @@
+"""The recipes of CONTRIBUTING.md, carried out in a copy of the project: its code blocks are what is tested."""
+
+import itertools
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from rs import params
+from tests.support.helpers import ROOT
+from tests.support.raw_images import image_bytes, pixels
+from tests.support.small_project import copy_project, run, shrink, write_params
+
+BLOCK = re.compile(r"^```(\w+) ?(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+SECTIONS = dict(SECTION.findall((ROOT / "CONTRIBUTING.md").read_text()))
+MAKE = f'make() {{ command make --old-file=setup BIN={Path(sys.executable).parent} "$@"; }}\n'
+
+
+def edited(text: str, diff: str) -> str:
+    """The text of a file after an edit, whose lines without a sign must be in it, once."""
+    lines = diff.splitlines()
+    old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] in signs) for signs in (" -", " +"))
+    places = [place.start() for place in re.finditer(f"(?m)^(?={re.escape(old)})", text)]
+    assert len(places) == 1, old
+    return text[: places[0]] + new + text[places[0] + len(old) :]
+
+
+def follow(root: Path, section: str, dataset: str = "digits") -> str:
+    """Write and edit files as a section says, make the study small, and run the commands; what they print."""
+    copy_project(root, "tests")
+    blocks = BLOCK.findall(SECTIONS[section])
+    for kind, name, text in blocks:
+        if kind == "python":
+            assert not (root / name).exists()
+            (root / name).write_text(text)
+        if kind == "diff":
+            (root / name).write_text(edited((root / name).read_text(), text))
+    values = params.read(root / "params.yaml")
+    values |= {"members": [], "member_seeds": [], "ensembles": []}
+    shrink(values, dataset)
+    write_params(root, values)
+    commands = [text for kind, _, text in blocks if kind == "sh"]
+    assert commands
+    return "".join(run(root, "bash", "-euc", MAKE + text) for text in commands)
+
+
+def test_every_block_is_a_file_an_edit_or_commands() -> None:
+    for text in SECTIONS.values():
+        blocks = BLOCK.findall(text)
+        assert len(blocks) == text.count("```") / 2
+        assert all(kind in ("python", "diff") if name else kind == "sh" for kind, name, _ in blocks)
+
+
+def test_an_edit_changes_the_lines_it_names_and_refuses_others() -> None:
+    assert edited("a\nb\nc\n", " a\n+x\n b\n") == "a\nx\nb\nc\n"
+    assert edited("a\nb\n", "-a\n+x\n") == "x\nb\n"
+    for text in ("b\nc\n", "a\nb\na\nb\n"):
+        with pytest.raises(AssertionError):
+            edited(text, " a\n+x\n b\n")
+
+
+@pytest.mark.slow
+def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> None:
+    printed = follow(tmp_path / "copy", "Add a training method")
+    assert re.search(r"\d+ passed", printed)
+    assert re.findall("Running stage '(.*)'", printed) == [
+        "fingerprint",
+        "prepare@digits",
+        "train@digits-smoothed-0.5-0",
+        "certify@digits-smoothed-0.5-0",
+    ]
+    card = json.loads((tmp_path / "copy/models/digits/0.5/smoothed/0/model.json").read_text())
+    assert (card["method"], card["hyperparameters"]) == ("smoothed", {"lam": 0.1})
+
+
+@pytest.mark.slow
+def test_a_method_that_is_added_trains_no_other_again(tmp_path: Path) -> None:
+    """Fingerprints of code and parameters of other methods stay as they are."""
+    from stages.fingerprint import main
+
+    outputs = {}
+    for name in ("before", "after"):
+        copy_project(root := tmp_path / name)
+        if name == "after":
+            for kind, path, text in BLOCK.findall(SECTIONS["Add a training method"]):
+                if kind == "python" and path.startswith("rs"):
+                    (root / path).write_text(text)
+                if kind == "diff":
+                    (root / path).write_text(edited((root / path).read_text(), text))
+        main("digits", root / "data", root / "out", root / "params.yaml", root)
+        outputs[name] = {path.relative_to(root): path.read_bytes() for path in (root / "out").rglob("*.json")}
+    added = set(outputs["after"]) - set(outputs["before"])
+    assert {path.name for path in added} == {"smoothed.json", "smoothed-0.25.json", "smoothed-0.5.json"}
+    assert {path: outputs["after"][path] for path in outputs["before"]} == outputs["before"]
+
+
+@pytest.mark.slow
+def test_a_rule_is_a_class_and_a_line(tmp_path: Path) -> None:
+    printed = follow(tmp_path / "copy", "Add an ensemble, or a rule")
+    assert re.search(r"\d+ passed", printed)
+
+
+@pytest.mark.slow
+def test_a_data_set_is_two_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for split, name in itertools.product(("train", "test"), ("daisy", "rose")):
+        (folder := tmp_path / "flowers" / split / name).mkdir(parents=True)
+        for number, image in enumerate(pixels(6, (8, 8, 3))):
+            (folder / f"{number}.png").write_bytes(image_bytes(image))
+    text = SECTIONS["Add a data set"].replace("/path/to/flowers", str(tmp_path / "flowers"))
+    monkeypatch.setitem(SECTIONS, "Add a data set", text)
+    follow(tmp_path / "copy", "Add a data set", "flowers")
+    rows = tmp_path / "copy/results/flowers/0.5/gaussian-0.tsv"
+    assert len(rows.read_text().splitlines()) == 11  # a header and ten images
+
+
+@pytest.mark.slow
+def test_a_stage_is_a_command_and_its_cells(tmp_path: Path) -> None:
+    printed = follow(tmp_path / "copy", "Add a stage")
+    assert "Running stage 'largest@digits-gaussian-0.5-0'" in printed
+    made = json.loads((tmp_path / "copy/largest/digits/0.5/gaussian-0.json").read_text())
+    assert made["largest_radius"] >= 0
