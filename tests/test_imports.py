@@ -1,6 +1,7 @@
 """Which package of ``rs`` may import which: the plan of the house, held against the code."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,8 @@ def test_every_package_stands_in_the_table() -> None:
 
 def test_the_code_that_is_said_to_run_is_in_the_library() -> None:
     """An installed library has no folder of stages."""
-    assert [path for path in (ROOT / "rs").rglob("*.py") if '"stages/' in path.read_text(encoding="utf-8")] == []
+    named = re.compile(r'"stages/\w+\.py"')
+    assert [path for path in (ROOT / "rs").rglob("*.py") if named.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_the_table_has_no_cycle() -> None:
