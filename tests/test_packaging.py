@@ -97,8 +97,8 @@ def test_the_import_paths_that_the_changelog_names_exist():
     assert [name for name in moved if importlib.util.find_spec(name) is None] == []
 
 
-def test_the_smallest_parameter_file_of_the_readme_is_enough_to_certify(tmp_path):
-    (text,) = re.findall(r"^```yaml\n(.*?)```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+def test_the_smallest_parameter_file_of_the_pages_is_enough_to_certify(tmp_path):
+    (text,) = re.findall(r"^```yaml\n(.*?)```$", (ROOT / "docs" / "certify.md").read_text(), re.MULTILINE | re.DOTALL)
     values = YAML(typ="safe", pure=True).load(text)
     (recipe,) = values["recipes"]
     assert certification_settings(values, recipe).n == 100_000
