@@ -29,8 +29,8 @@ def main(
     settings = load(values, f"recipes.{dataset}.pool", PoolSettings)
     certification = certification_settings(values, dataset)
     launch(values)
-    where = {"device": device_named(device), "batch": batch}
-    certify_pool(ensembles, weights, data, settings, certification, **where, out=out, times=times)
+    place = device_named(device)
+    certify_pool(ensembles, weights, data, settings, certification, device=place, batch=batch, out=out, times=times)
 
 
 if __name__ == "__main__":

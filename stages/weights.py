@@ -30,8 +30,8 @@ def main(
 
     settings = load(values, f"recipes.{dataset}.weights", WeightSettings)
     certification = certification_settings(values, dataset)
-    where = {"device": device_named(device), "batch": batch}
-    fit_weights(ensembles, data, settings, certification, **where, out=out, seconds=seconds)
+    place = device_named(device)
+    fit_weights(ensembles, data, settings, certification, device=place, batch=batch, out=out, seconds=seconds)
 
 
 if __name__ == "__main__":

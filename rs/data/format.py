@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,13 +148,13 @@ def write(
     Raises:
         InputError: If shapes, types, labels or constants do not fit, or ``folder`` holds other things.
     """
-    splits = {split: (images, np.asarray(labels)) for split, (images, labels) in splits.items()}
-    shape = tuple(next(iter(splits.values()))[0].shape[1:])
-    for split, arrays in splits.items():
+    given = {split: (images, np.asarray(labels)) for split, (images, labels) in splits.items()}
+    shape = tuple(next(iter(given.values()))[0].shape[1:])
+    for split, arrays in given.items():
         check_split(*arrays, shape, len(classes), f"{name}, {split} split")
     if mean is None or std is None:
-        mean, std = normalisation(splits["train"][0])
-    splits = {split: (images, labels.astype(np.int64)) for split, (images, labels) in splits.items()}
+        mean, std = normalisation(given["train"][0])
+    packed = {split: (images, labels.astype(np.int64)) for split, (images, labels) in given.items()}
     meta = describe(
         name=name,
         classes=tuple(classes),
@@ -162,15 +162,15 @@ def write(
         mean=tuple(mean),
         std=tuple(std),
         source=source,
-        sizes={split: len(labels) for split, (_, labels) in splits.items()},
-        sha256={split: fingerprint(*arrays) for split, arrays in splits.items()},
+        sizes={split: len(labels) for split, (_, labels) in packed.items()},
+        sha256={split: fingerprint(*arrays) for split, arrays in packed.items()},
         raw=raw,
     )
-    write_folder(folder, meta, splits)
+    write_folder(folder, meta, packed)
     return meta
 
 
-def describe(**values: object) -> Meta:
+def describe(**values: Any) -> Meta:
     """Return a :class:`Meta`, or name the value that does not fit.
 
     Raises:

@@ -32,9 +32,10 @@ class FolderImages:
     """
 
     def __init__(self, meta: Meta, split: str) -> None:
-        self.meta = meta
+        assert meta.lazy is not None  # a packed data set has PackedImages
+        self.meta, self.lazy = meta, meta.lazy
         self.fingerprint = meta.sha256[split]
-        self.tree = readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split])
+        self.tree = readers.tree(Path(self.lazy.root) / self.lazy.folders[split])
         if tuple(self.tree.classes) != meta.classes or readers.tree_sum(self.tree) != self.fingerprint:
             raise InputError(f"{self.tree.root} must hold the files that were prepared; prepare the data set again")
         self.labels: NDArray[np.int64] = np.asarray(self.tree.targets, np.int64)
@@ -65,7 +66,7 @@ class FolderImages:
     def _crop(self, random: bool) -> list[v2.Transform]:
         """Return what makes an image one of ``meta.shape``."""
         side = self.meta.shape[1]
-        return [v2.RandomResizedCrop(side)] if random else [v2.Resize(self.meta.lazy.resize), v2.CenterCrop(side)]
+        return [v2.RandomResizedCrop(side)] if random else [v2.Resize(self.lazy.resize), v2.CenterCrop(side)]
 
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int

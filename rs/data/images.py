@@ -44,8 +44,8 @@ class PackedImages:
         """Return images uint8 (N, C, H, W) and labels int64 (N,) on ``device``, copied there once."""
         device = torch.device(device)
         if device not in self._resident:
-            arrays = torch.from_numpy(self.images), torch.from_numpy(self.labels)
-            self._resident[device] = tuple(array.to(device) for array in arrays)
+            images, labels = torch.from_numpy(self.images), torch.from_numpy(self.labels)
+            self._resident[device] = images.to(device), labels.to(device)
         return self._resident[device]
 
     def batches(

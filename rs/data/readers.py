@@ -41,6 +41,8 @@ class Raw:
 def digits_sums() -> dict[str, str]:
     """Return the SHA-256 of scikit-learn's file of digits, without importing scikit-learn."""
     spec = importlib.util.find_spec("sklearn")
+    assert spec is not None  # a dependency
+    assert spec.origin is not None
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     return {path.name: files.sha256(path)} if path.is_file() else {}
 
@@ -173,8 +175,9 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
         test_folder: Name of the test folder; ``None`` tries :data:`SPLIT_NAMES`.
         contents: Whether the SHA-256 of each image is in its list, or only its size in bytes.
     """
-    paths = [_split_folder(root, names) for names in _split_names(test_folder).values()]
-    return {path.name: _folder_sum(path, contents) for path in paths} if all(paths) else {}
+    names = _split_names(test_folder).values()
+    paths = [path for of_split in names if (path := _split_folder(root, of_split))]
+    return {path.name: _folder_sum(path, contents) for path in paths} if len(paths) == len(names) else {}
 
 
 def _folder_sum(folder: Path, contents: bool) -> str:
@@ -239,7 +242,9 @@ def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
     Raises:
         InputError: If two images differ in shape.
     """
-    images, labels, first = [], [], ""
+    images: list[NDArray[np.uint8]] = []
+    labels: list[int] = []
+    first = ""
     for where, image, label in rows:
         first = first or where
         if images and image.shape != images[0].shape:

@@ -109,10 +109,10 @@ class Folder:
     std: Constants = None
 
     def __post_init__(self) -> None:
-        given = [value is not None for value in (self.resize, self.crop, self.mean, self.std)]
-        if self.lazy and not (all(given) and self.crop <= self.resize):
+        sides = self.resize is not None and self.crop is not None and self.crop <= self.resize
+        if self.lazy and not (sides and self.mean is not None and self.std is not None):
             raise ValueError("a lazy folder needs resize, crop (at most resize), mean and std")
-        if not self.lazy and any(given[:2]):
+        if not self.lazy and (self.resize, self.crop) != (None, None):
             raise ValueError("resize and crop are for lazy folders; packed images keep their size")
 
     def prepare(self, name: str, folder: Path) -> None:
@@ -129,6 +129,9 @@ class Folder:
 
     def _describe(self, name: str, folder: Path, sums: dict[str, str]) -> None:
         """Write ``meta.json`` alone."""
+        assert self.resize is not None  # a lazy folder has it, and the constants
+        assert self.mean is not None
+        assert self.std is not None
         trees = readers.split_trees(Path(self.root), self.test_folder)
         meta = describe(
             name=name,
@@ -189,7 +192,7 @@ def fingerprint(source: Source, folder: Path) -> dict[str, str]:
     """
     sums = source.sums()
     if not sums and (folder / "meta.json").is_file():
-        sums = read_meta(folder).raw
+        sums = read_meta(folder).raw or {}
     return sums or {"raw": "absent"}
 
 

@@ -6,7 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,7 @@ def compiled(module: nn.Module, device: torch.device, *, frozen: bool = False) -
 
     ``frozen`` treats the weights as constants; it has an effect on a CPU only.
     """
-    options = {"triton.cudagraphs": True} if device.type == "cuda" else {"freezing": frozen}
+    options: dict[str, Any] = {"triton.cudagraphs": True} if device.type == "cuda" else {"freezing": frozen}
     return torch.compile(module, dynamic=False, options=options)
 
 
@@ -61,8 +61,9 @@ def unlimited() -> Iterator[None]:
     All networks of one class share one forward function, and torch compiles eight versions of it by default; further
     ones silently run uncompiled.
     """
-    limits = {"recompile_limit": VERSIONS, "accumulated_recompile_limit": VERSIONS}
-    with torch._dynamo.config.patch(**limits, fail_on_recompile_limit_hit=True):
+    with torch._dynamo.config.patch(
+        recompile_limit=VERSIONS, accumulated_recompile_limit=VERSIONS, fail_on_recompile_limit_hit=True
+    ):
         yield
 
 

@@ -198,11 +198,11 @@ def _ufunc(value: np.ufunc, where: str, outer: Outer) -> str:
     return value.__name__
 
 
-def _partial(value: partial, where: str, outer: Outer) -> str:
+def _partial(value: partial[Any], where: str, outer: Outer) -> str:
     return _listed((value.func, value.args, value.keywords, vars(value)), where, outer)
 
 
-def _reference(value: weakref.ref, where: str, outer: Outer) -> str:
+def _reference(value: weakref.ref[Any], where: str, outer: Outer) -> str:
     return describe(value(), where, outer)
 
 

@@ -19,7 +19,7 @@ counts of the votes for one class, which must have been chosen on other draws:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,6 +62,7 @@ def share(check: int, checks: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
+    growth: ClassVar[float]  # of the times
     times: NDArray[np.int64]  # numbers of draws to look after, increasing, shape (T,)
     alpha: float  # chance to claim too much, in (0, 1)
     beta: float  # chance to give up needlessly, in (0, 1)
@@ -80,7 +81,7 @@ class Cumulative(_Rule):
     largest. Upper bounds likewise, at ``beta``.
     """
 
-    growth = 1.25  # of the times; more looks stop sooner, at a lower level each
+    growth = 1.25  # more looks stop sooner, at a lower level each
 
     def lower(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
         """Lower bounds of p at look ``check`` (from 0), from ``successes`` of all draws so far, shape (...)."""
@@ -128,7 +129,7 @@ class Betting(_Rule):
         return won & (np.asarray(successes) < self.times[check] * p0)
 
 
-RULES = {"cumulative": Cumulative, "betting": Betting}  # of at_radius, by name
+RULES: dict[str, type[Cumulative | Betting]] = {"cumulative": Cumulative, "betting": Betting}  # of at_radius, by name
 
 
 class _Run:
@@ -213,7 +214,7 @@ def at_radius(
     times = check_times(budget, RULES[rule].growth, step)
     decider = Decider(RULES[rule](times, alpha, beta), float(ndtr(radius / sigma)), radius)
     reach = f"within reach of {budget} draws at alpha = {alpha}; take more draws or a smaller radius"
-    _require(decider.rule.above(budget, len(times) - 1, decider.p0), "radius", reach, radius)
+    _require(bool(decider.rule.above(budget, len(times) - 1, decider.p0)), "radius", reach, radius)
     return decider
 
 
@@ -236,6 +237,8 @@ class RadiusSequence(_Run):
     >>> run.draws, round(run.radius, 3)
     (23100, 0.616)
     """
+
+    rule: Cumulative
 
     def __init__(
         self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.001, step: int = STEP

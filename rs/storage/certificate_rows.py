@@ -123,7 +123,7 @@ def read(path: Path) -> pd.DataFrame:
 def _total_votes(texts: Sequence[str]) -> NDArray[np.float64]:
     """Return the number of votes for all classes, of each row."""
     row, _, votes = votes_of(texts)
-    return np.bincount(row, weights=votes, minlength=len(texts))
+    return np.asarray(np.bincount(row, weights=votes, minlength=len(texts)), dtype=np.float64)
 
 
 def read_field_log(
@@ -150,12 +150,14 @@ def read_field_log(
     given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     known = {name: math.nan if value is None else value for name, value in given.items()}
     rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify", scope="model")
-    if None not in (sigma, n, alpha) and fits_budget(rows["radius"], sigma, n, alpha) is False:
-        budget = identify_budget(rows["radius"], sigma)
-        hint = f"; they fit n = {budget[0]}, alpha = {budget[1]}" if budget else ""
-        message = f"{path}: the largest radii cannot come from n = {n}, alpha = {alpha}, sigma = {sigma}{hint}"
-        warnings.warn(message, stacklevel=2)
-    return rows[[*COLUMNS, "seconds"]]
+    rows = rows[[*COLUMNS, "seconds"]]
+    if sigma is None or n is None or alpha is None or fits_budget(rows["radius"], sigma, n, alpha) is not False:
+        return rows
+    budget = identify_budget(rows["radius"], sigma)
+    hint = f"; they fit n = {budget[0]}, alpha = {budget[1]}" if budget else ""
+    message = f"{path}: the largest radii cannot come from n = {n}, alpha = {alpha}, sigma = {sigma}{hint}"
+    warnings.warn(message, stacklevel=2)
+    return rows
 
 
 def read_any(path: Path, **known: Any) -> pd.DataFrame:

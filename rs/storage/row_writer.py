@@ -69,7 +69,7 @@ class RowWriter:
     """Appends the rows of images to unfinished files, flushed to the operating system; made by :func:`write_rows`."""
 
     row_files: Mapping[Path, TextIO]  # unfinished files, by the path of the file that is published
-    seconds_file: TextIO | None
+    seconds_file: TextIO | None  # None where there is nothing to write
     indices: NDArray[np.int64]  # the images of this process
     written: int = 0  # images whose rows are in the files
     description: str = ""  # of the work, for the progress bar
@@ -85,6 +85,7 @@ class RowWriter:
 
     def write(self, index: int, rows: Mapping[Path, Mapping[str, Any]]) -> None:
         """Append the row of image ``index`` to each file, and the seconds since the image before it."""
+        assert self.seconds_file is not None  # nothing remains where it is
         now = time.perf_counter()
         for out, file in self.row_files.items():
             file.write(certificate_rows.format_row(rows[out]) + "\n")

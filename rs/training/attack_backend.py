@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -125,7 +126,7 @@ def _fold(model: nn.Module) -> nn.Module:
     modules = dict(traced.named_modules())
     calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
     for number, node in enumerate(list(traced.graph.nodes)):
-        source = node.args[0] if node.args else None
+        source: Any = node.args[0] if node.args else None
         if not (_calls(node, nn.BatchNorm2d, modules) and _calls(source, nn.Conv2d, modules)):
             continue
         if len(source.users) == 1 and calls.count(source.target) == calls.count(node.target) == 1:
@@ -137,7 +138,7 @@ def _fold(model: nn.Module) -> nn.Module:
     return traced.eval()
 
 
-def _calls(node: object, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
+def _calls(node: Any, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
     is_call = getattr(node, "op", None) == "call_module"
     return is_call and isinstance(modules[node.target], kind)
 
@@ -151,10 +152,12 @@ class FoldedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """BN(W * x + c) = (s W) * x + s (c - mean) + b, with s = gamma / sqrt(var + eps)."""
-        conv, norm = self.conv, self.norm
-        scale = torch.rsqrt(norm.running_var + norm.eps)
+        conv, norm, mean, variance = self.conv, self.norm, self.norm.running_mean, self.norm.running_var
+        if mean is None or variance is None:
+            raise ValueError("a batch norm must have running statistics to be an affine map, but it has none")
+        scale = torch.rsqrt(variance + norm.eps)
         scale = scale if norm.weight is None else norm.weight * scale
-        shift = (0.0 if conv.bias is None else conv.bias) - norm.running_mean
+        shift = (0.0 if conv.bias is None else conv.bias) - mean
         shift = shift * scale + (0.0 if norm.bias is None else norm.bias)
         weight = conv.weight * scale[:, None, None, None]
         return F.conv2d(x, weight, shift, conv.stride, conv.padding, conv.dilation, conv.groups)

@@ -51,7 +51,7 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     with work as unfinished, processes.process_group("nccl" if options.device.type == "cuda" else "gloo"):
         model = card.build(initial_seed(options.seed)).to(options.device)
         trainer = Trainer(model, recipe.method, train, test, recipe.training, options)
-        progress = trainer.run(unfinished / "checkpoint.pt" if first else None)
+        progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if first:
             checkpoint.save(out, model, replace(card, epochs=progress.epoch))
             _write_logs(log, progress, options.device)

@@ -66,7 +66,7 @@ class Trainer:
         self.settings, self.options, self.device = settings, options, options.device
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
-        self.parameters = list(model.parameters())
+        self.parameters: list[Tensor] = list(model.parameters())
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
         shape = images.meta.shape
         self.network = attack_backend.training_network(model, settings.engine, shape, compile_training=alone)
@@ -96,13 +96,13 @@ class Trainer:
             InputError: If the loss or its gradient becomes NaN or infinite; the last checkpoint stays.
         """
         self.restore(checkpoint)
-        limit, saves = self.options.seconds, checkpoint is not None and self.rank == 0
+        limit, saved = self.options.seconds, checkpoint if self.rank == 0 else None
         for epoch in self._epochs():
             if limit is not None and self.progress.seconds >= limit:
                 break
             self.epoch(epoch)
-            if saves and (epoch + 1) % self.settings.checkpoint_every == 0:
-                self.save(checkpoint)
+            if saved is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
+                self.save(saved)
         self.model.eval()
         return self.progress
 
@@ -118,7 +118,7 @@ class Trainer:
         rate = self._learning_rate(epoch)
         self.model.train()
         self.network.train()
-        means = self._means([self._step(x, y, rate, (epoch, *key)) for x, y, *key in self._steps(epoch)])
+        means = self._means([self._step(x, y, rate, (epoch, batch, step)) for x, y, batch, step in self._steps(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
@@ -174,7 +174,7 @@ class Trainer:
         with autocast(self.device, self.settings.precision):
             result = self.step_loss(x, y, sigma=self.options.sigma, rng=rng, epoch=key[0])
         result.loss.backward()
-        norm = nn.utils.get_total_norm([parameter.grad for parameter in self.parameters])
+        norm = nn.utils.get_total_norm(self._gradients())
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
         self._sgd_step(rate)
@@ -184,12 +184,17 @@ class Trainer:
     def _loss(self, x: Tensor, y: Tensor, **step: Any) -> Step:
         return self.method.loss(self.network, x, y, **step)
 
+    def _gradients(self) -> list[Tensor]:
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        assert len(gradients) == len(self.parameters), "the loss must depend on every parameter"
+        return gradients
+
     def _sgd_step(self, rate: float) -> None:
         """Update the parameters by torch's own SGD, in its functional form, since the class imports the compiler."""
         with torch.no_grad():
             sgd(
                 self.parameters,
-                [parameter.grad for parameter in self.parameters],
+                self._gradients(),
                 self.velocities,
                 lr=rate,
                 momentum=self.settings.momentum,
@@ -199,7 +204,7 @@ class Trainer:
                 maximize=False,
             )
 
-    def _means(self, reports: list[Tensor]) -> dict[str, float | None]:
+    def _means(self, reports: list[Tensor]) -> dict[str, Any]:
         """Return means over steps and processes; ``None`` where a method has no such number."""
         total = torch.stack(reports).double().mean(dim=0)
         if self.world_size > 1:
@@ -235,8 +240,9 @@ class Trainer:
 
     def restore(self, checkpoint: Path | None) -> None:
         """Continue from what :meth:`save` wrote, if it is there; several processes from what the first one finds."""
-        exists = self.rank == 0 and checkpoint is not None and checkpoint.exists()
-        states = [torch.load(checkpoint, map_location="cpu", weights_only=True) if exists else None]
+        states: list[Any] = [None]
+        if self.rank == 0 and checkpoint is not None and checkpoint.exists():
+            states = [torch.load(checkpoint, map_location="cpu", weights_only=True)]
         if self.world_size > 1:
             dist.broadcast_object_list(states, device=self.device)
         (state,) = states
