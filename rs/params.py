@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
 
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -12,6 +12,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from rs.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 STRICT = ConfigDict(strict=True, extra="forbid")
 """No conversions and no unknown keys: ``lam: "12"`` and ``lamb: 12`` are mistakes, and are said so."""
@@ -27,7 +30,7 @@ NonNegativeCount = Annotated[int, Field(ge=0)]
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def validated(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass that checks its values; without defaults, because those are in params.yaml."""
-    return pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=STRICT)
+    return cast(type[T], pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=STRICT))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def section(values: dict[str, Any], key: str) -> Any:
     return value
 
 
-def load(values: dict[str, Any], key: str, kind: type[T]) -> T:
+def load(values: dict[str, Any], key: str, kind: TypeForm[T]) -> T:
     """Return the section at a dotted key as a ``kind``.
 
     Args:
@@ -164,7 +167,7 @@ def _has(values: Any, key: str) -> bool:
     return True
 
 
-def check(kind: type[T], values: Any, where: str, origins: Mapping[str, str] | None = None) -> T:
+def check(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str] | None = None) -> T:
     """Validate ``values`` as a ``kind`` (a pydantic model or dataclass, or any annotated type).
 
     Args:

@@ -18,7 +18,6 @@ from rs.certification.load import load_classifier
 from rs.data import images as data
 from rs.data.format import Images
 from rs.models import checkpoint
-from rs.models.backend import Engine
 from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import SmoothedClassifier
@@ -83,8 +82,7 @@ def certify_model(
     images = data.load(folder, "test")
     limit_threads(images.meta.shape)
     base = load_classifier(model, images.meta)
-    how = {"device": device, "precision": settings.precision, "engine": settings.engine, "batch": batch}
-    classifier = base.smooth(sigma, **how)
+    classifier = base.smooth(sigma, device=device, precision=settings.precision, engine=settings.engine, batch=batch)
     identity = {"model": model, "classifier": checkpoint.fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
@@ -147,7 +145,7 @@ def certify_image(
 
 
 def provenance(
-    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: Engine, module: str
+    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: str, module: str
 ) -> dict[str, Any]:
     """Return what rows depend on apart from the classifier, for their sidecar.
 

@@ -101,9 +101,10 @@ def certify_pool(
     indices = select(len(images), certification.subset)
     for entry, index in itertools.product(entries.values(), map(int, indices)):
         entry.for_image(index)  # an image without weights is refused before the work begins
-    how = {"engine": certification.engine, "precision": certification.precision}
     members = Ensemble(models, LogitAverage())
-    optimized = optimize_for_inference(members, **how, shape=images.meta.shape, device=device, batch=batch)
+    optimized = optimize_for_inference(
+        members, certification.engine, certification.precision, images.meta.shape, device, batch
+    )
     certifier = PoolCertifier(optimized, images, indices, pool.sigma, certification, device, settings.cache)
     shared = provenance(images, certification, pool.sigma, device, optimized.engine, MODULE)
     shared |= {"outputs": "float16"} if settings.cache else {}
@@ -156,7 +157,7 @@ class PoolCertifier:
 
     def seconds_alone(self, entry: PoolEntry, index: int, draws: int) -> float:
         """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws`` draws."""
-        base = Ensemble([self._members[number] for number in entry.members], entry.rule)
+        base = Ensemble([self._members[number] for number in entry.members], entry.fixed_rule)
         classifier = SmoothedClassifier(
             base,
             len(self.images.meta.classes),
@@ -174,6 +175,7 @@ class PoolCertifier:
 
     @property
     def _members(self) -> list[nn.Module]:
+        assert isinstance(self.optimized.module, Ensemble)
         return [*self.optimized.module.members]
 
     @cached_property

@@ -111,6 +111,7 @@ def _optimize(
     folded = fold(module, dtype, shape)
     if engine == "folded":
         return folded, engine
+    assert batch is not None  # compiled networks are for batches of one size
     try:
         return _compiled(folded, torch.zeros(batch, *shape, device=device)), engine
     except Exception as error:  # each compiler raises errors of its own
@@ -145,7 +146,8 @@ def _split(
     module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None
 ) -> InferenceNetwork:
     """Fuse the network of a classifier, in ``dtype`` if it is given, but not its normalisation."""
-    normalize, network = nn.Identity(), module
+    normalize: nn.Module = nn.Identity()
+    network = module
     if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
         normalize, network = module
     fused = fuse(network)
@@ -158,7 +160,7 @@ def _cast(network: nn.Module, fused: nn.Module, dtype: torch.dtype) -> nn.Module
     """Convert the weights to ``dtype``, except those of the last layer, which computes in float32."""
     names = [name for name, module in network.named_modules() if isinstance(module, Logits)]
     kept = {name: copy.deepcopy(fused.get_submodule(name)) for name in names}
-    fused = fused.to(dtype, memory_format=torch.channels_last)
+    fused = fused.to(dtype).to(memory_format=torch.channels_last)
     for name, module in kept.items():
         fused.set_submodule(name, module)
     return fused

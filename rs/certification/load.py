@@ -29,7 +29,7 @@ class Classifier:
     module: nn.Module  # images (N, C, H, W) -> logits (N, K), in eval mode, on the CPU
     dataset: str | None  # name of the data set that it was trained on; None of a user's function
     classes: tuple[str, ...]
-    shape: tuple[int, int, int]  # (C, H, W) of an image
+    shape: tuple[int, ...]  # (C, H, W) of an image
     sigma: float | None  # noise that it was trained with, in pixels of [0, 1]; None of a user's function
     scope: str  # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
 
@@ -78,7 +78,7 @@ class Classifier:
             return None
         owners = {self.name.partition(":")[0]} | {type(module).__module__ for module in self.module.modules()}
         modules = [sys.modules[name] for name in sorted(owners) if name.split(".")[0] not in ("torch", "torchvision")]
-        paths = [Path(module.__file__) for module in modules if getattr(module, "__file__", None)]
+        paths = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
         return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
@@ -111,12 +111,10 @@ def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
 def _from_disk(name: str) -> Classifier:
     path = Path(name)
     if path.suffix == ".json" and not path.is_dir():
-        module, card, classes, shape = ensemble_spec.load(path)
-        scope = card.combination.scope
-    else:
-        module, card = checkpoint.load(path)
-        classes, shape, scope = card.classes, card.shape, "model"
-    return Classifier(name, module, card.dataset, tuple(classes), tuple(shape), card.sigma, scope)
+        module, spec, classes, shape = ensemble_spec.load(path)
+        return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, spec.combination.scope)
+    module, card = checkpoint.load(path)
+    return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model")
 
 
 def _is_function(name: str) -> bool:

@@ -3,7 +3,7 @@
 import secrets
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,8 +42,8 @@ def main(
 
     # Whoever knows the seed beforehand can choose the image after the noise.
     noise_seed = secrets.randbits(32) if seed is None else seed
-    numbers = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
-    how = {"device": device_named(device), "precision": precision, "engine": engine}
+    numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
+    how: dict[str, Any] = {"device": device_named(device), "precision": precision, "engine": engine}
     for number, answer in enumerate(answers(images, model, data, **numbers, **how)):
         if seed is None and not as_json and number == 0:  # after all inputs have been checked
             message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rs.ensemble.rules import check_rule
 from rs.ensemble.spec import EnsembleSpec, Member, check_members, read, read_as
@@ -55,7 +55,7 @@ def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: 
     specs = {
         one.slug: EnsembleSpec(
             declaration=replace(one, name=trained_as(one.members)),  # one file, whatever tables call it
-            dataset=name,
+            dataset=cast(str, name),  # an ensemble has members
             sigma=sigma,
             members=[members[pair] for pair in one.members],
             fitted=None,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -114,7 +114,8 @@ def _fit_global(
     for slug, spec in unfitted.items():
         numbers = member_outputs.numbers(spec)
         some = Moments(stats.means[:, numbers], stats.covariances[:, :, numbers][..., numbers])
-        weights, used_share = global_weights(some, train.labels[chosen], spec.combination.weights)
+        form = cast(str, spec.combination.weights)  # it is solved
+        weights, used_share = global_weights(some, train.labels[chosen], form)
         fit = FittedWeights(weights=weights.tolist(), images=len(chosen), used_share=used_share)
         fitted[slug] = replace(spec, fitted=fit)
     return fitted
@@ -149,8 +150,8 @@ class _Study:
             slug: ["\t".join(["idx", "class", *(f"w{i}" for i in range(len(averages[slug].members)))])]
             for slug in per_image
         }
-        self.spreads: dict[tuple[str, str, str], list[NDArray]] = {}
-        self.bounds: dict[tuple[str, str, str], list[NDArray]] = {}
+        self.spreads: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
+        self.bounds: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
 
     def add(self, images: Images, chunk: Chunk) -> None:
         """Take in the outputs on some images."""
@@ -187,11 +188,13 @@ class _Study:
         count, combination = len(spec.members), spec.combination
         if combination.scope == "per-image":
             z = margins(chunk.perturbed[:, self.member_outputs.numbers(spec)], classes)
-            solved = algorithm2(z, classes, combination.weights)
-            return solved if combination.low is None else clip_to_box(solved, combination.low, combination.high)
+            solved = algorithm2(z, classes, cast(str, combination.weights))  # those of this scope are solved
+            if combination.low is None or combination.high is None:
+                return solved
+            return clip_to_box(solved, combination.low, combination.high)
         fixed = spec.fitted.weights if spec.fitted else combination.weights
-        fixed = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
-        return np.broadcast_to(fixed, (len(classes), count))
+        weights = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
+        return np.broadcast_to(weights, (len(classes), count))
 
     def _predicted(self, images: Images, chunk: Chunk) -> dict[str, NDArray[np.int64]]:
         """The class that n0 draws of the plain average select, by ensemble, (B,); where weights need it."""
@@ -222,7 +225,7 @@ def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods
     return np.stack([*means, *ensemble_variance.mean_covariances(covariances, labels, methods)], axis=-1)
 
 
-def _means(columns: Sequence[str], key: tuple[str, ...], parts: Sequence[NDArray]) -> dict[str, Any]:
+def _means(columns: Sequence[str], key: tuple[str, ...], parts: Sequence[NDArray[np.float64]]) -> dict[str, Any]:
     values = np.concatenate(parts)
     numbers = [len(values), *(None if np.isnan(mean) else mean for mean in values.mean(axis=0).tolist())]
     return dict(zip(columns, [*key, *numbers], strict=True))

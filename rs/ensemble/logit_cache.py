@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -136,7 +136,7 @@ class OutputCache:
             raise InputError(f"image {index} must be one of those that {self.folder} is of; give another folder")
         return self.key.indices.index(index)
 
-    def _open(self, name: str, mode: Literal["r", "r+"]) -> NDArray:
+    def _open(self, name: str, mode: Literal["r", "r+"]) -> np.memmap[Any, Any]:
         return np.load(self.folder / f"{name}.npy", mmap_mode=mode)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,8 +69,12 @@ class MemberOutputs:
     def only(self, members: Collection[tuple[str, int]]) -> MemberOutputs:
         """These members alone, in the same order."""
         kept = [number for number, member in enumerate(self.members) if member in members]
-        parts = ([part[number] for number in kept] for part in (self.models, self.members, self.names))
-        return MemberOutputs(*parts, self.sigma, self.settings, self.device, self.batch)
+        return replace(
+            self,
+            models=[self.models[number] for number in kept],
+            members=[self.members[number] for number in kept],
+            names=[self.names[number] for number in kept],
+        )
 
     def numbers(self, spec: EnsembleSpec) -> list[int]:
         """Positions of an ensemble's members."""

@@ -126,7 +126,7 @@ def perturbed_probabilities(
     return np.moveaxis(p, 2, 0).reshape(len(xs), len(members), copies * noises, -1)  # (B, L, m n, K)
 
 
-def margins(probabilities: NDArray[np.float64], ys: Tensor | Sequence[int]) -> NDArray[np.float64]:
+def margins(probabilities: NDArray[np.float64], ys: NDArray[np.int64] | Tensor | Sequence[int]) -> NDArray[np.float64]:
     """Margins z_i = p_y - p_i of outputs (B, L, N, K) and classes (B,); those of class y itself are exactly 0.
 
     Raises:

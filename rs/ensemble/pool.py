@@ -52,7 +52,13 @@ class PoolEntry:
     @cached_property
     def undecided(self) -> bool:
         """Whether the rule has an extra last class, which is never a prediction."""
-        return is_undecided(self.rule, len(self.members))
+        return is_undecided(self.fixed_rule, len(self.members))
+
+    @property
+    def fixed_rule(self) -> RuleFunction:
+        """The rule, which must not depend on the image any more (:meth:`for_image`)."""
+        assert not isinstance(self.rule, WeightsByImage)
+        return self.rule
 
 
 Votes = dict[str, NDArray[np.int64]]
@@ -151,9 +157,11 @@ def two_passes(
     counts = count(kept, draws.n, Stream.ESTIMATE) if kept else {}
     certificates = {}
     for name, entry in entries.items():
-        votes = (counts0[name], counts[name]) if name in kept else (counts0[name],)
-        conclude = certificate if name in kept else shortcut
-        certificates[name] = conclude(*votes, draws.alpha, sigma, undecided=entry.undecided)
+        first, undecided = counts0[name], entry.undecided
+        if name in kept:
+            certificates[name] = certificate(first, counts[name], draws.alpha, sigma, undecided=undecided)
+        else:
+            certificates[name] = shortcut(first, draws.alpha, sigma, undecided=undecided)
     return certificates
 
 
@@ -162,7 +170,7 @@ def count_votes(
 ) -> Votes:
     """Count the votes of each entry on all the outputs that ``each`` shows a visitor."""
     needed = needed_members(entries)
-    placed = [(entry.rule, tuple(map(needed.index, entry.members))) for entry in entries.values()]
+    placed = [(entry.fixed_rule, tuple(map(needed.index, entry.members))) for entry in entries.values()]
     uses = torch.tensor([[number in entry.members for number in needed] for entry in entries.values()], device=device)
     widths = [num_classes + entry.undecided for entry in entries.values()]
     counter = VoteCounter(widths, device)
@@ -199,15 +207,15 @@ class _Averages:
         cls, placed: Sequence[tuple[RuleFunction, tuple[int, ...]]], device: torch.device
     ) -> Iterator[_Averages]:
         """Group the classifiers that are averages by their number of members."""
-        found: dict[int, list[int]] = {}
+        found: dict[int, list[tuple[int, tuple[int, ...], tuple[float, ...]]]] = {}
         for number, (rule, members) in enumerate(placed):
             if type(rule) is SoftmaxAverage:
-                found.setdefault(len(members), []).append(number)
-        for numbers in found.values():
-            members = torch.tensor([placed[number][1] for number in numbers], device=device)
-            weights = [placed[number][0].for_members(len(placed[number][1])) for number in numbers]
+                found.setdefault(len(members), []).append((number, members, rule.for_members(len(members))))
+        for alike in found.values():
             yield cls(
-                torch.tensor(numbers, device=device), members, torch.tensor(weights, dtype=torch.float64, device=device)
+                torch.tensor([number for number, _, _ in alike], device=device),
+                torch.tensor([members for _, members, _ in alike], device=device),
+                torch.tensor([weights for _, _, weights in alike], dtype=torch.float64, device=device),
             )
 
     def scores(self, outputs: Outputs) -> Iterator[tuple[Tensor, Tensor]]:

@@ -74,7 +74,7 @@ class _Average(Rule):
 
     def for_members(self, members: int) -> tuple[float, ...]:
         """Weights of so many members."""
-        return self.weights or (1 / members,) * members
+        return tuple(self.weights) if self.weights else (1 / members,) * members
 
 
 class SoftmaxAverage(_Average):
@@ -91,6 +91,8 @@ class SoftmaxAverage(_Average):
     def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
         """The average with these weights; of scope ``set`` the :class:`Polytope` of all weights in the box."""
         if combination.scope == "set":
+            assert combination.low is not None  # its scope needs both
+            assert combination.high is not None
             return Polytope(box_vertices(combination.low, combination.high, members).tolist())
         return cls(weights)
 
@@ -152,6 +154,7 @@ class KConsensus(Rule):
     @classmethod
     def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
         """The consensus of the first ``agree`` members."""
+        assert combination.agree is not None  # its scope needs it
         return cls(combination.agree)
 
     def scores(self, outputs: Outputs) -> Tensor:
@@ -188,7 +191,7 @@ class Polytope(Rule):
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K + 1): 1 for the class that wins everywhere, or for the extra last one; else 0."""
         classes = outputs.probabilities.shape[-1]
-        winners = weighted(self.vertices, outputs.probabilities).max(dim=-1).indices  # (V, N)
+        winners = weighted(tuple(map(tuple, self.vertices)), outputs.probabilities).max(dim=-1).indices  # (V, N)
         agreed = (winners == winners[0]).all(dim=0)
         return one_hot(torch.where(agreed, winners[0], classes), classes + 1)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
@@ -138,14 +138,14 @@ def read_as(kind: type[T], path: Path, what: str) -> T:
     """Read a JSON file as a dataclass."""
     text = json.dumps(files.read_json(path))
     try:
-        return _adapter(kind).validate_json(text)
+        return _adapter(cast(Hashable, kind)).validate_json(text)
     except ValidationError as error:
         faults = "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
         raise InputError(f"{path} must be {what}, but: {faults}; make it with python -m stages.ensemble") from error
 
 
 @cache  # to make one takes longer than to read a file
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
@@ -181,7 +181,7 @@ def first_of_each(
     specs: Mapping[str, EnsembleSpec], key: Callable[[EnsembleDeclaration], Hashable]
 ) -> dict[str, EnsembleSpec]:
     """Return the first ensemble, in the order of the parameters, of those whose ``key`` is equal."""
-    slugs = {key(spec.declaration): slug for slug, spec in reversed(specs.items())}
+    slugs = {key(spec.declaration): slug for slug, spec in reversed(list(specs.items()))}
     return {slug: spec for slug, spec in specs.items() if slugs[key(spec.declaration)] == slug}
 
 
@@ -195,7 +195,8 @@ def load_members(
             ``meta`` if it is given.
     """
     loaded = [checkpoint.load(Path(member.path)) for member in members]
-    models, cards = [model for model, _ in loaded], [card for _, card in loaded]
+    models: list[nn.Module] = [model for model, _ in loaded]
+    cards = [card for _, card in loaded]
     for member, model in zip(members, models, strict=True):
         if checkpoint.fingerprint(model) != member.classifier:
             raise InputError(
@@ -210,7 +211,9 @@ def load_members(
     return models, cards
 
 
-def check_members(members: Sequence[Member], cards: Sequence[checkpoint.ModelCard], dataset: str, sigma: float) -> None:
+def check_members(
+    members: Sequence[Member], cards: Sequence[checkpoint.ModelCard], dataset: str | None, sigma: float
+) -> None:
     """Check that models are those an ensemble names, and classify the same images at the same noise.
 
     Args:

@@ -61,11 +61,12 @@ def methods(root: Path) -> dict[str, str]:
     tree = ast.parse((root / TABLE).read_text(encoding="utf-8"))
     imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
     classes = {alias.asname or alias.name: f"{node.module}:{alias.name}" for node in imports for alias in node.names}
-    tables = [node.value for node in tree.body if "METHODS" in _assigned_names(node)]
+    assignments = (node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign))
+    tables = [node.value for node in assignments if "METHODS" in _assigned_names(node)]
     if len(tables) == 1 and isinstance(tables[0], ast.Dict):
-        keys = [key.value if isinstance(key, ast.Constant) else None for key in tables[0].keys]
-        values = [classes.get(value.id) if isinstance(value, ast.Name) else None for value in tables[0].values]
-        if None not in (*keys, *values):
+        keys = [key.value for key in tables[0].keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+        values = [classes[one.id] for one in tables[0].values if isinstance(one, ast.Name) and one.id in classes]
+        if len(keys) == len(values) == len(tables[0].keys):
             return dict(zip(keys, values, strict=True))
     raise InputError(
         f'{root / TABLE} must have one METHODS = {{"key": Class, ...}}, of classes that it imports with "from module '
@@ -206,4 +207,6 @@ def _docstrings(source: str, starts: list[int]) -> Spans:
 
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            assert node.end_lineno is not None  # the code was parsed
+            assert node.end_col_offset is not None
             yield position(node.lineno, node.col_offset), position(node.end_lineno, node.end_col_offset)

@@ -10,6 +10,7 @@ import platform
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -52,7 +53,8 @@ def device_named(name: str) -> torch.device:
         )
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        for kind in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+        backends: Any = torch.backends  # its types have gaps
+        for kind in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
             kind.fp32_precision = "ieee"
     if device.type == "cpu":
         keep_memory()

@@ -145,8 +145,7 @@ class SmoothedClassifier:
             counts += more
             run.update(int(more[selected]), draws)
         p_lower, certified = run.certified()
-        predict = selected if certified is not None and selected != ABSTAIN else ABSTAIN
-        r = 0.0 if predict == ABSTAIN else certified
+        predict, r = (ABSTAIN, 0.0) if certified is None or selected == ABSTAIN else (selected, certified)
         n = int(counts.sum())
         return Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
 

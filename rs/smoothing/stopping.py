@@ -32,4 +32,5 @@ class Stop:
         """Return a fresh run for one image, with at most ``budget`` draws."""
         if self.at_radius is not None:
             return at_radius(self.at_radius, sigma, alpha, budget, rule=self.rule, beta=self.beta, step=self.step)
+        assert self.tolerance is not None  # one of the two is given
         return RadiusSequence(sigma, self.tolerance, alpha, budget, beta=self.beta, step=self.step)

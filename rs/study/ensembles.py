@@ -55,10 +55,9 @@ class Combination:
             raise ValueError(f"there must be one weight for each of {count} members, got {len(self.weights)}")
         if self.agree is not None and self.agree > count:
             raise ValueError(f"agree must be at most the number of members, {count}, got {self.agree}")
-        if None not in (self.low, self.high) and not count * self.low <= 1 <= count * self.high:
-            raise ValueError(
-                f"low and high must leave room for {count} weights that sum to 1, got {self.low} and {self.high}"
-            )
+        low, high = self.low, self.high
+        if low is not None and high is not None and not count * low <= 1 <= count * high:
+            raise ValueError(f"low and high must leave room for {count} weights that sum to 1, got {low} and {high}")
 
 
 @validated
@@ -172,8 +171,10 @@ def _expanded(
     entry: _Entry, combinations: Mapping[str, Combination], values: Mapping[str, Any], where: str
 ) -> Iterator[EnsembleDeclaration]:
     by_seeds = any(isinstance(seeds, list) for seeds in entry.members.values())
-    given = check(_Seeds if by_seeds else _Numbers, entry.members, f"{where}.members")
-    choices = [_listed(given, where)] if by_seeds else _all_of(given, values, where)
+    if by_seeds:
+        choices = [_listed(check(_Seeds, entry.members, f"{where}.members"), where)]
+    else:
+        choices = _all_of(check(_Numbers, entry.members, f"{where}.members"), values, where)
     name = entry.name or (trained_as if by_seeds else kind_of)(choices[0])
     for key in entry.combinations:
         if key not in combinations:
