@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro study test test-portable check types format setup bench
+.PHONY: repro study test test-portable check format setup bench
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
 # on, so several can run at once, group by group, in as many shares as there are jobs; the last line is the plain
@@ -42,11 +42,8 @@ test: setup check
 check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest --doctest-modules
-
-# Annotations of the library and the stages, held against each other.
-types: setup
 	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest --doctest-modules
 
 # The tests under settings that imitate other processors, other BLAS kernels and another number of threads: the fast
 # ones, or all with TESTS=. Haswell and Prescott are kernels of OpenBLAS; without a setting it picks the machine's own.
