@@ -1,3 +1,3 @@
-"""Another name of :mod:`rs.smoothing.attack`."""
+"""Former import path of :mod:`rs.smoothing.attack`."""
 
 from rs.smoothing.attack import *  # noqa: F403

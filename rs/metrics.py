@@ -1,3 +1,3 @@
-"""Another name of :mod:`rs.statistics.metrics`."""
+"""Former import path of :mod:`rs.statistics.metrics`."""
 
 from rs.statistics.metrics import *  # noqa: F403

@@ -1,3 +1,3 @@
-"""Another name of :mod:`rs.statistics.radius`."""
+"""Former import path of :mod:`rs.statistics.radius`."""
 
 from rs.statistics.radius import *  # noqa: F403

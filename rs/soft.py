@@ -1,3 +1,3 @@
-"""Another name of :mod:`rs.smoothing.soft`."""
+"""Former import path of :mod:`rs.smoothing.soft`."""
 
 from rs.smoothing.soft import *  # noqa: F403

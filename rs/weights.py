@@ -1,3 +1,3 @@
-"""Another name of :mod:`rs.statistics.ensemble_weights`."""
+"""Former import path of :mod:`rs.statistics.ensemble_weights`."""
 
 from rs.statistics.ensemble_weights import *  # noqa: F403

@@ -30,7 +30,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
         trials: Whole numbers of at least 1, broadcast against ``successes``.
         alpha: Chance of error allowed, in (0, 1).
     Returns:
-        Bounds in [0, 1), shape (...); 0 for no success, ``alpha ** (1 / trials)`` for nothing else.
+        Bounds in [0, 1), shape (...); 0 where there is no success, ``alpha ** (1 / trials)`` where all are successes.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
 
@@ -55,7 +55,7 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
         trials: Whole numbers of at least 1, broadcast against ``successes``.
         alpha: Chance of error allowed, in (0, 1).
     Returns:
-        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` for no success, 1 for nothing else.
+        Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1 where all are.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
 
