@@ -130,7 +130,7 @@ def test_the_commands_of_a_dry_run_make_the_same_without_dvc(tmp_path):
     assert {path.parts[0] for path in made} == {*MADE}
     shutil.rmtree(project)
     again = small_project(project)
-    for folder in ("data", "logs", "fingerprints", "tables", "times", *MADE):
+    for folder in ("data", "logs", "fingerprints", "reports", *MADE):
         shutil.copytree(elsewhere / folder, again / folder)
     taken, rest = block("dvc commit --force").splitlines()
     run(again, "bash", "-c", taken)
