@@ -86,9 +86,7 @@ def certify_model(
     identity = {"model": model, "classifier": checkpoint.fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
-    identity |= provenance(
-        images, settings, classifier.sigma, device, classifier.engine, "rs/certification/certify_model.py"
-    )
+    identity |= provenance(images, settings, classifier.sigma, device, classifier.engine, MODULE)
     certify_images(classifier, images, select(len(images), settings.subset), settings, device, identity, out)
     if settings.stop is not None and processes.rank_and_world_size()[0] == 0:
         print(summary(certificate_rows.read(out)))

@@ -110,10 +110,10 @@ def certify_pool(
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {out / f"{name}.tsv": entry.provenance | shared for name, entry in entries.items()}
     warn_if_n_too_small(certification.n, certification.alpha)
+    scopes = {name: entry.provenance["scope"] for name, entry in entries.items()}
     with write_rows(outs, times / "images.csv", indices) as writer:
         for index in writer.remaining:
             certificates, label = certifier.certify(entries, index), int(images.labels[index])
-            scopes = {name: entry.provenance["scope"] for name, entry in entries.items()}
             rows = {name: certificates[name].row(index, label, scope) for name, scope in scopes.items()}
             writer.write(index, {out / f"{name}.tsv": row for name, row in rows.items()})
     if processes.rank_and_world_size()[0] == 0 and not (writer.was_complete and alone.exists()):

@@ -54,7 +54,9 @@ def _rule(
         path = weights / f"{slug}.tsv"
         rule = WeightsByImage(read_weights(path, len(spec.members)), path)
         return rule, {"model": str(ensembles / f"{slug}.json"), "weights": files.sha256(path)}
-    path = (weights if spec.combination.solved else ensembles) / f"{slug}.json"
+    if not spec.combination.solved:
+        return spec.build_rule(), {"model": str(ensembles / f"{slug}.json")}
+    path = weights / f"{slug}.json"
     fitted = read(path)
     if replace(fitted, fitted=None) != spec:
         raise InputError(f"{path} must be the ensemble {spec.declaration.name} as it is now; make it again")
