@@ -9,32 +9,7 @@ from scipy import special
 from torch import nn
 
 from rs.smoothing import attack
-
-B, M, K, SHAPE = 4, 3, 3, (1, 3, 3)
-ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-class Ramp(nn.Module):
-    """Two classes with logits (w.x, 0), so that label 1 is lost along +w; remembers every batch it is given."""
-
-    def __init__(self, w, scale=1.0):
-        super().__init__()
-        self.w, self.scale, self.seen = torch.as_tensor(w), scale, []
-
-    def forward(self, x):
-        self.seen.append(x.detach().clone())
-        score = self.scale * (x.flatten(1) @ self.w.to(x.dtype))
-        return torch.stack([score, torch.zeros_like(score)], dim=1)
-
-
-def net(seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, K)).double()
+from tests.support.attacks import SHAPE, ULP, B, K, M, Ramp, cases, generator, net
 
 
 def problem(seed=0, sigma=0.5, images=B, low=0.2):
@@ -71,18 +46,6 @@ def test_gradient_is_that_of_minus_the_log_of_the_mean_over_draws(beta, draws):
         assert g[i].numpy() == pytest.approx(slow, abs=1e-7)  # h^2 times a third derivative, about 1e-10 x 64
         inside = np.mean([slow_gradient(model, x[i], y[i], noise[i, [k]], beta) for k in range(draws)], axis=0)
         assert draws == 1 or np.abs(g[i].numpy() - inside).max() > 1e-5
-
-
-@st.composite
-def cases(draw):
-    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
-    shape = tuple(draw(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))))
-    rng = generator(draw(st.integers(0, 10**6)))
-    x = torch.rand(shape, generator=rng, dtype=dtype)
-    x = x.where(torch.rand(shape, generator=rng) > 0.5, x.round())  # many pixels on the faces of the box
-    noise = 0.5 * torch.randn((shape[0], draw(st.integers(1, 3)), *shape[1:]), generator=rng, dtype=dtype)
-    w = draw(st.sampled_from([0.0, 1.0, 1e3])) * torch.randn(math.prod(shape[1:]), generator=rng, dtype=dtype)
-    return Ramp(w), x, torch.randint(2, (shape[0],), generator=rng), noise
 
 
 @given(cases(), st.floats(0.001, 4.0), st.integers(0, 5))

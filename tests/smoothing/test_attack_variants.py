@@ -11,31 +11,7 @@ from scipy import special, stats
 from torch import nn
 
 from rs.smoothing import attack
-
-B, M, K, SHAPE = 4, 3, 3, (1, 3, 3)
-ULP = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-class Ramp(nn.Module):
-    """Two classes with logits (w.x, 0), so that label 1 is lost along +w."""
-
-    def __init__(self, w, offset=0.0):
-        super().__init__()
-        self.w, self.offset = torch.as_tensor(w), offset
-
-    def forward(self, x):
-        score = x.flatten(1) @ self.w.to(x.dtype) - self.offset
-        return torch.stack([score, torch.zeros_like(score)], dim=1)
-
-
-def net(seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, K)).double()
+from tests.support.attacks import SHAPE, ULP, B, K, M, Ramp, cases, generator, net
 
 
 def problem(seed=0, images=B, sigma=0.3):
@@ -44,18 +20,6 @@ def problem(seed=0, images=B, sigma=0.3):
     x = torch.randint(30, 226, (images, *SHAPE), generator=rng).double() / 255
     y = torch.randint(K, (images,), generator=rng)
     return x, y, sigma * torch.randn((images, M, *SHAPE), generator=rng, dtype=torch.float64)
-
-
-@st.composite
-def cases(draw):
-    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
-    shape = tuple(draw(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))))
-    rng = generator(draw(st.integers(0, 10**6)))
-    x = torch.rand(shape, generator=rng, dtype=dtype)
-    x = x.where(torch.rand(shape, generator=rng) > 0.5, x.round())  # many pixels on the faces of the box
-    noise = 0.5 * torch.randn((shape[0], draw(st.integers(1, 3)), *shape[1:]), generator=rng, dtype=dtype)
-    w = draw(st.sampled_from([0.0, 1.0, 1e3])) * torch.randn(math.prod(shape[1:]), generator=rng, dtype=dtype)
-    return Ramp(w), x, torch.randint(2, (shape[0],), generator=rng), noise
 
 
 def slow_votes(model, x, noise):
@@ -113,7 +77,7 @@ def test_ddn_of_one_step_returns_the_image_because_the_last_iterate_is_never_eva
 def test_ddn_returns_images_clean_that_are_wrong_from_the_start_or_never_fooled():
     x, _, noise = problem()
     for offset in (-100.0, 100.0):
-        model = Ramp(torch.ones(9, dtype=torch.float64), offset)
+        model = Ramp(torch.ones(9, dtype=torch.float64), offset=offset)
         assert torch.equal(attack.ddn(model, x, torch.ones(B, dtype=torch.long), noise, 5, 0.5, rng=generator()), x)
 
 
