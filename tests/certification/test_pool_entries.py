@@ -1,4 +1,4 @@
-"""The classifiers that a pool is certified as: ``rs.ensemble.pool_entries``."""
+"""The classifiers that a pool is certified as: ``rs.certification.certify_pool.pool_entries``."""
 
 import json
 import re
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rs.ensemble.declare import POOL, read_pool, write_ensembles
+from rs.certification.certify_pool import pool_entries
+from rs.ensemble.declare import POOL, read_pool, read_weights, write_ensembles
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.pool_entries import pool_entries, read_weights
 from rs.ensemble.rules import (
     Ensemble,
     HardVote,
@@ -98,7 +98,7 @@ def pool(tmp_path, monkeypatch, made):
 
 
 def models_and_entries():
-    found, specs = read_pool(ENSEMBLES)
+    found, specs = read_pool(ENSEMBLES, WEIGHTS)
     models, _ = load_members(found.members, found.dataset, found.sigma, ENSEMBLES / POOL)
     entries = pool_entries(found, specs, models, ENSEMBLES, WEIGHTS)
     return dict(zip(entries, models, strict=False)), entries
