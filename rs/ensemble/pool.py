@@ -21,16 +21,9 @@ from rs.ensemble.outputs import Outputs, summed
 from rs.ensemble.rules import LogitAverage, RuleFunction, SoftmaxAverage, WeightsByImage, is_undecided, scores_of
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import (
-    Precision,
-    SmoothedClassifier,
-    VoteCounter,
-    certificate,
-    check_draws,
-    shortcut,
-    winner,
-)
+from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
 from rs.smoothing.settings import Draws
+from rs.smoothing.votes import VoteCounter, certificate, shortcut, winner
 from rs.statistics.certificate import Certificate
 
 TOGETHER = 2**18
