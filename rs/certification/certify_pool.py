@@ -108,14 +108,13 @@ def certify_pool(
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {out / f"{name}.tsv": entry.provenance | shared for name, entry in entries.items()}
     warn_if_n_too_small(certification.n, certification.alpha)
-    scopes = {name: entry.provenance["scope"] for name, entry in entries.items()}
     with write_rows(outs, times / "images.csv", indices) as writer:
         for index in writer.remaining:
             label = int(images.labels[index])
             noisy = members_on_images.noisy_pool(index)
             certificates = noisy.certify(entries, label if certification.shortcut else None)
-            rows = {name: certificates[name].row(index, label, scope) for name, scope in scopes.items()}
-            writer.write(index, {out / f"{name}.tsv": row for name, row in rows.items()})
+            rows = (certificates[name].row(index, label, entry.provenance["scope"]) for name, entry in entries.items())
+            writer.write(index, dict(zip(outs, rows, strict=True)))
     if processes.rank_and_world_size()[0] == 0 and not (writer.was_complete and alone.exists()):
         # ensembles of other seeds take as long
         timed = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
