@@ -94,9 +94,11 @@ def read_pool(folder: Path, weights: Path | None = None) -> tuple[PoolSpec, dict
 def _solved(spec: EnsembleSpec, path: Path) -> EnsembleSpec:
     """Read the ensemble ``spec`` with the weights that were solved for it."""
     solved = read(path)
-    if replace(solved, fitted=None) != spec:
-        raise InputError(f"{path} must be the ensemble {spec.declaration.name} as it is now; make it again")
-    solved.check_solved()
+    if solved.fitted is None or replace(solved, fitted=None) != spec:
+        raise InputError(
+            f"{path} must be the ensemble {spec.declaration.name} as it is now, with weights that are solved; make it "
+            "again with python -m stages.weights"
+        )
     return solved
 
 

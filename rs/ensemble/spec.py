@@ -101,22 +101,6 @@ class EnsembleSpec:
         """The weights that were solved for, (L,); ``None`` if none were, or not yet."""
         return self.fitted.weights if self.fitted else None
 
-    def check_solved(self) -> None:
-        """Check that weights of all images, where they are to be solved for, are there.
-
-        Raises:
-            InputError: If they are not.
-        """
-        if self.combination.solved and self.fitted is None:
-            raise InputError(
-                f"{self.title}: its weights must be solved first; take the file that python -m stages.weights writes"
-            )
-
-    @property
-    def title(self) -> str:
-        """What messages call it: its members and the key of its combination."""
-        return f"{self.declaration.name}, {self.declaration.key}"
-
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
 
@@ -178,12 +162,16 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
     """
     spec = read(path)
     models, cards = load_members(spec.members, spec.dataset, spec.sigma, path)
+    name = f"{spec.declaration.name}, {spec.declaration.key}"
     if spec.combination.scope == "per-image":
         raise InputError(
-            f"{spec.title}: weights chosen image by image are not one classifier; they are certified, frozen, by "
+            f"{name}: weights chosen image by image are not one classifier; they are certified, frozen, by "
             "python -m stages.certify_ensembles"
         )
-    spec.check_solved()
+    if spec.combination.solved and spec.fitted is None:
+        raise InputError(
+            f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
+        )
     rule = build_rule(spec.combination, len(spec.members), spec.solution)
     return Ensemble(models, rule).eval(), spec, cards[0].classes, cards[0].shape
 

@@ -198,7 +198,8 @@ def test_weights_that_are_not_solved_are_named(pool, name):
 
 def test_an_ensemble_before_its_weights_are_solved_is_not_taken_for_one_after(pool):
     (WEIGHTS / f"{slug('optimal')}.json").write_bytes((ENSEMBLES / f"{slug('optimal')}.json").read_bytes())
-    with pytest.raises(InputError, match=r"macer 1 \+ gaussian 0, optimal: its weights must be solved first"):
+    message = r"optimal\.json must be the ensemble macer 1 \+ gaussian 0 as it is now, with weights that are solved"
+    with pytest.raises(InputError, match=message):
         models_and_entries()
 
 
@@ -220,7 +221,7 @@ def turned(spec):
 def test_weights_of_another_ensemble_are_refused(pool, change):
     path = WEIGHTS / f"{slug('optimal')}.json"
     change(read(path)).write(path)
-    message = r"optimal\.json must be the ensemble macer 1 \+ gaussian 0 as it is now; make it again"
+    message = r"optimal\.json must be the ensemble macer 1 \+ gaussian 0 as it is now, with weights that are solved"
     with pytest.raises(InputError, match=message):
         models_and_entries()
 
