@@ -20,7 +20,7 @@ from torch import nn
 
 from rs.data.format import Meta, described
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import Ensemble, Rule, build_rule, check_rule
+from rs.ensemble.rules import Ensemble, build_rule, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
@@ -96,23 +96,10 @@ class EnsembleSpec:
         """How the members are combined."""
         return self.declaration.combination
 
-    def build_rule(self) -> Rule:
-        """Make the rule that turns the members' logits (L, N, K) into scores, (N, K) or (N, K + 1).
-
-        Raises:
-            InputError: If its weights are not solved yet, or are chosen image by image.
-        """
-        name = f"{self.declaration.name}, {self.declaration.key}"
-        if self.combination.scope == "per-image":
-            raise InputError(
-                f"{name}: weights chosen image by image are not one classifier; they are certified, frozen, by "
-                "python -m stages.certify_ensembles"
-            )
-        if self.combination.solved and self.fitted is None:
-            raise InputError(
-                f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
-            )
-        return build_rule(self.combination, len(self.members), self.fitted.weights if self.fitted else None)
+    @property
+    def solution(self) -> list[float] | None:
+        """The weights that were solved for, (L,); ``None`` if none were, or not yet."""
+        return self.fitted.weights if self.fitted else None
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -170,11 +157,23 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
     Returns:
         The classifier, images (N, C, H, W) -> scores (N, K); its spec; its K classes; and (C, H, W) of an image.
     Raises:
-        InputError: If the file, or a member, is missing, damaged or not what it was when the ensemble was made.
+        InputError: If the file, or a member, is missing, damaged or not what it was when the ensemble was made; or if
+            the weights are not solved yet, or are chosen image by image.
     """
     spec = read(path)
     models, cards = load_members(spec.members, spec.dataset, spec.sigma, path)
-    return Ensemble(models, spec.build_rule()).eval(), spec, cards[0].classes, cards[0].shape
+    name = f"{spec.declaration.name}, {spec.declaration.key}"
+    if spec.combination.scope == "per-image":
+        raise InputError(
+            f"{name}: weights chosen image by image are not one classifier; they are certified, frozen, by "
+            "python -m stages.certify_ensembles"
+        )
+    if spec.combination.solved and spec.fitted is None:
+        raise InputError(
+            f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
+        )
+    rule = build_rule(spec.combination, len(spec.members), spec.solution)
+    return Ensemble(models, rule).eval(), spec, cards[0].classes, cards[0].shape
 
 
 def first_of_each(

@@ -12,10 +12,9 @@ import torch
 from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
-from rs.ensemble.declare import read_pool
+from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.fit_weights import BOUNDS, SPREADS, fit_weights
 from rs.ensemble.perturbation import CHOICE, margins
-from rs.ensemble.pool_entries import read_weights
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.errors import InputError
