@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,8 @@ from rs.params import Count, NonNegativeCount, check, load, validated
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
+
+    from rs.training.recipe import Recipe
 
 COLUMNS = ("method", "sigma", "setting", "epochs", "images", "n", "acr", "error", "accuracy")
 
@@ -43,7 +46,6 @@ def main(
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings, certify_model
     from rs.errors import InputError
-    from rs.models.checkpoint import CARD
     from rs.runtime.device import device_named
     from rs.storage import certificate_rows, files
     from rs.training.recipe import training_recipe
@@ -65,7 +67,9 @@ def main(
     for number, setting in enumerate(tuning.settings[method]):
         recipe = training_recipe(changed(values, dataset, method, setting, tuning.epochs), dataset, method, sigma)
         folder = work / method / str(sigma) / str(number)
-        if not (folder / "model" / CARD).is_file():
+        if not is_trained(folder / "model", recipe):
+            for of_another in folder.glob("rows.*"):
+                of_another.unlink()
             train_model(recipe, data, options, out=folder / "model", log=folder / "log")
         rows = folder / "rows.tsv"
         certify_model(
@@ -80,6 +84,16 @@ def main(
         )
         table.append(row(method, sigma, setting, tuning, certificate_rows.read(rows)))
         files.write_csv(out, COLUMNS, table)
+
+
+def is_trained(folder: Path, recipe: Recipe) -> bool:
+    """Return whether a model is that of a recipe, all settings alike."""
+    from rs.models.checkpoint import CARD, read_card
+
+    if not (folder / CARD).is_file():
+        return False
+    card = read_card(folder)
+    return (card.hyperparameters, card.training) == (recipe.hyperparameters, asdict(recipe.training))
 
 
 def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str, Any], epochs: int) -> dict[str, Any]:

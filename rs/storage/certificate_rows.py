@@ -1,7 +1,8 @@
 """Certificate rows: one line per image, in this project's columns or in the six columns of the field's logs.
 
 Rows keep all votes and digits; rounding is left to tables. What is read is recomputed from the votes, not believed.
-All readers return a DataFrame for ``rs.statistics.metrics``, and refuse a damaged file with an error that names the line.
+All readers return a DataFrame for ``rs.statistics.metrics``, and refuse a damaged file with an error that names the
+line.
 """
 
 from __future__ import annotations

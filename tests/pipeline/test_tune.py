@@ -84,6 +84,18 @@ def test_what_was_tried_is_not_tried_again(tmp_path, folder, monkeypatch):
     assert (tmp_path / "tried.csv").read_bytes() == before
 
 
+def test_a_setting_that_has_changed_is_trained_again(tmp_path, folder):
+    assert tune(tmp_path, folder) == 0
+    first, second = table(tmp_path / "tried.csv")
+    settings = [SETTINGS[0], {"lam": 9.0}]
+    write_params(tmp_path / "params.yaml", tuning={**TUNING, "settings": {"macer": settings}})
+    assert tune(tmp_path, folder) == 0
+    card = json.loads((tmp_path / "work" / "macer" / "0.25" / "1" / "model" / "model.json").read_text())
+    assert card["hyperparameters"]["lam"] == 9.0
+    assert table(tmp_path / "tried.csv")[0] == first
+    assert table(tmp_path / "tried.csv")[1] != second
+
+
 def test_a_method_without_settings_is_refused(tmp_path, folder, capfd):
     assert tune(tmp_path, folder, "gaussian") == 2
     assert (
