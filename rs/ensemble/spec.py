@@ -49,8 +49,10 @@ class FittedWeights:
     __pydantic_config__ = STRICT
 
     weights: list[float]  # (L,) on the simplex
-    images: int  # of the train split, that they were fitted on
-    used_share: float  # of these images: those that the weights rest on (``global_weights``); 0: equal ones
+    split: str  # of the data set, that they were fitted to
+    images: int  # of this split
+    used_share: float  # of these images: those that the weights rest on (``global_weights``, ``Contests``)
+    shrinkage: float  # towards equal weights, 0 to 1, where they maximise the radius; else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,7 @@ class EnsembleSpec:
         check_rule(self.combination)
         self.combination.check_members(len(self.members))
         if self.fitted and not (self.combination.solved and self.combination.scope == "global"):
-            raise ValueError("fitted weights must come with weights optimal or printed, of scope global")
+            raise ValueError("fitted weights must come with weights that are solved for, of scope global")
         weights = self.fitted.weights if self.fitted else self.combination.weights
         if isinstance(weights, list) and len(on_simplex(weights)) != len(self.members):
             raise ValueError(f"there must be one weight for each of {len(self.members)} members")

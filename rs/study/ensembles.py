@@ -19,8 +19,11 @@ from pydantic import Field
 from rs.errors import InputError
 from rs.params import Count, NonNegativeCount, check, load, validated
 
-SOLVED = ("optimal", "printed")
-"""Weights that are solved for: of least variance, or by the paper's printed form, for two members."""
+ALGORITHM_2 = ("optimal", "printed")
+"""Weights of the paper's bound: of least variance, or by the printed form, for two members."""
+
+SOLVED = (*ALGORITHM_2, "radius")
+"""Weights that are solved for: of the paper's bound, or of the largest average certified radius."""
 
 
 @validated
@@ -32,7 +35,7 @@ class Combination:
 
     rule: str  # key of ``rs.ensemble.rules.RULES``
     scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
-    weights: Literal["equal", "optimal", "printed"] | list[float] | None = None  # of averages
+    weights: Literal["equal", "optimal", "printed", "radius"] | list[float] | None = None  # of averages
     target: Literal["predicted", "label"] | None = None  # scope per-image: the class whose margins choose the weights
     agree: Count | None = None  # consensus: so many of the first members must agree
     low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this; scope per-image:

@@ -52,7 +52,7 @@ from tests.support.tiny_pool import (
 IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
 GIVEN = [f"{PAIR}.listed", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
-SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{TURNED}.optimal"]
+SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{ALL}.radius", f"{TURNED}.optimal"]
 FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {slug: f"weights/{slug}.json" for slug in SOLVED}
 PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clipped": [1, 2]}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}

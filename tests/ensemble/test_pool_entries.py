@@ -82,7 +82,7 @@ def made(tmp_path_factory):
         values = {"recipes": tiny_params()["recipes"], **grid, "combinations": HOW, "ensembles": [pair]}
         write_ensembles(values, "tiny", 0.25, Path("models"), ENSEMBLES)
         for key, weights in SOLUTIONS.items():
-            fitted = FittedWeights(weights=list(weights), images=20, used_share=1.0)
+            fitted = FittedWeights(weights=list(weights), split="train", images=20, used_share=1.0, shrinkage=0.0)
             replace(read(ENSEMBLES / f"{slug(key)}.json"), fitted=fitted).write(WEIGHTS / f"{slug(key)}.json")
         for key in FROZEN_KEYS:
             files.write_text(WEIGHTS / f"{slug(key)}.tsv", TSV)

@@ -80,19 +80,16 @@ def test_an_ensemble_is_named_as_what_it_is():
 
 # ------------------------------------------------------------------------------------------------- parts that fit
 
-THREE = {"weights": [0.2, 0.3, 0.5], "images": 20, "used_share": 0.75}
+THREE = {"weights": [0.2, 0.3, 0.5], "split": "train", "images": 20, "used_share": 0.75, "shrinkage": 0.0}
 WEIGHED = {"rule": "softmax", "scope": "global"}
-UNFIT = "fitted weights must come with weights optimal or printed, of scope global"
+UNFIT = "fitted weights must come with weights that are solved for, of scope global"
 COUNTED = "there must be one weight for each of 3 members"
 BAD = [
     ({"members": []}, "an ensemble must have at least one member, got none"),
     ({"sigma": 0.0}, "sigma must be positive and finite, got 0.0"),
     ({"sigma": -0.25}, "sigma must be positive and finite, got -0.25"),
     ({"fitted": THREE}, UNFIT),
-    (
-        {"fitted": THREE, "combination": PER_IMAGE},
-        "fitted weights must come with weights optimal or printed, of scope global",
-    ),
+    ({"fitted": THREE, "combination": PER_IMAGE}, UNFIT),
     (
         {"fitted": THREE | {"weights": [0.5, 0.5]}, "combination": GLOBAL},
         "there must be one weight for each of 3 members",

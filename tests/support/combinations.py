@@ -12,6 +12,7 @@ GOOD = {
     "listed": EQUAL | {"weights": [0.2, 0.3, 0.5]},
     "optimal": OPTIMAL,
     "printed": OPTIMAL | {"weights": "printed"},
+    "radius": OPTIMAL | {"weights": "radius"},
     "logits": EQUAL | {"rule": "logits"},
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},
