@@ -1,4 +1,4 @@
-"""Weights of the largest average certified radius, of the ensembles of a pool (``rs.statistics.radius_weights``)."""
+"""Weights, or a choice of members, of the largest average certified radius (``rs.statistics.radius_weights``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rs.data.format import Images, Meta
 from rs.ensemble.member_outputs import MemberOutputs
 from rs.ensemble.perturbation import margins
 from rs.ensemble.spec import EnsembleSpec, FittedWeights
-from rs.statistics.radius_weights import Contests, radius_weights
+from rs.statistics.radius_weights import Contests, chosen_weights, radius_weights
 
 
 def fitting_split(meta: Meta) -> str:
@@ -37,7 +37,8 @@ def fit_radius(
 
 
 def _fitted(spec: EnsembleSpec, contests: Contests, split: str) -> EnsembleSpec:
-    found = radius_weights(contests)
+    number = spec.combination.chosen
+    found = radius_weights(contests) if number is None else chosen_weights(contests, number)
     fitted = FittedWeights(
         weights=list(found.weights),
         split=split,

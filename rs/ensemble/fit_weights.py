@@ -74,8 +74,9 @@ def fit_weights(
     train, test = data.load(folder, "train"), data.load(folder, "test")
     limit_threads(test.meta.shape)
     member_outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
-    fitted = _fit_bound(member_outputs, _solved(specs, ALGORITHM_2), train, settings)
-    if largest := _solved(specs, ("radius",)):
+    of_bound, largest = _solved(specs)
+    fitted = _fit_bound(member_outputs, of_bound, train, settings)
+    if largest:
         split = fitting_split(train.meta)
         images = train if split == "train" else data.load(folder, split)
         fitted |= fit_radius(member_outputs, largest, images, _chosen(images, settings), split)
@@ -103,13 +104,13 @@ def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:
         start = time.perf_counter()
 
 
-def _solved(specs: Mapping[str, EnsembleSpec], forms: Sequence[str]) -> dict[str, EnsembleSpec]:
-    """The ensembles whose weights are solved for all images, in one of these forms."""
-    return {
-        slug: spec
-        for slug, spec in specs.items()
-        if spec.combination.weights in forms and spec.combination.scope == "global"
+def _solved(specs: Mapping[str, EnsembleSpec]) -> tuple[dict[str, EnsembleSpec], dict[str, EnsembleSpec]]:
+    """The ensembles whose weights are solved for all images: by the paper's bound, and by the radius."""
+    solved = {
+        slug: spec for slug, spec in specs.items() if spec.combination.solved and spec.combination.scope == "global"
     }
+    of_bound = {slug: spec for slug, spec in solved.items() if spec.combination.weights in ALGORITHM_2}
+    return of_bound, {slug: spec for slug, spec in solved.items() if slug not in of_bound}
 
 
 def _chosen(images: Images, settings: WeightSettings) -> NDArray[np.int64]:

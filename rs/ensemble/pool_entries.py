@@ -38,8 +38,8 @@ def pool_entries(
         for number, (member, model) in enumerate(zip(pool.members, models, strict=True))
     }
     for slug, spec in specs.items():
-        numbers = tuple(pool.members.index(member) for member in spec.members)
-        rule, source = _rule(slug, spec, ensembles, weights)
+        rule, source, voting = _rule(slug, spec, ensembles, weights)
+        numbers = tuple(pool.members.index(spec.members[n]) for n in voting)
         base = Ensemble([models[n] for n in numbers], SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule)
         identity = {"classifier": checkpoint.fingerprint(base), "scope": spec.combination.scope}
         entries[slug] = PoolEntry(numbers, rule, source | identity)
@@ -48,19 +48,19 @@ def pool_entries(
 
 def _rule(
     slug: str, spec: EnsembleSpec, ensembles: Path, weights: Path
-) -> tuple[RuleFunction | WeightsByImage, dict[str, str]]:
-    """The rule of an ensemble with its weights, and the files that they come from."""
+) -> tuple[RuleFunction | WeightsByImage, dict[str, str], list[int]]:
+    """The rule of an ensemble with its weights, where they come from, and the numbers of the members that vote."""
     if spec.combination.scope == "per-image":
         path = weights / f"{slug}.tsv"
         rule = WeightsByImage(read_weights(path, len(spec.members)), path)
-        return rule, {"model": str(ensembles / f"{slug}.json"), "weights": files.sha256(path)}
+        return rule, {"model": str(ensembles / f"{slug}.json"), "weights": files.sha256(path)}, spec.voting
     if not spec.combination.solved:
-        return spec.build_rule(), {"model": str(ensembles / f"{slug}.json")}
+        return spec.build_rule(), {"model": str(ensembles / f"{slug}.json")}, spec.voting
     path = weights / f"{slug}.json"
     fitted = read(path)
     if replace(fitted, fitted=None) != spec:
         raise InputError(f"{path} must be the ensemble {spec.declaration.name} as it is now; make it again")
-    return fitted.build_rule(), {"model": str(path)}
+    return fitted.build_rule(), {"model": str(path)}, fitted.voting
 
 
 def read_weights(path: Path, members: int) -> dict[int, list[float]]:

@@ -98,8 +98,16 @@ class EnsembleSpec:
         """How the members are combined."""
         return self.declaration.combination
 
+    @property
+    def voting(self) -> list[int]:
+        """Numbers of the members that are evaluated: all, or those that weights have chosen."""
+        numbers = range(len(self.members))
+        if self.combination.chosen is None or self.fitted is None:
+            return list(numbers)
+        return [number for number in numbers if self.fitted.weights[number] > 0]
+
     def build_rule(self) -> Rule:
-        """Make the rule that turns the members' logits (L, N, K) into scores, (N, K) or (N, K + 1).
+        """Make the rule that turns the logits (L, N, K) of the members that vote into scores, (N, K) or (N, K + 1).
 
         Raises:
             InputError: If its weights are not solved yet, or are chosen image by image.
@@ -114,7 +122,8 @@ class EnsembleSpec:
             raise InputError(
                 f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
             )
-        return build_rule(self.combination, len(self.members), self.fitted.weights if self.fitted else None)
+        weights = [self.fitted.weights[n] for n in self.voting] if self.fitted else None
+        return build_rule(self.combination, len(self.voting), weights)
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -165,7 +174,7 @@ def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
 
 
 def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
-    """Load an ensemble and its members, in eval mode, on the CPU.
+    """Load an ensemble and the members that vote, in eval mode, on the CPU.
 
     Args:
         path: The file; paths in it are relative to the current folder, as DVC runs commands.
@@ -175,7 +184,7 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
         InputError: If the file, or a member, is missing, damaged or not what it was when the ensemble was made.
     """
     spec = read(path)
-    models, cards = load_members(spec.members, spec.dataset, spec.sigma, path)
+    models, cards = load_members([spec.members[n] for n in spec.voting], spec.dataset, spec.sigma, path)
     return Ensemble(models, spec.build_rule()).eval(), spec, cards[0].classes, cards[0].shape
 
 

@@ -146,6 +146,11 @@ def radius_weights(contests: Contests) -> RadiusWeights:
     return RadiusWeights(_shrunk(fitted, shrinkage) if shrinkage < 1 else equal, shrinkage)
 
 
+def chosen_weights(contests: Contests, budget: int) -> RadiusWeights:
+    """Return the shares of ``budget`` members that each one has, chosen by J: :func:`forward_counts`."""
+    return RadiusWeights(_weights(forward_counts(radii_of(contests), contests.members, budget)), 0.0)
+
+
 def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
     """Return the weights in twelfths with the largest J over the images ``used`` (B,).
 

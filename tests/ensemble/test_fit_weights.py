@@ -23,7 +23,7 @@ from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import algorithm2, clip_to_box, global_weights, moments
-from rs.statistics.radius_weights import Contests, radius_weights
+from rs.statistics.radius_weights import Contests, chosen_weights, radius_weights
 from stages.weights import main
 from tests.support.helpers import help_of, write_tiny
 from tests.support.tiny_pool import (
@@ -53,7 +53,8 @@ TOP = [2, 5, 8]  # the images of the class that two of the three members never s
 SOLVED = {f"{PAIR}.optimal": [1, 2], f"{PAIR}.turned": [1, 2], f"{ALL}.optimal": [0, 1, 2], f"{TURNED}.optimal": [2, 0]}
 """Ensembles whose weights are the best of the paper's bound for all images, and their members' places in the pool."""
 RADIUS = f"{ALL}.radius"
-GLOBAL = [*SOLVED, RADIUS]
+TWO = f"{ALL}.two"
+GLOBAL = [*SOLVED, RADIUS, TWO]
 
 PER_IMAGE = {f"{PAIR}.{form}": [1, 2] for form in ("label", "clipped", "printed")}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
@@ -155,6 +156,9 @@ def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_ove
     assert found == (*radius_weights(contests), contests.used_share, 20, "train")
     assert fitted.weights[2] > 0.5  # the member that sees every class
     assert fitted.shrinkage < 1
+    two = read(Path("weights", f"{TWO}.json"))
+    assert (tuple(two.fitted.weights), two.fitted.shrinkage) == chosen_weights(contests, 2)
+    assert 2 in two.voting
 
 
 def test_weights_of_the_largest_radius_are_fitted_to_a_validation_split_where_there_is_one():
@@ -338,7 +342,9 @@ def test_bounds_are_means_of_bounds_made_by_hand(slow):
     table = pd.read_csv("weights/bounds.csv").set_index(["ensemble", "combination"])
     probabilities, labels = slow["fresh"]
     shown = [("macer x2", PAIR, c) for c in ("listed", "optimal", "turned", "label", "clipped", "printed")]
-    shown += [("gaussian x1 + macer x2", ALL, c) for c in ("average", "optimal", "radius", "per-image", "clipped")]
+    shown += [
+        ("gaussian x1 + macer x2", ALL, c) for c in ("average", "optimal", "radius", "two", "per-image", "clipped")
+    ]
     shown += [("macer x1 + gaussian x1", TURNED, "optimal")]
     assert list(table.index) == [(name, combination) for name, _, combination in shown]
     for name, slug, combination in shown:
@@ -560,5 +566,5 @@ def test_help_comes_without_importing_torch(stage):
 def test_the_grid_of_these_tests_is_the_pool_they_speak_of():
     pool, cards = read_pool(Path("ensembles"))
     assert [(member.method, member.seed) for member in pool.members] == [("gaussian", 0), ("macer", 0), ("macer", 1)]
-    assert len(cards) == 15
+    assert len(cards) == 16
     assert GRID["sigmas"] == [pool.sigma]

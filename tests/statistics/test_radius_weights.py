@@ -17,6 +17,8 @@ from rs.statistics.radius_weights import (
     SHRINKAGES,
     Contests,
     best_of_all,
+    chosen_weights,
+    forward_counts,
     radii_of,
     radius_weights,
 )
@@ -246,6 +248,68 @@ def test_a_mixture_that_is_right_where_no_member_is_gets_found():
     assert [found.votes(alone).max() for alone in np.eye(3)] == [2, 2, 0]
     assert found.votes([1 / 3] * 3).max() == 0
     assert shrinkage < 1
+
+
+# ------------------------------------------------------------------------------------------------- chosen members
+
+
+def slow_choice(problem, budget):
+    """How often each member is chosen, in loops over what has been chosen, with J by hand."""
+    chosen = []
+    for _ in range(budget):
+        means = []
+        for member in range(problem.members):
+            team = [*chosen, member]
+            means.append(mean_radius(problem, [team.count(one) / len(team) for one in range(problem.members)]))
+        good = [one for one, mean in enumerate(means) if mean == pytest.approx(max(means), rel=1e-12, abs=1e-12)]
+        chosen.append(min(good, key=lambda one: (chosen.count(one), one)))
+    return [chosen.count(one) for one in range(problem.members)]
+
+
+@given(problems, st.integers(1, 5))
+def test_each_member_that_is_chosen_is_the_best_one_to_add(problem, budget):
+    counts = forward_counts(radii_of(problem), problem.members, budget)
+    assert counts.tolist() == slow_choice(problem, budget)
+    assert counts.sum() == budget
+    weights, shrinkage = chosen_weights(problem, budget)
+    assert weights == tuple((counts / budget).tolist())
+    assert shrinkage == 0
+
+
+def experts(rights, wrongs, order):
+    """Members that are all right on ten draws, and each on one more, by these margins; and a useless one at the end.
+
+    Args:
+        rights, wrongs: Margins of each member where it is right, and where it is wrong.
+        order: In which they stand among the contests.
+    """
+    count = len(rights)
+    z = np.zeros((6, count + 1, 10 + count, 2))
+    z[..., 1] = -np.append(wrongs, 5.0)[:, None]
+    for member, right in enumerate(rights):
+        z[:, member, [*range(10), 10 + member], 1] = right
+    return Contests.of(z[:, order], [0] * 6)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_members_that_each_know_something_else_are_all_chosen_each_of_them_for_a_gain(order):
+    problem = experts([3.0] * 3, [1.0] * 3, list(order))
+    reached = [np.mean(radii_of(problem)(chosen_weights(problem, budget).weights)) for budget in (1, 2, 3)]
+    assert reached[0] < reached[1] < reached[2]
+    counts = forward_counts(radii_of(problem), 4, 3)
+    assert [counts[order.index(member)] for member in range(4)] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_planted_mixture_of_two_to_one_is_found(order):
+    """The first needs more than .6 of the weight to be right against the second, and less than .75 to be stopped by it.
+
+    With 1 w > 1.5 (1 - w) on its own draw, and 3 (1 - w) > 1 w on the other's. The useless one stays at home.
+    """
+    problem = experts([1.0, 3.0], [1.0, 1.5], list(order))
+    counts = forward_counts(radii_of(problem), 3, 3)
+    assert [counts[order.index(member)] for member in range(3)] == [2, 1, 0]
+    assert problem.votes(chosen_weights(problem, 3).weights).tolist() == [12] * 6
 
 
 # ------------------------------------------------------------------------------------------------- noise

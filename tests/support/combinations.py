@@ -13,6 +13,7 @@ GOOD = {
     "optimal": OPTIMAL,
     "printed": OPTIMAL | {"weights": "printed"},
     "radius": OPTIMAL | {"weights": "radius"},
+    "choice": OPTIMAL | {"weights": {"choose": 2}},
     "logits": EQUAL | {"rule": "logits"},
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},

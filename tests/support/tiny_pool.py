@@ -40,6 +40,7 @@ COMBINATIONS = {
     "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
     "turned": {"rule": "softmax", "weights": "printed", "scope": "global"},
     "radius": {"rule": "softmax", "weights": "radius", "scope": "global"},
+    "two": {"rule": "softmax", "weights": {"choose": 2}, "scope": "global"},
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},
     "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
@@ -53,7 +54,7 @@ ENSEMBLES = [
     {"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "turned", "label", "clipped", "printed"]},
     {
         "members": {"gaussian": [0], "macer": [0, 1]},
-        "combinations": ["average", "optimal", "radius", "mme", "set", "per-image", "clipped"],
+        "combinations": ["average", "optimal", "radius", "two", "mme", "set", "per-image", "clipped"],
     },
     {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["optimal", "vote"]},
 ]
