@@ -10,7 +10,7 @@ is the average certified radius itself, in units of sigma, as far as N draws sho
 is a step function, looked at on a lattice of weights, and what fits these images and draws best is shrunk towards equal
 weights as far as images that were left out ask for it.
 
-No order or size of a sum depends on the processor: J depends on signs of sums over members, and is rounded once.
+Weights are the same on every processor: votes are signs of sums in the order of the members, and J is rounded once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FOLDS = 5
 """Of the cross-validation."""
 
 SHRINKAGES = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""How far the fitted weights may go towards equal ones; the first that does is taken."""
+"""How far the fitted weights may go towards equal ones; earlier ones are preferred."""
 
 ROUNDING = 1 + 1e-9
 """A difference on one image alone is exactly one standard error, whatever floats make of it."""
@@ -131,18 +131,17 @@ def radius_weights(contests: Contests) -> RadiusWeights:
     largest J (Breiman et al. 1984, section 3.4.3). A single image leaves nothing to judge by, so weights are equal.
     """
     equal, radii = (1 / contests.members,) * contests.members, radii_of(contests)
-    solve = best_of_all if math.comb(PARTS + contests.members - 1, PARTS) <= POINTS else best_forward
     if contests.images < 2:
         return RadiusWeights(equal, 1.0)
+    solve = best_of_all if math.comb(PARTS + contests.members - 1, PARTS) <= POINTS else best_forward
     folds = np.arange(contests.images) % min(FOLDS, contests.images)
     judged = np.empty((len(SHRINKAGES), contests.images))
     for fold in range(folds.max() + 1):
         out = folds == fold
         fitted = solve(radii, contests.members, ~out)
-        for row, shrinkage in zip(judged, SHRINKAGES, strict=True):
-            row[out] = radii(_shrunk(fitted, shrinkage))[out]
+        judged[:, out] = [radii(_shrunk(fitted, shrinkage))[out] for shrinkage in SHRINKAGES]
     shrinkage = SHRINKAGES[_first_within_one_error(judged)]
-    fitted = solve(radii, contests.members, np.ones(contests.images, dtype=bool))
+    fitted = solve(radii, contests.members, np.full(contests.images, True))
     return RadiusWeights(_shrunk(fitted, shrinkage) if shrinkage < 1 else equal, shrinkage)
 
 
