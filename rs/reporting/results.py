@@ -82,6 +82,13 @@ class Result:
         """Training methods of the members, each once, sorted."""
         return sorted({method for method, _ in self.members})
 
+    @property
+    def evaluations_per_draw(self) -> float:
+        """Evaluations of members that a draw takes: as many as there are members, unless the rows count fewer."""
+        if "evaluations" in self.rows:
+            return float(self.rows["evaluations"].sum() / (self.rows["n0"] + self.rows["n"]).sum())
+        return float(max(1, len(self.members)))
+
     @cached_property
     def acr_two_sided(self) -> float | None:
         """ACR of the two-sided certificates from the same votes; ``None`` where the number of classes is not known."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rs.errors import InputError
-from rs.statistics.certificate import ABSTAIN, votes_of
+from rs.statistics.certificate import ABSTAIN
 from rs.statistics.metrics import budget, mode_of
 from rs.statistics.radius import two_sided_radius
+from rs.statistics.votes import dense_votes
 
 
 def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFrame:
@@ -30,7 +28,7 @@ def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFr
         raise InputError(
             f"a two-sided radius needs rows of a fixed number of draws, got {mode_of(rows)}; certify again"
         )
-    first, votes = (_dense(list(rows[name]), classes) for name in ("counts0", "counts"))
+    first, votes = (dense_votes(list(rows[name]), classes) for name in ("counts0", "counts"))
     if not first.any(axis=1).all():
         raise InputError("a two-sided radius needs the votes of the n0 draws; certify with this project's rows")
     chosen = first.argmax(axis=1)  # the lowest class of several
@@ -43,14 +41,3 @@ def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9) -> pd.DataFr
         radii[drawn] = two_sided_radius(votes[drawn], chosen[drawn], sigma, alpha, share)
     predict = np.where(drawn & (radii == 0), ABSTAIN, chosen)
     return rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int))
-
-
-def _dense(texts: Sequence[str], classes: int) -> NDArray[np.int64]:
-    """Return votes by row and class."""
-    row, k, votes = votes_of(texts)
-    if k.max(initial=0) >= classes:
-        text = texts[row[k >= classes][0]]
-        raise InputError(f"votes must be for one of {classes} classes, got {text}; give the right number of classes")
-    dense = np.zeros((len(texts), classes), dtype=np.int64)
-    dense[row, k] = votes
-    return dense
