@@ -14,7 +14,7 @@ from rs.errors import InputError
 from rs.statistics import metrics
 from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
-from rs.statistics.two_sided import two_sided
+from rs.statistics.two_sided import SPLITS, Split, two_sided
 from rs.study.ensembles import kind_of, trained_as
 
 
@@ -90,9 +90,10 @@ class Result:
         return float(max(1, len(self.members)))
 
     @cached_property
-    def acr_two_sided(self) -> float | None:
-        """ACR of the two-sided certificates from the same votes; ``None`` where the number of classes is not known."""
-        return metrics.acr(two_sided(self.rows, self.classes)) if self.classes else None
+    def acr_two_sided(self) -> dict[Split, float]:
+        """ACRs of the two-sided certificates from the same votes; none where the number of classes is not known."""
+        classes = self.classes
+        return {} if not classes else {by: metrics.acr(two_sided(self.rows, classes, split=by)) for by in SPLITS}
 
     @property
     def sound(self) -> bool:
@@ -157,10 +158,15 @@ class Group:
         }
         if self.acr.error is not None:
             numbers["standard_error_with_seeds"] = self.acr.error
-        two_sided_acrs = [acr for result in self.results if (acr := result.acr_two_sided) is not None]
-        if len(two_sided_acrs) == len(self.results):
-            numbers["acr_two_sided"] = fmean(two_sided_acrs)
+        if all(result.acr_two_sided for result in self.results):
+            for split in SPLITS:
+                numbers[two_sided_name(split)] = fmean(result.acr_two_sided[split] for result in self.results)
         return numbers
+
+
+def two_sided_name(split: Split) -> str:
+    """Return the name of a two-sided ACR among headline numbers."""
+    return "acr_two_sided" if split == "even" else f"acr_two_sided_{split}"
 
 
 Groups = dict[float, dict[str, Group]]

@@ -6,7 +6,7 @@ from rs.errors import InputError
 from rs.reporting import notes
 from rs.reporting.results import Provenance, Result, best, grouped, only
 from rs.statistics.metrics import acr
-from rs.statistics.two_sided import two_sided
+from rs.statistics.two_sided import SPLITS, two_sided
 from tests.support.tiny_study import CLASSES, N0, N, cell_rows, result
 
 CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
@@ -97,8 +97,8 @@ def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():
 def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_classes():
     rows = cell_rows("gaussian", 0.5, 0)
     known = Result("a", 0.5, 0, rows, "all", classes=CLASSES)
-    assert known.acr_two_sided == acr(two_sided(rows, CLASSES))
-    assert Result("a", 0.5, 0, rows, "all").acr_two_sided is None
+    assert known.acr_two_sided == {split: acr(two_sided(rows, CLASSES, split=split)) for split in SPLITS}
+    assert Result("a", 0.5, 0, rows, "all").acr_two_sided == {}
 
 
 def test_a_draw_takes_as_many_evaluations_as_there_are_members_or_as_the_rows_count():
