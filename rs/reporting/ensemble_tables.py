@@ -151,6 +151,8 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
     Returns:
         Columns ``sigma kind method members evaluations draws acr error_images error``; ``kind`` names the training
         methods, and ``acr`` is that of :func:`rs.statistics.votes.with_fewer_draws`.
+    Raises:
+        InputError: If a member has no result, or rows lack their votes.
     """
     points: list[tuple[Any, ...]] = []
     everyone = [result.rows for result in results_of(groups)]
@@ -159,6 +161,8 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         chosen = families(methods, combination)
         counted = dict.fromkeys(group.first.combination for group in methods.values() if _counted(group.first))
         chosen += [group for name in counted if name and name != combination for group in families(methods, name)]
+        for group in chosen:
+            _members(group.results, methods)  # refuses an ensemble without its members
         trained = sorted({method for group in chosen for method in group.first.training_methods})
         most = max((len(group.first.members) for group in chosen), default=1)
         for group in [*(methods[method] for method in trained), *chosen]:

@@ -29,8 +29,8 @@ PAPER = (
     "ours, and then the figures cannot be compared."
 )
 TWO_SIDED = (
-    "Two-sided: p_B is bounded from above too, at the same α and from the same votes. Every other class has the same part "
-    "of α; or parts by its votes among the n₀ draws; or classes with few of these are merged (Delattre et al.)."
+    "Two-sided: p_B is bounded from above too, at the same α and from the same votes. Every other class has the same "
+    "part of α; or parts by its votes among the n₀ draws; or classes with few of these are merged (Delattre et al.)."
 )
 UNSOUND = (
     "† The certificate is not sound for a pipeline that recomputes the weights: it holds with the weights frozen. "
