@@ -162,7 +162,7 @@ def acr_by_cost(frame: pd.DataFrame) -> Figure:
             axis.plot(line["evaluations"], line["acr"], color=colour, linestyle=dash, label=name)
         _decorate(axis, f"{kind}, σ = {sigma}", "")
         axis.set_xscale("log")
-        axis.margins(y=0.16)
+        axis.margins(y=0.2)
     _plain_decades(grid[0, 0])
     for axis, kind in zip(grid.flat, kinds * len(sigmas), strict=True):
         _name_ends(axis, kind.split(" + "))
