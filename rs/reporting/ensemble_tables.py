@@ -144,7 +144,7 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
     """Return ACR by cost of a certificate, of ensembles combined by ``combination``, of cascades and of their members.
 
     The cost is the number of evaluations of members for an image, e (n0 + draws) at e evaluations a draw
-    (``rs.reporting.results.Result.evaluations_per_draw``); the n0 draws that select the class cost as much as others.
+    (``rs.reporting.results.Result.members_per_draw``); the n0 draws that select the class cost as much as others.
     Costs are those of one model at all its draws and half octaves up and down, and of each classifier at all its draws;
     there are as many draws as the cost pays for, rounded down, and never fewer than n0.
 
@@ -180,7 +180,7 @@ def _counted(result: Result) -> bool:
 
 def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:
     """Return evaluations, draws, ACR and its errors of a group, up to the cost of ``most`` members at all n draws."""
-    each = fmean(result.evaluations_per_draw for result in group.results)
+    each = fmean(result.members_per_draw for result in group.results)
     halves = range(-2 * int(log2(n0 + n)), 2 * int(log2(most)) + 2)
     costs = sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves})
     draws = {cost: int(cost / each) - n0 for cost in costs}

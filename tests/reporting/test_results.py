@@ -102,8 +102,8 @@ def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_c
 
 
 def test_a_draw_takes_as_many_evaluations_as_there_are_members_or_as_the_rows_count():
-    assert result("a", [1.0, 1.0]).evaluations_per_draw == 1
+    assert result("a", [1.0, 1.0]).members_per_draw == 1
     pair = result("a x2", [1.0, 1.0], ensemble="a x2", members=(("a", 0), ("a", 1)))
-    assert pair.evaluations_per_draw == 2
+    assert pair.members_per_draw == 2
     counted = pair.rows.assign(evaluations=[(N0 + N), 2 * (N0 + N)])  # one image decided by the first member
-    assert replace(pair, rows=counted).evaluations_per_draw == 1.5
+    assert replace(pair, rows=counted).members_per_draw == 1.5
