@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from math import gcd
+from math import gcd, log2
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -18,9 +19,10 @@ from rs.reporting import notes
 from rs.reporting.formatting import Row, acr, build_table, difference, marked, plain
 from rs.reporting.published import paper_value
 from rs.reporting.render import Table
-from rs.reporting.results import Group, Groups, Result, best
+from rs.reporting.results import Group, Groups, Result, best, results_of
 from rs.statistics import metrics
 from rs.statistics.comparison import Sample, estimate, sample
+from rs.statistics.votes import with_fewer_draws
 
 Members = tuple[tuple[str, int], ...]
 """Training method and seed of each member of an ensemble."""
@@ -137,6 +139,61 @@ def sizes(groups: Groups, combination: str) -> pd.DataFrame:
             points.append((sigma, " + ".join(first.training_methods), first.ensemble, len(first.members), group.acr))
     data = [(*keys, acr.value, acr.error_images, acr.error) for *keys, acr in points]
     return pd.DataFrame(data, columns=["sigma", "kind", "ensemble", "members", "acr", "error_images", "error"])
+
+
+def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
+    """Return ACR by cost of a certificate, of ensembles combined by ``combination``, of cascades and of their members.
+
+    The cost is the number of evaluations of members for an image, e (n0 + draws) at e evaluations a draw
+    (``rs.reporting.results.Result.members_per_draw``); the n0 draws that select the class cost as much as others.
+    Costs are those of one model at all its draws and half octaves up and down, and of each classifier at all its draws;
+    there are as many draws as the cost pays for, rounded down, and never fewer than n0.
+
+    Returns:
+        Columns ``sigma kind method members evaluations draws acr error_images error``; ``kind`` names the training
+        methods, and ``acr`` is that of :func:`rs.statistics.votes.with_fewer_draws`.
+    Raises:
+        InputError: If a member has no result, or rows lack their votes.
+    """
+    points: list[tuple[Any, ...]] = []
+    everyone = [result.rows for result in results_of(groups)]
+    n0, n = (int(metrics.common_budget(everyone, name)) for name in ("n0", "n"))
+    for sigma, methods in groups.items():
+        chosen = families(methods, combination)
+        counted = dict.fromkeys(group.first.combination for group in methods.values() if _counted(group.first))
+        chosen += [group for name in counted if name and name != combination for group in families(methods, name)]
+        for group in chosen:
+            _members(group.results, methods)  # refuses an ensemble without its members
+        trained = sorted({method for group in chosen for method in group.first.training_methods})
+        most = max((len(group.first.members) for group in chosen), default=1)
+        for group in [*(methods[method] for method in trained), *chosen]:
+            first = group.first
+            keys = (sigma, " + ".join(first.training_methods) or first.method, first.method, max(1, len(first.members)))
+            points += [(*keys, *point) for point in _by_cost(group, n0, n, most)]
+    names = ("evaluations", "draws", "acr", "error_images", "error")
+    return pd.DataFrame(points, columns=["sigma", "kind", "method", "members", *names])
+
+
+def _counted(result: Result) -> bool:
+    """Whether the rows say how often members were evaluated."""
+    return "evaluations" in result.rows
+
+
+def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:
+    """Return evaluations, draws, ACR and its errors of a group, up to the cost of ``most`` members at all n draws."""
+    each = fmean(result.members_per_draw for result in group.results)
+    halves = range(-2 * int(log2(n0 + n)), 2 * int(log2(most)) + 2)
+    costs = sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves})
+    draws = {cost: int(cost / each) - n0 for cost in costs}
+    kept = {cost: number for cost, number in draws.items() if n0 <= number < n} | {round(each * (n0 + n)): n}
+    return [(cost, number, *_numbers(group, number)) for cost, number in kept.items()]
+
+
+def _numbers(group: Group, draws: int) -> tuple[float, float, float | None]:
+    """Return the ACR of a group at fewer draws, with its errors."""
+    rows = [with_fewer_draws(frame, draws) for frame in group.rows]
+    acr = estimate(sample(rows, [result.seeds for result in group.results]))
+    return acr.value, acr.error_images, acr.error
 
 
 def families(methods: Mapping[str, Group], combination: str) -> list[Group]:

@@ -16,12 +16,14 @@ from rs.reporting import formatting, notes
 from rs.reporting.formatting import Column, Row, build_table, difference, formatted, marked, of_group, plain
 from rs.reporting.published import paper_value
 from rs.reporting.render import EMPTY, Cell, Table
-from rs.reporting.results import Group, Groups, best, methods_of, results_of
+from rs.reporting.results import Group, Groups, best, methods_of, results_of, two_sided_name
+from rs.statistics.two_sided import Split
 
 Configurations = Mapping[tuple[str, float], Mapping[str, Any]]
 """Hyper-parameters by method and noise level."""
 
 COST_TITLES = {"method": "Method", "sigma": "σ", "steps": "T", "draws": "m"}
+TWO_SIDED: dict[Split, str] = {"even": "ACR, two-sided", "votes": "by n₀ votes", "merged": "classes merged"}
 METRICS = {"acr": "ACR", "clean_accuracy": "clean accuracy", "certified_accuracy": "certified accuracy"}
 
 
@@ -55,8 +57,8 @@ def main(groups: Groups, figures: pd.DataFrame) -> Table:
 def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.DataFrame) -> Table:
     """Return certified accuracy at each of ``radii``, and the ACR, at one noise level (the paper's appendix).
 
-    Bold are the largest printed share of a column, and the ACR as in :func:`main`. A column of two-sided ACRs
-    follows where the rows of all methods allow it.
+    Bold are the largest printed share of a column, and the ACR as in :func:`main`. Columns of two-sided ACRs follow
+    where the rows of all methods allow it.
     """
     methods = groups[sigma]
     bests, in_paper = best(methods), _in_paper(methods, figures)
@@ -67,8 +69,8 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
     columns = {f"Method (σ = {sigma})": marked("method")}
     columns |= {f"{radius:.2f}": _share(rows, radius) for radius in radii}
     columns["ACR"] = plain("acr", ".3f", bold="best")
-    if all("acr_two_sided" in row for row in rows):
-        columns["ACR, two-sided"] = plain("acr_two_sided", ".3f")
+    if two_sided := all(two_sided_name("even") in row for row in rows):
+        columns |= {title: plain(two_sided_name(split), ".3f") for split, title in TWO_SIDED.items()}
     if in_paper:
         columns["ACR, paper"] = plain("paper_acr", ".3f")
     caption = (
@@ -81,7 +83,7 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
         for row in rows
         for radius in radii
     ]
-    text = notes.of_methods({sigma: methods}, paper=in_paper, errors=False)
+    text = notes.of_methods({sigma: methods}, paper=in_paper, errors=False) + [notes.TWO_SIDED] * two_sided
     return build_table(f"tab:certified-{sigma}", caption, columns, rows, text, pd.DataFrame(data))
 
 

@@ -28,6 +28,10 @@ PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
     "ours, and then the figures cannot be compared."
 )
+TWO_SIDED = (
+    "Two-sided: p_B is bounded from above too, at the same α and from the same votes. Every other class has the same "
+    "part of α; or parts by its votes among the n₀ draws; or classes with few of these are merged (Delattre et al.)."
+)
 UNSOUND = (
     "† The certificate is not sound for a pipeline that recomputes the weights: it holds with the weights frozen. "
     "Never marked as best."

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from scipy.special import ndtr, ndtri
 
 from rs import params
 from rs.errors import InputError
@@ -25,6 +26,7 @@ from rs.reporting.render import Table, render
 from rs.reporting.results import Groups, grouped, only, results_of
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.statistics import metrics
+from rs.statistics.votes import label_bounds, share_at_most
 from rs.storage import files
 from rs.study import grid
 
@@ -139,6 +141,7 @@ def _of_methods(
     lines, best_acr = curves(only(groups, lambda result: result.ensemble is None)), study.read_best_acr()
     content = _rendered(tables) | {"metrics.json": _json(headline_numbers(shown))}
     content |= _picture("curves", lines, figures.certified_accuracy)
+    content |= _picture("p-lower", label_probabilities(shown), figures.label_probability)
     return content | _picture("times/acr-vs-time", best_acr, figures.acr_over_time)
 
 
@@ -155,7 +158,10 @@ def _of_ensembles(groups: Groups, study: StudyFiles, figures_of_paper: pd.DataFr
         tables[f"ensembles-{name}"] = ensemble_tables.ensembles(groups, name, study.combination)
         tables[f"times/weighting-{name}"] = ensemble_tables.weighting(groups, name, seconds, figures_of_paper)
     points = ensemble_tables.sizes(groups, study.combination)
-    return _rendered(tables) | ({} if points.empty else _picture("acr-vs-members", points, figures.acr_by_members))
+    if points.empty:
+        return _rendered(tables)
+    content = _rendered(tables) | _picture("acr-vs-members", points, figures.acr_by_members)
+    return content | _picture("equal-cost", ensemble_tables.equal_cost(groups, study.combination), figures.acr_by_cost)
 
 
 def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:
@@ -176,6 +182,29 @@ def curves(groups: Groups) -> pd.DataFrame:
         for method, group in methods.items():
             shares = np.mean([metrics.certified_accuracy(rows, radii) for rows in group.rows], axis=0)
             frames.append(pd.DataFrame({"sigma": sigma, "method": method, "radius": radii, "accuracy": shares}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def label_probabilities(groups: Groups) -> pd.DataFrame:
+    """Return the distribution of the bound of p_A, the probability of the label under noise, over images.
+
+    It says what the mean radius cannot: on how many images a classifier is all but certain, and how hard those are that
+    are wrong (Sun et al. 2025 ask for it in place of the ACR).
+
+    Returns:
+        Columns ``sigma method members p share``: the share of images whose bound (``rs.statistics.votes.label_bounds``)
+        is at most p, mean over the seeds. The p are equidistant in Phi^-1(p), that is in radius / sigma, from 0.01 to
+        the largest bound.
+    """
+    frames = []
+    for sigma, methods in groups.items():
+        bounds = {method: [label_bounds(rows) for rows in group.rows] for method, group in methods.items()}
+        largest = max(0.5, *(float(values.max()) for several in bounds.values() for values in several))
+        p = ndtr(np.linspace(ndtri(0.01), 1.02 * ndtri(largest), STEPS + 1)).round(6)
+        for method, several in bounds.items():
+            shares = np.mean([share_at_most(values, p) for values in several], axis=0)
+            keys = {"sigma": sigma, "method": method, "members": max(1, len(methods[method].first.members))}
+            frames.append(pd.DataFrame(keys | {"p": p, "share": shares}))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -14,7 +14,7 @@ from rs.errors import InputError
 from rs.statistics import metrics
 from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
-from rs.statistics.two_sided import two_sided
+from rs.statistics.two_sided import SPLITS, Split, two_sided
 from rs.study.ensembles import kind_of, trained_as
 
 
@@ -79,14 +79,22 @@ class Result:
         return self.method if self.ensemble is None else self.method.replace(self.ensemble, kind_of(self.members), 1)
 
     @property
+    def members_per_draw(self) -> float:
+        """Evaluations of members that a noisy image takes: counted of a cascade, else the number of members."""
+        if "evaluations" not in self.rows:
+            return float(len(self.members) or 1)
+        return float(self.rows["evaluations"].sum() / (self.rows["n0"] + self.rows["n"]).sum())
+
+    @property
     def training_methods(self) -> list[str]:
         """Training methods of the members, each once, sorted."""
         return sorted({method for method, _ in self.members})
 
     @cached_property
-    def acr_two_sided(self) -> float | None:
-        """ACR of the two-sided certificates from the same votes; ``None`` where the number of classes is not known."""
-        return metrics.acr(two_sided(self.rows, self.classes)) if self.classes else None
+    def acr_two_sided(self) -> dict[Split, float]:
+        """ACRs of the two-sided certificates from the same votes; none where the number of classes is not known."""
+        classes = self.classes
+        return {} if not classes else {by: metrics.acr(two_sided(self.rows, classes, split=by)) for by in SPLITS}
 
     @property
     def sound(self) -> bool:
@@ -151,10 +159,15 @@ class Group:
         }
         if self.acr.error is not None:
             numbers["standard_error_with_seeds"] = self.acr.error
-        two_sided_acrs = [acr for result in self.results if (acr := result.acr_two_sided) is not None]
-        if len(two_sided_acrs) == len(self.results):
-            numbers["acr_two_sided"] = fmean(two_sided_acrs)
+        if all(result.acr_two_sided for result in self.results):
+            for split in SPLITS:
+                numbers[two_sided_name(split)] = fmean(result.acr_two_sided[split] for result in self.results)
         return numbers
+
+
+def two_sided_name(split: Split) -> str:
+    """Return the name of a two-sided ACR among headline numbers."""
+    return "acr_two_sided" if split == "even" else f"acr_two_sided_{split}"
 
 
 Groups = dict[float, dict[str, Group]]

@@ -17,6 +17,9 @@ from scipy.special import betainccinv, betaincinv, ndtri
 _power = np.vectorize(math.pow, otypes=[np.float64])
 """The C library's power: NumPy's differs in its last digit between scalars, arrays and processors."""
 
+_log = np.vectorize(math.log, otypes=[np.float64])
+"""The C library's logarithm, likewise."""
+
 
 def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
     """Return the exact one-sided lower confidence bound of a success probability (Clopper and Pearson 1934).
@@ -45,7 +48,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     return np.where(inner, bound, edges)[()]
 
 
-def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
+def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> NDArray[np.float64]:
     """Return the exact one-sided upper confidence bound of a success probability (Clopper and Pearson 1934).
 
         P_p(Binomial(trials, p) <= successes) = alpha  at p = the bound
@@ -53,7 +56,7 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: Chance of error allowed, in (0, 1).
+        alpha: Chance of error allowed, in (0, 1); one for all, or broadcast too.
     Returns:
         Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1 where all are.
     Raises:
@@ -66,7 +69,7 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     _check_alpha(alpha)
     inner = (k > 0) & (k < n)
     bound = betainccinv(np.where(inner, k + 1, 1), np.where(inner, n - k, 1), alpha)
-    edges = np.where(k == n, 1.0, -np.expm1(np.log(alpha) / n))
+    edges = np.where(k == n, 1.0, -np.expm1(_log(alpha) / n))
     return np.where(inner, bound, edges)[()]
 
 
@@ -103,15 +106,20 @@ def radius(p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = Non
 
 
 def two_sided_radius(
-    counts: ArrayLike, predict: ArrayLike, sigma: ArrayLike, alpha: float, share: float = 0.9
+    counts: ArrayLike,
+    predict: ArrayLike,
+    sigma: ArrayLike,
+    alpha: float,
+    share: float = 0.9,
+    weights: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Return the two-sided radius from the votes for every class.
 
-    ``share * alpha`` of the error pays for the lower bound of the predicted class and the rest, split evenly
-    over the K - 1 others (Bonferroni), for their upper bounds U_j; p_upper = min(1 - p_lower, max_j U_j).
+    ``share * alpha`` of the error pays for the lower bound of the predicted class and the rest, split over the
+    K - 1 others (Bonferroni), for their upper bounds U_j; p_upper = min(1 - p_lower, max_j U_j).
     All K bounds hold together with probability 1 - alpha, so the radius is as valid as the one-sided radius
     at ``alpha``, and never below the one-sided radius at ``share * alpha``. The votes must not be those that
-    chose ``predict``.
+    chose ``predict`` or ``weights``.
 
     Args:
         counts: Votes per class, shape (..., K) with K >= 2; a class nobody voted for counts too.
@@ -119,6 +127,8 @@ def two_sided_radius(
         sigma: Standard deviation of the noise; positive.
         alpha: Chance of error allowed for the whole statement, in (0, 1).
         share: Part of alpha spent on the lower bound, in (0, 1).
+        weights: Positive numbers (..., K), in whose proportion the others share the rest; that of the predicted class
+            does not count. ``None``: evenly.
     Returns:
         Radii, shape (...); 0 where the bounds overlap.
     Raises:
@@ -137,7 +147,9 @@ def two_sided_radius(
     total, classes = votes.sum(axis=-1), votes.shape[-1]
     mine = chosen[..., None] == np.arange(classes)  # (..., K)
     p_lower = lower_bound((votes * mine).sum(axis=-1), total, share * alpha)
-    uppers = upper_bound(votes, total[..., None], (1 - share) * alpha / (classes - 1))
+    rest = (1 - share) * alpha
+    levels = rest / (classes - 1) if weights is None else rest * _split(weights, mine)
+    uppers = upper_bound(votes, total[..., None], levels)
     p_upper = np.minimum(1 - p_lower, np.where(mine, 0.0, uppers).max(axis=-1))
     return radius(p_lower, sigma, p_upper)
 
@@ -171,8 +183,9 @@ def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64]
     return k, n
 
 
-def _check_alpha(alpha: float) -> None:
-    if not 0 < alpha < 1:
+def _check_alpha(alpha: ArrayLike) -> None:
+    given = np.asarray(alpha, dtype=np.float64)
+    if not ((given > 0) & (given < 1)).all():
         raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha}; 0.001 is usual")
 
 
@@ -188,6 +201,15 @@ def _sigma(sigma: ArrayLike) -> NDArray[np.float64]:
     if not ((scale > 0) & np.isfinite(scale)).all():
         raise ValueError(f"sigma must be positive and finite, got {sigma}; pass the noise's std")
     return scale
+
+
+def _split(weights: ArrayLike, mine: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return weights that sum to 1 over the other classes; that of the predicted class is one that bounds nothing."""
+    given = np.broadcast_to(np.asarray(weights, dtype=np.float64), mine.shape)
+    if not (np.isfinite(given) & (given > 0)).all():
+        raise ValueError(f"weights must be positive and finite, got {weights}; each class needs a part of alpha")
+    others = np.where(mine, 0.0, given)
+    return np.where(mine, 0.5, others / others.sum(axis=-1, keepdims=True))
 
 
 def _check_classes(votes: NDArray[Any], chosen: NDArray[Any]) -> None:

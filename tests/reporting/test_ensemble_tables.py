@@ -10,9 +10,10 @@ from rs.errors import InputError
 from rs.reporting import ensemble_tables, notes, render
 from rs.reporting.ensemble_tables import NONE
 from rs.reporting.published import published
-from rs.reporting.results import grouped
+from rs.reporting.results import Result, grouped
 from rs.statistics import metrics
 from rs.statistics.comparison import LEVEL, estimate
+from rs.statistics.votes import with_fewer_draws
 from rs.study.ensembles import kind_of
 from tests.support.ensemble_results import (
     ALL,
@@ -38,7 +39,7 @@ from tests.support.ensemble_results import (
     texts,
     texts_of,
 )
-from tests.support.tiny_study import result
+from tests.support.tiny_study import N0, N, cell_rows, ensemble_rows, result
 
 NOTHING = published("no such data set")
 
@@ -335,3 +336,53 @@ def test_every_table_is_plain_latex_with_a_cell_a_column():
 def test_captions_of_acrs_say_images_subset_and_budget():
     for table in (ensembles(ALL, 0.5), weighting(ALL, 0.5, {}, NOTHING)):
         assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01." in table.caption
+
+
+@pytest.fixture
+def voted():
+    """Two models and their ensemble by average and by a cascade that evaluates 1.5 of its members a draw."""
+    teams = {"ensemble": "advmacer 0-1", "members": PAIR, "scope": "global"}
+    frames = {name: ensemble_rows("advmacer-0-1.average", 0.5) for name in ("average", "cascade")}
+    frames["cascade"] = frames["cascade"].assign(evaluations=3 * (N0 + N) // 2)
+    singles = [Result("advmacer", 0.5, seed, cell_rows("advmacer", 0.5, seed), "all") for seed in (0, 1)]
+    average = Result("advmacer 0-1", 0.5, None, frames["average"], "all", combination="average", **teams)
+    cascade = Result("advmacer 0-1 (cascade)", 0.5, None, frames["cascade"], "all", combination="cascade", **teams)
+    return grouped([*singles, average, cascade])
+
+
+def test_a_cost_pays_for_all_draws_of_the_members_and_no_more(voted):
+    """n0 + draws of 1, 2 or 1.5 evaluations, with one draw more beyond the cost, and n0 draws at least."""
+    frame = ensemble_tables.equal_cost(voted, "average")
+    each = {"advmacer": 1, "advmacer 0-1": 2, "advmacer 0-1 (cascade)": 1.5}
+    assert list(dict.fromkeys(frame["method"])) == list(each)
+    for name, line in frame.groupby("method"):
+        paid = each[name] * (N0 + line["draws"])
+        assert (paid <= line["evaluations"]).all()
+        assert (paid + each[name] > line["evaluations"]).all()
+        assert line["draws"].between(N0, N).all()
+        assert line["evaluations"].is_monotonic_increasing
+    shared = frame[frame["evaluations"] == N0 + N]
+    assert shared["draws"].tolist() == [N, (N0 + N) // 2 - N0, int((N0 + N) / 1.5) - N0]
+
+
+def test_at_all_its_draws_a_classifier_has_its_acr_and_errors(voted):
+    frame = ensemble_tables.equal_cost(voted, "average")
+    for name, line in frame[frame["draws"] == N].groupby("method"):
+        acr = voted[0.5][name].acr
+        numbers = [acr.value, acr.error_images, np.nan if acr.error is None else acr.error]
+        assert line[["acr", "error_images", "error"]].to_numpy()[0].tolist() == pytest.approx(numbers, nan_ok=True)
+
+
+def test_at_fewer_draws_the_acr_is_that_of_fewer_draws_over_the_seeds(voted):
+    frame = ensemble_tables.equal_cost(voted, "average")
+    line = frame[(frame["method"] == "advmacer") & (frame["draws"] < N)].iloc[0]
+    means = [metrics.acr(with_fewer_draws(cell_rows("advmacer", 0.5, seed), line["draws"])) for seed in (0, 1)]
+    assert line["acr"] == pytest.approx(np.mean(means), rel=1e-12)
+
+
+def test_mixtures_are_of_the_kind_of_their_methods_and_other_combinations_do_not_stand_there(voted):
+    frame = ensemble_tables.equal_cost(voted, "average")
+    assert set(frame["kind"]) == {"advmacer"}
+    assert frame.groupby("method")["members"].first().tolist() == [1, 2, 2]
+    uncounted = {name: group for name, group in voted[0.5].items() if "cascade" not in name}
+    assert set(ensemble_tables.equal_cost({0.5: uncounted}, "average")["method"]) == {"advmacer", "advmacer 0-1"}

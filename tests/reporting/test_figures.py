@@ -120,3 +120,89 @@ def test_one_method_is_solid_in_its_colour_and_a_mixture_dashed(by_members):
 def test_the_legend_of_acr_by_members_names_each_kind_once(by_members):
     (legend,) = figures.acr_by_members(by_members).legends
     assert [text.get_text() for text in legend.get_texts()] == ["advmacer", "advmacer + smoothadv"]
+
+
+@pytest.fixture
+def probabilities():
+    """Lines that rise one after the other, of single models and of ensembles of two and three."""
+    p = np.linspace(0.01, 0.999, 100)
+    sizes = {name: 1 + int(name[-1] == "2") + 2 * int(name[-1] == "3") for name in METHODS}
+    lines = [
+        pd.DataFrame({"sigma": sigma, "method": method, "members": size, "p": p, "share": p ** (2 + k)})
+        for sigma in (0.25, 0.5)
+        for k, (method, size) in enumerate(sizes.items())
+    ]
+    return pd.concat(lines, ignore_index=True)
+
+
+@pytest.fixture
+def by_cost():
+    points = [
+        ("advmacer", "advmacer", 1, 100, 0.40),
+        ("advmacer", "advmacer", 1, 200, 0.50),
+        ("smoothadv", "smoothadv", 1, 100, 0.41),
+        ("smoothadv", "smoothadv", 1, 200, 0.51),
+        ("advmacer", "advmacer x2", 2, 200, 0.43),
+        ("advmacer", "advmacer x2", 2, 400, 0.53),
+        ("advmacer", "advmacer x2 (cascade)", 2, 150, 0.45),
+        ("advmacer", "advmacer x2 (cascade)", 2, 250, 0.52),
+        ("advmacer + smoothadv", "advmacer x1 + smoothadv x2", 3, 300, 0.42),
+        ("advmacer + smoothadv", "advmacer x1 + smoothadv x2", 3, 600, 0.54),
+    ]
+    columns = ["kind", "method", "members", "evaluations", "acr"]
+    return pd.concat([pd.DataFrame(points, columns=columns).assign(sigma=sigma) for sigma in (0.25, 0.5)])
+
+
+def texts_within(figure):
+    """The boxes of what is written into each panel, after it is drawn."""
+    figures.png(figure)
+    return [(axis.get_window_extent(), [text.get_window_extent() for text in axis.texts]) for axis in figure.axes]
+
+
+def test_probabilities_of_labels_have_a_row_of_models_and_one_of_the_largest_ensembles(probabilities):
+    axes = figures.label_probability(probabilities).axes
+    assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"] * 2
+    assert [[text.get_text() for text in axis.texts] for axis in axes[::2]] == [METHODS[:2], METHODS[3:]]
+    curve = axes[0].get_lines()[0]
+    assert curve.get_ydata().tolist() == probabilities["share"][:100].tolist()
+    alone = figures.label_probability(probabilities[probabilities["members"] == 1])
+    assert len(alone.axes) == 2
+
+
+def test_a_name_stands_left_of_all_lines_and_its_dot_on_its_own(probabilities):
+    axis = figures.label_probability(probabilities).axes[0]
+    lines = [line for line in axis.get_lines() if line.get_marker() == "None"]
+    dots = [line.get_xydata()[0] for line in axis.get_lines() if line.get_marker() == "o"]
+    for line, (x, y), text in zip(lines, dots, axis.texts, strict=True):
+        at = line.get_xdata().searchsorted(x)
+        assert line.get_ydata()[at - 1] < y <= line.get_ydata()[at]
+        assert all(other.get_ydata()[other.get_xdata() <= text.xyann[0]].max() < y for other in lines)
+
+
+def test_acr_by_cost_has_a_panel_for_each_noise_level_and_kind_with_its_single_models(by_cost):
+    axes = figures.acr_by_cost(by_cost).axes
+    kinds = ["advmacer", "advmacer + smoothadv"]
+    assert [axis.get_title() for axis in axes] == [f"{kind}, σ = {s}" for s in (0.25, 0.5) for kind in kinds]
+    names = [list(lines_of(axis)) for axis in axes[:2]]
+    assert names == [
+        ["advmacer", "advmacer x2", "advmacer x2 (cascade)"],
+        ["advmacer", "smoothadv", "advmacer x1 + smoothadv x2"],
+    ]
+    written = [{text.get_text() for text in axis.texts} for axis in axes[:2]]
+    assert written == [{"x1", "x2", "x2 (cascade)"}, {"advmacer", "smoothadv", "1+2"}]
+
+
+@pytest.mark.parametrize("draw", ["label_probability", "acr_by_cost"])
+def test_no_name_lies_on_another_or_leaves_its_panel(probabilities, by_cost, draw):
+    made = figures.label_probability(probabilities) if draw == "label_probability" else figures.acr_by_cost(by_cost)
+    for panel, boxes in texts_within(made):
+        assert all(panel.x0 <= box.x0 and box.x1 <= panel.x1 and box.y1 <= panel.y1 for box in boxes)
+        assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+
+
+@pytest.mark.parametrize("draw", ["label_probability", "acr_by_cost"])
+def test_lines_of_a_panel_differ_without_colours(probabilities, by_cost, draw):
+    made = figures.label_probability(probabilities) if draw == "label_probability" else figures.acr_by_cost(by_cost)
+    for axis in made.axes:
+        dashes = [str(line._unscaled_dash_pattern) for line in axis.get_lines() if line.get_marker() == "None"]
+        assert len(set(dashes)) == len(dashes) > 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from rs.command_line.shell import run
 from rs.errors import InputError
@@ -16,6 +17,7 @@ from rs.reporting import notes, report
 from rs.statistics import metrics
 from rs.statistics.comparison import two_way_error
 from rs.statistics.radius import lower_bound, radius
+from rs.statistics.votes import label_bounds, share_at_most
 from rs.storage import certificate_rows
 from rs.storage.files import write_json
 from stages.tables import main
@@ -70,13 +72,16 @@ def command(root, *more):
     run(main, arguments=["tiny", *paths, f"--params={root / 'params.yaml'}", *more])
 
 
+PICTURES = ("curves", "p-lower", "acr-vs-members", "equal-cost")
+
+
 def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     with pytest.raises(SystemExit, match="0"):
         command(tiny)
     names = {path.name for path in (tiny / "out").iterdir() if path.is_file()}
     by_sigma = [f"{stem}-{sigma}" for stem in ("certified", "ensembles") for sigma in SIGMAS]
     stems = ("main", "differences", "mixed", "theory", "bounds", *by_sigma)
-    pictures = {f"{stem}.{form}" for stem in ("curves", "acr-vs-members") for form in ("csv", "png", "svg")}
+    pictures = {f"{stem}.{form}" for stem in PICTURES for form in ("csv", "png", "svg")}
     tables = {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")}
     assert names == tables | pictures | {"metrics.json", "claims.md"}
     times = {path.name for path in (tiny / "out" / "times").iterdir()}
@@ -204,6 +209,23 @@ def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
     expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
     assert line["accuracy"].tolist() == expected.tolist()
     assert (line["radius"].iloc[0], line["accuracy"].iloc[-1]) == (0, 0)
+
+
+def test_probabilities_of_labels_are_those_of_the_rows_and_end_at_one(made):
+    frame = pd.read_csv(io.BytesIO(made["p-lower.csv"]), converters={"p": float, "share": float})  # every digit
+    assert frame.columns.tolist() == ["sigma", "method", "members", "p", "share"]
+    assert frame.groupby("method")["members"].first().to_dict() == {
+        "gaussian": 1,
+        "advmacer": 1,
+        "advmacer 0-1": 2,
+        "gaussian 0 + advmacer 0": 2,
+    }
+    for (sigma, method), line in frame.groupby(["sigma", "method"]):
+        assert line["share"].is_monotonic_increasing
+        assert (line["p"].iloc[0], line["share"].iloc[-1]) == (0.01, 1)
+        if method == "advmacer":
+            both = [share_at_most(label_bounds(cell_rows("advmacer", sigma, seed)), line["p"]) for seed in (0, 1)]
+            assert line["share"].tolist() == np.mean(both, axis=0).tolist()
 
 
 def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, made):
@@ -371,12 +393,23 @@ def test_making_tables_needs_no_torch():
     assert done.stdout == "False\n"
 
 
-def test_the_plot_template_is_json_with_the_columns_of_the_curves():
-    text = (Path(__file__).parents[2] / ".dvc" / "plots" / "certified.json").read_text()
+@pytest.mark.parametrize("name", ["certified", "label_probability", "equal_cost"])
+def test_a_plot_template_is_json_with_the_columns_of_the_curves(name):
+    text = (Path(__file__).parents[2] / ".dvc" / "plots" / f"{name}.json").read_text()
     template = json.loads(text)
     assert template["facet"]["column"]["field"] == "sigma"
     assert template["spec"]["encoding"]["color"]["field"] == "method"
     assert "<DVC_METRIC_DATA>" in text
+
+
+def test_plots_of_the_pipeline_name_their_templates_and_columns(made):
+    root = Path(__file__).parents[2]
+    for plot in yaml.safe_load((root / "dvc.yaml").read_text())["plots"]:
+        ((_, declared),) = plot.items()
+        assert (root / ".dvc" / "plots" / f"{declared['template']}.json").is_file()
+        for axis in ("x", "y"):
+            ((path, column),) = declared[axis].items()
+            assert column in made[path.split("/")[-1]].decode().splitlines()[0].split(",")
 
 
 def test_an_external_log_may_not_take_the_name_of_a_method_of_the_study(tiny, capsys):

@@ -1,11 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
 from rs.errors import InputError
 from rs.reporting import notes
 from rs.reporting.results import Provenance, Result, best, grouped, only
 from rs.statistics.metrics import acr
-from rs.statistics.two_sided import two_sided
-from tests.support.tiny_study import CLASSES, cell_rows, result
+from rs.statistics.two_sided import SPLITS, two_sided
+from tests.support.tiny_study import CLASSES, N0, N, cell_rows, result
 
 CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
 
@@ -95,5 +97,13 @@ def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():
 def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_classes():
     rows = cell_rows("gaussian", 0.5, 0)
     known = Result("a", 0.5, 0, rows, "all", classes=CLASSES)
-    assert known.acr_two_sided == acr(two_sided(rows, CLASSES))
-    assert Result("a", 0.5, 0, rows, "all").acr_two_sided is None
+    assert known.acr_two_sided == {split: acr(two_sided(rows, CLASSES, split=split)) for split in SPLITS}
+    assert Result("a", 0.5, 0, rows, "all").acr_two_sided == {}
+
+
+def test_a_draw_takes_as_many_evaluations_as_there_are_members_or_as_the_rows_count():
+    assert result("a", [1.0, 1.0]).members_per_draw == 1
+    pair = result("a x2", [1.0, 1.0], ensemble="a x2", members=(("a", 0), ("a", 1)))
+    assert pair.members_per_draw == 2
+    counted = pair.rows.assign(evaluations=[(N0 + N), 2 * (N0 + N)])  # one image decided by the first member
+    assert replace(pair, rows=counted).members_per_draw == 1.5

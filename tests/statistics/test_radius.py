@@ -218,3 +218,27 @@ def test_impossible_bounds_are_refused_with_a_reason(arguments, message):
 def test_impossible_counts_are_refused_with_a_reason(arguments, message):
     with pytest.raises(ValueError, match=message):
         two_sided_radius(*arguments)
+
+
+@given(counts3, st.lists(st.floats(0.1, 9.0), min_size=3, max_size=3), alphas)
+def test_weights_share_the_rest_of_alpha_among_the_other_classes(counts, weights, alpha):
+    """Whatever weight the predicted class has; equal weights are even parts."""
+    found = two_sided_radius(counts, 1, 1.0, alpha, weights=weights)
+    low = lower_bound(counts[1], sum(counts), 0.9 * alpha)
+    parts = [(1 - 0.9) * alpha * weights[k] / (weights[0] + weights[2]) for k in (0, 2)]
+    high = max(upper_bound(counts[k], sum(counts), part) for k, part in zip((0, 2), parts, strict=True))
+    assert found == pytest.approx(radius(low, 1.0, min(high, 1 - low)), rel=1e-6, abs=1e-9)
+    even = two_sided_radius(counts, 1, 1.0, alpha)
+    assert two_sided_radius(counts, 1, 1.0, alpha, weights=[2.0] * 3) == pytest.approx(even, rel=1e-6, abs=1e-9)
+
+
+def test_an_upper_bound_takes_a_level_for_each():
+    levels = [0.1, 0.01, 0.001]
+    expected = [upper_bound(votes, 10, level) for votes, level in zip((0, 4, 10), levels, strict=True)]
+    assert upper_bound([0, 4, 10], 10, levels).tolist() == expected
+
+
+@pytest.mark.parametrize("weights", [[1, 0, 1], [1, -1, 1], [1, np.inf, 1], [1, np.nan, 1]])
+def test_a_class_without_a_part_of_alpha_is_refused(weights):
+    with pytest.raises(ValueError, match="weights must be positive"):
+        two_sided_radius([5, 3, 2], 0, 1.0, 0.05, weights=weights)

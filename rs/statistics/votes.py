@@ -1,0 +1,133 @@
+"""What stored votes say beyond the radius: the probability of the label, and certificates of fewer draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from rs.errors import InputError
+from rs.statistics.certificate import votes_of
+from rs.statistics.metrics import budget, mode_of
+from rs.statistics.radius import lower_bound, radius
+
+Floats = NDArray[np.float64]
+
+
+def label_bounds(rows: pd.DataFrame) -> Floats:
+    """Return for every image a lower bound of p_A, the probability of the label under noise.
+
+    Where the certificate is right this is its own bound. An image that is wrong or abstains has the bound of the votes
+    for its label, 1/2 at most, so that it stands below every right one; it has 0 where no votes tell: the n draws were
+    skipped or stopped early, or are not in the rows.
+
+    Args:
+        rows: As ``rs.storage.certificate_rows.read_any`` gives them.
+    Returns:
+        Bounds (N,), in the order of the rows, each at the level alpha of its row.
+    """
+    certified = rows["p_lower"].where(rows["p_lower"].notna(), ndtr(rows["radius"] / rows["sigma"]))
+    known = ((rows["mode"] == "certify") & (rows["counts"] != "-")).to_numpy()
+    bottom = np.zeros(len(rows))
+    if known.any():
+        votes, draws = _votes_for(rows["counts"], rows["label"])[known], rows["n"].to_numpy()[known]
+        bottom[known] = np.minimum(lower_bound(votes, draws, budget(rows, "alpha")), 0.5)
+    return np.where(rows["correct"] == 1, certified, bottom)
+
+
+def share_at_most(values: ArrayLike, at: ArrayLike) -> Floats:
+    """Return the distribution function: the share of ``values`` (N,) that are at most each of ``at`` (...).
+
+    >>> share_at_most([0.2, 0.9, 0.9], [0.1, 0.2, 0.9]).round(3)
+    array([0.   , 0.333, 1.   ])
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    return np.asarray(np.searchsorted(ordered, at, side="right") / len(ordered))[()]
+
+
+def with_fewer_draws(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """Return the rows that ``draws`` of the n draws make, with the mean radius over all choices of so many.
+
+        E R = sum_k C(v, k) C(n - v, draws - k) / C(n, draws) R(k of draws)
+
+    for v votes of n for the class that the n0 draws chose (hypergeometric; terms of less than 1e-17 together, by
+    Hoeffding 1963, are left out). Some of independent draws are independent draws. So the mean over n draws of E R is
+    the mean radius of a run of ``draws`` draws: an ACR of these rows is an unbiased estimate of that run's, given the
+    same n0 draws.
+
+    Args:
+        rows: As ``rs.storage.certificate_rows.read`` gives them, with their votes.
+        draws: At least 1 and at most n.
+    Returns:
+        Columns ``idx label radius correct n0 n alpha sigma``, for averages of radii: ``correct`` says that the n0 draws
+        chose the label.
+    Raises:
+        InputError: If the rows do not hold all their votes, or only fewer draws.
+    """
+    if mode_of(rows) != "certify" or (rows["counts0"] == "-").any():
+        raise InputError("fewer draws need rows of a fixed number of draws with votes, got others; certify again")
+    drawn = rows["n"].to_numpy() > 0
+    total = int(budget(rows, "n"))
+    if draws < 1 or (drawn.any() and draws > total):
+        raise InputError(f"draws must lie between 1 and the {total} that the rows have, got {draws}")
+    chosen = dense_votes(list(rows["counts0"])).argmax(axis=1)  # the lowest class of several
+    right = drawn & (chosen == rows["label"])
+    radii = np.zeros(len(rows))
+    if right.any():
+        votes, place = np.unique(_votes_for(rows["counts"], rows["label"])[right], return_inverse=True)
+        unit = _mean_over_choices(votes, total, draws, _unit_radii(draws, budget(rows, "alpha")))
+        radii[right] = budget(rows, "sigma") * unit[place]
+    kept = rows[["idx", "label", "n0", "alpha", "sigma"]]
+    return kept.assign(n=draws, radius=radii, correct=right.astype(int))
+
+
+def dense_votes(texts: Sequence[str], classes: int | None = None) -> NDArray[np.int64]:
+    """Return votes by row and class, (N, classes); by default up to the largest class with votes.
+
+    Raises:
+        InputError: If a class with votes is not one of ``classes``.
+    """
+    row, k, votes = votes_of(texts)
+    width = k.max(initial=0) + 1 if classes is None else classes
+    if k.max(initial=0) >= width:
+        text = texts[row[k >= width][0]]
+        raise InputError(f"votes must be for one of {width} classes, got {text}; give the right number of classes")
+    dense = np.zeros((len(texts), width), dtype=np.int64)
+    dense[row, k] = votes
+    return dense
+
+
+def _votes_for(texts: pd.Series, labels: pd.Series) -> NDArray[np.int64]:
+    """Return the votes for the label of each row."""
+    row, k, votes = votes_of(texts)
+    mine = k == labels.to_numpy()[row]
+    found = np.zeros(len(texts), dtype=np.int64)
+    found[row[mine]] = votes[mine]
+    return found
+
+
+@cache
+def _unit_radii(draws: int, alpha: float) -> Floats:
+    """Return the radius at sigma 1 for 0, 1, ..., ``draws`` votes."""
+    return radius(lower_bound(np.arange(draws + 1), draws, alpha), 1.0)
+
+
+def _mean_over_choices(votes: NDArray[np.int64], total: int, draws: int, values: Floats) -> Floats:
+    """Return the mean of ``values`` (draws + 1,) at the votes among ``draws`` of ``total``, for each of ``votes`` (V,).
+
+    Weights are products of ratios of neighbours, from the mode up and down, so no logarithm is rounded.
+    """
+    steps = np.arange(min(draws, math.ceil(math.sqrt(20 * draws)) + 2), dtype=np.float64)
+    v = votes.astype(np.float64)[:, None]
+    mode = np.floor((draws + 1) * (v + 1) / (total + 2))
+    up, down = mode + steps, mode - steps
+    rising = np.cumprod((v - up) * (draws - up) / ((up + 1) * (total - v - draws + up + 1)), axis=1)
+    falling = np.cumprod(down * (total - v - draws + down) / ((v - down + 1) * (draws - down + 1)), axis=1)
+    weights = np.concatenate([falling[:, ::-1], np.ones_like(v), rising], axis=1)
+    at = np.concatenate([(down - 1)[:, ::-1], mode, up + 1], axis=1).clip(0, draws).astype(np.int64)
+    return (weights * values[at]).sum(axis=1) / weights.sum(axis=1)
