@@ -24,13 +24,13 @@ repro: setup
 	dvc repro
 
 # As much of a study as fits into MINUTES (all of it without), and the rest the next time: what is stopped, by Ctrl-C too,
-# continues from its last checkpoint or image. A cell that fails stops those that need it and no others. DATASET is
-# written into params.yaml. TARGETS is a regular expression of cells' names, such as 'certify@cifar10-.*-1.0-0', instead
+# continues from its last checkpoint or image. A cell that fails stops those that need it and no others. DATASET, and its
+# grid if it has one, are written into params.yaml. TARGETS is a regular expression of cells' names, such as 'certify@cifar10-.*-1.0-0', instead
 # of the whole study. The commands run in a process group of their own, which is told to stop as a whole.
 study: export PATH := $(BIN):$(PATH)
 study: SHELL := /bin/bash
 study: setup
-	$(if $(DATASET),sed -i -E 's/^(dataset:) *[^ ]+/\1 $(DATASET)/' params.yaml)
+	$(if $(DATASET),$(BIN)/python -m stages.choose $(DATASET))
 	@cells=$$(dvc stage list --name-only | grep -E '$(or $(TARGETS),.)') || { echo "no cell is called $(TARGETS)"; exit 2; }; \
 	set -m; trap 'kill %1; wait %1; exit 130' INT TERM; \
 	timeout --kill-after=30 $(or $(MINUTES),0)m dvc repro --keep-going $$cells & \

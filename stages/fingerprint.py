@@ -1,4 +1,4 @@
-"""Write down what cells depend on beside files: code, versions, raw data, merged parameters. It always runs."""
+"""Write down what cells depend on beside files: code, versions, raw data, merged parameters. It always runs, first."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,11 +26,13 @@ def main(
     """Fingerprint the code of each stage and method, versions and raw data, and merge the parameters of each cell."""
     from rs.data import sources
     from rs.params import read, section
+    from rs.reporting.settings import check_study
     from rs.runtime import code_fingerprint
     from rs.storage import files
     from rs.study.grid import stage_parameters
 
     values, where = read(params), f"datasets.{dataset}"
+    check_study(values, dataset)
     contents = code_fingerprint.fingerprints(root) | {"versions": code_fingerprint.series()}
     contents[f"raw/{dataset}"] = sources.fingerprint(sources.settings(section(values, where), where), prepared)
     parameters = stage_parameters(values, dataset)

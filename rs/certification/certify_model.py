@@ -65,8 +65,9 @@ def certify_model(
     device: torch.device,
     batch: int | None,
     out: Path,
+    split: str = "test",
 ) -> None:
-    """Certify a model on the test split of a data set.
+    """Certify a model on images of a data set.
 
     Args:
         model: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
@@ -76,10 +77,11 @@ def certify_model(
         device: Where the model runs.
         batch: Noisy images evaluated at once; chosen if ``None``.
         out: The row file, ``*.tsv``.
+        split: Whose images: "test", "validation" or "train".
     Raises:
         InputError: If the model does not fit the images, or ``out`` holds something else.
     """
-    images = data.load(folder, "test")
+    images = data.load(folder, split)
     limit_threads(images.meta.shape)
     base = load_classifier(model, images.meta)
     classifier = base.smooth(sigma, device=device, precision=settings.precision, engine=settings.engine, batch=batch)

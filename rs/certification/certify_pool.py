@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,12 +23,11 @@ from rs.certification.certify_model import provenance, warn_if_n_too_small
 from rs.certification.inference import Optimized, optimize_for_inference
 from rs.data import images as data
 from rs.data.format import Images
-from rs.ensemble.declare import POOL, read_pool
+from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import PoolEntry, certify_entries
-from rs.ensemble.pool_entries import pool_entries
-from rs.ensemble.rules import Ensemble, LogitAverage
-from rs.ensemble.spec import first_of_each, load_members
+from rs.ensemble.pool import NoisyPool, PoolEntry, noisy_pool
+from rs.ensemble.rules import Ensemble, LogitAverage, Rule, SoftmaxAverage, WeightsByImage, build_rule
+from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import NonNegativeCount, validated
@@ -38,7 +37,6 @@ from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings
-from rs.statistics.certificate import Certificate
 from rs.storage import files
 from rs.storage.row_writer import write_rows
 from rs.study.subset import select
@@ -84,7 +82,7 @@ def certify_pool(
     """
     alone = times / "alone.csv"
     files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
-    pool, specs = read_pool(ensembles)
+    pool, specs = read_pool(ensembles, weights)
     images = data.load(folder, "test")
     limit_threads(images.meta.shape)
     models, _ = load_members(pool.members, pool.dataset, pool.sigma, ensembles / POOL, images.meta)
@@ -105,27 +103,62 @@ def certify_pool(
     optimized = optimize_for_inference(
         members, certification.engine, certification.precision, images.meta.shape, device, batch
     )
-    certifier = PoolCertifier(optimized, images, indices, pool.sigma, certification, device, settings.cache)
+    members_on_images = MembersOnImages(optimized, images, indices, pool.sigma, certification, device, settings.cache)
     shared = provenance(images, certification, pool.sigma, device, optimized.engine, MODULE)
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {out / f"{name}.tsv": entry.provenance | shared for name, entry in entries.items()}
     warn_if_n_too_small(certification.n, certification.alpha)
-    scopes = {name: entry.provenance["scope"] for name, entry in entries.items()}
     with write_rows(outs, times / "images.csv", indices) as writer:
         for index in writer.remaining:
-            certificates, label = certifier.certify(entries, index), int(images.labels[index])
-            rows = {name: certificates[name].row(index, label, scope) for name, scope in scopes.items()}
-            writer.write(index, {out / f"{name}.tsv": row for name, row in rows.items()})
+            label = int(images.labels[index])
+            noisy = members_on_images.noisy_pool(index)
+            certificates = noisy.certify(entries, label if certification.shortcut else None)
+            rows = (certificates[name].row(index, label, entry.provenance["scope"]) for name, entry in entries.items())
+            writer.write(index, dict(zip(outs, rows, strict=True)))
     if processes.rank_and_world_size()[0] == 0 and not (writer.was_complete and alone.exists()):
         # ensembles of other seeds take as long
         timed = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
         firsts = {name: entry for name, entry in entries.items() if name not in specs or name in timed}
-        _write_times(alone, certifier, firsts, settings.timed)
+        _write_times(alone, members_on_images, firsts, settings.timed)
+
+
+def pool_entries(
+    pool: PoolSpec, specs: Mapping[str, EnsembleSpec], models: Sequence[nn.Module], ensembles: Path, weights: Path
+) -> dict[str, PoolEntry]:
+    """Return the members of a pool and its ensembles, by the names of their row files.
+
+    Args:
+        pool, specs: What ``read_pool`` returns for the folders ``ensembles`` and ``weights``.
+        models: The members, loaded.
+        ensembles, weights: These folders.
+    Raises:
+        InputError: If weights that were solved image by image are missing or damaged.
+    """
+    entries = {
+        f"{member.method}-{member.seed}": PoolEntry(
+            (number,),
+            provenance={"model": member.path, "classifier": checkpoint.fingerprint(model), "scope": "model"},
+        )
+        for number, (member, model) in enumerate(zip(pool.members, models, strict=True))
+    }
+    for slug, spec in specs.items():
+        numbers, scope = tuple(pool.members.index(member) for member in spec.voting), spec.combination.scope
+        source = {"model": str((weights if spec.fitted else ensembles) / f"{slug}.json")}
+        if scope == "per-image":
+            path = weights / f"{slug}.tsv"
+            rule: Rule | WeightsByImage = WeightsByImage(read_weights(path, len(numbers)), path)
+            source["weights"] = files.sha256(path)
+        else:
+            rule = build_rule(spec.combination, len(numbers), spec.solution)
+        fixed = SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule
+        classifier = checkpoint.fingerprint(Ensemble([models[number] for number in numbers], fixed))
+        entries[slug] = PoolEntry(numbers, rule, source | {"classifier": classifier, "scope": scope})
+    return entries
 
 
 @dataclass(frozen=True)
-class PoolCertifier:
-    """Certifies all classifiers of a pool on one image."""
+class MembersOnImages:
+    """The members of a pool, and how their outputs on noisy images are taken."""
 
     optimized: Optimized  # the members, as an ensemble
     images: Images
@@ -135,22 +168,19 @@ class PoolCertifier:
     device: torch.device
     cached: bool  # take the members' logits from a cache on disk, and store them there
 
-    def certify(self, entries: Mapping[str, PoolEntry], index: int) -> dict[str, Certificate]:
-        """Certify every entry on image ``index``, with one evaluation of every member on every draw."""
+    def noisy_pool(self, index: int) -> NoisyPool:
+        """Return the members on noisy copies of image ``index``, on which each is evaluated once."""
         x = self._pixels(index)
-        label = int(self.images.labels[index]) if self.settings.shortcut else None
         if self.cached:
             self._cache.fill(self._members, x, index, self.optimized.batch)
-            return self._cache.certify(entries, index, self.settings.alpha, label=label)
-        return certify_entries(
+            return self._cache.noisy_pool(index, self.settings.alpha)
+        return noisy_pool(
             self._members,
-            entries,
             len(self.images.meta.classes),
             self.sigma,
             x,
             self.settings.draws,
             index=index,
-            label=label,
             precision=self.optimized.precision,
             batch=self.optimized.batch,
         )
@@ -204,11 +234,11 @@ class PoolCertifier:
         return self.images.pixels(index).to(self.device)
 
 
-def _write_times(path: Path, certifier: PoolCertifier, entries: Mapping[str, PoolEntry], draws: int) -> None:
+def _write_times(path: Path, members: MembersOnImages, entries: Mapping[str, PoolEntry], draws: int) -> None:
     """Write the seconds of a certificate of each classifier alone; only the header without ``draws``."""
-    first = int(certifier.indices[0])
+    first = int(members.indices[0])
     rows = [
-        {"classifier": name, "seconds": certifier.seconds_alone(entry.for_image(first), first, draws)}
+        {"classifier": name, "seconds": members.seconds_alone(entry.for_image(first), first, draws)}
         for name, entry in entries.items()
         if draws
     ]

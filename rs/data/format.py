@@ -1,4 +1,5 @@
-"""A data set on disk: ``train.npz`` and ``test.npz``, or a folder left in place, and their ``meta.json``."""
+"""A data set on disk: ``train.npz``, ``test.npz`` and perhaps ``validation.npz``, or a folder left in place, and
+``meta.json``, which describes them."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set d
     from torch import Tensor
 
 SPLITS = ("train", "test")
+"""Splits of raw data; ``validation`` is a part of the first that ``prepare`` can keep back."""
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images (N, C, H, W) with values 0..255, and labels (N,)."""
@@ -139,7 +141,7 @@ def write(
     Args:
         folder: New, or an older data set, which is replaced.
         name: Name of the data set.
-        splits: Images (N, C, H, W) uint8 and labels (N,) of "train", "test" or both.
+        splits: Images (N, C, H, W) uint8 and labels (N,) of "train", "validation" and "test", or some of them.
         classes: Names of the K classes; label k is ``classes[k]``.
         mean: One number a channel on the [0, 1] scale; with ``std``, or both from the train split.
         std: As ``mean``.
@@ -198,7 +200,7 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
     """Replace a folder as :func:`rs.storage.files.replacing` does, but only one that holds a data set."""
-    names = {"meta.json", *(f"{split}.npz" for split in SPLITS)}
+    names = {"meta.json", *(f"{split}.npz" for split in (*SPLITS, "validation"))}
     files.check_output(
         folder, "an older data set", lambda path: path.is_dir() and names >= {child.name for child in path.iterdir()}
     )

@@ -60,7 +60,7 @@ class PackedImages:
 
 
 def load(folder: Path, split: str) -> Images:
-    """Load a split, "train" or "test", of a prepared data set, and check it against ``meta.json``.
+    """Load a split, "train", "test" or "validation", of a prepared data set, and check it against ``meta.json``.
 
     Raises:
         InputError: If it is missing, broken, or not what was prepared.

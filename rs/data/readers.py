@@ -59,21 +59,43 @@ def digits(test_share: float, split_seed: int) -> Raw:
     raw = load_digits()
     images = np.rint(raw.images * 255 / 16).astype(np.uint8)[:, None]  # (N, 1, 8, 8)
     labels = raw.target.astype(np.int64)
-    test = _stratified(labels, test_share, split_seed)
+    test = stratified(labels, test_share, split_seed)
     splits = {"train": (images[~test], labels[~test]), "test": (images[test], labels[test])}
     source = f"scikit-learn load_digits (UCI), test share {test_share} of each class, split seed {split_seed}"
     return Raw(splits, [str(name) for name in raw.target_names], source)
 
 
-def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """Mark the test images: in each class those with the lowest keys."""
-    test = np.zeros(len(labels), bool)
+def stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
+    """Mark a share of the images: in each class those with the lowest keys, which no version of a library changes."""
+    chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         sequence = np.random.SeedSequence(seed, spawn_key=(int(label),))
         order = np.argsort(sequence.generate_state(len(members), np.uint64), kind="stable")
-        test[members[order[: round(share * len(members))]]] = True
-    return test
+        chosen[members[order[: round(share * len(members))]]] = True
+    return chosen
+
+
+def keep_back(raw: Raw, share: float) -> Raw:
+    """Move a share of each class of the train split to a split ``validation``; both keep the original order.
+
+    Nothing is moved at share 0. The choice is a function of labels and share alone.
+
+    Raises:
+        InputError: If no image would be moved, or none would stay.
+    """
+    if share == 0:
+        return raw
+    images, labels = raw.splits["train"]
+    kept = stratified(labels, share, seed=0)
+    if kept.all() or not kept.any():
+        raise InputError(
+            f"validation_share must leave some of {len(labels)} train images on each side, got {share}, which keeps "
+            f"back {kept.sum()}"
+        )
+    parts = {"train": (images[~kept], labels[~kept]), "validation": (images[kept], labels[kept])}
+    source = f"{raw.source}; validation: {share} of each class of the train split"
+    return Raw({**raw.splits, **parts}, raw.classes, source)
 
 
 def torchvision(name: str, root: str | None, download: bool) -> Raw:

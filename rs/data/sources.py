@@ -16,6 +16,9 @@ from rs.params import STRICT, check
 Constants = list[float] | None
 """One number a channel on the [0, 1] scale; ``None`` computes it from the train split."""
 
+Share = Annotated[float, Field(ge=0, lt=1)]
+"""Share of each class of the train split to keep back as the split ``validation``."""
+
 
 class Source(Protocol):
     """Settings of a source, and how a data set is made from it."""
@@ -40,13 +43,14 @@ class Digits:
     split_seed: Annotated[int, Field(ge=0)]
     mean: Constants = None
     std: Constants = None
+    validation_share: Share = 0.0
 
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""
         if name != "digits":
             raise InputError(f"source sklearn has the data set digits alone, got {name}; name another source")
         sums = self.sums()
-        _pack(name, folder, readers.digits(self.test_share, self.split_seed), self.mean, self.std, sums)
+        _pack(name, folder, readers.digits(self.test_share, self.split_seed), self, sums)
 
     def sums(self) -> dict[str, str]:
         """See :class:`Source`."""
@@ -63,11 +67,12 @@ class Torchvision:
     download: bool = True  # what is missing
     mean: Constants = None
     std: Constants = None
+    validation_share: Share = 0.0
 
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""
         raw = readers.torchvision(self.dataset or name, self.root, self.download)
-        _pack(name, folder, raw, self.mean, self.std, self.sums())
+        _pack(name, folder, raw, self, self.sums())
 
     def sums(self) -> dict[str, str]:
         """See :class:`Source`; the same before and after the download, because torchvision takes no other files."""
@@ -84,11 +89,12 @@ class Parquet:
     sha256: dict[str, str] | None = None  # sums the files must have, by file name
     mean: Constants = None
     std: Constants = None
+    validation_share: Share = 0.0
 
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""
         sums = self.sums()
-        _pack(name, folder, parquet.read(Path(self.root), self.classes, self.sha256), self.mean, self.std, sums)
+        _pack(name, folder, parquet.read(Path(self.root), self.classes, self.sha256), self, sums)
 
     def sums(self) -> dict[str, str]:
         """See :class:`Source`."""
@@ -107,6 +113,7 @@ class Folder:
     crop: Annotated[int, Field(ge=1)] | None = None  # lazy: side of the model's input, in pixels
     mean: Constants = None
     std: Constants = None
+    validation_share: Share = 0.0  # 0 of a lazy folder
 
     def __post_init__(self) -> None:
         sides = self.resize is not None and self.crop is not None and self.crop <= self.resize
@@ -114,6 +121,8 @@ class Folder:
             raise ValueError("a lazy folder needs resize, crop (at most resize), mean and std")
         if not self.lazy and (self.resize, self.crop) != (None, None):
             raise ValueError("resize and crop are for lazy folders; packed images keep their size")
+        if self.lazy and self.validation_share:
+            raise ValueError("validation_share must be 0 for a lazy folder, because its images stay where they are")
 
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""
@@ -121,7 +130,7 @@ class Folder:
             self._describe(name, folder, self.sums())
         else:
             sums = self.sums()
-            _pack(name, folder, readers.folder(Path(self.root), self.test_folder), self.mean, self.std, sums)
+            _pack(name, folder, readers.folder(Path(self.root), self.test_folder), self, sums)
 
     def sums(self) -> dict[str, str]:
         """See :class:`Source`; of images that stay where they are, names and sizes count, and not each byte."""
@@ -152,6 +161,9 @@ class Folder:
         write_folder(folder, meta, {})
 
 
+KEPT = ("mean", "std", "validation_share")
+"""Settings of every source."""
+
 SOURCES: dict[str, type[Source]] = {
     "sklearn": Digits,
     "torchvision": Torchvision,
@@ -167,7 +179,7 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
     Args:
         values: The section.
         where: Its dotted key, for messages.
-        source: In place of the section's source; of the rest of the section only the constants then stay.
+        source: In place of the section's source; of the rest of the section only :data:`KEPT` then stay.
         root: In place of the section's root.
     Raises:
         InputError: If the source is unknown, or keys are unknown, missing or out of range.
@@ -175,7 +187,7 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
     if not isinstance(values, dict):
         raise InputError(f"params.yaml: {where} must be a mapping with a key source, got {values!r}")
     if source is not None and source != values.get("source"):
-        values = {key: values[key] for key in ("mean", "std") if key in values} | {"source": source}
+        values = {key: values[key] for key in KEPT if key in values} | {"source": source}
     if root is not None:
         values = values | {"root": str(root)}
     kind = values.get("source")
@@ -196,7 +208,10 @@ def fingerprint(source: Source, folder: Path) -> dict[str, str]:
     return sums or {"raw": "absent"}
 
 
-def _pack(name: str, folder: Path, raw: readers.Raw, mean: Constants, std: Constants, sums: dict[str, str]) -> None:
-    if (mean is None) != (std is None):
-        raise InputError(f"data set {name}: give both mean and std or neither, got {mean} and {std}")
-    write(folder, name, raw.splits, raw.classes, mean=mean, std=std, source=raw.source, raw=sums)
+def _pack(
+    name: str, folder: Path, raw: readers.Raw, own: Digits | Torchvision | Parquet | Folder, sums: dict[str, str]
+) -> None:
+    if (own.mean is None) != (own.std is None):
+        raise InputError(f"data set {name}: give both mean and std or neither, got {own.mean} and {own.std}")
+    kept = readers.keep_back(raw, own.validation_share)
+    write(folder, name, kept.splits, kept.classes, mean=own.mean, std=own.std, source=kept.source, raw=sums)

@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from rs.ensemble.outputs import ROUNDING
 from rs.ensemble.rules import check_rule
 from rs.ensemble.spec import EnsembleSpec, Member, check_members, read, read_as
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
-from rs.storage import files
+from rs.storage import files, tsv
 from rs.study.ensembles import Combination, declared, declared_combinations, trained_as
 from rs.study.grid import GridCell, pool_cells
 
@@ -70,18 +71,50 @@ def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: 
             spec.write(temporary / f"{slug}.json")
 
 
-def read_pool(folder: Path) -> tuple[PoolSpec, dict[str, EnsembleSpec]]:
+def read_pool(folder: Path, weights: Path | None = None) -> tuple[PoolSpec, dict[str, EnsembleSpec]]:
     """Read what :func:`write_ensembles` wrote, without loading a model; the ensembles by their file names.
 
+    Args:
+        folder: The folder of ensembles.
+        weights: Folder of the weights solved for them, if they are to be had with these.
     Raises:
-        InputError: If a file is missing or damaged, or an ensemble has a member that the pool has not.
+        InputError: If a file is missing or damaged, an ensemble has a member that the pool has not, or weights are
+            those of another ensemble.
     """
     pool = read_as(PoolSpec, folder / POOL, "a pool")
     specs = {slug: read(folder / f"{slug}.json") for slug in pool.ensembles}
     for slug, spec in specs.items():
         if not all(member in pool.members for member in spec.members):
             raise InputError(f"{folder / slug}.json must have members of {folder / POOL}; make the folder again")
+        if weights is not None and spec.combination.solved and spec.combination.scope != "per-image":
+            specs[slug] = _solved(spec, weights / f"{slug}.json")
     return pool, specs
+
+
+def _solved(spec: EnsembleSpec, path: Path) -> EnsembleSpec:
+    """Read the ensemble ``spec`` with the weights that were solved for it."""
+    solved = read(path)
+    if solved.fitted is None or replace(solved, fitted=None) != spec:
+        raise InputError(
+            f"{path} must be the ensemble {spec.declaration.name} as it is now, with weights that are solved; make it "
+            "again with python -m stages.weights"
+        )
+    return solved
+
+
+def read_weights(path: Path, members: int) -> dict[int, list[float]]:
+    """Read weights that were solved image by image: by image, (L,).
+
+    Raises:
+        InputError: If the file is missing or damaged; names the line.
+    """
+    names = [f"w{number}" for number in range(members)]
+    table = tsv.read(path, {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(names, tsv.finite))
+    weights = table[names].to_numpy()
+    tsv.refuse(path, table["idx"].duplicated(), "idx must be unique")
+    off = (weights.min(axis=1) < -ROUNDING) | (abs(weights.sum(axis=1) - 1) > members * ROUNDING)
+    tsv.refuse(path, off, "weights must be at least 0 and sum to 1")
+    return dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))
 
 
 def _check_rules(combinations: Mapping[str, Combination]) -> None:

@@ -12,16 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.ensemble.pool import (
-    PoolEntry,
-    SideBySide,
-    Visitor,
-    Votes,
-    count_votes,
-    entries_for,
-    needed_members,
-    two_passes,
-)
+from rs.ensemble.pool import NoisyPool, PoolEntry, SideBySide, Visitor
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime.streams import Stream
@@ -113,23 +104,23 @@ class OutputCache:
         self, entries: Mapping[str, PoolEntry], index: int, alpha: float, *, label: int | None = None
     ) -> dict[str, Certificate]:
         """:func:`rs.ensemble.pool.certify_entries` on image ``index`` from its cached logits."""
+        return self.noisy_pool(index, alpha).certify(entries, label)
+
+    def noisy_pool(self, index: int, alpha: float) -> NoisyPool:
+        """Return the cached logits of image ``index``, for certificates of failure probability ``alpha``."""
         key, place = self.key, self._place(index)
-        entries = entries_for(entries, index, len(key.members))
         if not self._open("done", "r")[place]:
             raise InputError(f"image {index} must be in {self.folder} before it is certified from there; fill it first")
 
-        def count(entries: Mapping[str, PoolEntry], draws: int, phase: Stream) -> Votes:
+        def visit(visitor: Visitor, needed: tuple[int, ...], number: int, phase: Stream) -> None:
             first = 0 if phase == Stream.SELECT else key.n0
-            stores = [self._open(str(n), "r")[place, first : first + draws] for n in needed_members(entries)]
+            stores = [self._open(str(n), "r")[place, first : first + number] for n in needed]
+            for start in range(0, number, READ):
+                logits = [torch.from_numpy(np.array(store[start : start + READ])) for store in stores]
+                visitor(logits, len(logits[0]))
 
-            def each(visitor: Visitor) -> None:
-                for start in range(0, draws, READ):
-                    logits = [torch.from_numpy(np.array(store[start : start + READ])) for store in stores]
-                    visitor(logits, len(logits[0]))
-
-            return count_votes(each, entries, key.num_classes, torch.device("cpu"))
-
-        return two_passes(count, entries, Draws(key.n0, key.n, alpha, key.seed), key.sigma, label)
+        draws = Draws(key.n0, key.n, alpha, key.seed)
+        return NoisyPool(len(key.members), key.num_classes, key.sigma, draws, index, torch.device("cpu"), visit)
 
     def _place(self, index: int) -> int:
         if index not in self.key.indices:

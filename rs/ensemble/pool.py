@@ -21,16 +21,9 @@ from rs.ensemble.outputs import Outputs, summed
 from rs.ensemble.rules import LogitAverage, RuleFunction, SoftmaxAverage, WeightsByImage, is_undecided, scores_of
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import (
-    Precision,
-    SmoothedClassifier,
-    VoteCounter,
-    certificate,
-    check_draws,
-    shortcut,
-    winner,
-)
+from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
 from rs.smoothing.settings import Draws
+from rs.smoothing.votes import VoteCounter, certificate, shortcut, winner
 from rs.statistics.certificate import Certificate
 
 TOGETHER = 2**18
@@ -67,9 +60,6 @@ Votes = dict[str, NDArray[np.int64]]
 Visitor = Callable[[Sequence[Tensor], int], None]
 """Takes the logits of the members that are needed, (N, K) each, in order of their numbers, and the number of draws."""
 
-Pass = Callable[[Mapping[str, PoolEntry], int, Stream], Votes]
-"""A pass of CERTIFY: takes entries, a number of draws and the phase whose noise they are."""
-
 
 class SideBySide(nn.Module):
     """The members that are needed, each evaluated once: images -> logits (N, K) of each, in order."""
@@ -81,6 +71,58 @@ class SideBySide(nn.Module):
     def forward(self, x: Tensor) -> list[Tensor]:
         """Logits of images."""
         return [self.members[number](x) for number in self.needed]
+
+
+@dataclass(frozen=True)
+class NoisyPool:
+    """The members of a pool on noisy copies of one image: as they run (:func:`noisy_pool`), or from a cache."""
+
+    members: int  # L
+    num_classes: int
+    sigma: float
+    draws: Draws
+    index: int  # of the image
+    device: torch.device  # of the logits
+    visit: Callable[[Visitor, tuple[int, ...], int, Stream], None]
+    """Show a visitor the logits of these members on so many draws of a phase."""
+
+    def certify(self, entries: Mapping[str, PoolEntry], label: int | None = None) -> dict[str, Certificate]:
+        """CERTIFY every entry with two passes; the second is for those whose class is ``label``, if that is given."""
+        entries, draws = entries_for(entries, self.index, self.members), self.draws
+        counts0 = count_votes(self, entries, draws.n0, Stream.SELECT)
+        kept = {name: e for name, e in entries.items() if label is None or winner(counts0[name], e.undecided) == label}
+        counts = count_votes(self, kept, draws.n, Stream.ESTIMATE) if kept else {}
+        certificates = {}
+        for name, entry in entries.items():
+            first, undecided = counts0[name], entry.undecided
+            if name in kept:
+                certificates[name] = certificate(first, counts[name], draws.alpha, self.sigma, undecided=undecided)
+            else:
+                certificates[name] = shortcut(first, draws.alpha, self.sigma, undecided=undecided)
+        return certificates
+
+
+def noisy_pool(
+    members: Sequence[nn.Module],
+    num_classes: int,
+    sigma: float,
+    x: Tensor,
+    draws: Draws,
+    *,
+    index: int = 0,
+    precision: Precision = "float32",
+    batch: int | None = None,
+) -> NoisyPool:
+    """Return the members on noisy copies of ``x``; arguments are those of :func:`certify_entries`."""
+    check_draws(x, draws.alpha, n0=draws.n0, n=draws.n)
+    base = SideBySide(members)
+    classifier = SmoothedClassifier(base, num_classes, sigma, precision=precision, batch=batch)
+
+    def visit(visitor: Visitor, needed: tuple[int, ...], number: int, phase: Stream) -> None:
+        base.needed = needed
+        classifier.visit(visitor, x, number, draws.seed, phase, index)
+
+    return NoisyPool(len(members), num_classes, sigma, draws, index, x.device, visit)
 
 
 def certify_entries(
@@ -110,21 +152,8 @@ def certify_entries(
             the members, that still need it.
         draws: The other arguments of ``certify``.
     """
-    check_draws(x, draws.alpha, n0=draws.n0, n=draws.n)
-    entries = entries_for(entries, index, len(members))
-    base = SideBySide(members)
-    classifier = SmoothedClassifier(base, num_classes, sigma, precision=precision, batch=batch)
-
-    def count(entries: Mapping[str, PoolEntry], number: int, phase: Stream) -> Votes:
-        base.needed = needed_members(entries)
-        return count_votes(
-            lambda visitor: classifier.visit(visitor, x, number, draws.seed, phase, index),
-            entries,
-            num_classes,
-            x.device,
-        )
-
-    return two_passes(count, entries, draws, sigma, label)
+    noisy = noisy_pool(members, num_classes, sigma, x, draws, index=index, precision=precision, batch=batch)
+    return noisy.certify(entries, label)
 
 
 def select_classes(
@@ -148,28 +177,10 @@ def select_classes(
     return {name: certificate.predict for name, certificate in certificates.items()}
 
 
-def two_passes(
-    count: Pass, entries: Mapping[str, PoolEntry], draws: Draws, sigma: float, label: int | None
-) -> dict[str, Certificate]:
-    """CERTIFY with two passes; the second is for the entries whose class is ``label``, if that is given."""
-    counts0 = count(entries, draws.n0, Stream.SELECT)
-    kept = {name: e for name, e in entries.items() if label is None or winner(counts0[name], e.undecided) == label}
-    counts = count(kept, draws.n, Stream.ESTIMATE) if kept else {}
-    certificates = {}
-    for name, entry in entries.items():
-        first, undecided = counts0[name], entry.undecided
-        if name in kept:
-            certificates[name] = certificate(first, counts[name], draws.alpha, sigma, undecided=undecided)
-        else:
-            certificates[name] = shortcut(first, draws.alpha, sigma, undecided=undecided)
-    return certificates
-
-
-def count_votes(
-    each: Callable[[Visitor], None], entries: Mapping[str, PoolEntry], num_classes: int, device: torch.device
-) -> Votes:
-    """Count the votes of each entry on all the outputs that ``each`` shows a visitor."""
-    needed = needed_members(entries)
+def count_votes(noisy: NoisyPool, entries: Mapping[str, PoolEntry], number: int, phase: Stream) -> Votes:
+    """Count the votes of each entry on ``number`` draws of a phase, from one evaluation of the members they need."""
+    needed = tuple(sorted({number for entry in entries.values() for number in entry.members}))
+    num_classes, device = noisy.num_classes, noisy.device
     placed = [(entry.fixed_rule, tuple(map(needed.index, entry.members))) for entry in entries.values()]
     uses = torch.tensor([[number in entry.members for number in needed] for entry in entries.values()], device=device)
     widths = [num_classes + entry.undecided for entry in entries.values()]
@@ -190,7 +201,7 @@ def count_votes(
                 counter.add(scores, (draws, num_classes), numbers)
         counter.broken |= (uses & outputs.nan.any(dim=1)).any(dim=1)  # no rule hides a member that is not a number
 
-    each(vote)
+    noisy.visit(vote, needed, number, phase)
     return dict(zip(entries, counter.fetch(), strict=True))
 
 
@@ -243,8 +254,3 @@ def entries_for(entries: Mapping[str, PoolEntry], index: int, members: int) -> d
             raise InputError(f"{name} must name members from 0 to {members - 1}, got {entry.members}")
         entry.undecided  # noqa: B018  tries the rule, so that one that does not fit says so before the work begins
     return of_image
-
-
-def needed_members(entries: Mapping[str, PoolEntry]) -> tuple[int, ...]:
-    """Return the numbers of the members that entries name, in order."""
-    return tuple(sorted({number for entry in entries.values() for number in entry.members}))

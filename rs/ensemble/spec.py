@@ -20,7 +20,7 @@ from torch import nn
 
 from rs.data.format import Meta, described
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import Ensemble, Rule, build_rule, check_rule
+from rs.ensemble.rules import Ensemble, build_rule, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
@@ -99,31 +99,18 @@ class EnsembleSpec:
         return self.declaration.combination
 
     @property
-    def voting(self) -> list[int]:
-        """Numbers of the members that are evaluated: all, or those that weights have chosen."""
-        numbers = range(len(self.members))
+    def voting(self) -> list[Member]:
+        """The members that are evaluated: all, or those that weights have chosen."""
         if self.combination.chosen is None or self.fitted is None:
-            return list(numbers)
-        return [number for number in numbers if self.fitted.weights[number] > 0]
+            return self.members
+        return [member for member, weight in zip(self.members, self.fitted.weights, strict=True) if weight > 0]
 
-    def build_rule(self) -> Rule:
-        """Make the rule that turns the logits (L, N, K) of the members that vote into scores, (N, K) or (N, K + 1).
-
-        Raises:
-            InputError: If its weights are not solved yet, or are chosen image by image.
-        """
-        name = f"{self.declaration.name}, {self.declaration.key}"
-        if self.combination.scope == "per-image":
-            raise InputError(
-                f"{name}: weights chosen image by image are not one classifier; they are certified, frozen, by "
-                "python -m stages.certify_ensembles"
-            )
-        if self.combination.solved and self.fitted is None:
-            raise InputError(
-                f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
-            )
-        weights = [self.fitted.weights[n] for n in self.voting] if self.fitted else None
-        return build_rule(self.combination, len(self.voting), weights)
+    @property
+    def solution(self) -> list[float] | None:
+        """The weights that were solved for, one for each member that votes; ``None`` if none were, or not yet."""
+        if self.fitted is None:
+            return None
+        return [weight for weight in self.fitted.weights if weight > 0 or self.combination.chosen is None]
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -181,11 +168,23 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
     Returns:
         The classifier, images (N, C, H, W) -> scores (N, K); its spec; its K classes; and (C, H, W) of an image.
     Raises:
-        InputError: If the file, or a member, is missing, damaged or not what it was when the ensemble was made.
+        InputError: If the file, or a member, is missing, damaged or not what it was when the ensemble was made; or if
+            the weights are not solved yet, or are chosen image by image.
     """
     spec = read(path)
-    models, cards = load_members([spec.members[n] for n in spec.voting], spec.dataset, spec.sigma, path)
-    return Ensemble(models, spec.build_rule()).eval(), spec, cards[0].classes, cards[0].shape
+    models, cards = load_members(spec.voting, spec.dataset, spec.sigma, path)
+    name = f"{spec.declaration.name}, {spec.declaration.key}"
+    if spec.combination.scope == "per-image":
+        raise InputError(
+            f"{name}: weights chosen image by image are not one classifier; they are certified, frozen, by "
+            "python -m stages.certify_ensembles"
+        )
+    if spec.combination.solved and spec.fitted is None:
+        raise InputError(
+            f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
+        )
+    rule = build_rule(spec.combination, len(spec.voting), spec.solution)
+    return Ensemble(models, rule).eval(), spec, cards[0].classes, cards[0].shape
 
 
 def first_of_each(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, warmed_up
-from rs.methods.macer_objective import macer_objective
+from rs.methods.macer_objective import CrossEntropy, macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, pgd
 from rs.smoothing.noise import draw
@@ -17,10 +17,11 @@ class AdvMacer:
 
         1/B sum_i -log z_hat(x_hat_i)[y_i] + lam sigma/(2B) sum_{i in hinge} (gamma - xi(x_hat_i))
 
-    with the draws of the attack reused. ``steps`` = 0 makes it MACER. Where the paper is silent or ambiguous, the
-    alternatives are parameters: ``beta_cross_entropy`` and ``beta_attack`` (1; the paper writes one F^beta),
-    ``fresh_draws`` (draw anew for the loss), ``chunked`` (a step per chunk of ``batch // draws`` images, or one step
-    on the whole batch), ``defer`` (epochs with lam = 0).
+    with the draws of the attack reused. ``steps`` = 0 makes it MACER. ``cross_entropy`` = ``mean-of-logs`` makes the
+    first term SmoothAdv's, -1/(BM) sum_ik log softmax(f(x_hat_i + d_ik))[y_i]; then lam = 0 makes it SmoothAdv.
+    Where the paper is silent or ambiguous, the alternatives are parameters: ``beta_cross_entropy`` and
+    ``beta_attack`` (1; the paper writes one F^beta), ``fresh_draws`` (draw anew for the loss), ``chunked`` (a step per
+    chunk of ``batch // draws`` images, or one step on the whole batch), ``defer`` (epochs with lam = 0).
     """
 
     draws: Count
@@ -30,6 +31,7 @@ class AdvMacer:
     lam: NonNegative
     gamma: Positive
     beta: Positive
+    cross_entropy: CrossEntropy
     beta_cross_entropy: Positive
     beta_attack: Positive
     fresh_draws: bool
@@ -55,5 +57,6 @@ class AdvMacer:
             lam=self.lam if epoch >= self.defer else 0.0,
             gamma=self.gamma,
             beta=self.beta,
+            cross_entropy=self.cross_entropy,
             beta_cross_entropy=self.beta_cross_entropy,
         )

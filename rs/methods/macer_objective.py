@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from rs.methods.base import Step, accuracy
-from rs.smoothing.soft import radius_hinge, soft_cross_entropy, top_two
+from rs.smoothing.soft import mean_cross_entropy, radius_hinge, soft_cross_entropy, top_two
+
+CrossEntropy = Literal["log-of-mean", "mean-of-logs"]
+"""Whether a cross-entropy averages softmaxes over draws, as MACER's does, or their logarithms, as SmoothAdv's does."""
 
 
 def macer_objective(
@@ -17,6 +22,7 @@ def macer_objective(
     lam: float,
     gamma: float,
     beta: float,
+    cross_entropy: CrossEntropy = "log-of-mean",
     beta_cross_entropy: float = 1.0,
 ) -> Step:
     """Compute MACER's objective from logits (B, M, K) of the image, or of its adversarial point (AdvMacer).
@@ -30,10 +36,12 @@ def macer_objective(
         lam: Weight of the radius term.
         gamma: Ceiling of the hinge, in noise standard deviations.
         beta: Inverse temperature of the radius term alone, as in MACER's code; the AdvMacer paper writes one z_hat.
+        cross_entropy: ``log-of-mean``, as above; or ``mean-of-logs``, -1/(BM) sum_ik log softmax(f(x_i + d_ik))[y_i].
         beta_cross_entropy: Inverse temperature of the cross-entropy.
     """
-    cross_entropy = soft_cross_entropy(logits, y, beta_cross_entropy)
+    of_draws = mean_cross_entropy if cross_entropy == "mean-of-logs" else soft_cross_entropy
+    classification = of_draws(logits, y, beta_cross_entropy)
     robustness = lam * radius_hinge(logits, y, sigma, gamma, beta)
     with torch.no_grad():
         hinge_share = top_two(logits, y, gamma, beta)[2].float().mean()
-    return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y), hinge_share)
+    return Step(classification + robustness, classification, robustness, accuracy(logits, y), hinge_share)

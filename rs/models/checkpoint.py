@@ -23,6 +23,9 @@ from rs.storage import files
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
 
+ORIGIN = ("method", "dataset", "sigma", "seed", "hyperparameters")
+"""Keys of a card, of this version or another, that say which training it is of."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
@@ -53,13 +56,13 @@ def check_folder(folder: Path, card: ModelCard) -> None:
     """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of an earlier run.
 
     That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
-    hyper-parameters may have changed.
+    hyper-parameters may have changed, and so may the keys of cards: what :func:`read_card` refuses can be made again.
 
     Raises:
         InputError: If it holds another model or something else, which would be lost.
     """
     new = _origin(asdict(card))
-    has_model = files.is_json_with(*asdict(card))(folder / CARD)
+    has_model = files.is_json_with(*ORIGIN)(folder / CARD)
     old = _origin(files.read_json(folder / CARD)) if has_model else None
     files.check_output(folder, f"the model {new}", lambda path: files.is_empty(path) or old == new, there=old)
 
@@ -87,10 +90,14 @@ def read_card(folder: Path) -> ModelCard:
         InputError: If it is missing, is not JSON, or has other keys than a card.
     """
     values = files.read_json(folder / CARD)
-    known = {field.name for field in fields(ModelCard)}
-    if not isinstance(values, dict) or set(values) != known:
-        keys = sorted(values) if isinstance(values, dict) else type(values).__name__
-        raise InputError(f"{folder / CARD} must have the keys {sorted(known)}, got {keys}; train the model again")
+    known, found = {field.name for field in fields(ModelCard)}, set(values) if isinstance(values, dict) else set()
+    if found != known:
+        sides = (("lacks", known - found), ("has besides", found - known))
+        wrong = " and ".join(f"{word} {', '.join(sorted(keys))}" for word, keys in sides if keys)
+        raise InputError(
+            f"{folder / CARD} must have the keys of this version's cards, but {wrong}; make the model again, into the "
+            "same folder"
+        )
     return ModelCard(**values)
 
 

@@ -21,8 +21,8 @@ FAMILIES = (
 )
 TIES = (
     "Tie: the difference may be 0 at the level of 5 %, by its error over images or by that over images and training "
-    "seeds (docs/method.md). Images only: the latter is not known, since one side is of one training, and another may "
-    "turn it."
+    "seeds (docs/method.md). Images only: one side was trained only once, so the error over training seeds is not "
+    "known, and another training could reverse the verdict."
 )
 PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "

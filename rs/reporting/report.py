@@ -8,24 +8,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from pydantic import Field
 
 from rs import params
 from rs.errors import InputError
-from rs.params import NonNegative, section, validated
+from rs.params import section
 from rs.reporting import claims, ensemble_tables, figures, method_tables, variance_tables
 from rs.reporting.external_logs import read_external_log
 from rs.reporting.load import StudyFiles
 from rs.reporting.published import published
 from rs.reporting.render import Table, render
 from rs.reporting.results import Groups, grouped, only, results_of
+from rs.reporting.settings import ReportSettings, report_settings
 from rs.statistics import metrics
-from rs.statistics.certificate import UNSOUND
 from rs.storage import files
 from rs.study import grid
 
@@ -37,16 +36,6 @@ NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool")
 
 Files = dict[str, bytes]
 """Content by file name."""
-
-
-@validated
-class ReportSettings:
-    """Section ``tables`` of params.yaml."""
-
-    radii: Annotated[list[NonNegative], Field(min_length=1)]  # of the tables of certified accuracy, pixels of [0, 1]
-    reference: str  # the method to which all are compared, beside advmacer
-    combination: str  # of the ensembles that stand beside the methods; it goes without saying in their names
-    remarks: list[str]  # what must be said of the data where the claims of the paper are judged
 
 
 def report(
@@ -97,20 +86,8 @@ def write(folder: Path, content: Files) -> None:
 def _declared(
     values: dict[str, Any], dataset: str, results: Path, logs: Path, weights: Path
 ) -> tuple[ReportSettings, StudyFiles]:
-    settings = params.load(values, "tables", ReportSettings)
-    study = StudyFiles.of(values, dataset, settings.combination, results, logs, weights)
-    combinations = dict.fromkeys(ensemble.key for ensemble in study.ensembles)
-    if combinations and settings.combination not in combinations:
-        raise InputError(
-            f"params.yaml: tables.combination must be one that ensembles have, {', '.join(combinations)}; "
-            f"got {settings.combination!r}"
-        )
-    if any(one.key == settings.combination and one.combination.scope == UNSOUND for one in study.ensembles):
-        raise InputError(
-            "params.yaml: tables.combination must be one whose certificates are sound, "
-            f"got {settings.combination}; its weights depend on the image"
-        )
-    return settings, study
+    settings = report_settings(values)
+    return settings, StudyFiles.of(values, dataset, settings.combination, results, logs, weights)
 
 
 def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, Any], external: Sequence[str]) -> None:

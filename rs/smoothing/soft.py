@@ -44,10 +44,10 @@ def soft_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
     return -torch.log(p + LOG_GUARD).mean()
 
 
-def mean_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Compute the mean cross-entropy of draws, the log inside: -1/(BM) sum_ik log softmax(f(x_i + d_ik))[y_i]."""
+def mean_cross_entropy(logits: Tensor, y: Tensor, beta: float = 1.0) -> Tensor:
+    """Compute the mean cross-entropy of draws, the log inside: -1/(BM) sum_ik log softmax(beta f(x_i + d_ik))[y_i]."""
     draws = logits.shape[1]
-    return F.cross_entropy(to_float32(logits).flatten(0, 1), y.repeat_interleave(draws))
+    return F.cross_entropy(beta * to_float32(logits).flatten(0, 1), y.repeat_interleave(draws))
 
 
 def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,8 @@
 """Certificate rows: one line per image, in this project's columns or in the six columns of the field's logs.
 
-Rows keep all votes and digits; rounding is left to tables. All readers return a DataFrame for
-``rs.statistics.metrics``, and refuse a damaged file with an error that names the line.
+Rows keep all votes and digits; rounding is left to tables. What is read is recomputed from the votes, not believed.
+All readers return a DataFrame for ``rs.statistics.metrics``, and refuse a damaged file with an error that names the
+line.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
     "mode": str,
     "scope": str,
 }
+
+UNDECIDED = "set"
+"""The scope whose votes can be for no class."""
+SAME = 1e-9
+"""Relative difference below which numbers are equal: other versions of SciPy round otherwise."""
 
 COLUMNS = tuple(_KINDS)
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
@@ -113,11 +119,54 @@ def read(path: Path) -> pd.DataFrame:
         ((rows["n"] == 0) & (rows["mode"] == "certify"), "n must be 0 for a shortcut and only there"),
         ((rows["n"] > 0) & (rows["mode"] == "shortcut"), "n must be 0 for a shortcut and only there"),
         ((rows["mode"] == "shortcut") & (rows["correct"] == 1), "a shortcut is for a wrong class"),
-        (totals["counts0"] > rows["n0"], "counts0 must not exceed n0 votes"),
-        (totals["counts"] > rows["n"], "counts must not exceed n votes"),
+        (totals["counts0"] != rows["n0"], "counts0 must be n0 votes"),
+        (totals["counts"] != rows["n"], "counts must be n votes"),
     ):
         tsv.refuse(path, bad, rule)
+    _check_votes(path, rows)
     return rows
+
+
+def _check_votes(path: Path, rows: pd.DataFrame) -> None:
+    """Check class, bound and radius of each row against the ones that its votes give (``smoothing.votes``).
+
+    Certificates that stopped early have bounds of their own: of these the class alone is checked.
+    """
+    from rs.statistics.radius import lower_bound, radius  # SciPy, which appending rows does not need
+
+    selected = _most_votes(rows["counts0"])
+    none = (rows["scope"] == UNDECIDED) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
+    kept, whole = rows["predict"] == selected, rows["mode"] == "certify"
+    p_lower = rows["p_lower"].to_numpy(copy=True)
+    votes = _votes_for(rows["counts"], selected)
+    for alpha in rows["alpha"].unique():
+        own = (whole & ~none & (rows["alpha"] == alpha)).to_numpy()
+        p_lower[own] = lower_bound(votes[own], rows["n"][own], alpha)
+    made = np.where(whole, radius(p_lower, rows["sigma"]), rows["radius"])
+    for bad, rule in (
+        (~kept & (rows["predict"] != ABSTAIN), "predict must be the class with the most votes of counts0, or -1"),
+        (~np.isclose(rows["p_lower"], p_lower, rtol=SAME, atol=0), "p_lower must be the lower bound of the votes"),
+        (whole & (kept != (p_lower >= 0.5)), "predict must be the class iff p_lower is at least 1/2, else -1"),
+        (~np.isclose(rows["radius"], made, rtol=SAME, atol=SAME), "radius must be that of p_lower and sigma"),
+        ((rows["mode"] == "shortcut") & (rows["radius"] + rows["p_lower"] > 0), "a shortcut must have the radius 0"),
+    ):
+        tsv.refuse(path, bad, rule)
+
+
+def _most_votes(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Return the class with the most votes of each text, the lowest of equals; :data:`ABSTAIN` of no votes."""
+    row, classes, votes = votes_of(texts)
+    order = np.lexsort((classes, -votes, row))
+    first = order[np.flatnonzero(np.diff(row[order], prepend=-1))]
+    found = np.full(len(texts), ABSTAIN)
+    found[row[first]] = classes[first]
+    return found
+
+
+def _votes_for(texts: Sequence[str], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the votes for one class of each text."""
+    row, classes, votes = votes_of(texts)
+    return np.bincount(row, weights=votes * (classes == chosen[row]), minlength=len(texts)).astype(np.int64)
 
 
 def _total_votes(texts: Sequence[str]) -> NDArray[np.float64]:

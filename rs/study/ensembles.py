@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations as combinations_of
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -165,38 +166,38 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     for number, values_of_entry in enumerate(entries):
         where = f"ensembles.{number}"
         entry = check(_Entry, values_of_entry, where)
-        for one in _expanded(entry, combinations, values, where):
-            if one.name in methods:
-                raise InputError(f"params.yaml: {where} must not have the name of a method, got {one.name}")
-            members = [*entry.members.items()]
-            if members_by_name.setdefault(one.name, members) != members:
-                raise InputError(
-                    f"params.yaml: {where} is {one.name}, as one of other members is; give one of the two a name"
-                )
-            if (one.name, one.slug) in declarations:
+        name, choices = _choices(entry, values, where)
+        for key in entry.combinations:
+            _check_fits(combinations, key, len(choices[0]), where)
+        if name in methods:
+            raise InputError(f"params.yaml: {where} must not have the name of a method, got {name}")
+        given = [*entry.members.items()]
+        if members_by_name.setdefault(name, given) != given:
+            raise InputError(f"params.yaml: {where} is {name}, as one of other members is; give one of the two a name")
+        for key, members in product(entry.combinations, choices):
+            one = EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
+            if declarations.setdefault((name, one.slug), one) is not one:
                 raise InputError(f"params.yaml: {where} is {one.slug} again; give one of the two a name")
-            declarations[one.name, one.slug] = one
     return list(declarations.values())
 
 
-def _expanded(
-    entry: _Entry, combinations: Mapping[str, Combination], values: Mapping[str, Any], where: str
-) -> Iterator[EnsembleDeclaration]:
-    by_seeds = any(isinstance(seeds, list) for seeds in entry.members.values())
-    if by_seeds:
-        choices = [_listed(check(_Seeds, entry.members, f"{where}.members"), where)]
-    else:
-        choices = _all_of(check(_Numbers, entry.members, f"{where}.members"), values, where)
-    name = entry.name or (trained_as if by_seeds else kind_of)(choices[0])
-    for key in entry.combinations:
-        if key not in combinations:
-            raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")
-        try:
-            combinations[key].check_members(len(choices[0]))
-        except ValueError as error:
-            raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
-        for members in choices:
-            yield EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
+def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> tuple[str, list[tuple[tuple[str, int], ...]]]:
+    """The name of an entry in tables, and the members of each of its ensembles."""
+    if any(isinstance(seeds, list) for seeds in entry.members.values()):
+        members = _listed(check(_Seeds, entry.members, f"{where}.members"), where)
+        return entry.name or trained_as(members), [members]
+    choices = _all_of(check(_Numbers, entry.members, f"{where}.members"), values, where)
+    return entry.name or kind_of(choices[0]), choices
+
+
+def _check_fits(combinations: Mapping[str, Combination], key: str, count: int, where: str) -> None:
+    """Check that there is such a combination, and that it can be one of ``count`` members."""
+    if key not in combinations:
+        raise InputError(f"params.yaml: {where}.combinations must be among {', '.join(combinations)}; got {key!r}")
+    try:
+        combinations[key].check_members(count)
+    except ValueError as error:
+        raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
 
 
 def _listed(given: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[str, int], ...]:

@@ -53,7 +53,7 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
         trainer = Trainer(model, recipe.method, train, test, recipe.training, options)
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if first:
-            checkpoint.save(out, model, replace(card, epochs=progress.epoch))
+            checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
             _write_logs(log, progress, options.device)
 
 

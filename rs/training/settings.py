@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -28,12 +28,15 @@ class Training:
 
     epochs: Count
     batch: Count  # noisy copies in an optimiser step of a chunked method, images in one of the others
-    learning_rate: Positive
-    milestones: list[Count]  # epochs after which the learning rate is multiplied by `decay`
+    learning_rate: Positive  # the first one of schedule step, the largest one of schedule linear
+    schedule: Literal["step", "linear"]
+    milestones: list[Count]  # schedule step: epochs after which the learning rate is multiplied by `decay`
     decay: Positive
+    ramp: Annotated[float, Field(gt=0, lt=1)]  # schedule linear: share of the training in which the rate rises from 0
     momentum: NonNegative
     weight_decay: NonNegative
     clip_norm: Positive | None  # largest norm of the gradient; null for none
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None  # of the average of weights over steps; null: the last ones
     crop: NonNegativeCount  # zero padding of the random crop, pixels
     flip: bool  # random horizontal flip
     precision: Precision  # of forward and backward passes; losses are float32 either way

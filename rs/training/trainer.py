@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.sgd import sgd
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from rs.data import images as data
 from rs.data.format import Epoch, Images
@@ -72,7 +73,13 @@ class Trainer:
         self.network = attack_backend.training_network(model, settings.engine, shape, compile_training=alone)
         self.step_loss = self._loss if alone else DistributedDataParallel(StepLoss(model, self._loss))
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
+        self.average = _average(model, settings.ema_decay)
         self.progress = Progress()
+
+    @property
+    def trained(self) -> nn.Module:
+        """The model to evaluate and to keep: the average of the weights where the settings ask for it."""
+        return self.model if self.average is None else self.average.module
 
     def _check(self) -> None:
         batch, world, steps = self.settings.batch, self.world_size, self.method.steps_per_batch
@@ -103,7 +110,7 @@ class Trainer:
             self.epoch(epoch)
             if saved is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
                 self.save(saved)
-        self.model.eval()
+        self.trained.eval()
         return self.progress
 
     def _epochs(self) -> Iterator[int]:
@@ -115,10 +122,9 @@ class Trainer:
     def epoch(self, epoch: int) -> None:
         """Train one epoch and append its row to the history."""
         start = time.perf_counter()
-        rate = self._learning_rate(epoch)
         self.model.train()
         self.network.train()
-        means = self._means([self._step(x, y, rate, (epoch, batch, step)) for x, y, batch, step in self._steps(epoch)])
+        means = self._means([self._step(x, y, (epoch, batch, step)) for x, y, batch, step in self._steps(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
@@ -126,13 +132,23 @@ class Trainer:
             )
         now = self.progress
         now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start
+        rate = self._learning_rate(epoch + 0.5)
         row = {"epoch": epoch + 1, "updates": now.updates, "learning_rate": rate, **means, "acr": self._quick_acr()}
         now.history.append(row)
         now.timing.append({"epoch": epoch + 1, "seconds": now.seconds})
 
-    def _learning_rate(self, epoch: int) -> float:
-        passed = sum(milestone <= epoch for milestone in self.settings.milestones)
-        return self.settings.learning_rate * self.settings.decay**passed
+    def _learning_rate(self, passed: float) -> float:
+        """Return the rate when so many epochs have passed: by steps, or linearly from 0 up and down to 0 again."""
+        s = self.settings
+        if s.schedule == "step":
+            return s.learning_rate * s.decay ** sum(milestone <= passed for milestone in s.milestones)
+        share = passed / s.epochs
+        return s.learning_rate * min(share / s.ramp, (1 - share) / (1 - s.ramp))
+
+    def _rate_of(self, epoch: int, batch: int) -> float:
+        """Return the rate of the steps of a batch: that of its middle."""
+        batches = -(-(len(self.images) // self.world_size) // (self.settings.batch // self.world_size))
+        return self._learning_rate(epoch + (batch + 0.5) / batches)
 
     def _steps(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, int, int]]:
         """Yield images and labels of each optimiser step, the number of their batch, and of the step in the batch.
@@ -156,13 +172,12 @@ class Trainer:
                 chosen = slice(step * size, (step + 1) * size)
                 yield x[chosen], y[chosen], batch, step
 
-    def _step(self, x: Tensor, y: Tensor, rate: float, key: tuple[int, int, int]) -> Tensor:
+    def _step(self, x: Tensor, y: Tensor, key: tuple[int, int, int]) -> Tensor:
         """Take one optimiser step.
 
         Args:
             x: Images of this process, shape (B, C, H, W).
             y: Labels, shape (B,).
-            rate: Learning rate.
             key: Number of the epoch, of the batch and of the step in the batch.
         Returns:
             What the step reports, shape (6,), on the device and without synchronisation.
@@ -177,7 +192,9 @@ class Trainer:
         norm = nn.utils.get_total_norm(self._gradients())
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, norm)
-        self._sgd_step(rate)
+        self._sgd_step(self._rate_of(*key[:2]))
+        if self.average is not None:
+            self.average.update_parameters(self.model)
         self.progress.updates += 1
         return report(result, norm)
 
@@ -222,7 +239,7 @@ class Trainer:
         if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
             return None
         classes, sigma = len(self.images.meta.classes), self.options.sigma
-        classifier = SmoothedClassifier(self.model, classes, sigma, precision=s.precision)
+        classifier = SmoothedClassifier(self.trained.eval(), classes, sigma, precision=s.precision)
         from rs.statistics.metrics import acr  # half a second to import; not every training evaluates
 
         rows = []
@@ -233,8 +250,9 @@ class Trainer:
         return acr(rows)
 
     def save(self, checkpoint: Path) -> None:
-        """Write model, velocities and progress, in one step."""
+        """Write model, velocities, average and progress, in one step."""
         state = {"model": self.model.state_dict(), "velocities": self.velocities}
+        state |= {} if self.average is None else {"average": self.average.state_dict()}
         with files.replacing(checkpoint) as temporary:
             torch.save({**state, "progress": asdict(self.progress)}, temporary)
 
@@ -249,6 +267,8 @@ class Trainer:
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.velocities = [velocity.to(self.device) for velocity in state["velocities"]]
+            if self.average is not None:
+                self.average.load_state_dict(state["average"])
             self.progress = Progress(**state["progress"])
 
 
@@ -269,6 +289,13 @@ class StepLoss(nn.Module):
     def forward(self, *inputs: Any, **settings: Any) -> Step:
         """Return what the loss returns."""
         return self.loss(*inputs, **settings)
+
+
+def _average(model: nn.Module, decay: float | None) -> AveragedModel | None:
+    """Return what averages the weights and running statistics of a model over steps, w <- decay w + (1 - decay) w'."""
+    if decay is None:
+        return None
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
 
 def report(result: Step, norm: Tensor) -> Tensor:

@@ -18,9 +18,8 @@ from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.command_line.shell import run
 from rs.data import images as data
-from rs.ensemble.declare import read_pool
+from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.pool import SideBySide
-from rs.ensemble.pool_entries import read_weights
 from rs.ensemble.rules import Ensemble, LogitAverage, Polytope, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.errors import InputError

@@ -136,6 +136,7 @@ def test_an_unreadable_image_is_named(folder, root):
         ({"mean": None}, "needs resize, crop"),
         ({"crop": 9}, "at most resize"),
         ({"lazy": False}, "for lazy folders"),
+        ({"validation_share": 0.1}, "must be 0 for a lazy folder"),
         ({"mean": [0.5]}, "each of 3 channels"),
     ],
 )

@@ -3,6 +3,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ from tests.support.raw_images import image_bytes, pixels, write_parquet
         ("mine", {"source": "torchvision"}, "one of cifar10, cifar100, svhn, got 'mine'"),
         ("mine", {"source": "sklearn", "test_share": 0.2, "split_seed": 0}, "digits alone"),
         ("digits", {"source": "sklearn", "test_share": 1.0, "split_seed": 0}, "datasets.digits.test_share"),
+        (
+            "digits",
+            {"source": "sklearn", "test_share": 0.2, "split_seed": 0, "validation_share": 1.0},
+            "validation_share",
+        ),
+        ("digits", {"source": "sklearn", "test_share": 0.2, "split_seed": 0, "validation_share": 1e-4}, "some of 1438"),
         ("digits", {"source": "sklearn", "test_share": 0.2, "split_seed": -1}, "datasets.digits.split_seed"),
         ("digits", {"source": "sklearn", "test_share": 0.2, "split_seed": 0, "mean": [0.5]}, "both mean and std"),
         ("mine", {"source": "parquet", "root": "nowhere"}, "nowhere must hold train.parquet"),
@@ -41,10 +48,42 @@ def test_wrong_settings_are_one_line_that_names_the_key(tmp_path, name, values, 
 
 def test_another_source_replaces_the_section_but_for_its_constants():
     section = {"source": "torchvision", "root": "a", "download": False, "mean": [0.5], "std": [0.2]}
+    section |= {"validation_share": 0.1}
     other = sources.settings(section, "datasets.x", source="parquet", root=Path("b"))
-    assert other == sources.Parquet(source="parquet", root="b", mean=[0.5], std=[0.2])
+    assert other == sources.Parquet(source="parquet", root="b", mean=[0.5], std=[0.2], validation_share=0.1)
     same = sources.settings(section, "datasets.x", source="torchvision", root=Path("b"))
-    assert same == sources.Torchvision(source="torchvision", root="b", download=False, mean=[0.5], std=[0.2])
+    own = {"mean": [0.5], "std": [0.2], "validation_share": 0.1}
+    assert same == sources.Torchvision(source="torchvision", root="b", download=False, **own)
+
+
+# ------------------------------------------------------------------------------------------------- validation
+
+
+def test_a_share_of_each_class_of_the_train_split_is_kept_back(tmp_path):
+    digits = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
+    for name, share in (("all", 0.0), ("parts", 0.1)):
+        sources.settings({**digits, "validation_share": share}, "datasets.digits").prepare("digits", tmp_path / name)
+    whole, test = images.load(tmp_path / "all", "train"), images.load(tmp_path / "all", "test")
+    train, kept = images.load(tmp_path / "parts", "train"), images.load(tmp_path / "parts", "validation")
+    assert images.load(tmp_path / "parts", "test").fingerprint == test.fingerprint
+    for label, size in Counter(whole.labels.tolist()).items():
+        assert (kept.labels == label).sum() == round(0.1 * size)
+    shown = [(label, image.tobytes()) for image, label in zip(whole.images, whole.labels, strict=True)]
+    parts = [[(label, image.tobytes()) for image, label in zip(s.images, s.labels, strict=True)] for s in (train, kept)]
+    assert Counter(parts[0] + parts[1]) == Counter(shown)
+    assert all(is_in_order(part, shown) for part in parts)
+
+
+def is_in_order(part, whole):
+    """Whether ``part`` can be had by leaving things out of ``whole``."""
+    rest = iter(whole)
+    return all(one in rest for one in part)
+
+
+def test_without_a_share_nothing_is_kept_back(tmp_path):
+    sources.settings({"source": "sklearn", "test_share": 0.2, "split_seed": 0}, "d").prepare("digits", tmp_path / "set")
+    with pytest.raises(InputError, match="must have the split validation, but it has train, test"):
+        images.load(tmp_path / "set", "validation")
 
 
 # ------------------------------------------------------------------------------------------------- raw data

@@ -12,11 +12,10 @@ import torch
 from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
-from rs.ensemble.declare import read_pool
+from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.fit_radius import fitting_split
 from rs.ensemble.fit_weights import BOUNDS, SPREADS, fit_weights
 from rs.ensemble.perturbation import CHOICE, margins
-from rs.ensemble.pool_entries import read_weights
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.errors import InputError
@@ -158,7 +157,7 @@ def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_ove
     assert fitted.shrinkage < 1
     two = read(Path("weights", f"{TWO}.json"))
     assert (tuple(two.fitted.weights), two.fitted.shrinkage) == chosen_weights(contests, 2)
-    assert 2 in two.voting
+    assert two.members[2] in two.voting
 
 
 def test_weights_of_the_largest_radius_are_fitted_to_a_validation_split_where_there_is_one():

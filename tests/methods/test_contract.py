@@ -31,6 +31,7 @@ SWITCHES = [
     ("consistency", {"steps": 0}),
     ("smoothmix", {"one_step": False}),
     ("advmacer", {"fresh_draws": True}),
+    ("advmacer", {"cross_entropy": "mean-of-logs"}),
     ("advmacer", {"beta_cross_entropy": 16.0, "beta_attack": 16.0}),
 ]
 every_form = pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in METHODS), *SWITCHES])

@@ -74,27 +74,42 @@ def slow_smoothadv(f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup, a
     return over_draws(f, x_hat, noise, y)
 
 
-def slow_macer(f, frozen, x, y, rng, epoch, draws, lam, gamma, beta, defer, beta_cross_entropy=1.0, noise=None):
-    noise = normal(rng, draws) if noise is None else noise
+def of_mean(logits, label):
+    """Cross-entropy of the mean softmax of draws, with MACER's guard: the log outside the mean."""
+    return -np.log(np.mean([special.softmax(v) for v in logits], axis=0)[label] + 1e-10)
 
+
+def mean_of(logits, label):
+    return np.mean([cross_entropy(v, label) for v in logits])
+
+
+CROSS_ENTROPIES = {"log-of-mean": of_mean, "mean-of-logs": mean_of}
+
+
+def slow_objective(f, x, noise, y, lam, gamma, beta, cross_entropy="log-of-mean", beta_cross_entropy=1.0):
     def term(i):
         logits = [f(x[i] + d) for d in noise[i]]
-        p = np.mean([special.softmax(beta_cross_entropy * v) for v in logits], axis=0)
         q = np.mean([special.softmax(beta * v) for v in logits], axis=0)
         second, first = np.argsort(q)[-2:]
         xi = quantile(q[first]) - quantile(q[second])
         lack = gamma - xi if first == y[i] and xi <= gamma else 0.0
-        return -np.log(p[y[i]] + 1e-10) + (lam if epoch >= defer else 0.0) * SIGMA / 2 * lack
+        return CROSS_ENTROPIES[cross_entropy]([beta_cross_entropy * v for v in logits], y[i]) + lam * SIGMA / 2 * lack
 
     return over_images(term)
 
 
-def slow_advmacer(f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup, beta_attack, fresh_draws, **macer):
+def slow_macer(f, frozen, x, y, rng, epoch, draws, lam, defer, **objective):
+    return slow_objective(f, x, normal(rng, draws), y, lam if epoch >= defer else 0.0, **objective)
+
+
+def slow_advmacer(
+    f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup, beta_attack, fresh_draws, lam, defer, **objective
+):
     noise = normal(rng, draws)
     epsilon = ramp(epsilon, epoch, warmup)
     x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon, rng=rng, beta=beta_attack)
     noise = normal(rng, draws) if fresh_draws else noise
-    return slow_macer(f, frozen, x_hat, y, rng, epoch, draws, noise=noise, **macer)
+    return slow_objective(f, x_hat, noise, y, lam if epoch >= defer else 0.0, **objective)
 
 
 def slow_consistency(f, frozen, x, y, rng, epoch, draws, lam, eta, steps, epsilon, warmup):
@@ -132,7 +147,8 @@ SMOOTHADV = {"draws": 3, "steps": 2, "epsilon": 0.4, "warmup": 10}
 CONSISTENCY = {"draws": 3, "lam": 10.0, "eta": 0.5, "steps": 0, "epsilon": 0.4, "warmup": 10}
 SMOOTHMIX = {"draws": 3, "steps": 4, "step_size": 0.2, "eta": 5.0, "one_step": False, "warmup": 10}
 ADVMACER = HINGE | {"steps": 2, "epsilon": 0.4, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
-ADVMACER |= {"fresh_draws": False}
+ADVMACER |= {"fresh_draws": False, "cross_entropy": "log-of-mean"}
+MEAN_OF_LOGS = ADVMACER | {"cross_entropy": "mean-of-logs"}
 CASES = {
     "gaussian": (slow_gaussian, {}, 0),
     "stability": (slow_stability, {"lam": 2.0}, 0),
@@ -154,6 +170,12 @@ CASES = {
     "advmacer in its warm-up": (slow_advmacer, ADVMACER, 3),
     "advmacer with fresh draws": (slow_advmacer, ADVMACER | {"fresh_draws": True}, 20),
     "advmacer of one temperature": (slow_advmacer, ADVMACER | {"beta_cross_entropy": 4.0, "beta_attack": 4.0}, 20),
+    "advmacer with the mean of logs": (slow_advmacer, MEAN_OF_LOGS, 20),
+    "advmacer with the mean of logs at another temperature": (
+        slow_advmacer,
+        MEAN_OF_LOGS | {"beta_cross_entropy": 4.0},
+        20,
+    ),
     "advmacer before the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 21}, 20),
     "advmacer after the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 20}, 20),
 }

@@ -1,5 +1,7 @@
 """MACER and AdvMacer are one objective at two points."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +12,8 @@ from rs.smoothing import attack
 
 MACER = {"draws": 4, "lam": 12.0, "gamma": 8.0, "beta": 16.0, "defer": 2}
 ADVMACER = MACER | {"steps": 2, "epsilon": 0.5, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
-ADVMACER |= {"fresh_draws": False, "chunked": True}
+ADVMACER |= {"fresh_draws": False, "chunked": True, "cross_entropy": "log-of-mean"}
+SMOOTHADV = {key: ADVMACER[key] for key in ("draws", "steps", "epsilon", "warmup")} | {"attack": "pgd"}
 SIGMA = 0.25
 
 
@@ -52,6 +55,30 @@ def test_advmacer_that_moves_the_image_is_not_macer():
     macer, _ = loss_and_gradients("macer", MACER, 5)
     advmacer, _ = loss_and_gradients("advmacer", ADVMACER, 5)
     assert advmacer.cross_entropy > macer.cross_entropy
+
+
+@pytest.mark.parametrize("epoch", [0, 5])
+def test_advmacer_without_its_hinge_is_smoothadv_to_the_bit_if_it_takes_the_mean_of_logs(epoch):
+    smoothadv, gradients = loss_and_gradients("smoothadv", SMOOTHADV, epoch)
+    advmacer, others = loss_and_gradients("advmacer", ADVMACER | {"lam": 0.0, "cross_entropy": "mean-of-logs"}, epoch)
+    assert torch.equal(advmacer.loss, smoothadv.loss)
+    assert torch.equal(advmacer.accuracy, smoothadv.accuracy)
+    assert all(torch.equal(a, b) for a, b in zip(others, gradients, strict=True))
+
+
+def test_cross_entropies_have_closed_forms_and_leave_the_hinge_alone():
+    logits = torch.tensor([[[math.log(3), 0.0], [0.0, 0.0]]], dtype=torch.float64)
+    y = torch.tensor([0])
+    values = {"sigma": SIGMA, "lam": 1.0, "gamma": 8.0, "beta": 1.0}
+    default, outside, inside = (
+        macer_objective(logits, y, **values, **form)
+        for form in ({}, {"cross_entropy": "log-of-mean"}, {"cross_entropy": "mean-of-logs"})
+    )  # softmaxes (3/4, 1/4) and (1/2, 1/2), so their mean has 5/8 at the label
+    assert torch.equal(default.loss, outside.loss)
+    assert outside.cross_entropy.item() == pytest.approx(-math.log(5 / 8 + 1e-10), rel=1e-14)
+    assert inside.cross_entropy.item() == pytest.approx(-(math.log(3 / 4) + math.log(1 / 2)) / 2, rel=1e-14)
+    assert torch.equal(inside.robustness, outside.robustness)
+    assert inside.robustness > 0
 
 
 def test_temperature_of_the_hinge_leaves_the_cross_entropy_alone_and_the_other_way_round():

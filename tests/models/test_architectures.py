@@ -51,6 +51,15 @@ def test_parameters_are_as_many_as_published(architecture, shape, num_classes, p
         assert slow_count(int(architecture[6:]), num_classes) == published
 
 
+def test_resnet8_sees_patches_and_has_three_blocks_of_32_64_and_128_channels():
+    network = build("resnet8").network
+    assert [block[0].conv2.out_channels for block in (network.layer1, network.layer2, network.layer3)] == [32, 64, 128]
+    weights = 48 * 32 + 9 * (2 * 32 * 32 + 32 * 64 + 64 * 64 + 64 * 128 + 128 * 128)
+    shortcuts, norms, last = 32 * 64 + 64 * 128, 2 * (3 * 32 + 3 * 64 + 3 * 128), 128 * 10 + 10
+    assert count(network) == weights + shortcuts + norms + last
+    assert network.layer1(torch.relu(network.conv1(torch.zeros(1, *CIFAR)))).shape == (1, 32, 16, 16)
+
+
 def test_resnet50_has_the_published_parameters_and_its_stride_in_the_3x3_convolution():
     network = architectures.ARCHITECTURES["resnet50"]((3, 224, 224), 1000)
     assert count(network) == 25_557_032
@@ -191,7 +200,7 @@ def test_a_new_model_is_in_train_mode_and_has_seen_no_image():
 
 @pytest.mark.parametrize("name", ["resnet111", "", "ResNet110"])
 def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
-    with pytest.raises(InputError, match="resnet110, resnet20, resnet50, lenet, smallnet; got"):
+    with pytest.raises(InputError, match="resnet110, resnet20, resnet8, resnet50, lenet, smallnet; got"):
         build(name)
 
 

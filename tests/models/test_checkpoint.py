@@ -106,19 +106,43 @@ def test_weights_for_another_number_of_classes_are_refused(folder):
     refused(folder, "2 tensors do not fit", "network.fc.bias: expected (3,), got (2,)")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda card: {**card, "extra": 1},
-        lambda card: {key: value for key, value in card.items() if key != "sigma"},
-        lambda card: [card],
-    ],
-    ids=["unknown key", "missing key", "a list"],
-)
-def test_a_card_must_have_exactly_its_keys(folder, change):
+def change_card(folder, change):
     path = folder / checkpoint.CARD
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    refused(folder, str(path), "must have the keys")
+
+
+def without_epochs(card):
+    return {key: value for key, value in card.items() if key != "epochs"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda card: {**card, "extra": 1}, "but has besides extra; make the model again"),
+        (without_epochs, "but lacks epochs; make the model again"),
+        (lambda card: {**without_epochs(card), "extra": 1}, "but lacks epochs and has besides extra; make the model"),
+        (lambda card: [card], "but lacks architecture, arithmetic, classes"),
+    ],
+    ids=["unknown key", "missing key", "both", "a list"],
+)
+def test_a_card_must_have_exactly_its_keys(folder, change, said):
+    change_card(folder, change)
+    refused(folder, str(folder / checkpoint.CARD), "must have the keys", said)
+
+
+@pytest.mark.parametrize("change", [lambda card: {**card, "extra": 1}, without_epochs])
+def test_a_model_whose_card_is_of_another_version_can_be_made_again_in_its_folder(folder, trained, change):
+    change_card(folder, change)
+    refused(folder, "make the model again, into the same folder")
+    checkpoint.check_folder(folder, CARD)
+    checkpoint.save(folder, trained, CARD)
+    assert checkpoint.load(folder)[1] == CARD
+
+
+def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):
+    change_card(folder, without_epochs)
+    with pytest.raises(InputError, match=r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"):
+        checkpoint.check_folder(folder, replace(CARD, seed=4))
 
 
 def test_a_card_that_is_not_json_is_refused(folder):

@@ -1,6 +1,8 @@
 """What cells depend on in the parameters: the stage ``fingerprint``, and what ``rs.study.grid`` merges for it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,6 +77,64 @@ def test_stale_files_do_not_stay(tmp_path):
         fingerprint.main("tiny", tmp_path / "data", tmp_path / "out", tmp_path / "params.json", ROOT)
         folder = tmp_path / "out" / "parameters" / "tiny" / "train"
         assert [path.name for path in folder.iterdir()] == [f"{method}-0.25.json"]
+
+
+POOL = {
+    "combinations": {
+        "mme": {"rule": "mme", "scope": "noisy-input"},
+        "frozen": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
+        "three": {"rule": "softmax", "weights": [0.5, 0.25, 0.25], "scope": "global"},
+    },
+    "ensembles": [{"members": {"macer": 2}, "combinations": ["mme", "frozen"]}],
+    "tables": {"radii": [0.0], "reference": "macer", "combination": "mme", "remarks": []},
+}
+
+
+def fingerprint_of(tmp_path, **sections):
+    values = tiny() | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}} | POOL | sections
+    (tmp_path / "params.json").write_text(json.dumps(values))
+    fingerprint.main("tiny", tmp_path / "data", tmp_path / "out", tmp_path / "params.json", ROOT)
+
+
+def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
+    fingerprint_of(tmp_path)
+    assert (tmp_path / "out" / "versions.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"seeds": []}, "must list a method, a seed and a sigma at least"),
+        ({"sigmas": [0.0]}, r"sigmas\.0: "),
+        ({"combinations": POOL["combinations"] | {"mme": {"rule": "mme"}}}, r"combinations\.mme\.scope is missing"),
+        ({"combinations": POOL["combinations"] | {"m m": {}}}, r"combinations\.m m"),
+        ({"ensembles": [{"members": {"macer": 3}, "combinations": ["mme"]}]}, r"ensembles\.0\.members must leave"),
+        ({"ensembles": [{"members": {"macer": [0, 7]}, "combinations": ["mme"]}]}, "need macer with seed 7"),
+        (
+            {"ensembles": [{"members": {"macer": 2}, "combinations": ["no"]}]},
+            r"ensembles\.0\.combinations must be among",
+        ),
+        (
+            {"ensembles": [{"members": {"macer": 2}, "combinations": ["three"]}]},
+            r"ensembles\.0, combination three: there",
+        ),
+        ({"tables": POOL["tables"] | {"radii": []}}, r"tables\.radii: "),
+        ({"tables": POOL["tables"] | {"combination": "three"}}, r"tables\.combination must be one that ensembles have"),
+        ({"tables": POOL["tables"] | {"combination": "frozen"}}, r"tables\.combination must be one whose .* are sound"),
+    ],
+)
+def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, sections, message):
+    with pytest.raises(InputError, match=message) as caught:
+        fingerprint_of(tmp_path, **sections)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_check_of_a_study_imports_neither_torch_nor_pandas():
+    script = "import sys, rs.reporting.settings; print({'torch', 'pandas', 'matplotlib'} & {*sys.modules})"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )
 
 
 @pytest.mark.usefixtures("work", "models_here")

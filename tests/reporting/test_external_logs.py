@@ -71,7 +71,9 @@ def test_a_log_that_lacks_images_of_the_study_is_refused(tmp_path, ours):
 
 
 def test_rows_of_this_project_say_their_budget_themselves(tmp_path, ours):
-    whole = {"correct": 1, "predict": 0, "p_lower": 0.9, "counts0": "0:100", "counts": "0:10000", "mode": "certify"}
+    whole = {"correct": 1, "predict": 0, "label": 0, "counts0": "0:100", "counts": "0:10000", "mode": "certify"}
+    whole["p_lower"] = lower_bound(10_000, 10_000, 0.001)
+    whole["radius"] = radius(whole["p_lower"], 0.25)
     certificate_rows.write(ours[0].rows.assign(**whole, scope="model"), tmp_path / "rows.tsv")
     found = read_external_log("b", tmp_path / "rows.tsv", ours, **UNKNOWN)
     assert (found.sigma, metrics.budget(found.rows, "alpha")) == (0.25, 0.001)

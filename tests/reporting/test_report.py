@@ -15,6 +15,7 @@ from rs.params import read
 from rs.reporting import notes, report
 from rs.statistics import metrics
 from rs.statistics.comparison import two_way_error
+from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows
 from rs.storage.files import write_json
 from stages.tables import main
@@ -123,7 +124,7 @@ def test_the_stages_numbers_are_those_of_the_rows(made):
 def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table(tiny, name):
     for sigma in SIGMAS:
         path = tiny / "results" / str(sigma) / f"{name}.tsv"
-        skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut"}
+        skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut", "counts0": f"2:{N0}"}
         certificate_rows.write(certificate_rows.read(path).assign(predict=2, correct=0, **skipped), path)
     tables = markdown(tiny_report(tiny)).values()
     assert not [text for text in tables if "nan" in text]
@@ -320,9 +321,10 @@ def test_an_external_log_that_does_not_fit_is_refused(tiny, tmp_path):
 def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
     ours = tiny / "results/0.5/pool/advmacer-0-1.per-image.tsv"
     sure = ensemble_rows("advmacer-0-1.per-image", 0.5)
-    certificate_rows.write(
-        sure.assign(predict=sure["label"], correct=1, radius=9.0), ours
-    )  # by far the best, if it were sound
+    p_lower = lower_bound(N, N, ALPHA)
+    votes = {"counts0": [f"{k}:{N0}" for k in sure["label"]], "counts": [f"{k}:{N}" for k in sure["label"]]}
+    best = {"predict": sure["label"], "correct": 1, "p_lower": p_lower, "radius": radius(p_lower, 0.5), **votes}
+    certificate_rows.write(sure.assign(**best), ours)  # the best there can be, if it were sound
     made = tiny_report(tiny, [{"name": "theirs", "path": ours}])
     main = pd.read_csv(io.BytesIO(made["main.csv"]))
     line = main[main["method"] == "theirs"].iloc[0]

@@ -75,9 +75,11 @@ def test_logarithm_is_outside_the_mean_in_one_cross_entropy_and_inside_it_in_the
     assert soft.mean_cross_entropy(logits, y).item() == pytest.approx(-(math.log(3 / 4) + math.log(1 / 2)) / 2)
 
 
-def test_soft_cross_entropy_takes_the_temperature_it_is_given():
+def test_cross_entropies_take_the_temperature_they_are_given():
     logits, y = torch.tensor([[[LN3, 0.0], [0.0, 0.0]]], dtype=torch.float64), torch.tensor([1])
     assert soft.soft_cross_entropy(logits, y, beta=2.0).item() == pytest.approx(-math.log(3 / 10), rel=1e-8)
+    inside = -(math.log(1 / 10) + math.log(1 / 2)) / 2
+    assert soft.mean_cross_entropy(logits, y, beta=2.0).item() == pytest.approx(inside, rel=1e-14)
 
 
 @given(problems())
@@ -147,7 +149,7 @@ def test_gradients_agree_with_finite_differences(seed):
     assert soft.top_two(logits, y, GAMMA, 2.0)[2].tolist() == [True, True, True, False]
     assert torch.autograd.gradcheck(lambda v: soft.radius_hinge(v, y, SIGMA, GAMMA, 2.0), logits)
     assert torch.autograd.gradcheck(lambda v: soft.soft_cross_entropy(v, y, 2.0), logits)
-    assert torch.autograd.gradcheck(lambda v: soft.mean_cross_entropy(v, y), logits)
+    assert torch.autograd.gradcheck(lambda v: soft.mean_cross_entropy(v, y, 2.0), logits)
     assert torch.autograd.gradcheck(lambda v: soft.entropy(soft.soft_probabilities(v)), logits)
     assert torch.autograd.gradcheck(
         lambda v: soft.kl_divergence(soft.soft_probabilities(v).unsqueeze(1), v), logits

@@ -50,12 +50,15 @@ def test_a_row_is_one_tab_separated_line_in_the_order_of_the_columns():
     assert line == "7\t0\t0\t0.1\t1\t0.25\t100\t1000\t0.001\t0.5\t0:90,1:10\t0:1000\tcertify\tmodel"
 
 
-@given(st.floats(0, 4, allow_subnormal=True), st.floats(0, 1))
-def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, radius, p_lower):
+@given(st.integers(0, N), st.floats(1e-6, 4))
+def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, votes, sigma):
     path = tmp_path_factory.getbasetemp() / "rows.tsv"
-    certificate_rows.write([row(radius=radius, p_lower=p_lower)], path)
+    made = row(votes=votes, sigma=sigma, radius=float(radius(lower_bound(votes, N, ALPHA), sigma)))
+    certificate_rows.write([made], path)
     back = certificate_rows.read(path)
-    assert (back["radius"][0], back["p_lower"][0]) == (radius, p_lower)
+    assert [back[name][0] for name in ("radius", "p_lower", "sigma")] == [
+        made[name] for name in ("radius", "p_lower", "sigma")
+    ]
 
 
 def test_rows_read_back_as_they_were_written(tmp_path):
@@ -128,8 +131,25 @@ def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
         ({"alpha": 1.0}, "alpha must lie"),
         ({"sigma": 0.0}, "sigma must be positive"),
         ({"p_lower": 1.5}, "p_lower must lie"),
-        ({"counts": [N, 1]}, "counts must not exceed"),
-        ({"counts0": [101]}, "counts0 must not exceed"),
+        ({"counts": [N, 1]}, "counts must be n votes"),
+        ({"counts0": [101]}, "counts0 must be n0 votes"),
+        ({"counts0": [99]}, "counts0 must be n0 votes"),
+        ({"n0": 50}, "counts0 must be n0 votes"),
+        ({"n": N - 1}, "counts must be n votes"),
+        (
+            {"counts0": [50, 50], "predict": 1, "label": 1, "correct": 1},
+            "predict must be the class with the most votes of counts0",
+        ),
+        ({"counts0": [40, 60]}, "predict must be the class with the most votes of counts0"),
+        ({"counts": [899, 101]}, "p_lower must be the lower bound of the votes"),
+        ({"counts": [100, 900]}, "p_lower must be the lower bound of the votes"),
+        ({"p_lower": 0.9}, "p_lower must be the lower bound of the votes"),
+        ({"alpha": 0.01}, "p_lower must be the lower bound of the votes"),
+        ({"predict": -1, "correct": 0, "radius": 0.0}, "predict must be the class iff p_lower is at least 1/2"),
+        ({"radius": 5.0}, "radius must be that of p_lower and sigma"),
+        ({"sigma": SIGMA * (1 + 1e-6)}, "radius must be that of p_lower and sigma"),
+        (SHORTCUT | {"label": 1, "radius": 0.1}, "a shortcut must have the radius 0"),
+        (SHORTCUT | {"label": 1, "p_lower": 0.9}, "a shortcut must have the radius 0"),
         ({"n": 0, "counts": []}, "n must be 0 for a shortcut"),
         (SHORTCUT | {"correct": 1}, "a shortcut is for"),
     ],
@@ -139,6 +159,25 @@ def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, mess
     path.write_text(text_of(row(0), row(1, **change)))
     with pytest.raises(InputError, match=f"line 3: {message}"):
         certificate_rows.read(path)
+
+
+def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
+    none = row(votes=500, scope="set", p_lower=0.0, counts0=[40, 0, 60], counts=[450, 50, 500])
+    certificate_rows.write([none], tmp_path / "set.tsv")
+    assert certificate_rows.read(tmp_path / "set.tsv")["predict"].tolist() == [certificate_rows.ABSTAIN]
+    certificate_rows.write([none | {"scope": "global"}], tmp_path / "global.tsv")
+    with pytest.raises(InputError, match="p_lower must be the lower bound of the votes"):
+        certificate_rows.read(tmp_path / "global.tsv")
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8), st.data())
+def test_the_class_with_the_most_votes_is_the_lowest_of_equals(counts, data):
+    texts = [certificate_rows.format_counts(votes) for votes in counts]
+    expected = [int(np.argmax(votes)) if any(votes) else certificate_rows.ABSTAIN for votes in counts]
+    assert certificate_rows._most_votes(texts).tolist() == expected
+    chosen = [data.draw(st.integers(0, 4)) for _ in counts]
+    found = certificate_rows._votes_for(texts, np.array(chosen))
+    assert found.tolist() == [dict(enumerate(votes)).get(k, 0) for votes, k in zip(counts, chosen, strict=True)]
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path):

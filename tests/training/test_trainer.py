@@ -162,6 +162,80 @@ def test_the_learning_rate_is_that_of_torchs_own_schedule(monkeypatch):
     assert used == [rate for rate in column(made, "learning_rate") for _ in range(steps)]
 
 
+def test_a_linear_schedule_rises_and_falls_step_by_step(monkeypatch):
+    used = []
+    monkeypatch.setattr(
+        rs.training.trainer, "sgd", lambda *tensors, lr, **rest: (used.append(lr), sgd(*tensors, lr=lr, **rest))
+    )
+    made = trainer(images=tiny_images(20), epochs=5, schedule="linear", ramp=0.3, learning_rate=0.08, milestones=[1])
+    made.run()
+    middles = (np.arange(15) + 0.5) / 15  # 3 steps an epoch, the last of them ragged
+    assert used == pytest.approx(np.interp(middles, [0, 0.3, 1], [0, 0.08, 0]), rel=1e-12)
+    assert column(made, "learning_rate") == pytest.approx(used[1::3], rel=1e-12)
+
+
+def test_all_steps_of_a_batch_have_one_learning_rate(monkeypatch):
+    used = []
+    monkeypatch.setattr(
+        rs.training.trainer, "sgd", lambda *tensors, lr, **rest: (used.append(lr), sgd(*tensors, lr=lr, **rest))
+    )
+    trainer("smoothadv", parameters={"draws": 2}, epochs=1, schedule="linear").run()
+    assert used[::2] == used[1::2]
+    assert len(set(used)) == len(used) // 2
+
+
+def test_the_average_of_weights_is_the_exponential_one_of_every_step(monkeypatch):
+    states, step = [], rs.training.trainer.Trainer._step
+
+    def recorded(self, *given):
+        result = step(self, *given)
+        states.append({key: value.clone() for key, value in self.model.state_dict().items()})
+        return result
+
+    monkeypatch.setattr(rs.training.trainer.Trainer, "_step", recorded)
+    made = trainer(ema_decay=0.75)
+    made.run()
+    average, *rest = states
+    for state in rest:
+        average = {key: average[key] * 0.75 + state[key] * 0.25 for key in state}
+    kept = made.trained.state_dict()
+    assert kept.keys() == average.keys()
+    floats = [key for key in kept if kept[key].is_floating_point()]
+    assert len(floats) == len(kept) - 3  # all but the counts of batches of three batch norms
+    for key in floats:  # each step rounds twice
+        torch.testing.assert_close(kept[key], average[key], rtol=2 * len(states) * 2**-23, atol=1e-7)
+    assert not made.trained.training
+
+
+def test_averaging_does_not_change_the_training_and_is_what_is_evaluated():
+    made = [trainer(ema_decay=decay, eval_every=1) for decay in (None, 0.99)]
+    for one in made:
+        one.run()
+    plain, averaged = made
+    assert weights(averaged.model) == weights(plain.model) == weights(plain.trained)
+    assert weights(averaged.trained) != weights(averaged.model)
+    classifier = SmoothedClassifier(averaged.trained, 2, 0.25)
+    s = averaged.settings
+    rows = []
+    for index, label in enumerate(averaged.evaluation.labels[: s.eval_images]):
+        found = classifier.certify(
+            averaged.evaluation.pixels(index), s.eval_n0, s.eval_n, s.eval_alpha, index=index, label=int(label)
+        )
+        rows.append(found.row(index, int(label)))
+    assert column(averaged, "acr")[-1] == metrics.acr(rows)
+
+
+def test_an_interrupted_average_ends_with_the_bytes_of_an_unbroken_one(tmp_path):
+    settings = {"epochs": 5, "schedule": "linear", "ema_decay": 0.9, "checkpoint_every": 2}
+    unbroken = trainer(**settings)
+    unbroken.run()
+    with pytest.raises(KeyboardInterrupt):
+        spied(trainer(**settings), 10, interrupt).run(tmp_path / "checkpoint.pt")
+    resumed = trainer(model=smallnet(99), **settings)
+    resumed.run(tmp_path / "checkpoint.pt")
+    assert weights(resumed.trained) == weights(unbroken.trained)
+
+
 @pytest.mark.parametrize(
     ("method", "images", "draws", "sizes"),
     [

@@ -1,4 +1,4 @@
-"""The classifiers that a pool is certified as: ``rs.ensemble.pool_entries``."""
+"""The classifiers that a pool is certified as: ``rs.certification.certify_pool.pool_entries``."""
 
 import json
 import re
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rs.ensemble.declare import POOL, read_pool, write_ensembles
+from rs.certification.certify_pool import pool_entries
+from rs.ensemble.declare import POOL, read_pool, read_weights, write_ensembles
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.pool_entries import pool_entries, read_weights
 from rs.ensemble.rules import (
     Ensemble,
     HardVote,
@@ -100,7 +100,7 @@ def pool(tmp_path, monkeypatch, made):
 
 
 def models_and_entries():
-    found, specs = read_pool(ENSEMBLES)
+    found, specs = read_pool(ENSEMBLES, WEIGHTS)
     models, _ = load_members(found.members, found.dataset, found.sigma, ENSEMBLES / POOL)
     entries = pool_entries(found, specs, models, ENSEMBLES, WEIGHTS)
     return dict(zip(entries, models, strict=False)), entries
@@ -211,7 +211,8 @@ def test_weights_that_are_not_solved_are_named(pool, name):
 
 def test_an_ensemble_before_its_weights_are_solved_is_not_taken_for_one_after(pool):
     (WEIGHTS / f"{slug('optimal')}.json").write_bytes((ENSEMBLES / f"{slug('optimal')}.json").read_bytes())
-    with pytest.raises(InputError, match=r"macer 1 \+ gaussian 0, optimal: its weights must be solved first"):
+    message = r"optimal\.json must be the ensemble macer 1 \+ gaussian 0 as it is now, with weights that are solved"
+    with pytest.raises(InputError, match=message):
         models_and_entries()
 
 
@@ -233,7 +234,7 @@ def turned(spec):
 def test_weights_of_another_ensemble_are_refused(pool, change):
     path = WEIGHTS / f"{slug('optimal')}.json"
     change(read(path)).write(path)
-    message = r"optimal\.json must be the ensemble macer 1 \+ gaussian 0 as it is now; make it again"
+    message = r"optimal\.json must be the ensemble macer 1 \+ gaussian 0 as it is now, with weights that are solved"
     with pytest.raises(InputError, match=message):
         models_and_entries()
 

@@ -1,0 +1,81 @@
+"""Votes of base classifiers on noisy images: counted on the device, and what their counts certify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rs.errors import InputError
+from rs.statistics.certificate import ABSTAIN, Certificate
+from rs.statistics.radius import lower_bound, radius
+
+
+class VoteCounter:
+    """Votes per class of several classifiers on the same draws, counted where the scores are and fetched once.
+
+    Args:
+        widths: Number of scores of each classifier: K, or K + 1.
+        device: Of the scores.
+    """
+
+    def __init__(self, widths: Sequence[int], device: torch.device) -> None:
+        self.widths = widths
+        self.counts = torch.zeros(len(widths), max(widths), dtype=torch.int64, device=device)
+        self.broken = torch.zeros(len(widths), dtype=torch.bool, device=device)
+
+    def add(self, scores: Tensor, shape: tuple[int, int], numbers: Tensor | slice = slice(None)) -> None:
+        """Count the argmax of each draw, the lowest class of equals.
+
+        Args:
+            scores: Of classifiers of one width, (E, draws, width).
+            shape: What their last two axes must be.
+            numbers: Which classifiers they are, (E,), each once; all if not given.
+        Raises:
+            InputError: If the scores have another shape.
+        """
+        if scores.shape[1:] != shape:
+            raise InputError(f"base must give logits of shape {shape}, got {tuple(scores.shape[1:])}")
+        largest, classes = scores.max(dim=-1)
+        votes = torch.zeros(len(scores), self.counts.shape[1], dtype=torch.int64, device=scores.device)
+        self.counts[numbers] += votes.scatter_add_(1, classes, torch.ones_like(classes))
+        self.broken[numbers] |= largest.isnan().any(dim=1)
+
+    def fetch(self) -> list[NDArray[np.int64]]:
+        """Return the votes per class of each classifier, shape (its width,).
+
+        Raises:
+            InputError: If a score was not a number.
+        """
+        if self.broken.any():
+            raise InputError("base must give logits that are numbers, got NaN; look at its weights and its input")
+        return [counts[:width].copy() for counts, width in zip(self.counts.cpu().numpy(), self.widths, strict=True)]
+
+
+def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
+    """Return the class with the most votes (ties to the lowest); ABSTAIN if it is the last one, ``undecided``."""
+    selected = int(counts.argmax())
+    return ABSTAIN if undecided and selected == len(counts) - 1 else selected
+
+
+def certificate(
+    counts0: NDArray[np.int64], counts: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False
+) -> Certificate:
+    """Return the certificate from the votes of the n0 draws and of the n draws, each of shape (K,).
+
+    With ``undecided`` the last of K + 1 counts is of votes for no class; if it wins the n0 draws, no class has a bound
+    and ``p_lower`` is 0.
+    """
+    n0, n, selected = int(counts0.sum()), int(counts.sum()), winner(counts0, undecided)
+    p_lower = 0.0 if selected == ABSTAIN else float(lower_bound(counts[selected], n, alpha))
+    predict = selected if p_lower >= 0.5 else ABSTAIN
+    return Certificate(predict, float(radius(p_lower, sigma)), p_lower, n0, n, alpha, sigma, counts0, counts)
+
+
+def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False) -> Certificate:
+    """Return the certificate of an image whose n draws are skipped because the selected class is not the label."""
+    n0, counts = int(counts0.sum()), np.zeros_like(counts0)
+    return Certificate(winner(counts0, undecided), 0.0, 0.0, n0, 0, alpha, sigma, counts0, counts, mode="shortcut")

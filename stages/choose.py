@@ -1,0 +1,63 @@
+"""Choose what to study: write a recipe's name, and its grid, into the parameters."""
+
+import io
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rs.command_line.shell import ParamsFile, run
+
+GRID = ("sigmas", "methods", "seeds", "members", "member_seeds", "ensembles")
+
+
+def main(
+    dataset: Annotated[str, typer.Argument(help="Name of a recipe; grids.DATASET holds what of the grid is its own.")],
+    params: ParamsFile = Path("params.yaml"),
+) -> None:
+    """Write DATASET into `dataset` of the parameters, and grids.DATASET over the keys of the grid."""
+    from rs.params import check, read, section
+    from rs.storage import files
+
+    values = read(params)
+    section(values, f"recipes.{dataset}")
+    grid = check(dict[str, Any], (values.get("grids") or {}).get(dataset, {}), f"grids.{dataset}")
+    check_keys(grid, f"grids.{dataset}")
+    files.write_text(params, with_values(params.read_text(encoding="utf-8"), {"dataset": dataset, **grid}))
+
+
+def check_keys(grid: dict[str, Any], where: str) -> None:
+    """Check that a grid has no other keys than :data:`GRID`."""
+    from rs.errors import InputError
+
+    unknown = [key for key in grid if key not in GRID]
+    if unknown:
+        raise InputError(f"params.yaml: {where} must have keys among {', '.join(GRID)}; got {', '.join(unknown)}")
+
+
+def with_values(text: str, changes: dict[str, Any]) -> str:
+    """Return YAML with other values at its top level; all else stays, comments too.
+
+    >>> print(with_values("dataset: digits  # which\\nlimit: null\\nsigmas:\\n  - 0.5\\n", {"sigmas": [1.0]}), end="")
+    dataset: digits  # which
+    limit: null
+    sigmas:
+      - 1.0
+    """
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.preserve_quotes, yaml.width = True, 2**16
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.representer.add_representer(
+        type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
+    )
+    values = yaml.load(text)
+    values.update(changes)
+    out = io.StringIO()
+    yaml.dump(values, out)
+    return out.getvalue()
+
+
+if __name__ == "__main__":
+    run(main)

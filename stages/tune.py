@@ -1,0 +1,142 @@
+"""Try settings of a method on validation images, so that nothing is chosen by the test split."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rs.command_line.shell import DataFolder, Device, ParamsFile, parameters, run
+from rs.params import Count, NonNegativeCount, check, load, validated
+
+if TYPE_CHECKING:  # half a second to import
+    import pandas as pd
+
+    from rs.training.recipe import Recipe
+
+COLUMNS = ("method", "sigma", "setting", "epochs", "images", "n", "acr", "error", "accuracy")
+
+
+@validated
+class Tuning:
+    """What is tried; section ``recipes.DATASET.tuning`` of params.yaml."""
+
+    epochs: Count  # of each training
+    seed: NonNegativeCount  # of each training; one that the study does not use
+    images: Count  # first images of the validation split, that are certified
+    n0: Count
+    n: Count
+    settings: dict[str, list[dict[str, Any]]]  # of each method: what differs from the recipe
+
+
+def main(
+    dataset: Annotated[str, typer.Argument(help="Recipe to follow: recipes.DATASET of the parameters.")],
+    method: Annotated[str, typer.Argument(help="Training method: a key of its tuning.settings.")],
+    sigma: Annotated[float, typer.Option(help="Noise std, in pixels of [0, 1].")],
+    data: DataFolder,
+    work: Annotated[Path, typer.Option(file_okay=False, help="Folder for models and rows: METHOD/SIGMA/NUMBER.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Table to write, *.csv: ACR and clean accuracy of each.")],
+    params: ParamsFile = Path("params.yaml"),
+    device: Device = "auto",
+) -> None:
+    """Train METHOD with each setting, and certify validation images; an interrupted search continues."""
+    values = parameters(params, dataset)
+    from rs.certification.certify_model import certification_settings, certify_model
+    from rs.errors import InputError
+    from rs.runtime.device import device_named
+    from rs.storage import certificate_rows, files
+    from rs.training.recipe import training_recipe
+    from rs.training.run import train_model
+    from rs.training.settings import RunOptions
+
+    tuning = load(values, f"recipes.{dataset}.tuning", Tuning)
+    if method not in tuning.settings:
+        raise InputError(
+            f"params.yaml: recipes.{dataset}.tuning.settings must list settings of {method}; it has those of "
+            f"{', '.join(tuning.settings)}"
+        )
+    files.check_output(out, "a table of tuning", files.begins_with(",".join(COLUMNS) + "\n"))
+    place = device_named(device)
+    options = RunOptions(sigma=sigma, seed=tuning.seed, device=place)
+    budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}
+    certification = certification_settings(values, dataset, budget)
+    table = []
+    for number, setting in enumerate(tuning.settings[method]):
+        recipe = training_recipe(changed(values, dataset, method, setting, tuning.epochs), dataset, method, sigma)
+        folder = work / method / str(sigma) / str(number)
+        if not is_trained(folder / "model", recipe):
+            for of_another in folder.glob("rows.*"):
+                of_another.unlink()
+            train_model(recipe, data, options, out=folder / "model", log=folder / "log")
+        rows = folder / "rows.tsv"
+        certify_model(
+            str(folder / "model"),
+            data,
+            certification,
+            split="validation",
+            sigma=None,
+            device=place,
+            batch=None,
+            out=rows,
+        )
+        table.append(row(method, sigma, setting, tuning, certificate_rows.read(rows)))
+        files.write_csv(out, COLUMNS, table)
+
+
+def is_trained(folder: Path, recipe: Recipe) -> bool:
+    """Return whether a model is that of a recipe, all settings alike."""
+    from rs.models.checkpoint import CARD, read_card
+
+    if not (folder / CARD).is_file():
+        return False
+    card = read_card(folder)
+    return (card.hyperparameters, card.training) == (recipe.hyperparameters, asdict(recipe.training))
+
+
+def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str, Any], epochs: int) -> dict[str, Any]:
+    """Return the parameters with a setting of a method in its recipe, and so many epochs, quick ACRs left out.
+
+    >>> values = {"recipes": {"digits": {"macer": {"lam": 12.0, "training": {"batch": 64}}}}}
+    >>> changed(values, "digits", "macer", {"lam": 4.0, "training": {"clip_norm": 1.0}}, 3)["recipes"]["digits"]
+    {'macer': {'lam': 4.0, 'training': {'batch': 64, 'clip_norm': 1.0, 'epochs': 3, 'eval_every': 0}}}
+    """
+    values = copy.deepcopy(values)
+    recipe = values["recipes"][dataset]
+    own = recipe.get(method) or {}
+    training = {**(own.get("training") or {}), **check(dict[str, Any], setting.get("training", {}), "training")}
+    recipe[method] = {**own, **setting, "training": {**training, "epochs": epochs, "eval_every": 0}}
+    return values
+
+
+def row(method: str, sigma: float, setting: dict[str, Any], tuning: Tuning, rows: pd.DataFrame) -> dict[str, Any]:
+    """Return a line of the table."""
+    from rs.statistics.metrics import acr, standard_error
+
+    return {
+        "method": method,
+        "sigma": sigma,
+        "setting": words(setting),
+        "epochs": tuning.epochs,
+        "images": len(rows),
+        "n": tuning.n,
+        "acr": f"{acr(rows):.4f}",
+        "error": f"{standard_error(rows):.4f}",
+        "accuracy": f"{rows['correct'].mean():.3f}",
+    }
+
+
+def words(setting: dict[str, Any]) -> str:
+    """Return a setting as text without commas.
+
+    >>> words({"lam": 4.0, "training": {"learning_rate": 0.1}})
+    'lam 4.0; learning_rate 0.1'
+    """
+    flat = {**setting, **setting.get("training", {})}
+    return "; ".join(f"{key} {value}" for key, value in flat.items() if key != "training")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,62 @@
+"""The command choose: a recipe's name and grid go into the parameters, and nothing else changes."""
+
+import pytest
+
+from rs import params
+from rs.command_line.shell import run
+from stages.choose import GRID, main
+from tests.support.helpers import ROOT
+
+PROJECT = params.read(ROOT / "params.yaml")
+
+
+def choose(path, dataset):
+    """Run the command; its exit code."""
+    with pytest.raises(SystemExit) as caught:
+        run(main, arguments=[dataset, "--params", str(path)])
+    return caught.value.code
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_bytes((ROOT / "params.yaml").read_bytes())
+    return path
+
+
+def comments(path):
+    return [line.partition("#")[2] for line in path.read_text().splitlines() if "#" in line]
+
+
+@pytest.mark.parametrize("dataset", PROJECT["recipes"])
+def test_what_a_recipe_says_of_the_grid_is_written_and_all_else_stays(file, dataset):
+    assert choose(file, dataset) == 0
+    assert params.read(file) == PROJECT | {"dataset": dataset} | PROJECT["grids"].get(dataset, {})
+    if dataset not in PROJECT["grids"]:
+        assert comments(file) == comments(ROOT / "params.yaml")
+    before = file.read_bytes()
+    assert choose(file, dataset) == 0
+    assert file.read_bytes() == before
+
+
+def test_every_grid_is_of_a_recipe_and_has_keys_of_the_grid():
+    assert set(PROJECT["grids"]) <= set(PROJECT["recipes"])
+    assert all(set(grid) <= set(GRID) <= set(PROJECT) for grid in PROJECT["grids"].values())
+
+
+@pytest.mark.parametrize(
+    ("text", "dataset", "message"),
+    [
+        ("recipes: {a: {}}", "b", "must have the key recipes.b; known here: a"),
+        ("{recipes: {a: {}}, grids: {a: {sigma: [0.5]}}}", "a", "grids.a must have keys among sigmas, methods"),
+        ("{recipes: {a: {}}, grids: {a: [0.5]}}", "a", "grids.a"),
+    ],
+)
+def test_a_mistake_is_one_line_and_changes_nothing(tmp_path, capfd, text, dataset, message):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    assert choose(path, dataset) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert path.read_text() == text

@@ -1,0 +1,116 @@
+"""The command tune: settings are tried on validation images, and on nothing else."""
+
+import csv
+import json
+
+import pytest
+
+from rs.command_line.shell import run
+from rs.data import format as data_format
+from rs.data import images
+from rs.statistics.metrics import acr
+from rs.storage import certificate_rows
+from stages.tune import COLUMNS, main
+from tests.support.helpers import CLASSES, METHOD_PARAMETERS, TRAINING, arrays, help_of, write_params
+
+SETTINGS = [{"lam": 0.5}, {"lam": 3.0, "training": {"learning_rate": 0.01}}]
+TUNING = {"epochs": 1, "seed": 7, "images": 6, "n0": 10, "n": 40, "settings": {"macer": SETTINGS}}
+
+pytestmark = pytest.mark.usefixtures("work")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_splits(tmp_path / "data", test=10)
+
+
+@pytest.fixture(autouse=True)
+def parameters(tmp_path):
+    return write_params(tmp_path / "params.yaml", tuning=TUNING)
+
+
+def write_splits(folder, test):
+    splits = {"train": arrays(24, 0), "validation": arrays(8, 2), "test": arrays(test, 1)}
+    data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    return folder
+
+
+def tune(tmp_path, folder, method="macer", out="tried.csv", work="work"):
+    """Run the command; its exit code."""
+    options = {"sigma": 0.25, "data": folder, "work": tmp_path / work, "out": tmp_path / out}
+    options |= {"params": tmp_path / "params.yaml", "device": "cpu"}
+    words = ["tiny", method, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
+    with pytest.raises(SystemExit) as caught:
+        run(main, arguments=words)
+    return caught.value.code
+
+
+def table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, folder):
+    assert tune(tmp_path, folder) == 0
+    tried = table(tmp_path / "tried.csv")
+    assert [tuple(line) for line in tried] == [COLUMNS] * 2
+    assert [line["setting"] for line in tried] == ["lam 0.5", "lam 3.0; learning_rate 0.01"]
+    for number, line in enumerate(tried):
+        own = tmp_path / "work" / "macer" / "0.25" / str(number)
+        rows = certificate_rows.read(own / "rows.tsv")
+        assert float(line["acr"]) == pytest.approx(acr(rows), abs=5e-5)
+        assert rows["idx"].tolist() == list(range(6))
+        assert rows["label"].tolist() == [0, 1] * 3
+        card = json.loads((own / "model" / "model.json").read_text())
+        assert (card["seed"], card["epochs"]) == (7, 1)
+        assert card["hyperparameters"] == METHOD_PARAMETERS["macer"] | {"lam": SETTINGS[number]["lam"]}
+        rates = {0: TRAINING["learning_rate"], 1: 0.01}
+        assert card["training"]["learning_rate"] == rates[number]
+        sidecar = json.loads((own / "rows.json").read_text())
+        assert sidecar["images"] == images.load(folder, "validation").fingerprint
+
+
+def test_the_test_split_does_not_matter(tmp_path, folder):
+    other = write_splits(tmp_path / "other", test=3)
+    assert tune(tmp_path, folder) == tune(tmp_path, other, out="other.csv", work="elsewhere") == 0
+    assert (tmp_path / "other.csv").read_bytes() == (tmp_path / "tried.csv").read_bytes()
+
+
+def test_what_was_tried_is_not_tried_again(tmp_path, folder, monkeypatch):
+    assert tune(tmp_path, folder) == 0
+    before = (tmp_path / "tried.csv").read_bytes()
+    monkeypatch.setattr("rs.training.run.train_model", None)
+    assert tune(tmp_path, folder) == 0
+    assert (tmp_path / "tried.csv").read_bytes() == before
+
+
+def test_a_setting_that_has_changed_is_trained_again(tmp_path, folder):
+    assert tune(tmp_path, folder) == 0
+    first, second = table(tmp_path / "tried.csv")
+    settings = [SETTINGS[0], {"lam": 9.0}]
+    write_params(tmp_path / "params.yaml", tuning={**TUNING, "settings": {"macer": settings}})
+    assert tune(tmp_path, folder) == 0
+    card = json.loads((tmp_path / "work" / "macer" / "0.25" / "1" / "model" / "model.json").read_text())
+    assert card["hyperparameters"]["lam"] == 9.0
+    assert table(tmp_path / "tried.csv")[0] == first
+    assert table(tmp_path / "tried.csv")[1] != second
+
+
+def test_a_method_without_settings_is_refused(tmp_path, folder, capfd):
+    assert tune(tmp_path, folder, "gaussian") == 2
+    assert (
+        "recipes.tiny.tuning.settings must list settings of gaussian; it has those of macer" in capfd.readouterr().err
+    )
+    assert not (tmp_path / "tried.csv").exists()
+
+
+def test_another_file_is_not_overwritten(tmp_path, folder, capfd):
+    (tmp_path / "tried.csv").write_text("mine\n")
+    assert tune(tmp_path, folder) == 2
+    assert (tmp_path / "tried.csv").read_text() == "mine\n"
+
+
+def test_help_names_what_is_made():
+    shown = help_of("tune").stdout
+    assert "ACR and clean accuracy of each" in shown
+    assert shown.endswith("0 []\n")
