@@ -99,17 +99,18 @@ class EnsembleSpec:
         return self.declaration.combination
 
     @property
-    def voting(self) -> list[int]:
-        """Numbers of the members that are evaluated: all, or those that weights have chosen."""
-        numbers = range(len(self.members))
+    def voting(self) -> list[Member]:
+        """The members that are evaluated: all, or those that weights have chosen."""
         if self.combination.chosen is None or self.fitted is None:
-            return list(numbers)
-        return [number for number in numbers if self.fitted.weights[number] > 0]
+            return self.members
+        return [member for member, weight in zip(self.members, self.fitted.weights, strict=True) if weight > 0]
 
     @property
     def solution(self) -> list[float] | None:
-        """The weights that were solved for, of the members that vote; ``None`` if none were, or not yet."""
-        return [self.fitted.weights[number] for number in self.voting] if self.fitted else None
+        """The weights that were solved for, one for each member that votes; ``None`` if none were, or not yet."""
+        if self.fitted is None:
+            return None
+        return [weight for weight in self.fitted.weights if weight > 0 or self.combination.chosen is None]
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -171,7 +172,7 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
             the weights are not solved yet, or are chosen image by image.
     """
     spec = read(path)
-    models, cards = load_members([spec.members[n] for n in spec.voting], spec.dataset, spec.sigma, path)
+    models, cards = load_members(spec.voting, spec.dataset, spec.sigma, path)
     name = f"{spec.declaration.name}, {spec.declaration.key}"
     if spec.combination.scope == "per-image":
         raise InputError(

@@ -157,7 +157,7 @@ def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_ove
     assert fitted.shrinkage < 1
     two = read(Path("weights", f"{TWO}.json"))
     assert (tuple(two.fitted.weights), two.fitted.shrinkage) == chosen_weights(contests, 2)
-    assert 2 in two.voting
+    assert two.members[2] in two.voting
 
 
 def test_weights_of_the_largest_radius_are_fitted_to_a_validation_split_where_there_is_one():

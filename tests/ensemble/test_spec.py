@@ -91,12 +91,12 @@ def test_members_that_were_not_chosen_are_not_even_loaded():
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
     assert checkpoint.fingerprint(loaded) == checkpoint.fingerprint(by_hand)
-    assert (own.voting, len(own.members)) == ([0, 2], 3)
+    assert ([one.seed for one in own.voting], own.solution, len(own.members)) == ([0, 2], [2 / 3, 1 / 3], 3)
 
 
 def test_all_members_vote_whose_weights_are_not_a_choice_or_not_yet_made():
     for one in (spec(fitted=fitted(0.0, 0.25, 0.75), **GLOBAL), spec(**CHOICE), spec()):
-        assert one.voting == [0, 1, 2]
+        assert one.voting == one.members
 
 
 # ------------------------------------------------------------------------------------------------- parts that fit
