@@ -1,6 +1,7 @@
 """One cell of the pipeline: the weights of all ensembles at one noise level, and the theory of them in numbers.
 
-OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these weights
+OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these weights; or a cascade with
+                    its thresholds (``rs.ensemble.fit_cascades``)
 OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
 OUT/spreads.csv     variances and covariances of margins (``rs.reporting.variance_tables``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
@@ -24,13 +25,13 @@ from numpy.typing import NDArray
 from rs.data import images as data
 from rs.data.format import Images
 from rs.ensemble.declare import POOL, read_pool
+from rs.ensemble.fit_cascades import fit_cascades
 from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings
-from rs.ensemble.perturbation import CHOICE, margins
+from rs.ensemble.perturbation import margins
 from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, FittedWeights, first_of_each
 from rs.runtime.device import limit_threads
-from rs.runtime.streams import Stream, stream
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics import ensemble_variance
 from rs.statistics.ensemble_weights import Moments, algorithm2, clip_to_box, global_weights, moments
@@ -73,6 +74,7 @@ def fit_weights(
     limit_threads(test.meta.shape)
     member_outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
     fitted = _fit_global(member_outputs, specs, train, settings) if specs else {}
+    fitted |= fit_cascades(member_outputs, specs, train)
     study = _Study(member_outputs, specs | fitted, certification)
     indices, taken = select(len(test), certification.subset), 0.0
     for chunk, spent in _timed(study.member_outputs.chunks(test, indices) if specs else iter(())):
@@ -106,8 +108,7 @@ def _fit_global(
     }
     if not unfitted:
         return {}
-    rng = stream(settings.seed, Stream.WEIGHTS, CHOICE)
-    chosen = torch.randperm(len(train), generator=rng)[: settings.images].sort().values.numpy()
+    chosen = settings.fitting_images(train)
     parts = [moments(margins(chunk.perturbed, chunk.labels)) for chunk in member_outputs.chunks(train, chosen)]
     stats = Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
     fitted = {}

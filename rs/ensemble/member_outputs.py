@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from rs.data.format import Images, Meta
 from rs.ensemble.declare import PoolSpec
-from rs.ensemble.perturbation import Perturbation, perturbed_probabilities
+from rs.ensemble.perturbation import CHOICE, Perturbation, perturbed_probabilities
 from rs.ensemble.pool import PoolEntry, select_classes
 from rs.ensemble.spec import EnsembleSpec, load_members
 from rs.params import Count, NonNegativeCount, validated
+from rs.runtime.streams import Stream, stream
 from rs.smoothing.settings import CertificationSettings
 
 NUMBERS = 2**23
@@ -31,6 +32,12 @@ class WeightSettings(Perturbation):
 
     images: Count  # of the train split, that global weights are fitted on
     seed: NonNegativeCount
+
+
+    def fitting_images(self, images: Images) -> NDArray[np.int64]:
+        """The images that weights and thresholds of all images are fitted on, in order."""
+        rng = stream(self.seed, Stream.WEIGHTS, CHOICE)
+        return torch.randperm(len(images), generator=rng)[: self.images].sort().values.numpy()
 
 
 class Chunk(NamedTuple):

@@ -13,19 +13,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 from torch import nn
 
 from rs.data.format import Meta, described
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import Ensemble, Rule, build_rule, check_rule
+from rs.ensemble.rules import Cascade, Ensemble, Rule, build_rule, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
 from rs.storage import files
-from rs.study.ensembles import Combination, EnsembleDeclaration
+from rs.study.ensembles import SOLVED, Combination, EnsembleDeclaration
 
 T = TypeVar("T")
 
@@ -52,6 +52,41 @@ class FittedWeights:
     images: int  # of the train split, that they were fitted on
     used_share: float  # of these images: those that the weights rest on (``global_weights``); 0: equal ones
 
+    @property
+    def solution(self) -> list[float]:
+        """What was solved for."""
+        return self.weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedThresholds:
+    """Thresholds of a cascade, fitted once for all images; and what they do on the draws that they were fitted on."""
+
+    __pydantic_config__ = STRICT
+
+    thresholds: list[float]  # (L - 1,)
+    images: int  # that they were fitted on
+    draws: int  # noisy copies of each
+    share: float  # of the draws, decided otherwise than by all members; at most that of the combination
+    evaluations: float  # of members, a draw
+
+    @property
+    def solution(self) -> list[float]:
+        """What was solved for."""
+        return self.thresholds
+
+
+def _kind_of_fitted(values: Any) -> str:
+    """The class of what was fitted."""
+    return "FittedThresholds" if isinstance(values, dict) and "thresholds" in values else "FittedWeights"
+
+
+Fitted = Annotated[
+    Annotated[FittedWeights, Tag("FittedWeights")] | Annotated[FittedThresholds, Tag("FittedThresholds")],
+    Discriminator(_kind_of_fitted),
+]
+"""What was solved for, once for all images; a cascade has thresholds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleSpec:
@@ -67,7 +102,7 @@ class EnsembleSpec:
     dataset: str
     sigma: float  # noise that every member was trained with, in pixels of [0, 1]
     members: list[Member]  # L of them, those of the declaration
-    fitted: FittedWeights | None  # the weights that the combination leaves to be solved; None if none, or not yet
+    fitted: Fitted | None  # what the combination leaves to be solved; None if nothing, or not yet
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma < math.inf:
@@ -85,7 +120,12 @@ class EnsembleSpec:
     def _check_weights(self) -> None:
         check_rule(self.combination)
         self.combination.check_members(len(self.members))
-        if self.fitted and not (self.combination.solved and self.combination.scope == "global"):
+        if isinstance(self.fitted, FittedThresholds):
+            if self.combination.thresholds != "fitted":
+                raise ValueError("fitted thresholds must come with a cascade whose thresholds are fitted")
+            Cascade(self.fitted.thresholds).check_members(len(self.members))
+            return
+        if self.fitted and not (self.combination.weights in SOLVED and self.combination.scope == "global"):
             raise ValueError("fitted weights must come with weights optimal or printed, of scope global")
         weights = self.fitted.weights if self.fitted else self.combination.weights
         if isinstance(weights, list) and len(on_simplex(weights)) != len(self.members):
@@ -112,7 +152,7 @@ class EnsembleSpec:
             raise InputError(
                 f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
             )
-        return build_rule(self.combination, len(self.members), self.fitted.weights if self.fitted else None)
+        return build_rule(self.combination, len(self.members), self.fitted.solution if self.fitted else None)
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -122,7 +162,12 @@ class EnsembleSpec:
         """
         if path.suffix != ".json":
             raise InputError(f"the file of an ensemble must be named *.json, got {path}")
-        files.write_json(path, asdict(self))
+        values = asdict(self)
+        combination = values["declaration"]["combination"]
+        for part in ("thresholds", "share"):  # of cascades alone: the files of other ensembles do not name them
+            if combination[part] is None:
+                del combination[part]
+        files.write_json(path, values)
 
 
 def read(path: Path) -> EnsembleSpec:
@@ -150,7 +195,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
-    key = ".".join(map(str, place))
+    key = ".".join(str(part) for part in place if part not in ("FittedWeights", "FittedThresholds"))
     match kind:
         case "missing":
             return f"{key} is missing"

@@ -78,6 +78,13 @@ class Result:
         return self.method if self.ensemble is None else self.method.replace(self.ensemble, kind_of(self.members), 1)
 
     @property
+    def members_per_draw(self) -> float:
+        """Evaluations of members that a noisy image takes: counted of a cascade, else the number of members."""
+        if "evaluations" not in self.rows:
+            return float(len(self.members) or 1)
+        return float(self.rows["evaluations"].sum() / (self.rows["n0"] + self.rows["n"]).sum())
+
+    @property
     def training_methods(self) -> list[str]:
         """Training methods of the members, each once, sorted."""
         return sorted({method for method, _ in self.members})

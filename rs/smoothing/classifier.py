@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol, get_args
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import torch
@@ -40,6 +41,13 @@ class Run(Protocol):
         """Return a lower bound of the class probability, and the certified radius or ``None``."""
 
 
+class Tally(NamedTuple):
+    """What draws say."""
+
+    votes: NDArray[np.int64]  # per class, shape (K,), or (K + 1,) where there are votes for no class
+    evaluations: int | None = None  # of members, of a cascade (``rs.ensemble.cascade``)
+
+
 class SmoothedClassifier:
     """The smoothed classifier g(x) = argmax_c P(base(x + N(0, sigma^2 I)) = c).
 
@@ -47,7 +55,8 @@ class SmoothedClassifier:
 
     Args:
         base: Images (N, C, H, W), noisy and not clipped -> logits (N, K). Any normalisation is inside it. It is
-            evaluated in eval mode and must be one fixed function of the image.
+            evaluated in eval mode and must be one fixed function of the image. If it is ``lazy``, draws are evaluated by
+            its method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and evaluations of members are counted.
         num_classes: K.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive.
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
@@ -118,11 +127,11 @@ class SmoothedClassifier:
                 draws, which changes neither ACR nor accuracies; ``mode`` of the certificate is then "shortcut".
         """
         check_draws(x, alpha, n0=n0, n=n)
-        counts0 = self.votes(x, n0, seed, Stream.SELECT, index)
-        if label is not None and winner(counts0, self.undecided) != label:
-            return shortcut(counts0, alpha, self.sigma, undecided=self.undecided)
-        counts = self.votes(x, n, seed, Stream.ESTIMATE, index)
-        return certificate(counts0, counts, alpha, self.sigma, undecided=self.undecided)
+        first = self.tally(x, n0, seed, Stream.SELECT, index)
+        if label is not None and winner(first.votes, self.undecided) != label:
+            return of_tallies(first, None, alpha, self.sigma, undecided=self.undecided)
+        second = self.tally(x, n, seed, Stream.ESTIMATE, index)
+        return of_tallies(first, second, alpha, self.sigma, undecided=self.undecided)
 
     def certify_until(self, x: Tensor, n0: int, run: Run, *, seed: int = 0, index: int = 0) -> Certificate:
         """CERTIFY with as many draws as ``run`` asks for; as valid as with a fixed number.
@@ -137,17 +146,20 @@ class SmoothedClassifier:
             A certificate of ``n`` draws, the number taken. At a fixed radius its radius is that one.
         """
         check_draws(x, run.alpha, n0=n0)
-        counts0 = self.votes(x, n0, seed, Stream.SELECT, index)
+        first = self.tally(x, n0, seed, Stream.SELECT, index)
+        counts0, tallies = first.votes, [first]
         selected = winner(counts0, self.undecided)
         counts = np.zeros(self.num_classes + self.undecided, dtype=np.int64)
         while selected != ABSTAIN and (draws := run.next_draws()):
-            more = self.votes(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
-            counts += more
-            run.update(int(more[selected]), draws)
+            more = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
+            tallies.append(more)
+            counts += more.votes
+            run.update(int(more.votes[selected]), draws)
         p_lower, certified = run.certified()
         predict, r = (ABSTAIN, 0.0) if certified is None or selected == ABSTAIN else (selected, certified)
         n = int(counts.sum())
-        return Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
+        made = Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
+        return replace(made, evaluations=_evaluations(tallies))
 
     def predict(self, x: Tensor, n: int, alpha: float, *, seed: int = 0, index: int = 0) -> int:
         """Return the class of g(x), or ABSTAIN; wrong with probability at most alpha (PREDICT).
@@ -177,18 +189,36 @@ class SmoothedClassifier:
         Returns:
             Votes per class, shape (K,), or (K + 1,) with ``undecided``; counted on the device and fetched once.
         """
+        return self.tally(x, draws, seed, *key, start=start).votes
+
+    def tally(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Tally:
+        """:meth:`votes`, and the evaluations of members that they took if ``base`` is ``lazy``."""
         width = self.num_classes + self.undecided
         counter = VoteCounter([width], x.device)
-        self.visit(lambda scores, count: counter.add(scores[None], (count, width)), x, draws, seed, *key, start=start)
-        return counter.fetch()[0]
+        if not getattr(self.base, "lazy", False):
+            self.visit(lambda scores, n: counter.add(scores[None], (n, width)), x, draws, seed, *key, start=start)
+            return Tally(counter.fetch()[0])
+        evaluations = 0
+        with self._ready(x):
+            batches = (x + noise for noise in self._batches(x, draws, seed, *key, start=start))
+            for scores, evaluated in self.base.in_turn(batches):
+                counter.add(scores[None], (len(scores), width))
+                evaluations += evaluated
+        return Tally(counter.fetch()[0], evaluations)
 
     def visit(
         self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int, start: int = 0
     ) -> None:
         """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies; see :meth:`votes`."""
-        with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
+        with self._ready(x):
             for noise in self._batches(x, draws, seed, *key, start=start):
                 visitor(self.base(x + noise), len(noise))
+
+    @contextmanager
+    def _ready(self, x: Tensor) -> Iterator[None]:
+        """What ``base`` is evaluated under."""
+        with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
+            yield
 
     def _batches(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Iterator[Tensor]:
         """Yield the noise of ``draws`` draws in batches of whole blocks, each of shape (<= batch, C, H, W)."""
@@ -272,6 +302,22 @@ def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecide
     """Return the certificate of an image whose n draws are skipped because the selected class is not the label."""
     n0, counts = int(counts0.sum()), np.zeros_like(counts0)
     return Certificate(winner(counts0, undecided), 0.0, 0.0, n0, 0, alpha, sigma, counts0, counts, mode="shortcut")
+
+
+def of_tallies(
+    first: Tally, second: Tally | None, alpha: float, sigma: float, *, undecided: bool = False
+) -> Certificate:
+    """Return the :func:`certificate` of the n0 and the n draws, or the :func:`shortcut` where those were skipped."""
+    if second is None:
+        made = shortcut(first.votes, alpha, sigma, undecided=undecided)
+        return replace(made, evaluations=first.evaluations)
+    made = certificate(first.votes, second.votes, alpha, sigma, undecided=undecided)
+    return replace(made, evaluations=_evaluations([first, second]))
+
+
+def _evaluations(tallies: Sequence[Tally]) -> int | None:
+    counted = [tally.evaluations for tally in tallies if tally.evaluations is not None]
+    return sum(counted) if counted else None
 
 
 def default_batch(x: Tensor) -> int:

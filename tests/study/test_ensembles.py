@@ -61,8 +61,8 @@ def test_rule_and_scope_must_be_given(part):
         combination(**{key: value for key, value in EQUAL.items() if key != part})
 
 
-def test_the_weights_that_are_solved_for_are_the_optimal_and_the_printed_ones():
-    solved = {"optimal", "printed", "per-image", "per-image, printed", "per-image, clipped"}
+def test_what_is_solved_for_are_the_optimal_and_the_printed_weights_and_fitted_thresholds():
+    solved = {"optimal", "printed", "per-image", "per-image, printed", "per-image, clipped", "cascade, fitted"}
     assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
 
 
