@@ -171,7 +171,7 @@ class SmoothedClassifier:
         from scipy.stats import binomtest  # a third of a second to import, which CERTIFY does not need
 
         check_draws(x, alpha, n=n)
-        counts = self.votes(x, n, seed, Stream.PREDICT, index)
+        counts = self.tally(x, n, seed, Stream.PREDICT, index).votes
         classes = counts[: self.num_classes]
         second, first = (int(count) for count in np.sort(classes)[-2:])
         trials = n if self.undecided else first + second
