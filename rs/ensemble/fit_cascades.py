@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from rs.data.format import Images
 from rs.ensemble.cascade import added, leads
-from rs.ensemble.member_outputs import NUMBERS, MemberOutputs
+from rs.ensemble.member_outputs import MemberOutputs
 from rs.ensemble.spec import EnsembleSpec, FittedThresholds
 from rs.statistics.cascade_thresholds import fit_thresholds
+
+Stages = tuple[NDArray[np.float64], NDArray[np.bool_]]
+"""Of the averages of the first 1, ..., L - 1 members: leads, and where their class is not that of all; (L - 1, N)."""
 
 
 def fit_cascades(
@@ -36,21 +39,18 @@ def fit_cascades(
     draws, chosen = settings.noises * settings.copies, settings.fitting_images(images)
     used = member_outputs.only({pair for spec in unfitted.values() for pair in spec.declaration.members})
     used = replace(used, settings=replace(settings, noises=draws))
-    at_once = max(1, NUMBERS // (draws * (len(used.models) * len(images.meta.classes) + int(np.prod(images.meta.shape)))))
-    parts: dict[str, list[tuple[NDArray[np.float64], NDArray[np.bool_]]]] = {slug: [] for slug in unfitted}
-    for start in range(0, len(chosen), at_once):
-        indices = chosen[start : start + at_once].tolist()
+    found: dict[str, list[Stages]] = {slug: [] for slug in unfitted}
+    for indices in used.parts(images, chosen, draws):
         probabilities = torch.from_numpy(used.probabilities(images, indices, perturbed=False))  # (B, L, n, K)
         for slug, spec in unfitted.items():
-            own = probabilities[:, used.numbers(spec)].transpose(0, 1).flatten(1, 2)
-            parts[slug].append(_stages(own))
+            found[slug].append(_stages(probabilities[:, used.numbers(spec)].transpose(0, 1).flatten(1, 2)))
     return {
-        slug: replace(spec, fitted=_fitted(spec, parts[slug], len(chosen), draws)) for slug, spec in unfitted.items()
+        slug: replace(spec, fitted=_fitted(spec, found[slug], len(chosen), draws)) for slug, spec in unfitted.items()
     }
 
 
-def _stages(probabilities: torch.Tensor) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Leads after each member but the last, and whether the class is another one than at the end; (L - 1, N) each."""
+def _stages(probabilities: torch.Tensor) -> Stages:
+    """Leads, and where the class is another one than at the end, of probabilities (L, N, K)."""
     members, sums = len(probabilities), [added(None, probabilities[0], len(probabilities))]
     for values in probabilities[1:]:
         sums.append(added(sums[-1], values, members))
@@ -59,9 +59,7 @@ def _stages(probabilities: torch.Tensor) -> tuple[NDArray[np.float64], NDArray[n
     return torch.stack(found).numpy(), (classes[:-1] != classes[-1]).numpy()
 
 
-def _fitted(
-    spec: EnsembleSpec, parts: list[tuple[NDArray[np.float64], NDArray[np.bool_]]], images: int, draws: int
-) -> FittedThresholds:
+def _fitted(spec: EnsembleSpec, parts: Sequence[Stages], images: int, draws: int) -> FittedThresholds:
     share = spec.combination.share
     assert share is not None  # it is left to be fitted
     leads_found, differs = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))

@@ -89,12 +89,17 @@ class MemberOutputs:
 
     def chunks(self, images: Images, indices: Sequence[int] | NDArray[np.int64]) -> Iterator[Chunk]:
         """Outputs of perturbed copies, for as many images at once as memory should hold."""
-        draws = self.settings.noises * self.settings.copies
-        size = len(self.models) * draws * len(images.meta.classes) + self.settings.noises * np.prod(images.meta.shape)
+        for part in self.parts(images, indices, self.settings.noises, self.settings.copies):
+            yield Chunk(part, images.labels[part], self.probabilities(images, part))
+
+    def parts(
+        self, images: Images, indices: Sequence[int] | NDArray[np.int64], noises: int, copies: int = 1
+    ) -> Iterator[list[int]]:
+        """Images in parts of which memory should hold the outputs on ``noises`` noisy copies at once."""
+        size = len(self.models) * noises * copies * len(images.meta.classes) + noises * np.prod(images.meta.shape)
         at_once = max(1, int(NUMBERS // size))
         for start in range(0, len(indices), at_once):
-            part = [int(i) for i in indices[start : start + at_once]]
-            yield Chunk(part, images.labels[part], self.probabilities(images, part))
+            yield [int(i) for i in indices[start : start + at_once]]
 
     def probabilities(
         self, images: Images, indices: list[int], perturbed: bool = True, repeat: int = 0
