@@ -15,8 +15,8 @@ from torch import Tensor, nn
 ROWS = 20
 """Noisy images that stand together: a gathered batch is filled up to a multiple of it, which divides a block of noise.
 
-Matrix products handle rows by fours or more and the rest of them in another order, so a network may answer in other last
-bits to an image at the end of an odd batch.
+Matrix products handle rows by fours or more and the rest of them in another order, so a network may answer in other
+last bits to an image at the end of an odd batch.
 """
 
 

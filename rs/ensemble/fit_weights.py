@@ -193,7 +193,7 @@ class _Study:
             if combination.low is None or combination.high is None:
                 return solved
             return clip_to_box(solved, combination.low, combination.high)
-        fixed = spec.fitted.weights if spec.fitted else combination.weights
+        fixed = spec.fitted.solution if spec.fitted else combination.weights
         weights = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
         return np.broadcast_to(weights, (len(classes), count))
 

@@ -33,7 +33,6 @@ class WeightSettings(Perturbation):
     images: Count  # of the train split, that global weights are fitted on
     seed: NonNegativeCount
 
-
     def fitting_images(self, images: Images) -> NDArray[np.int64]:
         """The images that weights and thresholds of all images are fitted on, in order."""
         rng = stream(self.seed, Stream.WEIGHTS, CHOICE)

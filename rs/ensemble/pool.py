@@ -16,7 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from rs.ensemble.outputs import Outputs, summed
-from rs.ensemble.rules import Cascade, LogitAverage, RuleFunction, SoftmaxAverage, WeightsByImage, is_undecided, scores_of
+from rs.ensemble.rules import (
+    Cascade,
+    LogitAverage,
+    RuleFunction,
+    SoftmaxAverage,
+    WeightsByImage,
+    is_undecided,
+    scores_of,
+)
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import (
@@ -167,7 +175,10 @@ def count_votes(
     placed = [(entry.fixed_rule, tuple(map(needed.index, entry.members))) for entry in entries.values()]
     lazy = [isinstance(rule, Cascade) for rule, _ in placed]  # these vote NaN where they must
     uses = torch.tensor(
-        [[number in members and not own for number in range(len(needed))] for (_, members), own in zip(placed, lazy, strict=True)],
+        [
+            [number in members and not own for number in range(len(needed))]
+            for (_, members), own in zip(placed, lazy, strict=True)
+        ],
         device=device,
     )
     widths = [num_classes + entry.undecided for entry in entries.values()]

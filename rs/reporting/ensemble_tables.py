@@ -40,8 +40,8 @@ BEST = "Bold: the largest sound ACR of all, and every one that ties with it."
 BEST_WEIGHTS = "Bold: the largest sound ACR of an ensemble, and every one that ties with it."
 TIMES = (
     "Time: of one certificate, on our machine; of one sub-ensemble, since the others take as long. With scope "
-    "per-image it includes computing the weights. A cascade asks its members in turn: members per draw is the mean over "
-    "all draws, and its time that over some images."
+    "per-image it includes computing the weights. A cascade asks its members in turn: members per draw is a mean over "
+    "all draws, and its time one over some images."
 )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 import numpy as np
 import torch
@@ -41,6 +41,13 @@ class Run(Protocol):
         """Return a lower bound of the class probability, and the certified radius or ``None``."""
 
 
+class Lazy(Protocol):
+    """A base classifier whose images differ in what they need; one that has the attribute ``lazy``, and it is true."""
+
+    def in_turn(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+        """Yield the scores of all images, in any order, and the evaluations of members that they took."""
+
+
 class Tally(NamedTuple):
     """What draws say."""
 
@@ -55,8 +62,8 @@ class SmoothedClassifier:
 
     Args:
         base: Images (N, C, H, W), noisy and not clipped -> logits (N, K). Any normalisation is inside it. It is
-            evaluated in eval mode and must be one fixed function of the image. If it is ``lazy``, draws are evaluated by
-            its method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and evaluations of members are counted.
+            evaluated in eval mode and must be one fixed function of the image. If it is ``lazy``, draws are evaluated
+            by its method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and evaluations of members are counted.
         num_classes: K.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive.
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
@@ -201,7 +208,7 @@ class SmoothedClassifier:
         evaluations = 0
         with self._ready(x):
             batches = (x + noise for noise in self._batches(x, draws, seed, *key, start=start))
-            for scores, evaluated in self.base.in_turn(batches):
+            for scores, evaluated in cast(Lazy, self.base).in_turn(batches):
                 counter.add(scores[None], (len(scores), width))
                 evaluations += evaluated
         return Tally(counter.fetch()[0], evaluations)

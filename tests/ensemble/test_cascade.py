@@ -1,4 +1,4 @@
-"""Cascades: members asked in turn, alone and in a pool. ``tests/ensemble/test_rules.py`` has the slow form of the rule."""
+"""Cascades: members asked in turn, alone and in a pool. The slow form of the rule is in ``test_rules.py``."""
 
 import math
 import os

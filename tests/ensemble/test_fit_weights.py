@@ -543,7 +543,7 @@ def test_the_grid_of_these_tests_is_the_pool_they_speak_of():
     assert GRID["sigmas"] == [pool.sigma]
 
 
-# ------------------------------------------------------------------------------------------------- thresholds of cascades
+# ------------------------------------------------------------------------------------------------- thresholds
 
 
 def test_thresholds_are_those_of_a_slow_loop_over_noisy_copies_of_training_images():

@@ -92,11 +92,10 @@ def slow_consensus(members, parts):
 def slow_cascade(members, parts):
     """The class that the first 1, 2, ... members give on average, of the first of these averages that is clear."""
     p = [softmax(m) for m in members]
-    for count, threshold in enumerate((*parts["thresholds"], 0), start=1):
-        average = mixed([1 / count] * count, p[:count])
-        first, second = sorted(average)[:-3:-1]
-        if first - second >= threshold:
-            return argmax(average)
+    averages = [mixed([1 / count] * count, p[:count]) for count in range(1, len(p) + 1)]
+    leads = [sorted(average)[-1] - sorted(average)[-2] for average in averages]
+    clear = [lead >= threshold for lead, threshold in zip(leads, (*parts["thresholds"], 0), strict=True)]
+    return argmax(averages[clear.index(True)])
 
 
 SLOW_FORMS = {
@@ -122,9 +121,7 @@ def slow_cases(rules):
             parts = {"weights": weights, "agree": combination.agree, "low": combination.low, "high": combination.high}
             parts["thresholds"] = THRESHOLDS if combination.thresholds == "fitted" else combination.thresholds
             given = {key: value for key, value in parts.items() if value is not None}
-            cases[build_rule(combination, 3, solution(combination))] = partial(
-                SLOW_FORMS[name], parts=given
-            )
+            cases[build_rule(combination, 3, solution(combination))] = partial(SLOW_FORMS[name], parts=given)
     return cases
 
 
@@ -454,7 +451,15 @@ def test_a_combination_makes_the_rule_that_it_names(name):
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("printed", 3), ("listed", 2), ("consensus", 1), ("set", 6), ("cascade", 2), ("cascade", 4), ("cascade, fitted", 1)],
+    [
+        ("printed", 3),
+        ("listed", 2),
+        ("consensus", 1),
+        ("set", 6),
+        ("cascade", 2),
+        ("cascade", 4),
+        ("cascade, fitted", 1),
+    ],
 )
 def test_a_rule_for_a_number_of_members_it_cannot_have_is_not_made(name, count):
     with pytest.raises(ValueError, match=r"members|weights|one threshold for each"):

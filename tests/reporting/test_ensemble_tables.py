@@ -127,7 +127,7 @@ class TestWeighting:
         assert any("includes computing the weights" in note for note in table.notes)
 
     def test_members_evaluated_on_a_draw_are_counted_of_a_cascade_and_all_of_any_other(self):
-        """Two cascades of four images: one evaluation a draw, and two on one of the images; 1 and 1.25, 1.12 on average."""
+        """Two cascades of four images: one evaluation a draw; one, but two on one of the images: 1, 1.25, mean 1.12."""
         cascades = family(PAIRS[:2], higher(0.5), "cascade", scope="noisy-input")
         counted = [
             replace(one, rows=one.rows.assign(evaluations=(one.rows["n0"] + one.rows["n"]) * members))

@@ -69,7 +69,7 @@ def test_a_large_number_of_draws_is_shared_out_in_parts_and_the_share_is_kept():
     rng = np.random.default_rng(0)
     leads, differs = rng.random((3, 4000)), rng.random((3, 4000)) < 0.3
     fits = [fit_thresholds(leads, differs, share) for share in (0.0, 0.01, 0.1, 0.29)]
-    assert 0.29 * 4000 > PARTS
+    assert PARTS < 0.29 * 4000
     assert all(fit.share <= share for fit, share in zip(fits, (0.0, 0.01, 0.1, 0.29), strict=True))
     costs = [fit.evaluations for fit in fits]
     assert costs == sorted(costs, reverse=True)
