@@ -117,7 +117,8 @@ def certify_images(
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
     warn_if_n_too_small(settings.n, settings.alpha)
-    with write_rows({out: identity}, certificate_rows.seconds_of(out), indices) as writer:
+    counted = [out] if getattr(classifier.base, "lazy", False) else []
+    with write_rows({out: identity}, certificate_rows.seconds_of(out), indices, counted) as writer:
         for index in writer.remaining:
             x, label = images.pixels(index).to(device), int(images.labels[index])
             certificate = certify_image(classifier, x, index, label, settings)

@@ -26,7 +26,7 @@ from rs.data.format import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import NoisyPool, PoolEntry, noisy_pool
-from rs.ensemble.rules import Ensemble, LogitAverage, Rule, SoftmaxAverage, WeightsByImage, build_rule
+from rs.ensemble.rules import Cascade, Ensemble, LogitAverage, Rule, SoftmaxAverage, WeightsByImage, build_rule
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -42,6 +42,8 @@ from rs.storage.row_writer import write_rows
 from rs.study.subset import select
 
 MODULE = "rs/certification/certify_pool.py"
+TIMED = 16
+"""Images whose certificates a cascade is timed on."""
 
 
 @validated
@@ -108,7 +110,8 @@ def certify_pool(
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {out / f"{name}.tsv": entry.provenance | shared for name, entry in entries.items()}
     warn_if_n_too_small(certification.n, certification.alpha)
-    with write_rows(outs, times / "images.csv", indices) as writer:
+    counted = {out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)}
+    with write_rows(outs, times / "images.csv", indices, counted) as writer:
         for index in writer.remaining:
             label = int(images.labels[index])
             noisy = members_on_images.noisy_pool(index)
@@ -186,9 +189,33 @@ class MembersOnImages:
         )
 
     def seconds_alone(self, entry: PoolEntry, index: int, draws: int) -> float:
-        """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws`` draws."""
+        """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws`` draws.
+
+        A cascade takes another time on each image, and on a part of the draws: it is the mean of whole certificates of
+        :data:`TIMED` images, evenly spread.
+        """
+        classifier = self._alone(entry)
+        if isinstance(entry.rule, Cascade):
+            return self._seconds_of_certificates(classifier)
+        x, key = self._pixels(index), (self.settings.seed, Stream.ESTIMATE, index)
+        draws = max(draws, self.optimized.batch or 0)  # a compiled network pads a smaller batch
+        classifier.votes(x, min(draws, BLOCK), *key)
+        start = time.perf_counter()
+        classifier.votes(x, draws, *key)
+        return (time.perf_counter() - start) / draws * (self.settings.n0 + self.settings.n)
+
+    def _seconds_of_certificates(self, classifier: SmoothedClassifier) -> float:
+        chosen = [int(index) for index in self.indices[:: -(-len(self.indices) // TIMED)]]
+        xs, how = [self._pixels(index) for index in chosen], self.settings
+        classifier.votes(xs[0], BLOCK, how.seed, Stream.SELECT, chosen[0])
+        start = time.perf_counter()
+        for index, x in zip(chosen, xs, strict=True):
+            classifier.certify(x, how.n0, how.n, how.alpha, seed=how.seed, index=index)
+        return (time.perf_counter() - start) / len(chosen)
+
+    def _alone(self, entry: PoolEntry) -> SmoothedClassifier:
         base = Ensemble([self._members[number] for number in entry.members], entry.fixed_rule)
-        classifier = SmoothedClassifier(
+        return SmoothedClassifier(
             base,
             len(self.images.meta.classes),
             self.sigma,
@@ -196,12 +223,6 @@ class MembersOnImages:
             batch=self.optimized.batch,
             undecided=base.undecided,
         )
-        x, key = self._pixels(index), (self.settings.seed, Stream.ESTIMATE, index)
-        draws = max(draws, self.optimized.batch or 0)  # a compiled network pads a smaller batch
-        classifier.votes(x, min(draws, BLOCK), *key)
-        start = time.perf_counter()
-        classifier.votes(x, draws, *key)
-        return (time.perf_counter() - start) / draws * (self.settings.n0 + self.settings.n)
 
     @property
     def _members(self) -> list[nn.Module]:

@@ -6,6 +6,7 @@ _NAMES = {
     **dict.fromkeys(
         (
             "RULES",
+            "Cascade",
             "Ensemble",
             "HardVote",
             "KConsensus",

@@ -1,6 +1,7 @@
 """One cell of the pipeline: the weights of all ensembles at one noise level, and the theory of them in numbers.
 
-OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these weights
+OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these weights; or a cascade with
+                    its thresholds (``rs.ensemble.fit_cascades``)
 OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
 OUT/spreads.csv     variances and covariances of margins (``rs.reporting.variance_tables``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
@@ -24,14 +25,14 @@ from numpy.typing import NDArray
 from rs.data import images as data
 from rs.data.format import Images
 from rs.ensemble.declare import POOL, read_pool
-from rs.ensemble.fit_radius import fit_radius, fitting_split
+from rs.ensemble.fit_cascades import fit_cascades
+from rs.ensemble.fit_radius import fit_radius
 from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings
-from rs.ensemble.perturbation import CHOICE, margins
+from rs.ensemble.perturbation import margins
 from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, FittedWeights, first_of_each
 from rs.runtime.device import limit_threads
-from rs.runtime.streams import Stream, stream
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics import ensemble_variance
 from rs.statistics.ensemble_weights import Moments, algorithm2, clip_to_box, global_weights, moments
@@ -75,11 +76,11 @@ def fit_weights(
     limit_threads(test.meta.shape)
     member_outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
     of_bound, largest = _solved(specs)
-    fitted = _fit_bound(member_outputs, of_bound, train, settings)
-    if largest:
-        split = fitting_split(train.meta)
-        images = train if split == "train" else data.load(folder, split)
-        fitted |= fit_radius(member_outputs, largest, images, _chosen(images, settings), split)
+    split = "validation" if "validation" in train.meta.sizes else "train"  # best are images that no member has seen
+    images = train if split == "train" else data.load(folder, split)
+    fitted = _fit_bound(member_outputs, of_bound, images, split)
+    fitted |= fit_radius(member_outputs, largest, images, split)
+    fitted |= fit_cascades(member_outputs, specs, images, split)
     study = _Study(member_outputs, specs | fitted, certification)
     indices, taken = select(len(test), certification.subset), 0.0
     for chunk, spent in _timed(study.member_outputs.chunks(test, indices) if specs else iter(())):
@@ -107,35 +108,31 @@ def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:
 def _solved(specs: Mapping[str, EnsembleSpec]) -> tuple[dict[str, EnsembleSpec], dict[str, EnsembleSpec]]:
     """The ensembles whose weights are solved for all images: by the paper's bound, and by the radius."""
     solved = {
-        slug: spec for slug, spec in specs.items() if spec.combination.solved and spec.combination.scope == "global"
+        slug: spec
+        for slug, spec in specs.items()
+        if spec.combination.weights_solved and spec.combination.scope == "global"
     }
     of_bound = {slug: spec for slug, spec in solved.items() if spec.combination.weights in ALGORITHM_2}
     return of_bound, {slug: spec for slug, spec in solved.items() if slug not in of_bound}
 
 
-def _chosen(images: Images, settings: WeightSettings) -> NDArray[np.int64]:
-    """Numbers of the images that weights are fitted to, at random."""
-    rng = stream(settings.seed, Stream.WEIGHTS, CHOICE)
-    return torch.randperm(len(images), generator=rng)[: settings.images].sort().values.numpy()
-
-
 def _fit_bound(
-    member_outputs: MemberOutputs, unfitted: Mapping[str, EnsembleSpec], train: Images, settings: WeightSettings
+    member_outputs: MemberOutputs, unfitted: Mapping[str, EnsembleSpec], images: Images, split: str
 ) -> dict[str, EnsembleSpec]:
     """Ensembles with the weights that make the paper's bound the largest."""
     if not unfitted:
         return {}
-    chosen = _chosen(train, settings)
-    parts = [moments(margins(chunk.perturbed, chunk.labels)) for chunk in member_outputs.chunks(train, chosen)]
+    chosen = member_outputs.settings.fitting_images(images)
+    parts = [moments(margins(chunk.perturbed, chunk.labels)) for chunk in member_outputs.chunks(images, chosen)]
     stats = Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
     fitted = {}
     for slug, spec in unfitted.items():
         numbers = member_outputs.numbers(spec)
         some = Moments(stats.means[:, numbers], stats.covariances[:, :, numbers][..., numbers])
         form = cast(str, spec.combination.weights)  # it is solved
-        weights, used_share = global_weights(some, train.labels[chosen], form)
+        weights, used_share = global_weights(some, images.labels[chosen], form)
         fit = FittedWeights(
-            weights=weights.tolist(), split="train", images=len(chosen), used_share=used_share, shrinkage=0.0
+            weights=weights.tolist(), split=split, images=len(chosen), used_share=used_share, shrinkage=0.0
         )
         fitted[slug] = replace(spec, fitted=fit)
     return fitted
@@ -212,7 +209,7 @@ class _Study:
             if combination.low is None or combination.high is None:
                 return solved
             return clip_to_box(solved, combination.low, combination.high)
-        fixed = spec.fitted.weights if spec.fitted else combination.weights
+        fixed = spec.fitted.weights if isinstance(spec.fitted, FittedWeights) else combination.weights
         weights = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
         return np.broadcast_to(weights, (len(classes), count))
 

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from rs.data.format import Images, Meta
 from rs.ensemble.declare import PoolSpec
-from rs.ensemble.perturbation import Perturbation, perturbed_probabilities
+from rs.ensemble.perturbation import CHOICE, Perturbation, perturbed_probabilities
 from rs.ensemble.pool import PoolEntry, select_classes
 from rs.ensemble.spec import EnsembleSpec, load_members
 from rs.params import Count, NonNegativeCount, validated
+from rs.runtime.streams import Stream, stream
 from rs.smoothing.settings import CertificationSettings
 
 NUMBERS = 2**23
@@ -32,6 +33,11 @@ class WeightSettings(Perturbation):
     draws: Count  # noisy copies of an image, that weights of the largest radius are fitted to
     images: Count  # that global weights are fitted to
     seed: NonNegativeCount
+
+    def fitting_images(self, images: Images) -> NDArray[np.int64]:
+        """The images that weights and thresholds of all images are fitted on, in order."""
+        rng = stream(self.seed, Stream.WEIGHTS, CHOICE)
+        return torch.randperm(len(images), generator=rng)[: self.images].sort().values.numpy()
 
 
 class Chunk(NamedTuple):
@@ -87,12 +93,17 @@ class MemberOutputs:
 
     def chunks(self, images: Images, indices: Sequence[int] | NDArray[np.int64]) -> Iterator[Chunk]:
         """Outputs of perturbed copies, for as many images at once as memory should hold."""
-        draws = self.settings.noises * self.settings.copies
-        size = len(self.models) * draws * len(images.meta.classes) + self.settings.noises * np.prod(images.meta.shape)
+        for part in self.parts(images, indices, self.settings.noises, self.settings.copies):
+            yield Chunk(part, images.labels[part], self.probabilities(images, part))
+
+    def parts(
+        self, images: Images, indices: Sequence[int] | NDArray[np.int64], noises: int, copies: int = 1
+    ) -> Iterator[list[int]]:
+        """Images in parts of which memory should hold the outputs on ``noises`` noisy copies at once."""
+        size = len(self.models) * noises * copies * len(images.meta.classes) + noises * np.prod(images.meta.shape)
         at_once = max(1, int(NUMBERS // size))
         for start in range(0, len(indices), at_once):
-            part = [int(i) for i in indices[start : start + at_once]]
-            yield Chunk(part, images.labels[part], self.probabilities(images, part))
+            yield [int(i) for i in indices[start : start + at_once]]
 
     def probabilities(
         self, images: Images, indices: list[int], perturbed: bool = True, repeat: int = 0

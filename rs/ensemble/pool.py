@@ -12,18 +12,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rs.ensemble.outputs import Outputs, summed
-from rs.ensemble.rules import LogitAverage, RuleFunction, SoftmaxAverage, WeightsByImage, is_undecided, scores_of
+from rs.ensemble.rules import (
+    Cascade,
+    LogitAverage,
+    RuleFunction,
+    SoftmaxAverage,
+    WeightsByImage,
+    is_undecided,
+    scores_of,
+)
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
 from rs.smoothing.settings import Draws
-from rs.smoothing.votes import VoteCounter, certificate, shortcut, winner
+from rs.smoothing.votes import Tally, VoteCounter, of_tallies, winner
 from rs.statistics.certificate import Certificate
 
 TOGETHER = 2**18
@@ -54,8 +60,8 @@ class PoolEntry:
         return self.rule
 
 
-Votes = dict[str, NDArray[np.int64]]
-"""Votes per class of each entry, by name."""
+Votes = dict[str, Tally]
+"""Votes per class of each entry, by name; with the evaluations of members that a cascade takes alone."""
 
 Visitor = Callable[[Sequence[Tensor], int], None]
 """Takes the logits of the members that are needed, (N, K) each, in order of their numbers, and the number of draws."""
@@ -89,17 +95,17 @@ class NoisyPool:
     def certify(self, entries: Mapping[str, PoolEntry], label: int | None = None) -> dict[str, Certificate]:
         """CERTIFY every entry with two passes; the second is for those whose class is ``label``, if that is given."""
         entries, draws = entries_for(entries, self.index, self.members), self.draws
-        counts0 = count_votes(self, entries, draws.n0, Stream.SELECT)
-        kept = {name: e for name, e in entries.items() if label is None or winner(counts0[name], e.undecided) == label}
-        counts = count_votes(self, kept, draws.n, Stream.ESTIMATE) if kept else {}
-        certificates = {}
-        for name, entry in entries.items():
-            first, undecided = counts0[name], entry.undecided
-            if name in kept:
-                certificates[name] = certificate(first, counts[name], draws.alpha, self.sigma, undecided=undecided)
-            else:
-                certificates[name] = shortcut(first, draws.alpha, self.sigma, undecided=undecided)
-        return certificates
+        first = count_votes(self, entries, draws.n0, Stream.SELECT)
+        kept = {
+            name: entry
+            for name, entry in entries.items()
+            if label is None or winner(first[name].votes, entry.undecided) == label
+        }
+        second = count_votes(self, kept, draws.n, Stream.ESTIMATE) if kept else {}
+        return {
+            name: of_tallies(first[name], second.get(name), draws.alpha, self.sigma, undecided=entry.undecided)
+            for name, entry in entries.items()
+        }
 
 
 def noisy_pool(
@@ -182,9 +188,16 @@ def count_votes(noisy: NoisyPool, entries: Mapping[str, PoolEntry], number: int,
     needed = tuple(sorted({number for entry in entries.values() for number in entry.members}))
     num_classes, device = noisy.num_classes, noisy.device
     placed = [(entry.fixed_rule, tuple(map(needed.index, entry.members))) for entry in entries.values()]
-    uses = torch.tensor([[number in entry.members for number in needed] for entry in entries.values()], device=device)
+    lazy = [isinstance(rule, Cascade) for rule, _ in placed]  # these vote NaN where they must
+    uses = torch.tensor(
+        [
+            [number in members and not own for number in range(len(needed))]
+            for (_, members), own in zip(placed, lazy, strict=True)
+        ],
+        device=device,
+    )
     widths = [num_classes + entry.undecided for entry in entries.values()]
-    counter = VoteCounter(widths, device)
+    counter, evaluations = VoteCounter(widths, device), torch.zeros(len(placed), dtype=torch.int64, device=device)
     averages = list(_Averages.all_of(placed, device))
     others = [
         (torch.tensor([number], device=device), widths[number], rule, members)
@@ -195,14 +208,20 @@ def count_votes(noisy: NoisyPool, entries: Mapping[str, PoolEntry], number: int,
     def vote(logits: Sequence[Tensor], draws: int) -> None:
         outputs = Outputs(logits)
         for numbers, width, rule, members in others:
-            counter.add(scores_of(rule, outputs.of(members))[None], (draws, width), numbers)
+            if isinstance(rule, Cascade):
+                scores, taken = rule.decide(outputs.of(members))
+                evaluations[numbers] += taken.sum()
+            else:
+                scores = scores_of(rule, outputs.of(members))
+            counter.add(scores[None], (draws, width), numbers)
         for together in averages:
             for numbers, scores in together.scores(outputs):
                 counter.add(scores, (draws, num_classes), numbers)
         counter.broken |= (uses & outputs.nan.any(dim=1)).any(dim=1)  # no rule hides a member that is not a number
 
     noisy.visit(vote, needed, number, phase)
-    return dict(zip(entries, counter.fetch(), strict=True))
+    tallies = zip(entries, counter.fetch(), lazy, evaluations.tolist(), strict=True)
+    return {name: Tally(votes, evaluated if own else None) for name, votes, own, evaluated in tallies}
 
 
 @dataclass(frozen=True)

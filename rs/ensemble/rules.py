@@ -9,7 +9,7 @@ Adding a rule takes a class and its line in :data:`RULES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rs.ensemble.cascade import Decided, added, in_turn, leads
 from rs.ensemble.outputs import Outputs as Outputs
 from rs.ensemble.outputs import on_simplex as on_simplex
 from rs.ensemble.outputs import one_hot
@@ -30,7 +31,7 @@ from rs.study.ensembles import ALGORITHM_2, Combination
 RuleFunction = Callable[[Tensor], Tensor]
 """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
 
-PARTS = ("weights", "target", "agree", "low", "high")
+PARTS = ("weights", "target", "agree", "low", "high", "thresholds", "share")
 """Parts of a combination that some rules need."""
 
 
@@ -46,7 +47,10 @@ class Rule:
 
     @classmethod
     def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
-        """Make the rule of a combination of so many members; ``weights`` (L,) are listed or solved, ``None`` equal."""
+        """Make the rule of a combination of so many members; ``weights`` (L,) are listed or solved, ``None`` equal.
+
+        Of a cascade they are solved thresholds (L - 1,).
+        """
         return cls()
 
     def scores(self, outputs: Outputs) -> Tensor:
@@ -170,6 +174,62 @@ class KConsensus(Rule):
 
 
 @dataclass(frozen=True)
+class Cascade(Rule):
+    """The softmax average of the first j members, j being the least at which it is clear, or else of all L members.
+
+    It is clear where its largest class leads the second by ``thresholds[j - 1]`` or more: a fixed function of the noisy
+    image, like every rule. A threshold of 0 always decides, one above 1 never does. An :class:`Ensemble` evaluates the
+    members that follow on the other draws alone (:meth:`Ensemble.in_turn`).
+    """
+
+    scopes: ClassVar = {"noisy-input": ("thresholds", "share")}
+    thresholds: Sequence[float]  # (L - 1,), at least 0
+
+    def __post_init__(self) -> None:
+        if not all(threshold >= 0 for threshold in self.thresholds):
+            raise ValueError(f"thresholds must be at least 0, got {self.thresholds}; they are leads of probabilities")
+        object.__setattr__(self, "thresholds", tuple(map(float, self.thresholds)))
+
+    @classmethod
+    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+        """The cascade of these thresholds, or of those that the combination lists."""
+        thresholds = combination.thresholds if weights is None else weights
+        assert isinstance(thresholds, Sequence)  # its scope needs them
+        assert not isinstance(thresholds, str)  # those that are fitted come as ``weights``
+        return cls(thresholds)
+
+    def scores(self, outputs: Outputs) -> Tensor:
+        """(N, K), float64: j / L of the average of j members; not numbers where a member that was asked gives none."""
+        return self.decide(outputs)[0]
+
+    def decide(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        """Return the scores (N, K), and how many members each draw takes, (N,)."""
+        first, *others = outputs.probabilities
+        members = self.check_members(len(outputs.members))
+        total = scores = added(None, first, members)
+        taken = torch.ones(len(first), dtype=torch.int64, device=first.device)
+        undecided = taken > 0
+        for asked, (threshold, values) in enumerate(zip(self.thresholds, others, strict=True), start=1):
+            undecided = undecided & ~(leads(total, asked, members) >= threshold)  # nor where it is not a number
+            total = added(total, values, members)
+            scores = torch.where(undecided[:, None], total, scores)
+            taken = taken + undecided
+        return scores, taken
+
+    def check_members(self, members: int) -> int:
+        """Return the number of members if it is that of the thresholds and one more.
+
+        Raises:
+            ValueError: If not.
+        """
+        if len(self.thresholds) != members - 1:
+            raise ValueError(
+                f"there must be one threshold for each member but the last, got {len(self.thresholds)} for {members}"
+            )
+        return members
+
+
+@dataclass(frozen=True)
 class Polytope(Rule):
     """The class that wins the softmax average at every vertex of a polytope of weights, else "undecided".
 
@@ -202,6 +262,7 @@ RULES: dict[str, type[Rule]] = {
     "vote": HardVote,
     "mme": MaxMargin,
     "consensus": KConsensus,
+    "cascade": Cascade,
 }
 """The rules that combinations can name."""
 
@@ -239,13 +300,15 @@ def check_rule(combination: Combination) -> None:
         raise ValueError(f"the scope of the rule {combination.rule} must be {' or '.join(rule.scopes)}, got {scope!r}")
     clipped = scope == "per-image" and (combination.low, combination.high) != (None, None)
     needed = {*rule.scopes[scope], *(("low", "high") if clipped else ())}
+    if combination.thresholds != "fitted":
+        needed -= {"share"}
     for part in PARTS:
         if (getattr(combination, part) is not None) != (part in needed):
             must = "be given" if part in needed else "be left out"
             raise ValueError(f"{part} must {must} for the rule {combination.rule} of scope {scope}")
     if scope == "per-image" and combination.weights not in ALGORITHM_2:
         raise ValueError(f"weights of scope per-image must be {' or '.join(ALGORITHM_2)}, got {combination.weights!r}")
-    if combination.solved and not rule.solvable:
+    if combination.weights_solved and not rule.solvable:
         solvable = " or ".join(name for name, one in RULES.items() if one.solvable)
         raise ValueError(f"weights that are solved for need the rule {solvable}, got {combination.rule!r}")
 
@@ -256,14 +319,14 @@ def build_rule(combination: Combination, members: int, solution: Sequence[float]
     Args:
         combination: What the parameters say.
         members: L, the number of members.
-        solution: Weights (L,), where the combination leaves them to be solved for.
+        solution: Weights (L,), or thresholds (L - 1,), where the combination leaves them to be solved for.
     Raises:
         ValueError: If there is no such rule of so many members, or a solution is needed and there is none.
     """
     check_rule(combination)
     combination.check_members(members)
     if combination.solved and solution is None:
-        raise ValueError("weights that are solved for must be given, got none; solve them first")
+        raise ValueError("weights or thresholds that are solved for must be given, got none; solve them first")
     listed = combination.weights if isinstance(combination.weights, list) else None
     return RULES[combination.rule].build(combination, members, solution if combination.solved else listed)
 
@@ -291,7 +354,7 @@ def is_undecided(rule: RuleFunction, members: int) -> bool:
 class Ensemble(nn.Module):
     """Members and a rule as one classifier: images (N, C, H, W) -> scores (N, K), whose argmax is the vote.
 
-    Scores are NaN where a logit of any member is, so that no rule hides it.
+    Scores are NaN where a logit of any member is, so that no rule hides it; of a cascade, of any member that it asks.
     ``undecided`` tells whether there is an extra last score; pass it on to ``SmoothedClassifier``.
     """
 
@@ -305,7 +368,23 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scores of images."""
         outputs = Outputs([member(x) for member in self.members])
-        return scores_of(self.rule, outputs).masked_fill(outputs.nan.any(dim=0)[:, None], torch.nan)
+        scores = scores_of(self.rule, outputs)
+        return scores if self.lazy else scores.masked_fill(outputs.nan.any(dim=0)[:, None], torch.nan)
+
+    @property
+    def lazy(self) -> bool:
+        """Whether there is :meth:`in_turn`: whether draws differ in the members that they need."""
+        return isinstance(self.rule, Cascade)
+
+    def in_turn(self, batches: Iterable[Tensor]) -> Iterator[Decided]:
+        """Yield the scores of images, draw by draw those of ``forward``, without evaluating the members not needed.
+
+        Args:
+            batches: Of images. Those that a member is needed for are gathered from all of them, so the scores come in
+                another order.
+        """
+        assert isinstance(self.rule, Cascade)
+        return in_turn([*self.members], self.rule.thresholds, batches)
 
     def extra_repr(self) -> str:
         """The rule and its weights are part of what the classifier is."""

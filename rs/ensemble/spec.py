@@ -13,14 +13,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 from torch import nn
 
 from rs.data.format import Meta, described
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import Ensemble, build_rule, check_rule
+from rs.ensemble.rules import Cascade, Ensemble, build_rule, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
@@ -56,6 +56,32 @@ class FittedWeights:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FittedThresholds:
+    """Thresholds of a cascade, fitted once for all images; and what they do on the draws that they were fitted on."""
+
+    __pydantic_config__ = STRICT
+
+    thresholds: list[float]  # (L - 1,)
+    split: str  # of the data set, that they were fitted to
+    images: int  # of this split
+    draws: int  # noisy copies of each
+    share: float  # of the draws, decided otherwise than by all members; at most that of the combination
+    evaluations: float  # of members, a draw
+
+
+def _kind_of_fitted(values: Any) -> str:
+    """The class of what was fitted."""
+    return "FittedThresholds" if isinstance(values, dict) and "thresholds" in values else "FittedWeights"
+
+
+Fitted = Annotated[
+    Annotated[FittedWeights, Tag("FittedWeights")] | Annotated[FittedThresholds, Tag("FittedThresholds")],
+    Discriminator(_kind_of_fitted),
+]
+"""What was solved for, once for all images; a cascade has thresholds."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnsembleSpec:
     """What an ensemble is: all there is in its file.
 
@@ -69,7 +95,7 @@ class EnsembleSpec:
     dataset: str
     sigma: float  # noise that every member was trained with, in pixels of [0, 1]
     members: list[Member]  # L of them, those of the declaration
-    fitted: FittedWeights | None  # the weights that the combination leaves to be solved; None if none, or not yet
+    fitted: Fitted | None  # what the combination leaves to be solved; None if nothing, or not yet
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma < math.inf:
@@ -87,7 +113,12 @@ class EnsembleSpec:
     def _check_weights(self) -> None:
         check_rule(self.combination)
         self.combination.check_members(len(self.members))
-        if self.fitted and not (self.combination.solved and self.combination.scope == "global"):
+        if isinstance(self.fitted, FittedThresholds):
+            if self.combination.thresholds != "fitted":
+                raise ValueError("fitted thresholds must come with a cascade whose thresholds are fitted")
+            Cascade(self.fitted.thresholds).check_members(len(self.members))
+            return
+        if self.fitted and not (self.combination.weights_solved and self.combination.scope == "global"):
             raise ValueError("fitted weights must come with weights that are solved for, of scope global")
         weights = self.fitted.weights if self.fitted else self.combination.weights
         if isinstance(weights, list) and len(on_simplex(weights)) != len(self.members):
@@ -101,13 +132,15 @@ class EnsembleSpec:
     @property
     def voting(self) -> list[Member]:
         """The members that are evaluated: all, or those that weights have chosen."""
-        if self.combination.chosen is None or self.fitted is None:
+        if self.combination.chosen is None or not isinstance(self.fitted, FittedWeights):
             return self.members
         return [member for member, weight in zip(self.members, self.fitted.weights, strict=True) if weight > 0]
 
     @property
     def solution(self) -> list[float] | None:
-        """The weights that were solved for, one for each member that votes; ``None`` if none were, or not yet."""
+        """The weights that were solved for, one for each member that votes, or the thresholds; ``None`` if none."""
+        if isinstance(self.fitted, FittedThresholds):
+            return self.fitted.thresholds
         if self.fitted is None:
             return None
         return [weight for weight in self.fitted.weights if weight > 0 or self.combination.chosen is None]
@@ -120,7 +153,12 @@ class EnsembleSpec:
         """
         if path.suffix != ".json":
             raise InputError(f"the file of an ensemble must be named *.json, got {path}")
-        files.write_json(path, asdict(self))
+        values = asdict(self)
+        combination = values["declaration"]["combination"]
+        for part in ("thresholds", "share"):  # of cascades alone: the files of other ensembles do not name them
+            if combination[part] is None:
+                del combination[part]
+        files.write_json(path, values)
 
 
 def read(path: Path) -> EnsembleSpec:
@@ -148,7 +186,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
-    key = ".".join(map(str, place))
+    key = ".".join(str(part) for part in place if part not in ("FittedWeights", "FittedThresholds"))
     match kind:
         case "missing":
             return f"{key} is missing"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol, get_args
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Literal, Protocol, cast, get_args
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.votes import Tally, evaluations_of, of_tallies
 from rs.smoothing.votes import VoteCounter as VoteCounter
 from rs.smoothing.votes import certificate as certificate
 from rs.smoothing.votes import shortcut as shortcut
@@ -43,6 +45,13 @@ class Run(Protocol):
         """Return a lower bound of the class probability, and the certified radius or ``None``."""
 
 
+class Lazy(Protocol):
+    """A base classifier whose images differ in what they need; one that has the attribute ``lazy``, and it is true."""
+
+    def in_turn(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+        """Yield the scores of all images, in any order, and the evaluations of members that they took."""
+
+
 class SmoothedClassifier:
     """The smoothed classifier g(x) = argmax_c P(base(x + N(0, sigma^2 I)) = c).
 
@@ -50,7 +59,8 @@ class SmoothedClassifier:
 
     Args:
         base: Images (N, C, H, W), noisy and not clipped -> logits (N, K). Any normalisation is inside it. It is
-            evaluated in eval mode and must be one fixed function of the image.
+            evaluated in eval mode and must be one fixed function of the image. If it is ``lazy``, draws are evaluated
+            by its method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and evaluations of members are counted.
         num_classes: K.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive.
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
@@ -121,11 +131,11 @@ class SmoothedClassifier:
                 draws, which changes neither ACR nor accuracies; ``mode`` of the certificate is then "shortcut".
         """
         check_draws(x, alpha, n0=n0, n=n)
-        counts0 = self.votes(x, n0, seed, Stream.SELECT, index)
-        if label is not None and winner(counts0, self.undecided) != label:
-            return shortcut(counts0, alpha, self.sigma, undecided=self.undecided)
-        counts = self.votes(x, n, seed, Stream.ESTIMATE, index)
-        return certificate(counts0, counts, alpha, self.sigma, undecided=self.undecided)
+        first = self.tally(x, n0, seed, Stream.SELECT, index)
+        if label is not None and winner(first.votes, self.undecided) != label:
+            return of_tallies(first, None, alpha, self.sigma, undecided=self.undecided)
+        second = self.tally(x, n, seed, Stream.ESTIMATE, index)
+        return of_tallies(first, second, alpha, self.sigma, undecided=self.undecided)
 
     def certify_until(self, x: Tensor, n0: int, run: Run, *, seed: int = 0, index: int = 0) -> Certificate:
         """CERTIFY with as many draws as ``run`` asks for; as valid as with a fixed number.
@@ -140,17 +150,20 @@ class SmoothedClassifier:
             A certificate of ``n`` draws, the number taken. At a fixed radius its radius is that one.
         """
         check_draws(x, run.alpha, n0=n0)
-        counts0 = self.votes(x, n0, seed, Stream.SELECT, index)
+        first = self.tally(x, n0, seed, Stream.SELECT, index)
+        counts0, tallies = first.votes, [first]
         selected = winner(counts0, self.undecided)
         counts = np.zeros(self.num_classes + self.undecided, dtype=np.int64)
         while selected != ABSTAIN and (draws := run.next_draws()):
-            more = self.votes(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
-            counts += more
-            run.update(int(more[selected]), draws)
+            more = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
+            tallies.append(more)
+            counts += more.votes
+            run.update(int(more.votes[selected]), draws)
         p_lower, certified = run.certified()
         predict, r = (ABSTAIN, 0.0) if certified is None or selected == ABSTAIN else (selected, certified)
         n = int(counts.sum())
-        return Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
+        made = Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
+        return replace(made, evaluations=evaluations_of(tallies))
 
     def predict(self, x: Tensor, n: int, alpha: float, *, seed: int = 0, index: int = 0) -> int:
         """Return the class of g(x), or ABSTAIN; wrong with probability at most alpha (PREDICT).
@@ -162,7 +175,7 @@ class SmoothedClassifier:
         from scipy.stats import binomtest  # a third of a second to import, which CERTIFY does not need
 
         check_draws(x, alpha, n=n)
-        counts = self.votes(x, n, seed, Stream.PREDICT, index)
+        counts = self.tally(x, n, seed, Stream.PREDICT, index).votes
         classes = counts[: self.num_classes]
         second, first = (int(count) for count in np.sort(classes)[-2:])
         trials = n if self.undecided else first + second
@@ -180,18 +193,36 @@ class SmoothedClassifier:
         Returns:
             Votes per class, shape (K,), or (K + 1,) with ``undecided``; counted on the device and fetched once.
         """
+        return self.tally(x, draws, seed, *key, start=start).votes
+
+    def tally(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Tally:
+        """:meth:`votes`, and the evaluations of members that they took if ``base`` is ``lazy``."""
         width = self.num_classes + self.undecided
         counter = VoteCounter([width], x.device)
-        self.visit(lambda scores, count: counter.add(scores[None], (count, width)), x, draws, seed, *key, start=start)
-        return counter.fetch()[0]
+        if not getattr(self.base, "lazy", False):
+            self.visit(lambda scores, n: counter.add(scores[None], (n, width)), x, draws, seed, *key, start=start)
+            return Tally(counter.fetch()[0])
+        evaluations = 0
+        with self._ready(x):
+            batches = (x + noise for noise in self._batches(x, draws, seed, *key, start=start))
+            for scores, evaluated in cast(Lazy, self.base).in_turn(batches):
+                counter.add(scores[None], (len(scores), width))
+                evaluations += evaluated
+        return Tally(counter.fetch()[0], evaluations)
 
     def visit(
         self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int, start: int = 0
     ) -> None:
         """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies; see :meth:`votes`."""
-        with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
+        with self._ready(x):
             for noise in self._batches(x, draws, seed, *key, start=start):
                 visitor(self.base(x + noise), len(noise))
+
+    @contextmanager
+    def _ready(self, x: Tensor) -> Iterator[None]:
+        """What ``base`` is evaluated under."""
+        with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
+            yield
 
     def _batches(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Iterator[Tensor]:
         """Yield the noise of ``draws`` draws in batches of whole blocks, each of shape (<= batch, C, H, W)."""

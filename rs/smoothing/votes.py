@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +14,13 @@ from torch import Tensor
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN, Certificate
 from rs.statistics.radius import lower_bound, radius
+
+
+class Tally(NamedTuple):
+    """What draws say."""
+
+    votes: NDArray[np.int64]  # per class, shape (K,), or (K + 1,) where there are votes for no class
+    evaluations: int | None = None  # of members, of a cascade (``rs.ensemble.cascade``)
 
 
 class VoteCounter:
@@ -79,3 +88,20 @@ def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecide
     """Return the certificate of an image whose n draws are skipped because the selected class is not the label."""
     n0, counts = int(counts0.sum()), np.zeros_like(counts0)
     return Certificate(winner(counts0, undecided), 0.0, 0.0, n0, 0, alpha, sigma, counts0, counts, mode="shortcut")
+
+
+def of_tallies(
+    first: Tally, second: Tally | None, alpha: float, sigma: float, *, undecided: bool = False
+) -> Certificate:
+    """Return the :func:`certificate` of the n0 and the n draws, or the :func:`shortcut` where those were skipped."""
+    if second is None:
+        made = shortcut(first.votes, alpha, sigma, undecided=undecided)
+        return replace(made, evaluations=first.evaluations)
+    made = certificate(first.votes, second.votes, alpha, sigma, undecided=undecided)
+    return replace(made, evaluations=evaluations_of([first, second]))
+
+
+def evaluations_of(tallies: Sequence[Tally]) -> int | None:
+    """Return the evaluations of all passes; ``None`` if none was counted."""
+    counted = [tally.evaluations for tally in tallies if tally.evaluations is not None]
+    return sum(counted) if counted else None

@@ -116,7 +116,8 @@ class Certificate:
     counts0: NDArray[np.int64]  # votes of the n0 draws, shape (K,)
     counts: NDArray[np.int64]  # votes of the n draws, shape (K,)
     mode: str = "certify"  # "shortcut" if the n draws were skipped; that of a run of ``rs.statistics.sequential``
+    evaluations: int | None = None  # of members, on all draws; counted where members are asked in turn (a cascade)
 
     def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
-        """Return the row of image ``index``: a dict with the columns of :data:`rs.storage.certificate_rows.COLUMNS`."""
+        """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.format_row`."""
         return {"idx": index, "label": label, "correct": int(self.predict == label), "scope": scope, **vars(self)}

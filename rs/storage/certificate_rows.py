@@ -57,9 +57,11 @@ SAME = 1e-9
 """Relative difference below which numbers are equal: other versions of SciPy round otherwise."""
 
 COLUMNS = tuple(_KINDS)
+EVALUATIONS = "evaluations"
+"""A further column of the rows of cascades: evaluations of members, on all draws of the image."""
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
-"""First line of a file of rows, without the newline."""
+"""First line of a file of rows, without the newline; :func:`header` has it for rows that count evaluations too."""
 
 
 def sidecar_of(path: Path) -> Path:
@@ -72,19 +74,26 @@ def seconds_of(path: Path) -> Path:
     return path.with_suffix(".seconds.csv")
 
 
+def header(counted: bool) -> str:
+    """Return the first line of a file of rows, without the newline; with the column :data:`EVALUATIONS` if counted."""
+    return f"{HEADER}\t{EVALUATIONS}" if counted else HEADER
+
+
 def format_row(row: Mapping[str, Any]) -> str:
     """Return one row as a line, without the newline; its numbers read back exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`; counts as votes per class, or as text.
+        row: A value for each of :data:`COLUMNS`; counts as votes per class, or as text. :data:`EVALUATIONS` if it was
+            counted.
     Raises:
         ValueError: If a number is not finite.
     """
-    return "\t".join(_text(name, row[name]) for name in COLUMNS)
+    counted = (EVALUATIONS,) if row.get(EVALUATIONS) is not None else ()
+    return "\t".join(_text(name, row[name]) for name in (*COLUMNS, *counted))
 
 
 def _text(name: str, value: Any) -> str:
-    kind = _KINDS[name]
+    kind = _KINDS.get(name, tsv.whole)
     if kind is tsv.whole:
         return str(int(value))
     if kind is tsv.finite:
@@ -95,19 +104,27 @@ def _text(name: str, value: Any) -> str:
 def write(rows: pd.DataFrame | Iterable[Mapping[str, Any]], path: Path) -> None:
     """Write rows with their header in one step."""
     records = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
-    files.write_text(path, "\n".join([HEADER, *map(format_row, records)]) + "\n")
+    lines, counted = [], False
+    for record in records:
+        lines.append(format_row(record))
+        counted = record.get(EVALUATIONS) is not None
+    files.write_text(path, "\n".join([header(counted), *lines]) + "\n")
 
 
 def read(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
-        The columns :data:`COLUMNS`; ``counts0`` and ``counts`` stay text (see :func:`parse_counts`).
+        The columns :data:`COLUMNS`, and :data:`EVALUATIONS` where there is one; ``counts0`` and ``counts`` stay text
+        (see :func:`parse_counts`).
     Raises:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
     """
-    rows = tsv.read(path, _KINDS)
+    counted = tsv.header(path) == (*COLUMNS, EVALUATIONS)
+    rows = tsv.read(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
     _check(path, rows)
+    if counted:
+        tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
     totals = {name: _total_votes(rows[name]) for name in ("counts0", "counts")}
     for bad, rule in (
         (~rows["mode"].map(is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R:N, within:TOLERANCE:N"),

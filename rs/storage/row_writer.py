@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,9 @@ SECONDS_HEADER = "idx,seconds\n"
 
 
 @contextmanager
-def write_rows(outs: Mapping[Path, dict[str, Any]], seconds: Path, indices: NDArray[np.int64]) -> Iterator[RowWriter]:
+def write_rows(
+    outs: Mapping[Path, dict[str, Any]], seconds: Path, indices: NDArray[np.int64], counted: Collection[Path] = ()
+) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
     The body writes the rows of every image in ``writer.remaining``; nothing remains if all files are complete::
@@ -44,6 +46,7 @@ def write_rows(outs: Mapping[Path, dict[str, Any]], seconds: Path, indices: NDAr
             compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
+        counted: The row files that have the column ``rs.storage.certificate_rows.EVALUATIONS``.
     Raises:
         InputError: If a file is not a ``*.tsv``, holds the rows of something else, or another process is writing it; or
             if its sidecar or ``seconds`` is something else.
@@ -56,7 +59,7 @@ def write_rows(outs: Mapping[Path, dict[str, Any]], seconds: Path, indices: NDAr
     rank, world_size = processes.rank_and_world_size()
     shares = [{"rows": list(outs.values()), "rank": k, "world": world_size} for k in range(world_size)]
     with scratch.folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
-        with _open_parts(outs, folder, indices[rank::world_size]) as writer:
+        with _open_parts(outs, folder, indices[rank::world_size], counted) as writer:
             yield writer
         wait_for_all()
         if rank == 0:
@@ -143,10 +146,13 @@ def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
 
 
 @contextmanager
-def _open_parts(outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64]) -> Iterator[RowWriter]:
+def _open_parts(
+    outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64], counted: Collection[Path]
+) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    written = _resume([*parts.values()], folder / SECONDS)
+    headers = {path: certificate_rows.header(out in counted) + "\n" for out, path in parts.items()}
+    written = _resume(headers | {folder / SECONDS: SECONDS_HEADER})
     if written:
         print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)
     with ExitStack() as stack:
@@ -166,9 +172,8 @@ def _description(outs: Mapping[Path, dict[str, Any]]) -> str:
     return f"{what}, process {rank + 1} of {world_size}" if world_size > 1 else what
 
 
-def _resume(parts: Sequence[Path], seconds: Path) -> int:
+def _resume(headers: Mapping[Path, str]) -> int:
     """Cut interrupted files back to the images that all of them have whole; return the number of these images."""
-    headers = {**dict.fromkeys(parts, certificate_rows.HEADER + "\n"), seconds: SECONDS_HEADER}
     if not all(path.exists() for path in headers):
         for path, header in headers.items():
             files.write_text(path, header)

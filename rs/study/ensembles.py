@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import Count, NonNegativeCount, check, load, validated
+from rs.params import Count, NonNegative, NonNegativeCount, check, load, validated
 
 ALGORITHM_2 = ("optimal", "printed")
 """Weights of the paper's bound: of least variance, or by the printed form, for two members."""
@@ -45,10 +45,17 @@ class Combination:
     agree: Count | None = None  # consensus: so many of the first members must agree
     low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this; scope per-image:
     high: Annotated[float, Field(ge=0, le=1)] | None = None  # and at most this; so clipped, if they are given
+    thresholds: Literal["fitted"] | list[NonNegative] | None = None  # cascade: leads at which 1, 2, ... members decide
+    share: Annotated[float, Field(ge=0, lt=1)] | None = None  # fitted: of draws decided otherwise than by all members
 
     @property
     def solved(self) -> bool:
-        """Whether its weights are solved for, once for all images or image by image."""
+        """Whether weights, or thresholds, are solved for: once for all images, or weights image by image."""
+        return self.weights_solved or self.thresholds == "fitted"
+
+    @property
+    def weights_solved(self) -> bool:
+        """Whether weights are solved for."""
         return self.weights in SOLVED or self.chosen is not None
 
     @property
@@ -68,6 +75,12 @@ class Combination:
             raise ValueError(f"there must be one weight for each of {count} members, got {len(self.weights)}")
         if self.agree is not None and self.agree > count:
             raise ValueError(f"agree must be at most the number of members, {count}, got {self.agree}")
+        if self.thresholds == "fitted" and count < 2:
+            raise ValueError(f"a cascade must have at least 2 members to fit thresholds of, got {count}")
+        if isinstance(self.thresholds, list) and len(self.thresholds) != count - 1:
+            raise ValueError(
+                f"there must be one threshold for each of {count} members but the last, got {len(self.thresholds)}"
+            )
         low, high = self.low, self.high
         if low is not None and high is not None and not count * low <= 1 <= count * high:
             raise ValueError(f"low and high must leave room for {count} weights that sum to 1, got {low} and {high}")

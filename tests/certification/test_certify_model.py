@@ -155,7 +155,7 @@ def test_a_run_continues_from_any_prefix_of_its_two_files(tmp_path_factory, data
         text = header + "".join(lines)
         path.write_text(text[: data.draw(st.integers(len(header), len(text)))])
         kept.append(path.read_text().count("\n") - 1)
-    count = row_writer._resume([part], seconds)
+    count = row_writer._resume({part: certificate_rows.HEADER + "\n", seconds: "idx,seconds\n"})
     assert count == min(kept)
     assert part.read_text() == certificate_rows.HEADER + "\n" + "".join(done[0][:count])
     assert seconds.read_text() == "idx,seconds\n" + "".join(done[1][:count])

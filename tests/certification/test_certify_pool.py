@@ -52,12 +52,14 @@ from tests.support.tiny_pool import (
 IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
 GIVEN = [f"{PAIR}.listed", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
+CASCADE = f"{ALL}.cascade"
 SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{ALL}.radius", f"{ALL}.two", f"{TURNED}.optimal"]
+SOLVED += [CASCADE]
 FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {slug: f"weights/{slug}.json" for slug in SOLVED}
 PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clipped": [1, 2]}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
 SCOPES = dict.fromkeys(MEMBERS, "model") | dict.fromkeys(FILES, "global") | dict.fromkeys(PER_IMAGE, "per-image")
-SCOPES |= {f"{ALL}.mme": "noisy-input", f"{ALL}.set": "set"}
+SCOPES |= {f"{ALL}.mme": "noisy-input", CASCADE: "noisy-input", f"{ALL}.set": "set"}
 
 
 def pool(out="rows", cache=False, timed=0, ensembles="ensembles", weights="weights", folder="data", **changes):
@@ -367,18 +369,26 @@ def test_other_draws_have_a_cache_of_their_own(work):
 
 
 def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_number(monkeypatch):
-    """Each clock reading is 2 s after the last: 50 draws take 2 s, n0 + n = 70 of them 2.8 s."""
+    """Each clock reading is 2 s after the last: 50 draws take 2 s, n0 + n = 70 of them 2.8 s.
+
+    Of a cascade the certificates of all images take 2 s.
+    """
     clock = count(0, 2)
     monkeypatch.setattr("rs.certification.certify_pool.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     pool(timed=50)
     alone = pd.read_csv("rows-times/alone.csv")
     assert tuple(alone) == ("classifier", "seconds")
     assert sorted(alone["classifier"]) == sorted(SCOPES)
-    assert alone["seconds"].tolist() == [pytest.approx(2 / 50 * 70, rel=1e-15)] * len(SCOPES)
+    seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
+    assert seconds.pop(CASCADE) == 2 / IMAGES
+    assert [*seconds.values()] == [pytest.approx(2 / 50 * 70, rel=1e-15)] * (len(SCOPES) - 1)
 
 
 def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change():
-    """Once for warmth and once for the clock: 2 calls of each member, 50 draws being one batch."""
+    """Once for warmth and once for the clock: 2 calls of each member, 50 draws being one batch.
+
+    A cascade has no call as a whole; the first member has one for warmth and two an image.
+    """
     pool()
     Path("rows-times", "alone.csv").unlink()  # all else is there, so nothing but the timing is left to do
     names = evaluations(lambda: pool(timed=50))
@@ -387,8 +397,10 @@ def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change(
     ]
     members = sum(len(spec.voting) for spec in specs) + len(MEMBERS)
     assert len(read(Path(FILES[f"{ALL}.two"])).voting) < 3  # it is timed without the others
-    assert names.count("SmallNet") == 2 * members
-    assert names.count("Ensemble") == 2 * len(SCOPES)
+    cascade = evaluations(lambda: certified_alone(FILES[CASCADE])).count("SmallNet")
+    assert cascade >= 2 * IMAGES
+    assert 0 <= names.count("SmallNet") - 2 * (members - 3) - cascade - 1 <= 2  # of warmth: one member or up to three
+    assert names.count("Ensemble") == 2 * (len(SCOPES) - 1)
     assert table("rows") == table("unbroken")
 
 
@@ -402,6 +414,21 @@ def test_of_ensembles_that_differ_in_their_seeds_the_first_is_timed():
     assert found.keys() == others | {f"{pair}.{key}" for pair in pairs for key in ("average", "mme")}
     timed = pd.read_csv("rows-times/alone.csv")["classifier"]
     assert sorted(timed) == sorted(others | {"macer-0-1.average", "macer-0-1.mme"})
+
+
+def certified_alone(model, out="alone/rows.tsv"):
+    certify_model(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=Path(out))
+    return Path(out)
+
+
+def test_rows_of_a_cascade_and_they_alone_have_the_evaluations_that_they_take():
+    rows = {name: certificate_rows.read(Path("unbroken", f"{name}.tsv")) for name in SCOPES}
+    assert [name for name in rows if "evaluations" in rows[name]] == [CASCADE]
+    per_draw = rows[CASCADE]["evaluations"] / 70
+    assert per_draw.between(1, 3).all()
+    assert per_draw.nunique() > 1
+    alone = certificate_rows.read(certified_alone(FILES[CASCADE]))
+    assert alone["evaluations"].tolist() == rows[CASCADE]["evaluations"].tolist()
 
 
 def test_a_second_call_times_nothing_again():

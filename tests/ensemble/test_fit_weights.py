@@ -13,18 +13,19 @@ from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
 from rs.ensemble.declare import read_pool, read_weights
-from rs.ensemble.fit_radius import fitting_split
 from rs.ensemble.fit_weights import BOUNDS, SPREADS, fit_weights
-from rs.ensemble.perturbation import CHOICE, margins
+from rs.ensemble.perturbation import CHOICE, NOISE, margins
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.noise import block
+from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import algorithm2, clip_to_box, global_weights, moments
 from rs.statistics.radius_weights import Contests, chosen_weights, radius_weights
 from stages.weights import main
-from tests.support.helpers import help_of, write_tiny
+from tests.support.helpers import SHAPE, help_of, write_tiny
 from tests.support.tiny_pool import (
     ALL,
     BOX,
@@ -57,7 +58,8 @@ GLOBAL = [*SOLVED, RADIUS, TWO]
 
 PER_IMAGE = {f"{PAIR}.{form}": [1, 2] for form in ("label", "clipped", "printed")}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
-FILES = sorted([*(f"{slug}.json" for slug in GLOBAL), *(f"{slug}.tsv" for slug in PER_IMAGE)])
+CASCADE = f"{ALL}.cascade"
+FILES = sorted([*(f"{slug}.json" for slug in [*GLOBAL, CASCADE]), *(f"{slug}.tsv" for slug in PER_IMAGE)])
 
 SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
@@ -160,10 +162,28 @@ def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_ove
     assert two.members[2] in two.voting
 
 
-def test_weights_of_the_largest_radius_are_fitted_to_a_validation_split_where_there_is_one():
-    meta = data_format.read_meta(Path("data"))
-    assert fitting_split(meta) == "train"
-    assert fitting_split(replace(meta, sizes=meta.sizes | {"validation": 5})) == "validation"
+def with_validation(folder, seed):
+    """The tiny data with 12 validation images, and a train split that ``seed`` chooses."""
+    write_three(Path("kept"), train=12, seed=3)
+    write_three(Path(folder))
+    parts = {"train": ("data", "train"), "validation": ("kept", "train"), "test": ("data", "test")}
+    loaded = {split: data.load(Path(of), name) for split, (of, name) in parts.items()}
+    splits = {split: (own.images, own.labels) for split, own in loaded.items()}
+    images, labels = splits["train"]
+    order = np.random.default_rng(seed).permutation(len(labels))[:18]
+    splits["train"] = (images[order], labels[order])
+    data_format.write(Path(folder), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+
+
+def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some():
+    for seed in (0, 1):
+        with_validation(f"data-{seed}", seed)
+        solve(f"weights-{seed}", folder=f"data-{seed}")
+    for slug in [*GLOBAL, CASCADE]:
+        found = [contents(f"weights-{seed}")[f"{slug}.json"] for seed in (0, 1)]
+        assert found[0] == found[1]
+        fitted = [read(Path(folder, f"{slug}.json")).fitted for folder in ("weights", "weights-0")]
+        assert [(fit.split, fit.images) for fit in fitted] == [("train", SETTINGS.images), ("validation", 12)]
 
 
 @pytest.mark.parametrize("slug", GLOBAL)
@@ -427,7 +447,7 @@ def test_weights_twice_are_the_same_bytes():
 
 def values_of(folder):
     """All numbers of a folder, file by file."""
-    found = {path.name: read(path).fitted.weights for path in Path(folder).glob("*.json")}
+    found = {path.name: read(path).solution for path in Path(folder).glob("*.json")}
     for path in Path(folder).glob("*.tsv"):
         found[path.name] = list(read_weights(path, 3 if path.stem.startswith(ALL) else 2).values())
     for path in Path(folder).glob("*.csv"):
@@ -565,5 +585,44 @@ def test_help_comes_without_importing_torch(stage):
 def test_the_grid_of_these_tests_is_the_pool_they_speak_of():
     pool, cards = read_pool(Path("ensembles"))
     assert [(member.method, member.seed) for member in pool.members] == [("gaussian", 0), ("macer", 0), ("macer", 1)]
-    assert len(cards) == 16
+    assert len(cards) == 17
     assert GRID["sigmas"] == [pool.sigma]
+
+
+# ------------------------------------------------------------------------------------------------- thresholds
+
+
+def test_thresholds_are_those_of_a_slow_loop_over_noisy_copies_of_training_images():
+    """m n = 16 copies of each of the images that weights are fitted on, by the members as they are."""
+    found, images = read(Path("weights", f"{CASCADE}.json")).fitted, data.load(Path("data"), "train")
+    draws = SETTINGS.noises * SETTINGS.copies
+    leads, differs = [], []
+    for index in SETTINGS.fitting_images(images).tolist():
+        noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")[:draws]
+        for draw in range(draws):
+            with torch.no_grad():
+                logits = [member((images.pixels(index) + noise[draw])[None])[0] for member in pool_members()]
+            p = torch.stack(logits).double().softmax(dim=-1)
+            averages = [p[:count].mean(dim=0).sort(descending=True) for count in (1, 2, 3)]
+            classes = [int(average.indices[0]) for average in averages]
+            leads.append([float(average.values[0] - average.values[1]) for average in averages[:2]])
+            differs.append([c != classes[2] for c in classes[:2]])
+    expected = fit_thresholds(np.array(leads).T, np.array(differs).T, 0.02)
+    assert np.array(differs).any()
+    np.testing.assert_allclose(found.thresholds, expected.thresholds, rtol=0, atol=SUMS)
+    assert (found.images, found.draws) == (SETTINGS.images, draws)
+    assert (found.share, found.evaluations) == (expected.share, expected.evaluations)
+    assert 0 < found.share <= 0.02
+    assert 1 < found.evaluations < 3
+
+
+def test_thresholds_see_no_test_image_and_no_label():
+    before = contents("weights")[f"{CASCADE}.json"]
+    write_three(Path("other"), seed=1)
+    assert contents(solve("again", folder="other"))[f"{CASCADE}.json"] == before
+    assert contents("again") != contents("weights")
+
+
+def test_thresholds_do_not_depend_on_which_other_ensembles_there_are():
+    make_ensembles("one", [{"members": {"gaussian": [0], "macer": [0, 1]}, "combinations": ["cascade"]}])
+    assert contents(solve("alone", "one"))[f"{CASCADE}.json"] == contents("weights")[f"{CASCADE}.json"]

@@ -15,6 +15,7 @@ from rs.ensemble.outputs import Outputs, on_simplex
 from rs.ensemble.rules import (
     PARTS,
     RULES,
+    Cascade,
     Ensemble,
     HardVote,
     KConsensus,
@@ -33,11 +34,11 @@ from rs.errors import InputError
 from rs.models.checkpoint import fingerprint
 from rs.params import check, read
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier, certificate
+from rs.smoothing.classifier import SmoothedClassifier, Tally, certificate
 from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
 from rs.study.ensembles import SOLVED, Combination, declared
-from tests.support.combinations import EXAMPLES, GOOD, WEIGHTS, fitting
+from tests.support.combinations import EXAMPLES, GOOD, THRESHOLDS, WEIGHTS, fitting, solution
 from tests.support.helpers import ROOT, Constant, smallnet, tiny_images
 
 
@@ -88,12 +89,22 @@ def slow_consensus(members, parts):
     return votes[0] if len(set(votes)) == 1 else argmax(mixed([1] * len(members), members))
 
 
+def slow_cascade(members, parts):
+    """The class that the first 1, 2, ... members give on average, of the first of these averages that is clear."""
+    p = [softmax(m) for m in members]
+    averages = [mixed([1 / count] * count, p[:count]) for count in range(1, len(p) + 1)]
+    leads = [sorted(average)[-1] - sorted(average)[-2] for average in averages]
+    clear = [lead >= threshold for lead, threshold in zip(leads, (*parts["thresholds"], 0), strict=True)]
+    return argmax(averages[clear.index(True)])
+
+
 SLOW_FORMS = {
     "softmax": slow_softmax,
     "logits": lambda members, parts: argmax(mixed(parts["weights"], members)),
     "vote": slow_vote,
     "mme": slow_max_margin,
     "consensus": slow_consensus,
+    "cascade": slow_cascade,
 }
 """Of each entry of RULES: the class that it votes for, of the logits (L, K) of one draw and the parts it was given."""
 
@@ -108,10 +119,9 @@ def slow_cases(rules):
         for combination in fitting(name, rule):
             weights = {"equal": [1 / 3] * 3, "optimal": WEIGHTS}.get(str(combination.weights), combination.weights)
             parts = {"weights": weights, "agree": combination.agree, "low": combination.low, "high": combination.high}
+            parts["thresholds"] = THRESHOLDS if combination.thresholds == "fitted" else combination.thresholds
             given = {key: value for key, value in parts.items() if value is not None}
-            cases[build_rule(combination, 3, WEIGHTS if combination.solved else None)] = partial(
-                SLOW_FORMS[name], parts=given
-            )
+            cases[build_rule(combination, 3, solution(combination))] = partial(SLOW_FORMS[name], parts=given)
     return cases
 
 
@@ -326,6 +336,7 @@ def test_weights_and_rule_are_part_of_what_a_classifier_is():
 # ------------------------------------------------------------------------------------------ combinations
 
 PARTS_GIVEN = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
+PARTS_GIVEN |= {"thresholds": [0.5, 0.5], "share": 0.5}
 REAL = read(ROOT / "params.yaml")
 
 
@@ -415,7 +426,7 @@ def test_weights_of_logits_that_are_solved_for_are_refused(weights):
 def test_weights_that_are_solved_for_are_those_of_the_rule():
     assert build_rule(combination(**GOOD["printed"]), 2, [0.25, 0.75]) == SoftmaxAverage([0.25, 0.75])
     assert build_rule(combination(**GOOD["optimal"]), 3, [1.0, 0.0, 0.0]) == SoftmaxAverage([1.0, 0.0, 0.0])
-    with pytest.raises(ValueError, match="weights that are solved for must be given, got none"):
+    with pytest.raises(ValueError, match="weights or thresholds that are solved for must be given, got none"):
         build_rule(combination(**GOOD["optimal"]), 3)
 
 
@@ -426,6 +437,7 @@ BUILT = {
     "vote": HardVote(),
     "mme": MaxMargin(),
     "consensus": KConsensus(2),
+    "cascade": Cascade([0.6, 0.3]),
     "set": Polytope([[0.2, 0.2, 0.6], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2]]),  # two at the lower bound, one takes the rest
 }
 
@@ -437,16 +449,27 @@ def test_a_combination_makes_the_rule_that_it_names(name):
     assert torch.equal(made(logits()), BUILT[name](logits()))
 
 
-@pytest.mark.parametrize(("name", "count"), [("printed", 3), ("listed", 2), ("consensus", 1), ("set", 6)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("printed", 3),
+        ("listed", 2),
+        ("consensus", 1),
+        ("set", 6),
+        ("cascade", 2),
+        ("cascade", 4),
+        ("cascade, fitted", 1),
+    ],
+)
 def test_a_rule_for_a_number_of_members_it_cannot_have_is_not_made(name, count):
-    with pytest.raises(ValueError, match=r"members|weights"):
+    with pytest.raises(ValueError, match=r"members|weights|one threshold for each"):
         build_rule(combination(**GOOD[name]), count)
 
 
 def test_every_combination_of_every_declared_ensemble_is_a_classifier():
     for one in declared(REAL):
         count = len(one.members)
-        rule = build_rule(one.combination, count, [1 / count] * count if one.combination.solved else None)
+        rule = build_rule(one.combination, count, solution(one.combination, count))
         assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.combination.scope == "set" else 10), one.slug
 
 
@@ -508,6 +531,9 @@ def test_senseless_ensembles_are_refused():
 
 @pytest.mark.parametrize("rule", [*SLOW, KConsensus(1)], ids=str)
 def test_no_rule_hides_a_member_that_is_not_a_number(rule):
+    """A cascade whose first members are sure does not ask it; ``tests/ensemble/test_cascade.py``."""
+    rule = Cascade([2.0, 2.0]) if isinstance(rule, Cascade) else rule
+
     class Nan(nn.Module):
         def forward(self, x):
             return torch.full((len(x), 2), math.nan)
@@ -528,7 +554,7 @@ def test_undecided_draws_count_against_every_class_and_are_never_an_answer(monke
     assert classifier.certify(x, 10, 100, 0.01, label=0).predict == ABSTAIN
     assert classifier.predict(x, 100, 0.01) == ABSTAIN
     for counts, answer in (([67, 0, 33], 0), ([66, 0, 34], ABSTAIN), ([20, 0, 80], ABSTAIN), ([33, 67, 0], 1)):
-        monkeypatch.setattr(classifier, "votes", lambda *_, counts=counts: np.array(counts))
+        monkeypatch.setattr(classifier, "tally", lambda *_, counts=counts, **__: Tally(np.array(counts)))
         assert classifier.predict(x, 100, 0.001) == answer
 
 
@@ -598,7 +624,7 @@ def test_a_draw_has_the_same_scores_wherever_it_stands_in_a_batch(members):
     one = logits(members, draws=1, classes=7)
     w = np.random.default_rng(0).dirichlet(np.ones(members), 3)
     rules = [SoftmaxAverage(w[0]), SoftmaxAverage(), LogitAverage(w[0]), HardVote(), MaxMargin(), Polytope(w)]
-    for rule in [*rules, KConsensus(members)]:
+    for rule in [*rules, KConsensus(members), Cascade([0.3] * (members - 1))]:
         alone = rule(one)
         for draws in (2, 3, 37, 100, 501):
             assert torch.equal(rule(one.expand(-1, draws, -1)), alone.expand(draws, -1)), (rule, draws)

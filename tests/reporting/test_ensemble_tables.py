@@ -1,5 +1,6 @@
 """The tables of ensembles: ``rs.reporting.ensemble_tables``."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -132,6 +133,18 @@ class TestWeighting:
         assert times == ["3 s", "–"]
         assert cell(table, "Time", combination="per-image").text == "4.25 s"
         assert any("includes computing the weights" in note for note in table.notes)
+
+    def test_members_evaluated_on_a_draw_are_counted_of_a_cascade_and_all_of_any_other(self):
+        """Two cascades of four images: one evaluation a draw; one, but two on one of the images: 1, 1.25, mean 1.12."""
+        cascades = family(PAIRS[:2], higher(0.5), "cascade", scope="noisy-input")
+        counted = [
+            replace(one, rows=one.rows.assign(evaluations=(one.rows["n0"] + one.rows["n"]) * members))
+            for one, members in zip(cascades, ([1, 1, 1, 1], [1, 1, 1, 2]), strict=True)
+        ]
+        table = weighting([*MODELS, *family(PAIRS[:2], higher(0.5)), *counted], 0.5, {}, NOTHING)
+        shown = [cell(table, "Members per draw", combination=c).text for c in (NONE, "average", "cascade")]
+        assert shown == ["1", "2", "1.12"]
+        assert table.data["members_per_draw"].tolist() == [1.0, 2.0, 1.125]
 
     def test_bold_is_the_best_sound_row_of_each_ensemble(self):
         data = weighting(ALL, 0.5, {}, NOTHING).data

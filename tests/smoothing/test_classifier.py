@@ -11,7 +11,7 @@ from torch import nn
 
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier, VoteCounter, default_batch
+from rs.smoothing.classifier import SmoothedClassifier, Tally, VoteCounter, default_batch
 from rs.smoothing.noise import BLOCK, block
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
@@ -29,7 +29,7 @@ def image(first_pixel):
 def ballot(monkeypatch, *counts, classes=2):
     """A smoothed classifier whose successive votes are ``counts``."""
     classifier, given = SmoothedClassifier(Constant(0, classes), classes, SIGMA), iter(counts)
-    monkeypatch.setattr(classifier, "votes", lambda *_: np.array(next(given)))
+    monkeypatch.setattr(classifier, "tally", lambda *_, **__: Tally(np.array(next(given))))
     return classifier
 
 
@@ -107,11 +107,11 @@ def test_no_two_phases_images_or_seeds_share_noise():
 def test_selection_estimation_and_prediction_draw_from_their_own_streams(monkeypatch):
     classifier, seen = SmoothedClassifier(Constant(0), 2, SIGMA), []
 
-    def votes(x, draws, *key):
+    def tally(x, draws, *key):
         seen.append((draws, *key))
-        return np.array([draws, 0])
+        return Tally(np.array([draws, 0]))
 
-    monkeypatch.setattr(classifier, "votes", votes)
+    monkeypatch.setattr(classifier, "tally", tally)
     classifier.certify(X, 10, 20, 0.01, seed=3, index=7)
     classifier.predict(X, 30, 0.01, seed=3, index=7)
     assert seen == [(10, 3, Stream.SELECT, 7), (20, 3, Stream.ESTIMATE, 7), (30, 3, Stream.PREDICT, 7)]

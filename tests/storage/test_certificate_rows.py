@@ -61,6 +61,26 @@ def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, vo
     ]
 
 
+def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
+    made = [row(0, evaluations=1210), row(1, label=1, evaluations=1100)]
+    certificate_rows.write(made, tmp_path / "a.tsv")
+    header, line, _ = (tmp_path / "a.tsv").read_text().splitlines()
+    assert header == certificate_rows.header(counted=True) == f"{certificate_rows.HEADER}\tevaluations"
+    assert line == f"{certificate_rows.format_row(row(0))}\t1210"
+    frame = certificate_rows.read(tmp_path / "a.tsv")
+    assert frame["evaluations"].tolist() == [1210, 1100]
+    certificate_rows.write(frame, tmp_path / "b.tsv")
+    assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
+    certificate_rows.write([row(evaluations=None)], tmp_path / "none.tsv")
+    assert tuple(certificate_rows.read(tmp_path / "none.tsv").columns) == certificate_rows.COLUMNS
+
+
+def test_fewer_evaluations_than_draws_are_refused(tmp_path):
+    certificate_rows.write([row(evaluations=1100), row(1, evaluations=1099)], tmp_path / "a.tsv")
+    with pytest.raises(InputError, match=r"a\.tsv, line 3: every draw must take one evaluation or more"):
+        certificate_rows.read(tmp_path / "a.tsv")
+
+
 def test_rows_read_back_as_they_were_written(tmp_path):
     made = [row(0), row(1, label=1), row(2, votes=500), row(3, label=1, **SHORTCUT)]
     certificate_rows.write(made, tmp_path / "a.tsv")

@@ -64,8 +64,9 @@ def test_rule_and_scope_must_be_given(part):
         combination(**{key: value for key, value in EQUAL.items() if key != part})
 
 
-def test_the_weights_that_are_solved_for_are_those_of_the_bound_and_of_the_radius():
+def test_what_is_solved_for_are_weights_of_the_bound_and_of_the_radius_and_fitted_thresholds():
     solved = {"optimal", "printed", "radius", "choice", "per-image", "per-image, printed", "per-image, clipped"}
+    solved |= {"cascade, fitted"}
     assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
 
 

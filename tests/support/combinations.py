@@ -18,6 +18,8 @@ GOOD = {
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},
     "consensus": {"rule": "consensus", "scope": "noisy-input", "agree": 2},
+    "cascade": {"rule": "cascade", "scope": "noisy-input", "thresholds": [0.6, 0.3]},
+    "cascade, fitted": {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.001},
     "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
     "per-image": OPTIMAL | {"scope": "per-image", "target": "predicted"},
     "per-image, printed": {"rule": "softmax", "scope": "per-image", "weights": "printed", "target": "label"},
@@ -25,14 +27,26 @@ GOOD = {
 }
 
 WEIGHTS = (0.5, 0.2, 0.3)
+THRESHOLDS = (0.5, 0.1)
 EXAMPLES = {
     "weights": ["equal", [*WEIGHTS], "optimal"],
     "target": ["predicted"],
     "agree": [1, 2],
     "low": [0.2],
     "high": [0.6],
+    "thresholds": [[0.6, 0.3], "fitted"],
+    "share": [None, 0.001],
 }
 """Values of the parts of a combination that rules are tried with, of three members."""
+
+
+def solution(combination, count=3):
+    """What could be solved for, of so many members; ``None`` where nothing is left to be."""
+    if not combination.solved:
+        return None
+    if combination.thresholds == "fitted":
+        return THRESHOLDS[: count - 1] if count <= 3 else [0.5] * (count - 1)
+    return WEIGHTS if count == 3 else [1 / count] * count
 
 
 def fitting(name, rule):

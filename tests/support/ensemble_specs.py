@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rs.ensemble.rules import HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
-from rs.ensemble.spec import EnsembleSpec, FittedWeights, Member
+from rs.ensemble.rules import Cascade, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble.spec import EnsembleSpec, FittedThresholds, FittedWeights, Member
 from rs.models import checkpoint
 from rs.study.ensembles import Combination, EnsembleDeclaration
 
@@ -59,6 +59,12 @@ MADE = {
     "vote": ({"rule": "vote", "scope": "global"}, None, HardVote()),
     "mme": ({"rule": "mme", "scope": "noisy-input"}, None, MaxMargin()),
     "consensus": ({"rule": "consensus", "agree": 2, "scope": "noisy-input"}, None, KConsensus(2)),
+    "cascade": ({"rule": "cascade", "scope": "noisy-input", "thresholds": [0.6, 0.3]}, None, Cascade([0.6, 0.3])),
+    "fitted cascade": (
+        {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.01},
+        FittedThresholds(thresholds=[0.4, 0.2], images=20, draws=100, share=0.009, evaluations=1.25),
+        Cascade([0.4, 0.2]),
+    ),
     "set": (
         {"rule": "softmax", "low": 0.2, "high": 0.6, "scope": "set"},
         None,

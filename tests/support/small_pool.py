@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rs.ensemble.pool import PoolEntry, certify_entries
-from rs.ensemble.rules import HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble.rules import Cascade, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
 from rs.smoothing.settings import Draws
 from tests.support.helpers import tiny_images
 
@@ -23,6 +23,8 @@ ENTRIES = {
     "vote": PoolEntry((0, 1, 2), HardVote()),
     "mme": PoolEntry((1, 2), MaxMargin()),
     "consensus": PoolEntry((0, 1, 2), KConsensus(2)),
+    "cascade": PoolEntry((0, 1, 2), Cascade([0.9, 0.5])),
+    "turned": PoolEntry((2, 0), Cascade([0.7])),
     "set": PoolEntry((0, 1), Polytope([[0.3, 0.7], [0.7, 0.3]])),
 }
 

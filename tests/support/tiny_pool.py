@@ -43,6 +43,7 @@ COMBINATIONS = {
     "two": {"rule": "softmax", "weights": {"choose": 2}, "scope": "global"},
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},
+    "cascade": {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.02},
     "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
     "per-image": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"},
     "label": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
@@ -54,7 +55,7 @@ ENSEMBLES = [
     {"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "turned", "label", "clipped", "printed"]},
     {
         "members": {"gaussian": [0], "macer": [0, 1]},
-        "combinations": ["average", "optimal", "radius", "two", "mme", "set", "per-image", "clipped"],
+        "combinations": ["average", "optimal", "radius", "two", "mme", "cascade", "set", "per-image", "clipped"],
     },
     {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["optimal", "vote"]},
 ]

@@ -1,0 +1,98 @@
+"""Cascades: members asked in turn, each about the draws alone that the members before it left undecided.
+
+The running sum S_j = sum_{l <= j} softmax(F^l) / L decides a draw as soon as the average of the first j members,
+S_j L / j, has a largest class that leads the second by a threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+ROWS = 20
+"""Noisy images that stand together: a gathered batch is filled up to a multiple of it, which divides a block of noise.
+
+Matrix products handle rows by fours or more and the rest of them in another order, so a network may answer in other
+last bits to an image at the end of an odd batch.
+"""
+
+
+class Decided(NamedTuple):
+    """Draws that a cascade has decided, in no particular order."""
+
+    scores: Tensor  # (N, K), float64
+    evaluations: int  # of members, on these draws; images that only fill up a batch are not among them
+
+
+def added(total: Tensor | None, probabilities: Tensor, members: int) -> Tensor:
+    """Return S_j from S_(j-1), ``None`` for j = 1, and the softmax (N, K) of member j; S_L is the softmax average."""
+    term = probabilities * (1 / members)
+    return term if total is None else total + term
+
+
+def leads(total: Tensor, asked: int, members: int) -> Tensor:
+    """By how much the largest class leads the second in the average of the first ``asked`` members; (N, K) -> (N,)."""
+    first, second = total.topk(2, dim=-1).values.unbind(-1)
+    return (first - second) * (members / asked)
+
+
+def in_turn(members: Sequence[nn.Module], thresholds: Sequence[float], batches: Iterable[Tensor]) -> Iterator[Decided]:
+    """Evaluate each member on the images alone that it is needed for, gathered into batches as large as the first one.
+
+    Args:
+        members: L classifiers, images (N, C, H, W) -> logits (N, K).
+        thresholds: Leads at which the first 1, 2, ..., L - 1 members decide.
+        batches: Of noisy images.
+    """
+    waiting = [_Waiting() for _ in members]
+
+    def ask(number: int, x: Tensor, total: Tensor | None) -> Iterator[Decided]:
+        asked = number + 1
+        logits = _logits(members[number], x, filled=number > 0)
+        total = added(total, torch.softmax(logits.double(), dim=-1), len(members))
+        if asked == len(members):
+            yield Decided(total, asked * len(x))
+            return
+        done = leads(total, asked, len(members)) >= thresholds[number]  # not where it is not a number
+        decided = total[done]
+        yield Decided(decided, asked * len(decided))
+        waiting[asked].add(x[~done], total[~done])
+        if len(waiting[asked]) >= full:
+            yield from ask(asked, *waiting[asked].take(full))
+
+    full = 0
+    for x in batches:
+        full = full or len(x)
+        yield from ask(0, x, None)
+    for number, rest in enumerate(waiting):
+        if len(rest):
+            yield from ask(number, *rest.take(len(rest)))
+
+
+class _Waiting:
+    """Images that a member has to be asked about, with the sum S of the members before it."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Tensor, Tensor]] = []
+
+    def __len__(self) -> int:
+        return sum(len(x) for x, _ in self.parts)
+
+    def add(self, x: Tensor, total: Tensor) -> None:
+        if len(x):
+            self.parts.append((x, total))
+
+    def take(self, count: int) -> tuple[Tensor, Tensor]:
+        """The first ``count`` of them; the others stay."""
+        x, total = (torch.cat(parts) for parts in zip(*self.parts, strict=True))
+        self.parts = []
+        self.add(x[count:], total[count:])
+        return x[:count], total[:count]
+
+
+def _logits(member: nn.Module, x: Tensor, filled: bool) -> Tensor:
+    missing = -len(x) % ROWS if filled else 0
+    return member(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))[: len(x)] if missing else member(x)

@@ -1,0 +1,318 @@
+"""Cascades: members asked in turn, alone and in a pool. The slow form of the rule is in ``test_rules.py``."""
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from rs.certification.inference import FixedBatch, optimize_for_inference
+from rs.ensemble.cascade import ROWS
+from rs.ensemble.outputs import Outputs
+from rs.ensemble.pool import PoolEntry
+from rs.ensemble.rules import Cascade, Ensemble, SoftmaxAverage
+from rs.errors import InputError
+from rs.runtime import arithmetic
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.statistics.sequential import at_radius
+from tests.support.helpers import ROOT, needs_x86, smallnet
+from tests.support.small_pool import SIGMA, Counting, as_bytes, image, pool
+
+DRAWS, BATCH = 1030, 100
+
+
+class Pixel(nn.Module):
+    """Two logits of one pixel, computed number by number: the same bits wherever an image stands in a batch."""
+
+    def __init__(self, pixel, gain):
+        super().__init__()
+        self.pixel, self.gain = pixel, gain
+
+    def forward(self, x):
+        z = self.gain * (x.flatten(1)[:, self.pixel] - 0.6)
+        return torch.stack([-z, z], dim=1)
+
+
+class Sizes(nn.Module):
+    """Keeps the sizes of its batches."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.sizes = base, []
+
+    def forward(self, x):
+        self.sizes.append(len(x))
+        return self.base(x)
+
+
+class NanAbove(nn.Module):
+    """Not a number where a pixel is above ``limit``."""
+
+    def __init__(self, base, limit):
+        super().__init__()
+        self.base, self.limit = base, limit
+
+    def forward(self, x):
+        return self.base(x).masked_fill(x.flatten(1)[:, :1] > self.limit, math.nan)
+
+
+def three():
+    return [Pixel(0, 2.0), Pixel(1, 3.0), Pixel(4, 4.0)]
+
+
+def noisy(draws=200, seed=0):
+    return image() + SIGMA * torch.randn((draws, 1, 4, 4), generator=torch.Generator().manual_seed(seed))
+
+
+def smoothed(members, thresholds, **how):
+    return SmoothedClassifier(Ensemble(members, Cascade(thresholds)), 2, SIGMA, **how)
+
+
+def tally(members, thresholds, draws=DRAWS, batch=BATCH):
+    return smoothed(members, thresholds, batch=batch).tally(image(), draws, 1, Stream.ESTIMATE, 0)
+
+
+def votes(members, rule):
+    ensemble = SmoothedClassifier(Ensemble(members, rule), 2, SIGMA, batch=BATCH)
+    return ensemble.votes(image(), DRAWS, 1, Stream.ESTIMATE, 0).tolist()
+
+
+def rows_of(scores):
+    return sorted(map(tuple, scores.tolist()))
+
+
+# ------------------------------------------------------------------------------------------------- what it decides
+
+
+def test_thresholds_above_1_make_the_average_and_thresholds_of_0_the_first_member():
+    x = noisy()
+    assert torch.equal(Ensemble(three(), Cascade([1.1, 1.1]))(x), Ensemble(three(), SoftmaxAverage())(x))
+    never, always = tally(three(), [1.1, 1.1]), tally(three(), [0.0, 0.0])
+    assert (never.votes.tolist(), never.evaluations) == (votes(three(), SoftmaxAverage()), 3 * DRAWS)
+    assert (always.votes.tolist(), always.evaluations) == (votes(three()[:1], SoftmaxAverage()), DRAWS)
+    assert never.votes.tolist() != always.votes.tolist()
+
+
+def test_a_member_that_is_never_clear_is_followed_by_the_next():
+    some = tally(three(), [1.1, 0.0])
+    assert some.evaluations == 2 * DRAWS
+    assert some.votes.tolist() == votes(three()[:2], SoftmaxAverage())
+
+
+def test_equal_members_cost_one_where_the_first_is_clear_and_vote_as_it_does():
+    one = Pixel(0, 2.0)
+    leads = torch.softmax(one(noisy()).double(), dim=-1).diff().abs().flatten()
+    assert tally([one] * 3, [0.0, 0.0]).evaluations == DRAWS
+    scores, taken = Cascade([0.5, 0.5]).decide(Outputs(one(noisy()).expand(3, -1, -1)))
+    assert taken.tolist() == [1 if lead >= 0.5 else 3 for lead in leads.tolist()]
+    assert scores.argmax(dim=1).tolist() == one(noisy()).argmax(dim=1).tolist()
+
+
+thresholds = st.lists(st.floats(0, 1.1), min_size=2, max_size=2)
+
+
+@settings(deadline=None)
+@given(thresholds, st.permutations(range(40)))
+def test_a_vote_depends_on_its_draw_alone(given_thresholds, order):
+    rule, x = Cascade(given_thresholds), noisy(40)
+    scores, taken = rule.decide(Outputs([member(x) for member in three()]))
+    turned, taken_turned = rule.decide(Outputs([member(x[list(order)]) for member in three()]))
+    assert torch.equal(turned, scores[list(order)])
+    assert torch.equal(taken_turned, taken[list(order)])
+
+
+@settings(deadline=None)
+@given(thresholds, st.lists(st.integers(1, 70), min_size=1, max_size=6))
+def test_members_asked_in_turn_give_the_scores_of_all_members_asked_at_once(given_thresholds, sizes):
+    ensemble, x = Ensemble(three(), Cascade(given_thresholds)), noisy(sum(sizes))
+    found = [*ensemble.in_turn(x.split(sizes))]
+    _, taken = ensemble.rule.decide(Outputs([member(x) for member in three()]))
+    assert rows_of(torch.cat([scores for scores, _ in found])) == rows_of(ensemble(x))
+    assert sum(evaluations for _, evaluations in found) == taken.sum()
+
+
+def test_thresholds_are_one_for_each_member_but_the_last_and_at_least_0():
+    for members in (three()[:2], [*three(), Pixel(5, 1.0)]):
+        with pytest.raises(ValueError, match="one threshold for each member but the last, got 2 for"):
+            Ensemble(members, Cascade([0.5, 0.5]))
+    for bad in (-0.1, math.nan):
+        with pytest.raises(ValueError, match="thresholds must be at least 0"):
+            Cascade([bad])
+    assert torch.equal(Ensemble(three()[:1], Cascade([]))(noisy()), Ensemble(three()[:1], SoftmaxAverage())(noisy()))
+
+
+# ------------------------------------------------------------------------------------------------- what it evaluates
+
+
+def asked(given_thresholds, draws=DRAWS):
+    """How many draws each member is asked about, by the logits of all of them."""
+    counts, left = [], torch.ones(draws, dtype=torch.bool)
+    p = [torch.softmax(member(all_draws(draws)).double(), dim=-1) for member in three()]
+    for number in range(3):
+        counts.append(int(left.sum()))
+        if number < 2:
+            first, second = (sum(p[: number + 1]) / (number + 1)).sort(descending=True).values.unbind(-1)
+            left &= first - second < given_thresholds[number]
+    return counts
+
+
+def all_draws(draws):
+    classifier, found = SmoothedClassifier(nn.Identity(), 2, SIGMA), []
+    classifier.visit(lambda x, _: found.append(x), image(), draws, 1, Stream.ESTIMATE, 0)
+    return torch.cat(found)
+
+
+def filled(count):
+    return -(-count // ROWS) * ROWS
+
+
+@pytest.mark.parametrize("given_thresholds", [[0.9, 0.5], [0.5, 0.9], [0.2, 0.0]])
+def test_evaluations_are_counted_exactly_and_images_that_fill_up_a_batch_are_not(given_thresholds):
+    members, counts = [Counting(member) for member in three()], asked(given_thresholds)
+    assert counts[0] > counts[1]
+    assert tally(members, given_thresholds).evaluations == sum(counts)
+    assert [member.images for member in members] == [DRAWS, filled(counts[1]), filled(counts[2])]
+
+
+def test_draws_that_a_member_is_needed_for_are_gathered_into_full_batches():
+    members, counts = [Sizes(member) for member in three()], asked([0.9, 0.5])
+    tally(members, [0.9, 0.5])
+    assert members[0].sizes == [100] * 10 + [30]
+    for member, count in zip(members[1:], counts[1:], strict=True):
+        assert member.sizes == [BATCH] * (count // BATCH) + [filled(count % BATCH)] * (count % BATCH > 0)
+
+
+def test_a_compiled_network_runs_as_often_as_its_gathered_batches_need():
+    calls = [[], [], []]
+
+    def compiled(number, member):
+        return FixedBatch(lambda x: calls[number].append(len(x)) or member(x), BATCH)
+
+    members = [compiled(number, member) for number, member in enumerate(three())]
+    made = tally(members, [0.9, 0.5])
+    counts = asked([0.9, 0.5])
+    assert calls == [[BATCH] * -(-count // BATCH) for count in counts]
+    assert (made.votes.tolist(), made.evaluations) == (tally(three(), [0.9, 0.5]).votes.tolist(), sum(counts))
+
+
+def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evaluated():
+    for how in ({"label": 0}, {"label": 1}):
+        members = [Counting(member) for member in three()]
+        made = smoothed(members, [1.1, 1.1]).certify(image(), 100, 300, 0.01, **how)
+        assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
+    members = [Counting(member) for member in three()]
+    run = at_radius(0.1 * SIGMA, SIGMA, 0.01, 1000)
+    made = smoothed(members, [1.1, 1.1]).certify_until(image(), 100, run)
+    assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
+    assert smoothed(three(), [0.5, 0.5]).certify(image(), 100, 300, 0.01).row(0, 0)["evaluations"] >= 400
+
+
+def test_other_classifiers_count_nothing():
+    made = SmoothedClassifier(Ensemble(three(), SoftmaxAverage()), 2, SIGMA).certify(image(), 100, 100, 0.01)
+    assert made.evaluations is None
+
+
+# ------------------------------------------------------------------------------------------------- in a pool
+
+ENTRIES = {
+    "all": PoolEntry((0, 1, 2), Cascade([0.9, 0.5])),
+    "turned": PoolEntry((2, 0), Cascade([0.7])),
+    "average": PoolEntry((0, 1, 2), SoftmaxAverage()),
+}
+
+
+@pytest.mark.parametrize("label", [None, 0, 1])
+@pytest.mark.parametrize("batch", [None, 100])
+def test_a_cascade_of_a_pool_is_byte_for_byte_the_one_alone_with_its_evaluations(batch, label):
+    made = pool(three(), ENTRIES, batch=batch, label=label)
+    for name, entry in ENTRIES.items():
+        base = Ensemble([three()[number] for number in entry.members], entry.rule)
+        alone = SmoothedClassifier(base, 2, SIGMA, batch=batch)
+        assert as_bytes(made[name]) == as_bytes(alone.certify(image(), 30, 330, 0.01, seed=1, label=label))
+    assert made["all"].evaluations < 3 * (30 + made["all"].n)
+    assert made["average"].evaluations is None
+
+
+def test_a_member_that_is_not_a_number_is_never_hidden_from_the_draws_that_ask_it():
+    nan = NanAbove(Pixel(1, 3.0), -math.inf)
+    for members, given_thresholds in (([nan, Pixel(0, 2.0)], [0.0]), ([Pixel(0, 2.0), nan], [0.9])):
+        with pytest.raises(InputError, match="numbers, got NaN"):
+            smoothed(members, given_thresholds).certify(image(), 30, 330, 0.01, seed=1)
+        with pytest.raises(InputError, match="numbers, got NaN"):
+            pool(members, {"cascade": PoolEntry((0, 1), Cascade(given_thresholds))})
+
+
+def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
+    """Alone it is not evaluated there; in a pool it is, for others."""
+    members = [Pixel(0, 50.0), NanAbove(Pixel(1, 3.0), 0.9)]  # from .9 on, the first member is clear
+    entry = PoolEntry((0, 1), Cascade([0.9]))
+    sound = [members[0], Pixel(1, 3.0)]
+    expected = as_bytes(pool(sound, {"cascade": entry})["cascade"])
+    assert as_bytes(pool(members, {"cascade": entry})["cascade"]) == expected
+    assert as_bytes(smoothed(members, [0.9]).certify(image(), 30, 330, 0.01, seed=1)) == expected
+    with pytest.raises(InputError, match="numbers, got NaN"):
+        pool(members, {"cascade": entry, "average": PoolEntry((0, 1), SoftmaxAverage())})
+
+
+def test_scores_are_not_numbers_exactly_where_a_member_that_was_asked_gives_none():
+    members, x = [Pixel(0, 50.0), NanAbove(Pixel(1, 3.0), 0.55)], noisy()
+    ensemble = Ensemble(members, Cascade([0.9]))
+    unclear = torch.softmax(members[0](x).double(), dim=-1).diff().abs().flatten() < 0.9
+    assert ensemble(x).isnan().all(dim=1).tolist() == (unclear & members[1](x).isnan().any(dim=1)).tolist()
+    assert 0 < ensemble(x).isnan().sum() < 2 * members[1](x).isnan().any(dim=1).sum()
+
+
+# ------------------------------------------------------------------------------------------------- networks
+
+ALIKE = """
+import torch
+from rs.certification.inference import optimize_for_inference
+from rs.ensemble.pool import PoolEntry, certify_entries
+from rs.ensemble.rules import Cascade, Ensemble
+from rs.models import architectures
+from rs.runtime import arithmetic
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.settings import Draws
+
+shape, cpu = (1, 8, 8), torch.device("cpu")
+networks = [architectures.build("smallnet", shape, 10, [0.5], [0.25], seed).eval() for seed in range(3)]
+x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+noisy = x + torch.randn((500, *shape), generator=torch.Generator().manual_seed(1))
+print(arithmetic.current())
+for engine in ("plain", "folded"):
+    for thresholds in ([0.02, 0.01], [0.05, 0.02], [0.0, 0.01], [2.0, 0.02]):
+        rule = Cascade(thresholds)
+        made = optimize_for_inference(Ensemble(networks, rule), engine, "float32", shape, cpu)
+        alone = SmoothedClassifier(made.module, 10, 0.5).certify(x, 100, 1000, 0.01)
+        entries = {"cascade": PoolEntry((0, 1, 2), rule)}
+        pool = certify_entries([*made.module.members], entries, 10, 0.5, x, Draws(100, 1000, 0.01))["cascade"]
+        print(repr(alone) == repr(pool), 1100 <= alone.evaluations <= 3300)
+        scores = sorted(map(tuple, torch.cat([s for s, _ in made.module.in_turn([noisy])]).tolist()))
+        print(scores == sorted(map(tuple, made.module(noisy).tolist())))
+"""
+
+
+@needs_x86
+def test_a_network_of_portable_arithmetic_has_the_same_scores_in_turn_bit_for_bit_and_the_rows_of_its_pool():
+    """Its answers to an image are the same in every batch of whole ROWS; the draws of a study come in such batches."""
+    environment = os.environ | arithmetic.PORTABLE | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", ALIKE], env=environment, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    first, *answers = done.stdout.split("\n")
+    assert first == "portable"
+    assert set(" ".join(answers).split()) == {"True"}
+
+
+def test_an_optimized_cascade_is_one_still():
+    ensemble = Ensemble([smallnet(seed).eval() for seed in range(3)], Cascade([0.5, 0.1]))
+    made = optimize_for_inference(ensemble, "folded", "float32", (1, 4, 4), torch.device("cpu")).module
+    assert made.lazy
+    assert made.rule == ensemble.rule
