@@ -1,4 +1,4 @@
-"""Solve the optimal weights of ensembles, and measure what the theory says of them."""
+"""Solve the weights of ensembles, and measure what the theory says of them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ def main(
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
-    """Solve the weights that the ensembles leave to be solved: on training images, or image by image as printed."""
+    """Solve the weights that ensembles leave to be solved: on images that are not certified, or image by image."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
     from rs.ensemble.fit_weights import fit_weights

@@ -142,7 +142,7 @@ def pool_entries(
         for number, (member, model) in enumerate(zip(pool.members, models, strict=True))
     }
     for slug, spec in specs.items():
-        numbers, scope = tuple(pool.members.index(member) for member in spec.members), spec.combination.scope
+        numbers, scope = tuple(pool.members.index(spec.members[n]) for n in spec.voting), spec.combination.scope
         source = {"model": str((weights if spec.fitted else ensembles) / f"{slug}.json")}
         if scope == "per-image":
             path = weights / f"{slug}.tsv"

@@ -5,8 +5,8 @@ OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins 
 OUT/spreads.csv     variances and covariances of margins (``rs.reporting.variance_tables``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
 
-Global weights see training images alone. What test images choose (weights of scope per-image, and the theory) never
-meets the draws that certify.
+Global weights see training images alone, or those of a validation split. What test images choose (weights of scope
+per-image, and the theory) never meets the draws that certify.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from rs.data import images as data
 from rs.data.format import Images
 from rs.ensemble.declare import POOL, read_pool
+from rs.ensemble.fit_radius import fit_radius, fitting_split
 from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings
 from rs.ensemble.perturbation import CHOICE, margins
 from rs.ensemble.pool import PoolEntry
@@ -35,6 +36,7 @@ from rs.smoothing.settings import CertificationSettings
 from rs.statistics import ensemble_variance
 from rs.statistics.ensemble_weights import Moments, algorithm2, clip_to_box, global_weights, moments
 from rs.storage import files
+from rs.study.ensembles import ALGORITHM_2
 from rs.study.subset import select
 
 SPREADS = ("ensemble", "members", "source", "images", "alpha", "beta", "variance", "within", "across")
@@ -72,7 +74,12 @@ def fit_weights(
     train, test = data.load(folder, "train"), data.load(folder, "test")
     limit_threads(test.meta.shape)
     member_outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
-    fitted = _fit_global(member_outputs, specs, train, settings) if specs else {}
+    of_bound, largest = _solved(specs)
+    fitted = _fit_bound(member_outputs, of_bound, train, settings)
+    if largest:
+        split = fitting_split(train.meta)
+        images = train if split == "train" else data.load(folder, split)
+        fitted |= fit_radius(member_outputs, largest, images, _chosen(images, settings), split)
     study = _Study(member_outputs, specs | fitted, certification)
     indices, taken = select(len(test), certification.subset), 0.0
     for chunk, spent in _timed(study.member_outputs.chunks(test, indices) if specs else iter(())):
@@ -97,17 +104,28 @@ def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:
         start = time.perf_counter()
 
 
-def _fit_global(
-    member_outputs: MemberOutputs, specs: Mapping[str, EnsembleSpec], train: Images, settings: WeightSettings
-) -> dict[str, EnsembleSpec]:
-    """The ensembles whose weights are solved for all images, with these weights."""
-    unfitted = {
+def _solved(specs: Mapping[str, EnsembleSpec]) -> tuple[dict[str, EnsembleSpec], dict[str, EnsembleSpec]]:
+    """The ensembles whose weights are solved for all images: by the paper's bound, and by the radius."""
+    solved = {
         slug: spec for slug, spec in specs.items() if spec.combination.solved and spec.combination.scope == "global"
     }
+    of_bound = {slug: spec for slug, spec in solved.items() if spec.combination.weights in ALGORITHM_2}
+    return of_bound, {slug: spec for slug, spec in solved.items() if slug not in of_bound}
+
+
+def _chosen(images: Images, settings: WeightSettings) -> NDArray[np.int64]:
+    """Numbers of the images that weights are fitted to, at random."""
+    rng = stream(settings.seed, Stream.WEIGHTS, CHOICE)
+    return torch.randperm(len(images), generator=rng)[: settings.images].sort().values.numpy()
+
+
+def _fit_bound(
+    member_outputs: MemberOutputs, unfitted: Mapping[str, EnsembleSpec], train: Images, settings: WeightSettings
+) -> dict[str, EnsembleSpec]:
+    """Ensembles with the weights that make the paper's bound the largest."""
     if not unfitted:
         return {}
-    rng = stream(settings.seed, Stream.WEIGHTS, CHOICE)
-    chosen = torch.randperm(len(train), generator=rng)[: settings.images].sort().values.numpy()
+    chosen = _chosen(train, settings)
     parts = [moments(margins(chunk.perturbed, chunk.labels)) for chunk in member_outputs.chunks(train, chosen)]
     stats = Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
     fitted = {}
@@ -116,7 +134,9 @@ def _fit_global(
         some = Moments(stats.means[:, numbers], stats.covariances[:, :, numbers][..., numbers])
         form = cast(str, spec.combination.weights)  # it is solved
         weights, used_share = global_weights(some, train.labels[chosen], form)
-        fit = FittedWeights(weights=weights.tolist(), images=len(chosen), used_share=used_share)
+        fit = FittedWeights(
+            weights=weights.tolist(), split="train", images=len(chosen), used_share=used_share, shrinkage=0.0
+        )
         fitted[slug] = replace(spec, fitted=fit)
     return fitted
 

@@ -29,7 +29,8 @@ NUMBERS = 2**23
 class WeightSettings(Perturbation):
     """How weights are solved for; section ``recipes.DATASET.weights`` of params.yaml."""
 
-    images: Count  # of the train split, that global weights are fitted on
+    draws: Count  # noisy copies of an image, that weights of the largest radius are fitted to
+    images: Count  # that global weights are fitted to
     seed: NonNegativeCount
 
 
@@ -75,6 +76,10 @@ class MemberOutputs:
             members=[self.members[number] for number in kept],
             names=[self.names[number] for number in kept],
         )
+
+    def unperturbed(self) -> MemberOutputs:
+        """The members as they are, on as many noisy copies as weights of the largest radius are fitted to."""
+        return replace(self, settings=replace(self.settings.without_parameters(), noises=self.settings.draws))
 
     def numbers(self, spec: EnsembleSpec) -> list[int]:
         """Positions of an ensemble's members."""

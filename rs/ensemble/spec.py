@@ -49,8 +49,10 @@ class FittedWeights:
     __pydantic_config__ = STRICT
 
     weights: list[float]  # (L,) on the simplex
-    images: int  # of the train split, that they were fitted on
-    used_share: float  # of these images: those that the weights rest on (``global_weights``); 0: equal ones
+    split: str  # of the data set, that they were fitted to
+    images: int  # of this split
+    used_share: float  # of these images: those that the weights rest on (``global_weights``, ``Contests``)
+    shrinkage: float  # towards equal weights, 0 to 1, where they maximise the radius; else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,7 @@ class EnsembleSpec:
         check_rule(self.combination)
         self.combination.check_members(len(self.members))
         if self.fitted and not (self.combination.solved and self.combination.scope == "global"):
-            raise ValueError("fitted weights must come with weights optimal or printed, of scope global")
+            raise ValueError("fitted weights must come with weights that are solved for, of scope global")
         weights = self.fitted.weights if self.fitted else self.combination.weights
         if isinstance(weights, list) and len(on_simplex(weights)) != len(self.members):
             raise ValueError(f"there must be one weight for each of {len(self.members)} members")
@@ -97,9 +99,17 @@ class EnsembleSpec:
         return self.declaration.combination
 
     @property
+    def voting(self) -> list[int]:
+        """Numbers of the members that are evaluated: all, or those that weights have chosen."""
+        numbers = range(len(self.members))
+        if self.combination.chosen is None or self.fitted is None:
+            return list(numbers)
+        return [number for number in numbers if self.fitted.weights[number] > 0]
+
+    @property
     def solution(self) -> list[float] | None:
-        """The weights that were solved for, (L,); ``None`` if none were, or not yet."""
-        return self.fitted.weights if self.fitted else None
+        """The weights that were solved for, of the members that vote; ``None`` if none were, or not yet."""
+        return [self.fitted.weights[number] for number in self.voting] if self.fitted else None
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -150,7 +160,7 @@ def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
 
 
 def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
-    """Load an ensemble and its members, in eval mode, on the CPU.
+    """Load an ensemble and the members that vote, in eval mode, on the CPU.
 
     Args:
         path: The file; paths in it are relative to the current folder, as DVC runs commands.
@@ -161,7 +171,7 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
             the weights are not solved yet, or are chosen image by image.
     """
     spec = read(path)
-    models, cards = load_members(spec.members, spec.dataset, spec.sigma, path)
+    models, cards = load_members([spec.members[n] for n in spec.voting], spec.dataset, spec.sigma, path)
     name = f"{spec.declaration.name}, {spec.declaration.key}"
     if spec.combination.scope == "per-image":
         raise InputError(
@@ -172,7 +182,7 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
         raise InputError(
             f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
         )
-    rule = build_rule(spec.combination, len(spec.members), spec.solution)
+    rule = build_rule(spec.combination, len(spec.voting), spec.solution)
     return Ensemble(models, rule).eval(), spec, cards[0].classes, cards[0].shape
 
 

@@ -75,7 +75,7 @@ def ensembles(groups: Groups, sigma: float, reference: str = "average") -> Table
         f"to that of the same members combined by {reference}. {notes.about({sigma: shown})}"
     )
     text = [notes.CLEAN, notes.ERROR, notes.SEEDS, BEST, notes.TIES, BEST_MEMBER, notes.FAMILIES]
-    text += [*notes.unsound(results), *_set_note(results), *notes.provenance(results)]
+    text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results), *notes.provenance(results)]
     return build_table(f"tab:ensembles-{sigma}", caption, columns, rows, text)
 
 
@@ -112,7 +112,8 @@ def weighting(groups: Groups, sigma: float, seconds: Mapping[str, float], figure
         columns |= {"ACR, paper": plain("paper_acr", ".3f"), "Time, paper": plain("paper_seconds", ".3g", " s")}
     caption = f"Weights of ensembles at σ = {sigma}. {notes.about({sigma: shown})}"
     text = [notes.CLEAN, notes.ERROR, notes.SEEDS, BEST_WEIGHTS, notes.TIES, TIMES, notes.FAMILIES]
-    text += [*notes.unsound(results), *_set_note(results), *notes.provenance(results), *[notes.PAPER] * printed]
+    text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results)]
+    text += [*notes.provenance(results), *[notes.PAPER] * printed]
     return build_table(f"tab:weighting-{sigma}", caption, columns, rows, text)
 
 

@@ -5,6 +5,7 @@ RESULTS/SIGMA/pool/ENSEMBLE.tsv and .json   the same of ensembles, and of furthe
 RESULTS/SIGMA/times/alone.csv               seconds of a certificate of each classifier of the pool alone
 LOGS/SIGMA/METHOD/SEED/history.csv          one line per training epoch
 LOGS/SIGMA/METHOD/SEED/timing.csv           training seconds up to the end of each epoch
+WEIGHTS/SIGMA/ENSEMBLE.json                 which members weights have chosen
 WEIGHTS/SIGMA/spreads.csv, bounds.csv       what ``rs.reporting.variance_tables`` shows
 WEIGHTS/SIGMA.seconds.csv                   seconds that weights take, of one image and one member
 """
@@ -115,7 +116,22 @@ class StudyFiles:
             combination=ensemble.key,
             members=ensemble.members,
             provenance=Provenance.of(sidecar),
+            chosen=self._chosen(ensemble, sigma),
         )
+
+    def _chosen(self, ensemble: EnsembleDeclaration, sigma: Any) -> str | None:
+        """Read which members weights have chosen, like "advmacer 0, 2 x macer 1"; ``None`` if they do not choose."""
+        number = ensemble.combination.chosen
+        if number is None:
+            return None
+        path, command = self.weights / str(sigma) / f"{ensemble.slug}.json", self._weights_command(sigma)
+        try:
+            weights = files.read_json(_existing(path, command))["fitted"]["weights"]
+            counts = [round(weight * number) for weight in weights]
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} must be an ensemble with its weights; run {command}") from error
+        pairs = [(n, f"{method} {seed}") for n, (method, seed) in zip(counts, ensemble.members, strict=False) if n]
+        return ", ".join(name if n == 1 else f"{n} x {name}" for n, name in pairs)
 
     def read_theory(self, name: str) -> pd.DataFrame:
         """Read ``spreads`` or ``bounds`` of all noise levels, of which there is at least one; with a column ``sigma``.

@@ -64,6 +64,11 @@ def unsound(results: Sequence[Result]) -> list[str]:
     return [UNSOUND] * any(not result.sound for result in results)
 
 
+def chosen(results: Iterable[Result]) -> list[str]:
+    """Return which members vote in ensembles whose weights choose them."""
+    return [f"{result.name}: chosen {result.chosen}." for result in results if result.chosen]
+
+
 def _ties(methods: Mapping[str, Group]) -> str:
     """Return which methods tie with the largest ACR, and where only images say so; empty if none does."""
     first, *ties = best(methods) or [""]

@@ -52,6 +52,7 @@ class Result:
     combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance | None = None  # None: not known, as for an external log
+    chosen: str | None = None  # which of the members vote, where weights have chosen them
 
     @property
     def name(self) -> str:

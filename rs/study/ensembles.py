@@ -20,8 +20,15 @@ from pydantic import Field
 from rs.errors import InputError
 from rs.params import Count, NonNegativeCount, check, load, validated
 
-SOLVED = ("optimal", "printed")
-"""Weights that are solved for: of least variance, or by the paper's printed form, for two members."""
+ALGORITHM_2 = ("optimal", "printed")
+"""Weights of the paper's bound: of least variance, or by the printed form, for two members."""
+
+SOLVED = (*ALGORITHM_2, "radius")
+"""Weights that are solved for: of the paper's bound, or of the largest average certified radius."""
+
+
+Choice = Annotated[dict[Literal["choose"], Count], Field(min_length=1)]
+"""``{"choose": n}``: weights that choose n members, with replacement, by the largest average certified radius."""
 
 
 @validated
@@ -33,7 +40,7 @@ class Combination:
 
     rule: str  # key of ``rs.ensemble.rules.RULES``
     scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
-    weights: Literal["equal", "optimal", "printed"] | list[float] | None = None  # of averages
+    weights: Literal["equal", "optimal", "printed", "radius"] | Choice | list[float] | None = None  # of averages
     target: Literal["predicted", "label"] | None = None  # scope per-image: the class whose margins choose the weights
     agree: Count | None = None  # consensus: so many of the first members must agree
     low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this; scope per-image:
@@ -42,7 +49,12 @@ class Combination:
     @property
     def solved(self) -> bool:
         """Whether its weights are solved for, once for all images or image by image."""
-        return self.weights in SOLVED
+        return self.weights in SOLVED or self.chosen is not None
+
+    @property
+    def chosen(self) -> int | None:
+        """How many members its weights choose; ``None`` if they do not choose."""
+        return self.weights["choose"] if isinstance(self.weights, dict) else None
 
     def check_members(self, count: int) -> None:
         """Check that there can be an ensemble of ``count`` members.

@@ -21,6 +21,7 @@ from rs.data import images as data
 from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.pool import SideBySide
 from rs.ensemble.rules import Ensemble, LogitAverage, Polytope, SoftmaxAverage
+from rs.ensemble.spec import read
 from rs.errors import InputError
 from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
@@ -51,7 +52,7 @@ from tests.support.tiny_pool import (
 IMAGES = 10
 MEMBERS = {f"{method}-{seed}": f"models/{method}/{seed}" for method, seed in POOL}
 GIVEN = [f"{PAIR}.listed", f"{ALL}.average", f"{ALL}.mme", f"{ALL}.set", f"{TURNED}.vote"]
-SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{TURNED}.optimal"]
+SOLVED = [f"{PAIR}.optimal", f"{PAIR}.turned", f"{ALL}.optimal", f"{ALL}.radius", f"{ALL}.two", f"{TURNED}.optimal"]
 FILES = {slug: f"ensembles/{slug}.json" for slug in GIVEN} | {slug: f"weights/{slug}.json" for slug in SOLVED}
 PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clipped": [1, 2]}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
@@ -381,7 +382,11 @@ def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change(
     pool()
     Path("rows-times", "alone.csv").unlink()  # all else is there, so nothing but the timing is left to do
     names = evaluations(lambda: pool(timed=50))
-    members = sum(len(read_pool(Path("ensembles"))[1][slug].members) for slug in [*FILES, *PER_IMAGE]) + len(MEMBERS)
+    specs = [read(Path(path)) for path in FILES.values()] + [
+        read(Path("ensembles", f"{slug}.json")) for slug in PER_IMAGE
+    ]
+    members = sum(len(spec.voting) for spec in specs) + len(MEMBERS)
+    assert len(read(Path(FILES[f"{ALL}.two"])).voting) < 3  # it is timed without the others
     assert names.count("SmallNet") == 2 * members
     assert names.count("Ensemble") == 2 * len(SCOPES)
     assert table("rows") == table("unbroken")

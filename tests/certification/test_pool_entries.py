@@ -46,13 +46,15 @@ HOW = {
     "per-image-clipped": PER_IMAGE | {"target": "predicted", "low": 0.25, "high": 0.75},
     "per-image-label": PER_IMAGE | {"target": "label"},
 }
+HOW["choice"] = GLOBAL | {"weights": {"choose": 3}}
 PRINTED = Combination(**HOW["printed"])
-SOLUTIONS = {"optimal": (0.125, 0.875), "printed": (0.625, 0.375)}
+SOLUTIONS = {"optimal": (0.125, 0.875), "printed": (0.625, 0.375), "choice": (1 / 3, 2 / 3)}
 RULES = {
     "average": SoftmaxAverage(),
     "listed": SoftmaxAverage([0.75, 0.25]),
     "optimal": SoftmaxAverage(SOLUTIONS["optimal"]),
     "printed": SoftmaxAverage(SOLUTIONS["printed"]),
+    "choice": SoftmaxAverage(SOLUTIONS["choice"]),
     "logits": LogitAverage(),
     "vote": HardVote(),
     "mme": MaxMargin(),
@@ -82,7 +84,7 @@ def made(tmp_path_factory):
         values = {"recipes": tiny_params()["recipes"], **grid, "combinations": HOW, "ensembles": [pair]}
         write_ensembles(values, "tiny", 0.25, Path("models"), ENSEMBLES)
         for key, weights in SOLUTIONS.items():
-            fitted = FittedWeights(weights=list(weights), images=20, used_share=1.0)
+            fitted = FittedWeights(weights=list(weights), split="train", images=20, used_share=1.0, shrinkage=0.0)
             replace(read(ENSEMBLES / f"{slug(key)}.json"), fitted=fitted).write(WEIGHTS / f"{slug(key)}.json")
         for key in FROZEN_KEYS:
             files.write_text(WEIGHTS / f"{slug(key)}.tsv", TSV)
@@ -142,6 +144,17 @@ def test_an_ensemble_is_certified_as_the_one_built_by_hand(pool, key):
     assert one.for_image(3) == one.for_image(7) == one.for_image(10**6)
     alone = Ensemble([models[name] for name in PAIR], RULES[key])
     assert one.provenance["classifier"] == checkpoint.fingerprint(alone)
+
+
+def test_a_member_that_was_not_chosen_is_not_evaluated(pool):
+    path = WEIGHTS / f"{slug('choice')}.json"
+    one = read(path)
+    replace(one, fitted=replace(one.fitted, weights=[0.0, 1.0])).write(path)
+    models, found = models_and_entries()
+    entry = found[slug("choice")]
+    assert entry.members == (list(models).index("gaussian-0"),)
+    alone = Ensemble([models["gaussian-0"]], SoftmaxAverage([1.0]))
+    assert entry.provenance["classifier"] == checkpoint.fingerprint(alone)
 
 
 @pytest.mark.parametrize("key", RULES)

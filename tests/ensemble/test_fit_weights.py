@@ -13,6 +13,7 @@ from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
 from rs.ensemble.declare import read_pool, read_weights
+from rs.ensemble.fit_radius import fitting_split
 from rs.ensemble.fit_weights import BOUNDS, SPREADS, fit_weights
 from rs.ensemble.perturbation import CHOICE, margins
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
@@ -21,6 +22,7 @@ from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import algorithm2, clip_to_box, global_weights, moments
+from rs.statistics.radius_weights import Contests, chosen_weights, radius_weights
 from stages.weights import main
 from tests.support.helpers import help_of, write_tiny
 from tests.support.tiny_pool import (
@@ -48,11 +50,14 @@ from tests.support.tiny_pool import (
 
 TOP = [2, 5, 8]  # the images of the class that two of the three members never say
 SOLVED = {f"{PAIR}.optimal": [1, 2], f"{PAIR}.turned": [1, 2], f"{ALL}.optimal": [0, 1, 2], f"{TURNED}.optimal": [2, 0]}
-"""Ensembles whose weights are solved for all images, and their members' places in the pool."""
+"""Ensembles whose weights are the best of the paper's bound for all images, and their members' places in the pool."""
+RADIUS = f"{ALL}.radius"
+TWO = f"{ALL}.two"
+GLOBAL = [*SOLVED, RADIUS, TWO]
 
 PER_IMAGE = {f"{PAIR}.{form}": [1, 2] for form in ("label", "clipped", "printed")}
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
-FILES = sorted([*(f"{slug}.json" for slug in SOLVED), *(f"{slug}.tsv" for slug in PER_IMAGE)])
+FILES = sorted([*(f"{slug}.json" for slug in GLOBAL), *(f"{slug}.tsv" for slug in PER_IMAGE)])
 
 SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
@@ -134,11 +139,34 @@ def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_traini
     expected, share = global_weights(stats, labels, "printed" if slug.endswith("turned") else "optimal")
     fitted = read(Path("weights", f"{slug}.json")).fitted
     assert (fitted.weights, fitted.used_share, fitted.images) == (expected.tolist(), share, 20)
+    assert (fitted.split, fitted.shrinkage) == ("train", 0.0)
     assert 0 < share < 1  # some images count, and not all
     assert len(set(fitted.weights)) == len(fitted.weights)  # not the equal weights of a failure
 
 
-@pytest.mark.parametrize("slug", SOLVED)
+def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_over_the_draws_of_training_images():
+    train, members = data.load(Path("data"), "train"), list(zip(POOL, pool_members(), strict=True))
+    chosen = sorted(torch.randperm(24, generator=stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)).tolist()[:20])
+    outputs = [[slow_probabilities(*one, train, i, False, noises=SETTINGS.draws) for one in members] for i in chosen]
+    labels = train.labels[chosen]
+    contests = Contests.of(margins(np.array(outputs), labels), labels)
+    fitted = read(Path("weights", f"{RADIUS}.json")).fitted
+    found = (tuple(fitted.weights), fitted.shrinkage, fitted.used_share, fitted.images, fitted.split)
+    assert found == (*radius_weights(contests), contests.used_share, 20, "train")
+    assert fitted.weights[2] > 0.5  # the member that sees every class
+    assert fitted.shrinkage < 1
+    two = read(Path("weights", f"{TWO}.json"))
+    assert (tuple(two.fitted.weights), two.fitted.shrinkage) == chosen_weights(contests, 2)
+    assert 2 in two.voting
+
+
+def test_weights_of_the_largest_radius_are_fitted_to_a_validation_split_where_there_is_one():
+    meta = data_format.read_meta(Path("data"))
+    assert fitting_split(meta) == "train"
+    assert fitting_split(replace(meta, sizes=meta.sizes | {"validation": 5})) == "validation"
+
+
+@pytest.mark.parametrize("slug", GLOBAL)
 def test_a_solved_ensemble_is_the_declared_one_with_its_weights(slug):
     assert replace(read(Path("weights", f"{slug}.json")), fitted=None) == read(Path("ensembles", f"{slug}.json"))
 
@@ -148,7 +176,7 @@ def test_weights_of_all_images_do_not_see_the_test_images():
     write_three(Path("other"), test=13, seed=7)
     solve("again", folder="other")
     before, after = contents("weights"), contents("again")
-    assert all(after[f"{slug}.json"] == before[f"{slug}.json"] for slug in SOLVED)
+    assert all(after[f"{slug}.json"] == before[f"{slug}.json"] for slug in GLOBAL)
     assert all(after[f"{slug}.tsv"] != before[f"{slug}.tsv"] for slug in PER_IMAGE)
 
 
@@ -313,7 +341,9 @@ def test_bounds_are_means_of_bounds_made_by_hand(slow):
     table = pd.read_csv("weights/bounds.csv").set_index(["ensemble", "combination"])
     probabilities, labels = slow["fresh"]
     shown = [("macer x2", PAIR, c) for c in ("listed", "optimal", "turned", "label", "clipped", "printed")]
-    shown += [("gaussian x1 + macer x2", ALL, c) for c in ("average", "optimal", "per-image", "clipped")]
+    shown += [
+        ("gaussian x1 + macer x2", ALL, c) for c in ("average", "optimal", "radius", "two", "per-image", "clipped")
+    ]
     shown += [("macer x1 + gaussian x1", TURNED, "optimal")]
     assert list(table.index) == [(name, combination) for name, _, combination in shown]
     for name, slug, combination in shown:
@@ -505,7 +535,7 @@ def test_the_command_takes_its_settings_from_the_parameters():
         ({"params": "nowhere.yaml"}, None, "nowhere.yaml"),
         ({"device": "abacus"}, None, "abacus"),
         ({}, lambda: change_recipe("weights", "noises", 0), "weights.noises"),
-        ({}, lambda: change_recipe("weights", "draws", 3), "weights.draws is not a known key"),
+        ({}, lambda: change_recipe("weights", "colour", 3), "weights.colour is not a known key"),
         ({}, lambda: save_member("macer", 1, gain=2.0), "models/macer/1 must be the model"),
         ({}, lambda: (shutil.rmtree("data"), write_tiny(Path("data"))), "must be of classifiers of tiny"),
         ({}, lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
@@ -535,5 +565,5 @@ def test_help_comes_without_importing_torch(stage):
 def test_the_grid_of_these_tests_is_the_pool_they_speak_of():
     pool, cards = read_pool(Path("ensembles"))
     assert [(member.method, member.seed) for member in pool.members] == [("gaussian", 0), ("macer", 0), ("macer", 1)]
-    assert len(cards) == 14
+    assert len(cards) == 16
     assert GRID["sigmas"] == [pool.sigma]

@@ -197,7 +197,7 @@ def test_members_for_other_images_are_refused():
 @pytest.mark.parametrize(
     "change",
     [{"noises": 0}, {"copies": 0}, {"share": -0.1}, {"share": 1.1}, {"scale": -1.0}, {"scale": float("inf")},
-     {"images": 0}, {"seed": -1}, {"noises": 2.5}, {"extra": 1}],
+     {"images": 0}, {"draws": 0}, {"seed": -1}, {"noises": 2.5}, {"extra": 1}],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"weights\.{next(iter(change))}"):

@@ -400,13 +400,13 @@ def test_weights_of_an_image_have_both_bounds_or_none(name, given, other):
     assert (made.low, made.high) == (0.5, 0.5)
 
 
-@pytest.mark.parametrize("weights", ["equal", [0.5, 0.5]])
+@pytest.mark.parametrize("weights", ["equal", "radius", {"choose": 2}, [0.5, 0.5]])
 def test_weights_of_an_image_that_are_not_solved_for_are_refused(weights):
     with pytest.raises(ValueError, match="weights of scope per-image must be optimal or printed, got "):
         combination(**GOOD["per-image"] | {"weights": weights})
 
 
-@pytest.mark.parametrize("weights", SOLVED)
+@pytest.mark.parametrize("weights", [*SOLVED, {"choose": 2}])
 def test_weights_of_logits_that_are_solved_for_are_refused(weights):
     with pytest.raises(ValueError, match="weights that are solved for need the rule softmax, got 'logits'"):
         combination(**GOOD["logits"] | {"weights": weights})

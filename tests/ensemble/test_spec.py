@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from rs.certification.certify_model import certification_settings, certify_model
 from rs.data import images
-from rs.ensemble.rules import Ensemble
+from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import FittedWeights, check_members, load, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -78,21 +79,38 @@ def test_an_ensemble_is_named_as_what_it_is():
     assert not Path("ensemble.txt").exists()
 
 
+CHOICE = {"rule": "softmax", "weights": {"choose": 3}, "scope": "global"}
+
+
+def test_members_that_were_not_chosen_are_not_even_loaded():
+    path = written(spec(fitted=fitted(2 / 3, 0.0, 1 / 3), **CHOICE))
+    shutil.rmtree("models/macer/1")
+    by_hand = Ensemble([network(f"models/macer/{seed}") for seed in "02"], SoftmaxAverage([2 / 3, 1 / 3])).eval()
+    loaded, own, _, _ = load(path)
+    x = torch.randn(50, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(loaded(x), by_hand(x))
+    assert checkpoint.fingerprint(loaded) == checkpoint.fingerprint(by_hand)
+    assert (own.voting, len(own.members)) == ([0, 2], 3)
+
+
+def test_all_members_vote_whose_weights_are_not_a_choice_or_not_yet_made():
+    for one in (spec(fitted=fitted(0.0, 0.25, 0.75), **GLOBAL), spec(**CHOICE), spec()):
+        assert one.voting == [0, 1, 2]
+
+
 # ------------------------------------------------------------------------------------------------- parts that fit
 
-THREE = {"weights": [0.2, 0.3, 0.5], "images": 20, "used_share": 0.75}
+THREE = {"weights": [0.2, 0.3, 0.5], "split": "train", "images": 20, "used_share": 0.75, "shrinkage": 0.0}
 WEIGHED = {"rule": "softmax", "scope": "global"}
-UNFIT = "fitted weights must come with weights optimal or printed, of scope global"
+UNFIT = "fitted weights must come with weights that are solved for, of scope global"
 COUNTED = "there must be one weight for each of 3 members"
 BAD = [
     ({"members": []}, "an ensemble must have at least one member, got none"),
     ({"sigma": 0.0}, "sigma must be positive and finite, got 0.0"),
     ({"sigma": -0.25}, "sigma must be positive and finite, got -0.25"),
     ({"fitted": THREE}, UNFIT),
-    (
-        {"fitted": THREE, "combination": PER_IMAGE},
-        "fitted weights must come with weights optimal or printed, of scope global",
-    ),
+    ({"fitted": THREE, "combination": PER_IMAGE}, UNFIT),
     (
         {"fitted": THREE | {"weights": [0.5, 0.5]}, "combination": GLOBAL},
         "there must be one weight for each of 3 members",

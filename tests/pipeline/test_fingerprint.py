@@ -22,7 +22,10 @@ GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
 
 def tiny(**sections):
     """Parameters with the grid and all sections of a recipe."""
-    given = {"weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "images": 4, "seed": 0}, "pool": {}}
+    given = {
+        "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
+        "pool": {},
+    }
     return tiny_params(**given | sections) | GRID
 
 

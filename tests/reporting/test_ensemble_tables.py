@@ -66,6 +66,13 @@ class TestEnsembles:
         assert cell(table, "to average", **default).text == "–"
         assert cell(table, "to average", combination="optimal").text == "-0.1000 ± 0.0577 tie, images only"
 
+    def test_members_that_weights_have_chosen_are_named_below(self):
+        one = ensemble(PAIR, "best-3", [1.2] * 4, chosen="advmacer 0, 2 x advmacer 1")
+        expected = "advmacer 0-1 (best-3) at sigma 0.5: chosen advmacer 0, 2 x advmacer 1."
+        for table in (ensembles([*ALL, one], 0.5), weighting([*ALL, one], 0.5, {}, NOTHING)):
+            assert expected in table.notes
+        assert not any(": chosen" in note for note in ensembles(ALL, 0.5).notes)
+
     def test_clean_accuracy_and_error_are_those_of_the_ensemble(self):
         """Scores 1, 1, 1, 0: mean 3/4, sample variance (3/16 + 9/16) / 3 = 1/4, error sqrt(1/16) = 1/4."""
         one = ensemble(PAIR, "average", [1.0] * 4, correct=[1, 1, 1, 0])

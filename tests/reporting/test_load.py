@@ -125,6 +125,28 @@ def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, va
     assert (found.scope, found.classes, found.sound) == ("set", None, True)
 
 
+def chosen(tiny, values, text):
+    """What the ensemble of two says that it chose, whose file of weights has this text."""
+    values["combinations"]["average"] = {"rule": "softmax", "weights": {"choose": 3}, "scope": "global"}
+    (tiny / "weights/0.5" / f"{ENSEMBLES[0]}.json").write_text(text)
+    return read_one(tiny, values, ENSEMBLES[0]).chosen
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"), [([1 / 3, 2 / 3], "advmacer 0, 2 x advmacer 1"), ([0.0, 1.0], "3 x advmacer 1")]
+)
+def test_members_that_weights_have_chosen_are_named(tiny, values, weights, words):
+    assert chosen(tiny, values, json.dumps({"fitted": {"weights": weights}})) == words
+    assert read_one(tiny, values).chosen is None
+
+
+@pytest.mark.parametrize("text", ['{"fitted": null}', "{}", "[]", '{"fitted": {"weights": 1.0}}'])
+def test_weights_of_something_else_name_the_command_that_makes_them(tiny, values, text):
+    message = refused(chosen, tiny, values, text)
+    assert "must be an ensemble with its weights" in message
+    assert message.endswith(COMMANDS["weights"])
+
+
 @pytest.mark.parametrize("end", ["tsv", "json"])
 def test_rows_that_are_missing_name_the_command_that_makes_them(tiny, values, end):
     path = tiny / "results" / "0.5" / "pool" / f"{ENSEMBLES[1]}.{end}"

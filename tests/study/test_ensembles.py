@@ -40,9 +40,12 @@ def test_parts_that_fit_each_other_are_taken_as_they_are(name):
         ("vote", {"rule": 3}, "x.rule: Input should be a valid string, got 3"),
         ("vote", {"scope": "model"}, "x.scope: Input should be 'global', 'noisy-input', 'set' or 'per-image'"),
         ("vote", {"colour": "red"}, "x.colour is not a known key"),
-        ("equal", {"weights": "best"}, "Input should be 'equal', 'optimal' or 'printed', got 'best'"),
+        ("equal", {"weights": "best"}, "Input should be 'equal', 'optimal', 'printed' or 'radius', got 'best'"),
         ("equal", {"weights": ["a"]}, "x.weights.list[float].0: Input should be a valid number, got 'a'"),
         ("per-image", {"target": "all"}, "x.target: Input should be 'predicted' or 'label', got 'all'"),
+        ("choice", {"weights": {"choose": 0}}, "choose: Input should be greater than or equal to 1, got 0"),
+        ("choice", {"weights": {"pick": 2}}, "Input should be 'choose', got 'pick'"),
+        ("choice", {"weights": {}}, "should have at least 1 item after validation"),
         ("consensus", {"agree": 0}, "x.agree: Input should be greater than or equal to 1, got 0"),
         ("consensus", {"agree": 2.0}, "x.agree: Input should be a valid integer, got 2.0"),
         ("set", {"low": -0.1}, "x.low: Input should be greater than or equal to 0, got -0.1"),
@@ -61,8 +64,8 @@ def test_rule_and_scope_must_be_given(part):
         combination(**{key: value for key, value in EQUAL.items() if key != part})
 
 
-def test_the_weights_that_are_solved_for_are_the_optimal_and_the_printed_ones():
-    solved = {"optimal", "printed", "per-image", "per-image, printed", "per-image, clipped"}
+def test_the_weights_that_are_solved_for_are_those_of_the_bound_and_of_the_radius():
+    solved = {"optimal", "printed", "radius", "choice", "per-image", "per-image, printed", "per-image, clipped"}
     assert {name for name, parts in GOOD.items() if combination(**parts).solved} == solved
 
 

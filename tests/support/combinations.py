@@ -12,6 +12,8 @@ GOOD = {
     "listed": EQUAL | {"weights": [0.2, 0.3, 0.5]},
     "optimal": OPTIMAL,
     "printed": OPTIMAL | {"weights": "printed"},
+    "radius": OPTIMAL | {"weights": "radius"},
+    "choice": OPTIMAL | {"weights": {"choose": 2}},
     "logits": EQUAL | {"rule": "logits"},
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},

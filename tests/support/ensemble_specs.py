@@ -44,7 +44,7 @@ def written(made, path="ensemble.json"):
 
 
 def fitted(*weights):
-    return FittedWeights(weights=list(weights), images=20, used_share=0.75)
+    return FittedWeights(weights=list(weights), split="train", images=20, used_share=0.75, shrinkage=0.0)
 
 
 MADE = {

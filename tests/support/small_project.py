@@ -45,7 +45,7 @@ def shrink(values: dict[str, Any], dataset: str, **training: Any) -> None:
     """Make the study one noise level, and a recipe one epoch and ten images."""
     values["sigmas"] = [0.5]
     few = {
-        "weights": {"noises": 2, "copies": 2, "images": 20},
+        "weights": {"noises": 2, "copies": 2, "draws": 5, "images": 20},
         "pool": {"timed": 20},
         "training": {"epochs": 1, "milestones": [], "eval_images": 5, "eval_n0": 10, "eval_n": 20, "engine": "plain"},
         "certify": {"n": 20, "subset": {"first": 10}, "engine": "plain"},

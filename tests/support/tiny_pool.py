@@ -28,7 +28,7 @@ BLIND = {("gaussian", 0): True, ("macer", 0): True, ("macer", 1): False, ("macer
 """The members, each of which looks at another pixel of every quadrant; and whether it takes the class top for left."""
 POOL = [("gaussian", 0), ("macer", 0), ("macer", 1)]
 NAMES = dict(zip(POOL, (2083373446, 927593077, 1078903523), strict=True))  # CRC-32 of gaussian-0 and so on
-SETTINGS = WeightSettings(noises=8, copies=2, share=0.3, scale=0.05, images=20, seed=5)
+SETTINGS = WeightSettings(noises=8, copies=2, share=0.3, scale=0.05, draws=12, images=20, seed=5)
 CERTIFICATION = CertificationSettings(**CERTIFY | {"n": 60, "seed": 4})
 FEW = replace(CERTIFICATION, n0=3)
 BATCH = 1
@@ -39,6 +39,8 @@ COMBINATIONS = {
     "listed": {"rule": "softmax", "weights": [0.2, 0.8], "scope": "global"},
     "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
     "turned": {"rule": "softmax", "weights": "printed", "scope": "global"},
+    "radius": {"rule": "softmax", "weights": "radius", "scope": "global"},
+    "two": {"rule": "softmax", "weights": {"choose": 2}, "scope": "global"},
     "vote": {"rule": "vote", "scope": "global"},
     "mme": {"rule": "mme", "scope": "noisy-input"},
     "set": {"rule": "softmax", "scope": "set", "low": 0.2, "high": 0.6},
@@ -52,7 +54,7 @@ ENSEMBLES = [
     {"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "turned", "label", "clipped", "printed"]},
     {
         "members": {"gaussian": [0], "macer": [0, 1]},
-        "combinations": ["average", "optimal", "mme", "set", "per-image", "clipped"],
+        "combinations": ["average", "optimal", "radius", "two", "mme", "set", "per-image", "clipped"],
     },
     {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["optimal", "vote"]},
 ]
@@ -144,14 +146,14 @@ def pool_members():
     return [checkpoint.load(Path("models", method, str(seed)))[0] for method, seed in POOL]
 
 
-def slow_probabilities(who, member, images, index, perturbed=True, repeat=0):
+def slow_probabilities(who, member, images, index, perturbed=True, repeat=0, noises=SETTINGS.noises):
     """Softmax outputs, (m n, K) or (n, K), by a loop over perturbed copies and one over noisy images.
 
     Of the first copies and noisy images, or of those that follow ``repeat`` times as many.
     """
     own, found = NAMES[who], []
     noise = block(0, SHAPE, SIGMA, SETTINGS.seed, Stream.WEIGHTS, NOISE, index, device="cpu")
-    copies, noises = SETTINGS.copies if perturbed else 1, SETTINGS.noises
+    copies = SETTINGS.copies if perturbed else 1
     for copy in range(repeat * copies, (repeat + 1) * copies):
         changed = perturbed_parameters(member, SETTINGS.share, SETTINGS.scale, SETTINGS.seed, own, copy)
         changed = changed if perturbed else dict(member.named_parameters())

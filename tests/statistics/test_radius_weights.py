@@ -1,0 +1,348 @@
+"""Weights of the largest average certified radius, and members chosen by it."""
+
+import itertools
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from rs.statistics.radius_weights import (
+    ALPHA,
+    FOLDS,
+    PARTS,
+    SHRINKAGES,
+    Contests,
+    best_of_all,
+    chosen_weights,
+    forward_counts,
+    radii_of,
+    radius_weights,
+)
+
+
+def pool(seed, members=3, images=30, draws=20, skill=0.0, own=1.0):
+    """Margins (B, L, N, 2) of the classes 0: of two classes, normal, some images and draws being hard for all members.
+
+    Args:
+        skill: Mean margin of each member, or one for all.
+        own: Standard deviation of what members do not have in common.
+    """
+    rng = np.random.default_rng(seed)
+    hard = rng.normal(size=(images, 1, 1)) + 0.5 * rng.normal(size=(images, 1, draws))
+    z = np.broadcast_to(skill, members)[:, None] + hard + own * rng.normal(size=(images, members, draws))
+    return np.stack([np.zeros_like(z), z], axis=-1)
+
+
+def contests(*args, **kwargs):
+    z = pool(*args, **kwargs)
+    return Contests.of(z, np.zeros(len(z), dtype=int))
+
+
+problems = st.builds(
+    contests,
+    seed=st.integers(0, 2**32 - 1),
+    members=st.integers(1, 4),
+    images=st.integers(2, 12),
+    draws=st.integers(1, 12),
+    own=st.sampled_from([0.1, 1.0, 3.0]),
+)
+
+
+def mean_radius(given_contests, weights):
+    """J by hand."""
+    bounds = [special.betaincinv(k, given_contests.draws - k + 1, ALPHA) if k else 0.0 for k in
+              given_contests.votes(weights)]  # fmt: skip
+    return statistics.fmean(max(0.0, float(special.ndtri(bound))) for bound in bounds)
+
+
+def everyone(given_contests):
+    return np.ones(given_contests.images, dtype=bool)
+
+
+def lattice(members):
+    """All weights in twelfths."""
+    counts = itertools.product(range(PARTS + 1), repeat=members)
+    return [tuple(count / PARTS for count in one) for one in counts if sum(one) == PARTS]
+
+
+# ------------------------------------------------------------------------------------------------- votes
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 5))
+def test_votes_are_those_of_the_softmax_average(seed, members, classes):
+    """Outputs and weights in 32nds, whose sums are exact, so that there are ties: none of them is a vote."""
+    rng = np.random.default_rng(seed)
+    p, y = rng.multinomial(32, np.full(classes, 1 / classes), size=(3, members, 7)) / 32, rng.integers(classes, size=3)
+    weights = (rng.multinomial(32, np.full(members, 1 / members)) / 32).tolist()
+    z = p[np.arange(3), :, :, y][..., None] - p
+    average = np.einsum("l,blnk->bnk", weights, p)
+    expected = [
+        sum(all(draw[y[b]] > draw[i] for i in range(classes) if i != y[b]) for draw in average[b]) for b in range(3)
+    ]
+    assert Contests.of(z, y).votes(weights).tolist() == expected
+
+
+def test_what_no_weights_can_change_is_left_out():
+    z = np.zeros((1, 2, 4, 2))
+    z[0, :, :, 1] = [[1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]]
+    found = Contests.of(z, [0])
+    assert found.places.tolist() == [1, 2, 3]
+    assert [found.votes(w).tolist() for w in ([1, 0], [0.5, 0.5], [0.25, 0.75])] == [[2], [1], [2]]
+    assert found.of_members([0]).places.tolist() == [2, 3]
+
+
+@given(problems, st.data())
+def test_some_of_the_members_have_the_votes_they_have_alone(problem, data):
+    numbers = data.draw(st.permutations(range(problem.members)))[: data.draw(st.integers(1, problem.members))]
+    w = np.random.default_rng(0).dirichlet(np.ones(len(numbers)))
+    whole = np.zeros(problem.members)
+    whole[numbers] = w
+    assert (problem.of_members(numbers).votes(w) == problem.votes(whole)).all()
+
+
+def test_parts_put_together_are_the_whole():
+    z = pool(1, images=9)
+    y = np.zeros(9, dtype=int)
+    whole, parts = Contests.of(z, y), [Contests.of(z[a:b], y[a:b]) for a, b in ((0, 2), (2, 3), (3, 9))]
+    joined = Contests.joined(parts)
+    assert (joined.images, joined.draws, joined.used_share) == (9, 20, whole.used_share)
+    assert (joined.places == whole.places).all()
+    assert (joined.margins == whole.margins).all()
+
+
+def test_the_used_share_is_that_of_images_with_a_contest():
+    z = np.zeros((4, 2, 3, 2))
+    z[..., 1] = 1.0
+    z[2, 1, 0, 1] = z[2, 0, 2, 1] = z[3, 0, 0, 1] = -1.0
+    assert Contests.of(z, [0] * 4).used_share == 0.5
+
+
+@given(problems)
+def test_radii_are_those_of_the_bounds(problem):
+    w = np.full(problem.members, 1 / problem.members).tolist()
+    # the closed form of all votes and that of SciPy are both right to some units in the last place
+    assert np.mean(radii_of(problem)(tuple(w))) == pytest.approx(mean_radius(problem, w), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes"), [((2, 3, 4), 2), ((2, 3, 4, 5), 3), ((2, 3, 4, 5), 0), ((2, 0, 4, 5), 2), ((0, 3, 4, 5), 0)]
+)
+def test_margins_of_another_shape_are_refused(shape, classes):
+    with pytest.raises(ValueError, match=r"margins \(B, L, N, K\) must come with B classes"):
+        Contests.of(np.zeros(shape), [0] * classes)
+
+
+# ------------------------------------------------------------------------------------------------- the best weights
+
+
+@given(problems)
+def test_no_other_weights_in_twelfths_have_a_larger_radius_unless_equally_good_ones_are_averaged(problem):
+    """With the radii summed exactly, as rationals would be, up to one rounding."""
+    radii = radii_of(problem)
+    means = {w: math.fsum(radii(w)) for w in lattice(problem.members)}
+    largest = max(means.values())
+    top = [w for w in means if means[w] == largest]
+    least = min(round(sum((PARTS * one) ** 2 for one in w)) for w in top)
+    nearest = [w for w in top if round(sum((PARTS * one) ** 2 for one in w)) == least]
+    expected = [statistics.fmean(own) for own in zip(*nearest, strict=True)]
+    assert best_of_all(radii, problem.members, everyone(problem)) == pytest.approx(expected, rel=1e-14)
+
+
+def slow_radius_weights(problem):
+    """Cross-validation and the rule of one standard error, in loops."""
+    radii, size, equal = radii_of(problem), problem.images, [1 / problem.members] * problem.members
+
+    def between(fitted, shrinkage):
+        return tuple((1 - shrinkage) * w + shrinkage / len(equal) for w in fitted)
+
+    judged = {shrinkage: [] for shrinkage in SHRINKAGES}
+    for b in range(size):
+        used = np.array([i % FOLDS != b % FOLDS for i in range(size)])
+        fitted = best_of_all(radii, problem.members, used)
+        for shrinkage, scores in judged.items():
+            scores.append(float(radii(between(fitted, shrinkage))[b]))
+    best = max(SHRINKAGES, key=lambda shrinkage: math.fsum(judged[shrinkage]))
+    for shrinkage in SHRINKAGES:
+        lags = [b - a for a, b in zip(judged[shrinkage], judged[best], strict=True)]
+        if statistics.fmean(lags) <= statistics.stdev(lags) / math.sqrt(size) * (1 + 1e-9):
+            return between(best_of_all(radii, problem.members, everyone(problem)), shrinkage), shrinkage
+    raise AssertionError
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("skill", [0.0, (0.0, 0.5, 1.0)])
+def test_the_shrinkage_is_the_largest_within_one_error_of_the_best_on_images_left_out(seed, skill):
+    problem = contests(seed, images=23, skill=skill)
+    weights, shrinkage = slow_radius_weights(problem)
+    found = radius_weights(problem)
+    assert found.shrinkage == shrinkage
+    assert found.weights == pytest.approx(weights, rel=1e-14)
+
+
+def test_a_gain_on_one_image_alone_is_one_standard_error_and_leaves_weights_equal():
+    """Image 8 needs more than half of the weight on the first member, and the others say so: image 7 needs all of it.
+
+    Image 7 needs more than image 8 tells, so it gains nothing where it is left out.
+    """
+    z = np.zeros((23, 3, 7, 2))
+    z[..., 1] = 1.0
+    z[7, 1:, :, 1], z[8, 1:, :, 1] = -11.5, -1.0
+    assert radius_weights(Contests.of(z, [0] * 23)) == ((1 / 3,) * 3, 1.0)
+    z[8] = z[7]
+    assert radius_weights(Contests.of(z, [0] * 23)).weights == (1.0, 0.0, 0.0)
+
+
+def test_the_test_of_shrinkage_sees_all_of_them():
+    skills = [0.0, (0.0, 0.5, 1.0)]
+    found = {radius_weights(contests(seed, images=23, skill=s)).shrinkage for seed in range(12) for s in skills}
+    assert found == set(SHRINKAGES)
+
+
+@given(st.builds(contests, st.integers(0, 2**32 - 1), st.integers(1, 7), st.integers(1, 12), st.integers(1, 12)))
+def test_weights_are_on_the_simplex(problem):
+    weights, shrinkage = radius_weights(problem)
+    assert min(weights) >= 0
+    assert math.fsum(weights) == pytest.approx(1, rel=1e-14)
+    assert len(weights) == problem.members
+    assert shrinkage in SHRINKAGES
+    assert problem.images > 1 or shrinkage == 1
+
+
+@given(problems, st.randoms(use_true_random=False))
+def test_members_in_another_order_have_the_same_weights(problem, random):
+    """Up to four of them, where all weights are looked at; a margin of 0 to the last bit does not happen here."""
+    order = random.sample(range(problem.members), problem.members)
+    one, two = radius_weights(problem), radius_weights(problem.of_members(order))
+    assert two.shrinkage == one.shrinkage
+    assert two.weights == tuple(one.weights[number] for number in order)
+
+
+@pytest.mark.parametrize("members", [2, 3, 4, 5, 9])
+def test_equal_members_have_equal_weights(members):
+    z = np.repeat(pool(3, members=1), members, axis=1)
+    assert radius_weights(Contests.of(z, [0] * len(z))) == ((1 / members,) * members, 1.0)
+
+
+@pytest.mark.parametrize("members", [2, 3, 4, 5, 9])
+@pytest.mark.parametrize("place", [0, -1])
+def test_the_only_member_that_is_right_has_all_the_weight(members, place):
+    """The others say so loudly that they are wrong that a twelfth of the weight is too much for them."""
+    z = np.zeros((10, members, 4, 2))
+    z[..., 1] = -11.5
+    z[:, place, :, 1] = 1.0
+    expected = np.eye(members)[place].tolist()
+    assert radius_weights(Contests.of(z, [0] * 10)) == (tuple(expected), 0.0)
+
+
+def test_a_mixture_that_is_right_where_no_member_is_gets_found():
+    """Each of two members is wrong on half of the draws, by less than the other is right; the third is always wrong."""
+    z = np.zeros((10, 3, 4, 2))
+    z[:, 0, :, 1], z[:, 1, :, 1], z[:, 2, :, 1] = [3, 3, -1, -1], [-1, -1, 3, 3], -3
+    weights, shrinkage = radius_weights(Contests.of(z, [0] * 10))
+    found = Contests.of(z, [0] * 10)
+    assert found.votes(weights).tolist() == [4] * 10
+    assert [found.votes(alone).max() for alone in np.eye(3)] == [2, 2, 0]
+    assert found.votes([1 / 3] * 3).max() == 0
+    assert shrinkage < 1
+
+
+# ------------------------------------------------------------------------------------------------- chosen members
+
+
+def slow_choice(problem, budget):
+    """How often each member is chosen, in loops over what has been chosen, with J by hand."""
+    chosen = []
+    for _ in range(budget):
+        means = []
+        for member in range(problem.members):
+            team = [*chosen, member]
+            means.append(mean_radius(problem, [team.count(one) / len(team) for one in range(problem.members)]))
+        good = [one for one, mean in enumerate(means) if mean == pytest.approx(max(means), rel=1e-12, abs=1e-12)]
+        chosen.append(min(good, key=lambda one: (chosen.count(one), one)))
+    return [chosen.count(one) for one in range(problem.members)]
+
+
+@given(problems, st.integers(1, 5))
+def test_each_member_that_is_chosen_is_the_best_one_to_add(problem, budget):
+    counts = forward_counts(radii_of(problem), problem.members, budget)
+    assert counts.tolist() == slow_choice(problem, budget)
+    assert counts.sum() == budget
+    weights, shrinkage = chosen_weights(problem, budget)
+    assert weights == tuple((counts / budget).tolist())
+    assert shrinkage == 0
+
+
+def experts(rights, wrongs, order):
+    """Members that are all right on ten draws, and each on one more, by these margins; and a useless one at the end.
+
+    Args:
+        rights, wrongs: Margins of each member where it is right, and where it is wrong.
+        order: In which they stand among the contests.
+    """
+    count = len(rights)
+    z = np.zeros((6, count + 1, 10 + count, 2))
+    z[..., 1] = -np.append(wrongs, 5.0)[:, None]
+    for member, right in enumerate(rights):
+        z[:, member, [*range(10), 10 + member], 1] = right
+    return Contests.of(z[:, order], [0] * 6)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_members_that_each_know_something_else_are_all_chosen_each_of_them_for_a_gain(order):
+    problem = experts([3.0] * 3, [1.0] * 3, list(order))
+    reached = [np.mean(radii_of(problem)(chosen_weights(problem, budget).weights)) for budget in (1, 2, 3)]
+    assert reached[0] < reached[1] < reached[2]
+    counts = forward_counts(radii_of(problem), 4, 3)
+    assert [counts[order.index(member)] for member in range(4)] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_planted_mixture_of_two_to_one_is_found(order):
+    """The first needs more than .6 of the weight to be right against the second, and less than .75 to be stopped by it.
+
+    With 1 w > 1.5 (1 - w) on its own draw, and 3 (1 - w) > 1 w on the other's. The useless one stays at home.
+    """
+    problem = experts([1.0, 3.0], [1.0, 1.5], list(order))
+    counts = forward_counts(radii_of(problem), 3, 3)
+    assert [counts[order.index(member)] for member in range(3)] == [2, 1, 0]
+    assert problem.votes(chosen_weights(problem, 3).weights).tolist() == [12] * 6
+
+
+# ------------------------------------------------------------------------------------------------- noise
+
+POOLS = 200
+
+
+def shares_of(level):
+    """The largest number of POOLS events of this probability that happens by chance, but for one in a thousand."""
+    return stats.binom.ppf(0.999, POOLS, level)
+
+
+def test_exchangeable_members_have_equal_weights_within_the_noise_of_the_rule():
+    """Other weights are taken if one of four candidates is more than one error better; none is better in truth."""
+    level = (len(SHRINKAGES) - 1) * stats.norm.sf(1)
+    found = [radius_weights(contests(seed, images=40, skill=0.7)) for seed in range(POOLS)]
+    assert sum(one.shrinkage < 1 for one in found) <= shares_of(level)
+    centre = np.mean([one.weights for one in found], axis=0)
+    error = np.std([one.weights for one in found], axis=0, ddof=1) / math.sqrt(POOLS)
+    assert (abs(centre - 1 / 3) <= stats.norm.isf(0.001 / 6) * error).all()
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_weights_are_not_worse_than_equal_ones_on_images_that_did_not_choose_them(spread):
+    """Of 200 pools, those that are worse at the level of 5 % are no more than chance makes of pools that are not."""
+    worse, better = 0, 0
+    for seed in range(POOLS):
+        skill = 0.7 + spread * np.random.default_rng(seed + 10_000).normal(size=3)
+        weights, _ = radius_weights(contests(seed, images=40, skill=skill))
+        radii = radii_of(contests(seed + POOLS, images=300, draws=50, skill=skill))
+        gains = radii(weights) - radii((1 / 3,) * 3)
+        error = gains.std(ddof=1) / math.sqrt(len(gains))
+        worse += gains.mean() < -stats.norm.isf(0.05) * error
+        better += gains.mean() > stats.norm.isf(0.05) * error
+    assert worse <= shares_of(0.05)
+    assert spread == 0 or better > worse
