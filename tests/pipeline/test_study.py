@@ -98,6 +98,9 @@ def test_a_study_writes_its_data_set_into_the_parameters_and_no_other_letter(tmp
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\necho train@svhn-macer-0.5-0 tables@svhn | tr ' ' '\\n'\n")
     fake.chmod(0o755)
+    python = fake.with_name("python")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
     printed, code = finished(study(tmp_path, BIN=fake.parent, DATASET="svhn", TARGETS="digits"))
     assert code != 0
     assert "no cell is called digits" in printed

@@ -62,7 +62,7 @@ MADE = {
     "cascade": ({"rule": "cascade", "scope": "noisy-input", "thresholds": [0.6, 0.3]}, None, Cascade([0.6, 0.3])),
     "fitted cascade": (
         {"rule": "cascade", "scope": "noisy-input", "thresholds": "fitted", "share": 0.01},
-        FittedThresholds(thresholds=[0.4, 0.2], images=20, draws=100, share=0.009, evaluations=1.25),
+        FittedThresholds(thresholds=[0.4, 0.2], split="train", images=20, draws=100, share=0.009, evaluations=1.25),
         Cascade([0.4, 0.2]),
     ),
     "set": (
