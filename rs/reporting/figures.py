@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle, pairwise, product
+from itertools import cycle, product
 from typing import Any
 
 import matplotlib
@@ -162,10 +162,9 @@ def acr_by_cost(frame: pd.DataFrame) -> Figure:
             axis.plot(line["evaluations"], line["acr"], color=colour, linestyle=dash, label=name)
         _decorate(axis, f"{kind}, σ = {sigma}", "")
         axis.set_xscale("log")
-        axis.margins(y=0.2)
+        names = [_without_methods(name, trained) for name in lines]
+        axis.legend(axis.get_lines(), names, loc="lower right", frameon=False, fontsize=8, handlelength=3)
     _plain_decades(grid[0, 0])
-    for axis, kind in zip(grid.flat, kinds * len(sigmas), strict=True):
-        _name_ends(axis, kind.split(" + "))
     for axis in grid[:, 0]:
         axis.set_ylabel("ACR")
     figure.supxlabel("evaluations of members for an image", fontsize=10)
@@ -237,25 +236,6 @@ def _name_rising_lines(axis: Axes, lines: Mapping[str, pd.DataFrame], styles: Ma
             fontsize=8,
             arrowprops={"arrowstyle": "-", "lw": 0.5, "color": "#999999", "shrinkA": 1, "shrinkB": 0},
         )
-
-
-def _name_ends(axis: Axes, trained: list[str]) -> None:
-    """Write names above the right ends of lines, names of one end above each other.
-
-    Training methods are left out, as the title names them: of a mixture ``1+2`` says how many members each method has.
-    """
-    close = 0.15 * float(np.ptp(axis.get_ylim()))
-    ends: dict[float, list[tuple[float, str]]] = {}
-    for line in axis.get_lines():
-        x, y = np.asarray(line.get_xydata())[-1]
-        ends.setdefault(x, []).append((y, _without_methods(str(line.get_label()), trained)))
-    for x, names in ends.items():
-        ordered = sorted(names)
-        starts = [k for k, (y, _) in enumerate(ordered) if k == 0 or y - ordered[k - 1][0] > close]
-        for first, after in pairwise([*starts, len(ordered)]):
-            for k in range(first, after):  # above the highest of lines that end close to each other
-                end, above = (x, ordered[after - 1][0]), (0.0, 2.0 + 13 * (k - first))
-                axis.annotate(ordered[k][1], end, above, textcoords="offset points", ha="right", fontsize=8)
 
 
 def _without_methods(name: str, trained: list[str]) -> str:

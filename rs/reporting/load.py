@@ -119,8 +119,8 @@ class StudyFiles:
             chosen=self._chosen(ensemble, sigma),
         )
 
-    def _chosen(self, ensemble: EnsembleDeclaration, sigma: Any) -> str | None:
-        """Read which members weights have chosen, like "advmacer 0, 2 x macer 1"; ``None`` if they do not choose."""
+    def _chosen(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
+        """Read how often weights have chosen members, like ``{"macer 1": 2}``; ``None`` if they do not choose."""
         number = ensemble.combination.chosen
         if number is None:
             return None
@@ -130,8 +130,7 @@ class StudyFiles:
             counts = [round(weight * number) for weight in weights]
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} must be an ensemble with its weights; run {command}") from error
-        pairs = [(n, f"{method} {seed}") for n, (method, seed) in zip(counts, ensemble.members, strict=False) if n]
-        return ", ".join(name if n == 1 else f"{n} x {name}" for n, name in pairs)
+        return {f"{method} {seed}": n for n, (method, seed) in zip(counts, ensemble.members, strict=False) if n}
 
     def read_theory(self, name: str) -> pd.DataFrame:
         """Read ``spreads`` or ``bounds`` of all noise levels, of which there is at least one; with a column ``sigma``.

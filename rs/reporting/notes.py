@@ -70,7 +70,16 @@ def unsound(results: Sequence[Result]) -> list[str]:
 
 def chosen(results: Iterable[Result]) -> list[str]:
     """Return which members vote in ensembles whose weights choose them."""
-    return [f"{result.name}: chosen {result.chosen}." for result in results if result.chosen]
+    return [f"{result.name}: chosen {_counted(result.chosen)}." for result in results if result.chosen]
+
+
+def _counted(members: Mapping[str, int]) -> str:
+    """Say how often each member votes.
+
+    >>> _counted({"advmacer 0": 1, "macer 1": 2})
+    'advmacer 0, 2 x macer 1'
+    """
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in members.items())
 
 
 def _ties(methods: Mapping[str, Group]) -> str:

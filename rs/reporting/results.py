@@ -52,7 +52,7 @@ class Result:
     combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance | None = None  # None: not known, as for an external log
-    chosen: str | None = None  # which of the members vote, where weights have chosen them
+    chosen: dict[str, int] | None = None  # which of the members vote, and how often, where weights have chosen them
 
     @property
     def name(self) -> str:
@@ -80,9 +80,9 @@ class Result:
 
     @property
     def members_per_draw(self) -> float:
-        """Evaluations of members that a noisy image takes: counted of a cascade, else the number of members."""
+        """Evaluations of members that a noisy image takes: counted of a cascade, else the number that vote."""
         if "evaluations" not in self.rows:
-            return float(len(self.members) or 1)
+            return float(len(self.chosen or self.members) or 1)
         return float(self.rows["evaluations"].sum() / (self.rows["n0"] + self.rows["n"]).sum())
 
     @property

@@ -69,7 +69,10 @@ class TestEnsembles:
         assert cell(table, "to average", combination="optimal").text == "-0.1000 ± 0.0577 tie, images only"
 
     def test_members_that_weights_have_chosen_are_named_below(self):
-        one = ensemble(PAIR, "best-3", [1.2] * 4, chosen="advmacer 0, 2 x advmacer 1")
+        one = ensemble(PAIR, "best-3", [1.2] * 4, chosen={"advmacer 0": 1, "advmacer 1": 2})
+        assert one.members_per_draw == 2
+        assert replace(one, chosen={"advmacer 0": 3}).members_per_draw == 1
+        assert replace(one, chosen=None).members_per_draw == len(one.members)
         expected = "advmacer 0-1 (best-3) at sigma 0.5: chosen advmacer 0, 2 x advmacer 1."
         for table in (ensembles([*ALL, one], 0.5), weighting([*ALL, one], 0.5, {}, NOTHING)):
             assert expected in table.notes
