@@ -166,6 +166,8 @@ def acr_by_cost(frame: pd.DataFrame) -> Figure:
         axis.legend(axis.get_lines(), names, loc="lower right", frameon=False, fontsize=8, handlelength=3)
     _plain_decades(grid[0, 0])
     for axis in grid[:, 0]:
+        low, high = axis.get_ylim()
+        axis.set_ylim(low - 0.2 * (high - low), high)  # room for the legends of mixtures
         axis.set_ylabel("ACR")
     figure.supxlabel("evaluations of members for an image", fontsize=10)
     return figure

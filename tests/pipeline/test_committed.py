@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib import metadata
 
+import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 
@@ -43,6 +44,44 @@ def md5(path):
     names = sorted(one for one in path.rglob("*") if one.is_file())
     listed = [{"md5": md5(one), "relpath": one.relative_to(path).as_posix()} for one in names]
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
+
+
+def readme_rows(columns):
+    """Cells of the lines of the README's table of so many columns, below its head."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return [row for row in rows if len(row) == columns and re.search(r"\d", row[-1]) and "σ" not in row[-1]]
+
+
+def committed(name, **where):
+    """The row of a committed CSV in which columns have these values."""
+    frame = pd.read_csv(ROOT / "reports" / "digits" / f"{name}.csv")
+    (row,) = (row for _, row in frame.iterrows() if all(row[key] == value for key, value in where.items()))
+    return row
+
+
+def test_the_methods_of_the_readme_are_those_of_the_committed_report():
+    rows = readme_rows(3)
+    assert len(rows) == 7
+    for method, *cells in rows:
+        for sigma, cell in zip((0.25, 0.5), cells, strict=True):
+            row = committed("main", method=method, sigma=sigma)
+            seeds = f" [{row['standard_error_with_seeds']:.3f}]" if row["seeds"] > 1 else ""
+            assert cell == f"{row['acr']:.3f} ± {row['standard_error']:.3f}{seeds} ({row['clean_accuracy']:.1%})"
+
+
+def test_the_ensembles_of_the_readme_are_those_of_the_committed_report():
+    rows = [row for row in readme_rows(8) if row[1] != "average"]
+    assert len(rows) == 9
+    for ensemble, combination, *cells in rows:
+        for sigma, (members, acr, difference) in zip((0.25, 0.5), (cells[:3], cells[3:]), strict=True):
+            row = committed(f"ensembles-{sigma}", ensemble=ensemble, combination=combination)
+            evaluated = committed(f"times/weighting-{sigma}", ensemble=ensemble, combination=combination)
+            assert members == f"{evaluated['members_per_draw']:.2f}"
+            assert acr == f"{row['acr']:.3f}"
+            gain, images, both = (row[f"reference_{part}"] for part in ("difference", "error_images", "error"))
+            shown = re.sub(r"^[+-](0\.0*)(?= )", r"\1", f"{gain:+.4f} ± {images:.4f} [{both:.4f}]")
+            assert difference == shown + " tie" * bool(row["reference_tie"])
 
 
 @needs_x86
