@@ -26,7 +26,7 @@ from rs.data.format import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import NoisyPool, PoolEntry, noisy_pool
-from rs.ensemble.rules import Cascade, Ensemble, LogitAverage, Rule, SoftmaxAverage, WeightsByImage, build_rule
+from rs.ensemble.rules import RULES, Cascade, Ensemble, LogitAverage, Rule, SoftmaxAverage, WeightsByImage
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -152,7 +152,7 @@ def pool_entries(
             rule: Rule | WeightsByImage = WeightsByImage(read_weights(path, len(numbers)), path)
             source["weights"] = files.sha256(path)
         else:
-            rule = build_rule(spec.combination, len(numbers), spec.solution)
+            rule = RULES[spec.combination.rule].build(spec.combination, len(numbers), spec.solution)
         fixed = SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule
         classifier = checkpoint.fingerprint(Ensemble([models[number] for number in numbers], fixed))
         entries[slug] = PoolEntry(numbers, rule, source | {"classifier": classifier, "scope": scope})

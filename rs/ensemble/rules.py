@@ -47,9 +47,9 @@ class Rule:
 
     @classmethod
     def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
-        """Make the rule of a combination of so many members; ``weights`` (L,) are listed or solved, ``None`` equal.
+        """Make the rule of a combination that fits so many members (:func:`check_rule`, ``check_members``).
 
-        Of a cascade they are solved thresholds (L - 1,).
+        ``weights`` (L,) are listed or solved, ``None`` equal. Of a cascade they are solved thresholds (L - 1,).
         """
         return cls()
 
@@ -311,24 +311,6 @@ def check_rule(combination: Combination) -> None:
     if combination.weights_solved and not rule.solvable:
         solvable = " or ".join(name for name, one in RULES.items() if one.solvable)
         raise ValueError(f"weights that are solved for need the rule {solvable}, got {combination.rule!r}")
-
-
-def build_rule(combination: Combination, members: int, solution: Sequence[float] | None = None) -> Rule:
-    """Make the rule of a combination.
-
-    Args:
-        combination: What the parameters say.
-        members: L, the number of members.
-        solution: Weights (L,), or thresholds (L - 1,), where the combination leaves them to be solved for.
-    Raises:
-        ValueError: If there is no such rule of so many members, or a solution is needed and there is none.
-    """
-    check_rule(combination)
-    combination.check_members(members)
-    if combination.solved and solution is None:
-        raise ValueError("weights or thresholds that are solved for must be given, got none; solve them first")
-    listed = combination.weights if isinstance(combination.weights, list) else None
-    return RULES[combination.rule].build(combination, members, solution if combination.solved else listed)
 
 
 def scores_of(rule: RuleFunction, outputs: Outputs) -> Tensor:

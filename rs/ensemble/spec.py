@@ -20,7 +20,7 @@ from torch import nn
 
 from rs.data.format import Meta, described
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import Cascade, Ensemble, build_rule, check_rule
+from rs.ensemble.rules import RULES, Cascade, Ensemble, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
@@ -138,11 +138,11 @@ class EnsembleSpec:
 
     @property
     def solution(self) -> list[float] | None:
-        """The weights that were solved for, one for each member that votes, or the thresholds; ``None`` if none."""
+        """The weights, one for each member that votes, solved for or listed; or the thresholds; else ``None``."""
         if isinstance(self.fitted, FittedThresholds):
             return self.fitted.thresholds
         if self.fitted is None:
-            return None
+            return self.combination.weights if isinstance(self.combination.weights, list) else None
         return [weight for weight in self.fitted.weights if weight > 0 or self.combination.chosen is None]
 
     def write(self, path: Path) -> None:
@@ -221,7 +221,7 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
         raise InputError(
             f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
         )
-    rule = build_rule(spec.combination, len(spec.voting), spec.solution)
+    rule = RULES[spec.combination.rule].build(spec.combination, len(spec.voting), spec.solution)
     return Ensemble(models, rule).eval(), spec, cards[0].classes, cards[0].shape
 
 

@@ -25,7 +25,6 @@ from rs.ensemble.rules import (
     Polytope,
     SoftmaxAverage,
     WeightedEnsemble,
-    build_rule,
     check_rule,
     is_undecided,
     scores_of,
@@ -38,7 +37,7 @@ from rs.smoothing.classifier import SmoothedClassifier, Tally, certificate
 from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
 from rs.study.ensembles import SOLVED, Combination, declared
-from tests.support.combinations import EXAMPLES, GOOD, THRESHOLDS, WEIGHTS, fitting, solution
+from tests.support.combinations import EXAMPLES, GOOD, THRESHOLDS, WEIGHTS, fitting, rule_of, solution
 from tests.support.helpers import ROOT, Constant, smallnet, tiny_images
 
 
@@ -121,7 +120,7 @@ def slow_cases(rules):
             parts = {"weights": weights, "agree": combination.agree, "low": combination.low, "high": combination.high}
             parts["thresholds"] = THRESHOLDS if combination.thresholds == "fitted" else combination.thresholds
             given = {key: value for key, value in parts.items() if value is not None}
-            cases[build_rule(combination, 3, solution(combination))] = partial(SLOW_FORMS[name], parts=given)
+            cases[rule_of(combination, 3, solution(combination))] = partial(SLOW_FORMS[name], parts=given)
     return cases
 
 
@@ -424,10 +423,8 @@ def test_weights_of_logits_that_are_solved_for_are_refused(weights):
 
 
 def test_weights_that_are_solved_for_are_those_of_the_rule():
-    assert build_rule(combination(**GOOD["printed"]), 2, [0.25, 0.75]) == SoftmaxAverage([0.25, 0.75])
-    assert build_rule(combination(**GOOD["optimal"]), 3, [1.0, 0.0, 0.0]) == SoftmaxAverage([1.0, 0.0, 0.0])
-    with pytest.raises(ValueError, match="weights or thresholds that are solved for must be given, got none"):
-        build_rule(combination(**GOOD["optimal"]), 3)
+    assert rule_of(combination(**GOOD["printed"]), 2, [0.25, 0.75]) == SoftmaxAverage([0.25, 0.75])
+    assert rule_of(combination(**GOOD["optimal"]), 3, [1.0, 0.0, 0.0]) == SoftmaxAverage([1.0, 0.0, 0.0])
 
 
 BUILT = {
@@ -444,7 +441,7 @@ BUILT = {
 
 @pytest.mark.parametrize("name", BUILT)
 def test_a_combination_makes_the_rule_that_it_names(name):
-    made = build_rule(combination(**GOOD[name]), 3)
+    made = rule_of(combination(**GOOD[name]), 3)
     assert type(made) is type(BUILT[name])
     assert torch.equal(made(logits()), BUILT[name](logits()))
 
@@ -463,13 +460,13 @@ def test_a_combination_makes_the_rule_that_it_names(name):
 )
 def test_a_rule_for_a_number_of_members_it_cannot_have_is_not_made(name, count):
     with pytest.raises(ValueError, match=r"members|weights|one threshold for each"):
-        build_rule(combination(**GOOD[name]), count)
+        rule_of(combination(**GOOD[name]), count)
 
 
 def test_every_combination_of_every_declared_ensemble_is_a_classifier():
     for one in declared(REAL):
         count = len(one.members)
-        rule = build_rule(one.combination, count, solution(one.combination, count))
+        rule = rule_of(one.combination, count, solution(one.combination, count))
         assert rule(torch.zeros(count, 5, 10)).shape == (5, 11 if one.combination.scope == "set" else 10), one.slug
 
 

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rs.certification import inference
-from rs.ensemble.rules import RULES, Ensemble, KConsensus, MaxMargin, Polytope, SoftmaxAverage, build_rule
+from rs.ensemble.rules import RULES, Ensemble, KConsensus, MaxMargin, Polytope, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.checkpoint import fingerprint
 from rs.models.description import describe
-from tests.support.combinations import fitting
+from tests.support.combinations import fitting, rule_of
 from tests.support.helpers import ROOT
 
 Pair = namedtuple("Pair", "left right")
@@ -258,7 +258,7 @@ def test_every_architecture_and_its_folded_network_have_fingerprints_that_see_th
 
 def test_every_rule_is_another_ensemble():
     members = [architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed) for seed in range(3)]
-    rules = [build_rule(next(fitting(name, rule)), 3) for name, rule in RULES.items()]
+    rules = [rule_of(next(fitting(name, rule)), 3) for name, rule in RULES.items()]
     corners = [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     rules += [KConsensus(2), SoftmaxAverage([0.4, 0.3, 0.3]), Polytope(corners), lambda logits: logits[0]]
     made = [Ensemble(members, rule) for rule in rules] + [Ensemble(members[::-1], MaxMargin())]

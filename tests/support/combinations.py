@@ -2,7 +2,7 @@
 
 import itertools
 
-from rs.ensemble.rules import check_rule
+from rs.ensemble.rules import RULES, check_rule
 from rs.study.ensembles import Combination
 
 EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
@@ -67,3 +67,11 @@ def fits(combination):
     except ValueError:
         return False
     return True
+
+
+def rule_of(combination, members, solution=None):
+    """The rule of a combination of so many members, checked as ``rs.ensemble.spec.EnsembleSpec`` checks it."""
+    check_rule(combination)
+    combination.check_members(members)
+    listed = combination.weights if isinstance(combination.weights, list) else None
+    return RULES[combination.rule].build(combination, members, solution if combination.solved else listed)
