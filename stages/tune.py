@@ -67,11 +67,12 @@ def main(
     for number, setting in enumerate(tuning.settings[method]):
         recipe = training_recipe(changed(values, dataset, method, setting, tuning.epochs), dataset, method, sigma)
         folder = work / method / str(sigma) / str(number)
-        if not is_trained(folder / "model", recipe):
+        rows, trained = folder / "rows.tsv", is_trained(folder / "model", recipe)
+        if not (trained and is_of_this_code(rows)):
             for of_another in folder.glob("rows.*"):
                 of_another.unlink()
+        if not trained:
             train_model(recipe, data, options, out=folder / "model", log=folder / "log")
-        rows = folder / "rows.tsv"
         certify_model(
             str(folder / "model"),
             data,
@@ -94,6 +95,16 @@ def is_trained(folder: Path, recipe: Recipe) -> bool:
         return False
     card = read_card(folder)
     return (card.hyperparameters, card.training) == (recipe.hyperparameters, asdict(recipe.training))
+
+
+def is_of_this_code(rows: Path) -> bool:
+    """Return whether rows were made by the code that is here."""
+    from rs.certification.certify_model import MODULE
+    from rs.runtime import code_fingerprint
+    from rs.storage import certificate_rows, files
+
+    sidecar = certificate_rows.sidecar_of(rows)
+    return sidecar.is_file() and files.read_json(sidecar).get("code") == code_fingerprint.version(MODULE)
 
 
 def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str, Any], epochs: int) -> dict[str, Any]:

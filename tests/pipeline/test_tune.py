@@ -96,6 +96,17 @@ def test_a_setting_that_has_changed_is_trained_again(tmp_path, folder):
     assert table(tmp_path / "tried.csv")[1] != second
 
 
+def test_rows_of_other_code_are_made_again(tmp_path, folder):
+    assert tune(tmp_path, folder) == 0
+    before = (tmp_path / "tried.csv").read_bytes()
+    sidecar = tmp_path / "work" / "macer" / "0.25" / "0" / "rows.json"
+    right = sidecar.read_bytes()
+    sidecar.write_text(json.dumps(json.loads(right) | {"code": "another"}))
+    assert tune(tmp_path, folder) == 0
+    assert (tmp_path / "tried.csv").read_bytes() == before
+    assert sidecar.read_bytes() == right
+
+
 def test_a_method_without_settings_is_refused(tmp_path, folder, capfd):
     assert tune(tmp_path, folder, "gaussian") == 2
     assert (
