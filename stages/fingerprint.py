@@ -1,7 +1,7 @@
 """Write down what cells depend on beside files: code, versions, raw data, merged parameters. It always runs, first."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,8 @@ def main(
         Path,
         typer.Option(
             file_okay=False,
-            help="Folder to make: STAGE, methods/METHOD, versions, raw/DATASET and parameters/DATASET/..., as *.json.",
+            help="Folder to make: STAGE, methods/METHOD, versions, ensembles, raw/DATASET, parameters/DATASET/..., "
+            "as *.json.",
         ),
     ],
     params: ParamsFile = Path("params.yaml"),
@@ -33,7 +34,13 @@ def main(
 
     values, where = read(params), f"datasets.{dataset}"
     check_study(values, dataset)
-    contents = code_fingerprint.fingerprints(root) | {"versions": code_fingerprint.series()}
+    ensembles, checked = {key: values.get(key) for key in ("combinations", "ensembles")}, out / "ensembles.json"
+    if values.get("ensembles") and not (checked.is_file() and files.read_json(checked) == ensembles):
+        from rs.ensemble.declare import check_rules  # rules need torch, seconds to import, so only after a change
+
+        check_rules(values)
+    contents: dict[str, Any] = code_fingerprint.fingerprints(root) | {"versions": code_fingerprint.series()}
+    contents["ensembles"] = ensembles
     contents[f"raw/{dataset}"] = sources.fingerprint(sources.settings(section(values, where), where), prepared)
     parameters = stage_parameters(values, dataset)
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}

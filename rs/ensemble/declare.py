@@ -18,7 +18,7 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
 from rs.storage import files, tsv
-from rs.study.ensembles import Combination, declared, declared_combinations, trained_as
+from rs.study.ensembles import declared, declared_combinations, trained_as
 from rs.study.grid import GridCell, pool_cells
 
 POOL = "pool.json"
@@ -51,7 +51,7 @@ def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: 
     files.check_replaceable(out, POOL, "ensembles", [models])
     cells = pool_cells(values, dataset, sigma)
     declarations = declared(values)
-    _check_rules(declared_combinations(values) if declarations else {})
+    check_rules(values)
     members, name = _members(cells, models, sigma)
     specs = {
         one.slug: EnsembleSpec(
@@ -117,8 +117,13 @@ def read_weights(path: Path, members: int) -> dict[int, list[float]]:
     return dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))
 
 
-def _check_rules(combinations: Mapping[str, Combination]) -> None:
-    for key, combination in combinations.items():
+def check_rules(values: Mapping[str, Any]) -> None:
+    """Check ``combinations`` against their rules, if there are ``ensembles``.
+
+    Raises:
+        InputError: If one names no rule, or has not the parts that its rule needs; names it.
+    """
+    for key, combination in (declared_combinations(values) if values.get("ensembles") else {}).items():
         try:
             check_rule(combination)
         except ValueError as error:

@@ -47,7 +47,8 @@ def report_settings(values: dict[str, Any]) -> ReportSettings:
 def check_study(values: dict[str, Any], dataset: str) -> None:
     """Check the grid, ``combinations``, ``ensembles`` and ``tables`` before any stage spends time on them.
 
-    What a rule asks of its combination the stage ``ensemble`` checks: rules need torch. ``tables`` may be left out.
+    What a rule asks of its combination ``rs.ensemble.declare.check_rules`` checks, because rules need torch. ``tables``
+    may be left out.
 
     Raises:
         InputError: If one of them is not what it must be, or does not fit the others; names the key.

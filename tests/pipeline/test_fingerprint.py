@@ -90,6 +90,9 @@ POOL = {
 }
 
 
+VOTE = {"rule": "vote", "scope": "global"}
+
+
 def fingerprint_of(tmp_path, **sections):
     values = tiny() | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}} | POOL | sections
     (tmp_path / "params.json").write_text(json.dumps(values))
@@ -108,6 +111,14 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
         ({"sigmas": [0.0]}, r"sigmas\.0: "),
         ({"combinations": POOL["combinations"] | {"mme": {"rule": "mme"}}}, r"combinations\.mme\.scope is missing"),
         ({"combinations": POOL["combinations"] | {"m m": {}}}, r"combinations\.m m"),
+        (
+            {"combinations": POOL["combinations"] | {"two": {"rule": "consensus", "scope": "noisy-input"}}},
+            r"combinations\.two: agree must be given for the rule consensus",
+        ),
+        (
+            {"combinations": POOL["combinations"] | {"mme": {"rule": "mm", "scope": "noisy-input"}}},
+            r"combinations\.mme: rule must be one of softmax, .*got 'mm'",
+        ),
         ({"ensembles": [{"members": {"macer": 3}, "combinations": ["mme"]}]}, r"ensembles\.0\.members must leave"),
         ({"ensembles": [{"members": {"macer": [0, 7]}, "combinations": ["mme"]}]}, "need macer with seed 7"),
         (
@@ -128,6 +139,16 @@ def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, s
         fingerprint_of(tmp_path, **sections)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, monkeypatch):
+    checked = []
+    monkeypatch.setattr("rs.ensemble.declare.check_rules", lambda values: checked.append(values["ensembles"]))
+    fingerprint_of(tmp_path)
+    fingerprint_of(tmp_path)
+    assert len(checked) == 1
+    fingerprint_of(tmp_path, combinations=POOL["combinations"] | {"vote": VOTE})
+    assert len(checked) == 2
 
 
 def test_the_check_of_a_study_imports_neither_torch_nor_pandas():
