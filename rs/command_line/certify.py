@@ -46,9 +46,13 @@ def main(
     from rs.certification.certify_model import certification_settings, certify_model
     from rs.params import parse
     from rs.runtime.device import device_named
+    from rs.study.subset import subset_name
 
     stop = {"at_radius": at_radius, "tolerance": tolerance, "rule": rule, "beta": 0.001, "step": 100}
-    overrides = {"n0": n0, "n": n, "alpha": alpha, "subset": parse(subset, "--subset") if subset else None}
+    chosen = parse(subset, "--subset") if subset else None
+    if chosen is not None:
+        subset_name(chosen)  # it says what a subset must be, where the check of all settings names types
+    overrides = {"n0": n0, "n": n, "alpha": alpha, "subset": chosen}
     overrides["stop"] = stop if (at_radius, tolerance) != (None, None) else None
     settings = certification_settings(values, dataset, overrides)
     launch(values)

@@ -138,6 +138,7 @@ def test_a_mistake_in_training_is_one_line_and_leaves_nothing(tmp_path, tiny, ca
     [
         ({"subset": "{first: 11}"}, "first-11"),
         ({"subset": "{last: 3}"}, "last"),
+        ({"subset": "{first:5}"}, "with whole numbers; got"),
         ({"subset": "{first: 3"}, "--subset must be YAML"),
         ({"subset": "[3]"}, "subset"),
         ({"n": 0}, "certify.n"),
