@@ -33,6 +33,8 @@ hold for the classifier as it is deployed. ``per-image``: on the clean image, fr
 """
 
 
+_COUNTS = re.compile(r"\d+:\d+(?:,\d+:\d+)*", re.ASCII)
+
 UNSOUND = "per-image"
 """The scope whose certificates do not hold for a classifier that chooses its weights anew at every image."""
 
@@ -75,10 +77,10 @@ def votes_of(texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """
     listed = list(texts)
     sizes = [0 if text == "-" else text.count(",") + 1 for text in listed]
-    pairs = ",".join([text for text in listed if text != "-"]).split(",") if any(sizes) else []
-    if any(pair.count(":") != 1 for pair in pairs):
+    pairs = ",".join([text for text in listed if text != "-"])
+    if any(sizes) and not _COUNTS.fullmatch(pairs):
         raise ValueError("counts must be class:votes, separated by commas, or - for none")
-    numbers = np.array([*map(int, ":".join(pairs).split(":"))] if pairs else [], dtype=np.int64)
+    numbers = np.fromstring(pairs.replace(",", ":"), dtype=np.int64, sep=":") if pairs else np.zeros(0, np.int64)
     return np.repeat(np.arange(len(listed)), sizes), numbers[::2], numbers[1::2]
 
 

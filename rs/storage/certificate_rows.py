@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,9 @@ UNDECIDED = "set"
 """The scope whose votes can be for no class."""
 SAME = 1e-9
 """Relative difference below which numbers are equal: other versions of SciPy round otherwise."""
+
+Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Row, class and votes, for each class with votes of each row (:func:`rs.statistics.certificate.votes_of`)."""
 
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
@@ -125,7 +128,8 @@ def read(path: Path) -> pd.DataFrame:
     _check(path, rows)
     if counted:
         tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
-    totals = {name: _total_votes(rows[name]) for name in ("counts0", "counts")}
+    votes = {name: votes_of(rows[name]) for name in ("counts0", "counts")}
+    totals = {name: np.bincount(row, weights=own, minlength=len(rows)) for name, (row, _, own) in votes.items()}
     for bad, rule in (
         (~rows["mode"].map(is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R:N, within:TOLERANCE:N"),
         (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
@@ -140,22 +144,22 @@ def read(path: Path) -> pd.DataFrame:
         (totals["counts"] != rows["n"], "counts must be n votes"),
     ):
         tsv.refuse(path, bad, rule)
-    _check_votes(path, rows)
+    _check_votes(path, rows, votes["counts0"], votes["counts"])
     return rows
 
 
-def _check_votes(path: Path, rows: pd.DataFrame) -> None:
+def _check_votes(path: Path, rows: pd.DataFrame, first: Votes, second: Votes) -> None:
     """Check class, bound and radius of each row against the ones that its votes give (``smoothing.votes``).
 
     Certificates that stopped early have bounds of their own: of these the class alone is checked.
     """
     from rs.statistics.radius import lower_bound, radius  # SciPy, which appending rows does not need
 
-    selected = _most_votes(rows["counts0"])
+    selected = _most_votes(first, len(rows))
     none = (rows["scope"] == UNDECIDED) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
     kept, whole = rows["predict"] == selected, rows["mode"] == "certify"
     p_lower = rows["p_lower"].to_numpy(copy=True)
-    votes = _votes_for(rows["counts"], selected)
+    votes = _votes_for(second, selected)
     for alpha in rows["alpha"].unique():
         own = (whole & ~none & (rows["alpha"] == alpha)).to_numpy()
         p_lower[own] = lower_bound(votes[own], rows["n"][own], alpha)
@@ -170,26 +174,20 @@ def _check_votes(path: Path, rows: pd.DataFrame) -> None:
         tsv.refuse(path, bad, rule)
 
 
-def _most_votes(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return the class with the most votes of each text, the lowest of equals; :data:`ABSTAIN` of no votes."""
-    row, classes, votes = votes_of(texts)
-    order = np.lexsort((classes, -votes, row))
+def _most_votes(votes: Votes, rows: int) -> NDArray[np.int64]:
+    """Return the class with the most votes of each row, the lowest of equals; :data:`ABSTAIN` of no votes."""
+    row, classes, own = votes
+    order = np.lexsort((classes, -own, row))
     first = order[np.flatnonzero(np.diff(row[order], prepend=-1))]
-    found = np.full(len(texts), ABSTAIN)
+    found = np.full(rows, ABSTAIN)
     found[row[first]] = classes[first]
     return found
 
 
-def _votes_for(texts: Sequence[str], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the votes for one class of each text."""
-    row, classes, votes = votes_of(texts)
-    return np.bincount(row, weights=votes * (classes == chosen[row]), minlength=len(texts)).astype(np.int64)
-
-
-def _total_votes(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Return the number of votes for all classes, of each row."""
-    row, _, votes = votes_of(texts)
-    return np.asarray(np.bincount(row, weights=votes, minlength=len(texts)), dtype=np.float64)
+def _votes_for(votes: Votes, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the votes for one class of each row."""
+    row, classes, own = votes
+    return np.bincount(row, weights=own * (classes == chosen[row]), minlength=len(chosen)).astype(np.int64)
 
 
 def read_field_log(
