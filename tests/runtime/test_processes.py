@@ -69,15 +69,15 @@ def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work, wo
 
 DIES = """
 import os, rs.smoothing.classifier as s
-votes = s.SmoothedClassifier.votes
+tally = s.SmoothedClassifier.tally
 count = 0
 def dying(self, *words, **more):
     global count
     count += 1
     if os.environ["RANK"] == "1" and count > 5:
         os._exit(9)
-    return votes(self, *words, **more)
-s.SmoothedClassifier.votes = dying
+    return tally(self, *words, **more)
+s.SmoothedClassifier.tally = dying
 from stages.certify import main
 from rs.command_line.shell import run
 run(main)
