@@ -25,8 +25,9 @@ repro: setup
 
 # As much of a study as fits into MINUTES (all of it without), and the rest the next time: what is stopped, by Ctrl-C too,
 # continues from its last checkpoint or image. A cell that fails stops those that need it and no others. DATASET, and its
-# grid if it has one, are written into params.yaml. TARGETS is a regular expression of cells' names, such as 'certify@cifar10-.*-1.0-0', instead
-# of the whole study. The commands run in a process group of their own, which is told to stop as a whole.
+# grid if it has one, are written into params.yaml. TARGETS is a regular expression of cells' names, such as
+# 'certify@cifar10-.*-1.0-0', instead of the whole study. The commands run in a process group of their own, which is told
+# to stop as a whole.
 study: export PATH := $(BIN):$(PATH)
 study: SHELL := /bin/bash
 study: setup

@@ -143,11 +143,17 @@ def test_how_often_a_checkpoint_is_written_changes_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]  # the third never came to one
 
 
-def test_the_learning_rate_is_that_of_torchs_own_schedule(monkeypatch):
-    used = []
+@pytest.fixture
+def used(monkeypatch):
+    """The learning rate of every optimiser step from here on."""
+    rates = []
     monkeypatch.setattr(
-        rs.training.trainer, "sgd", lambda *tensors, lr, **rest: (used.append(lr), sgd(*tensors, lr=lr, **rest))
+        rs.training.trainer, "sgd", lambda *tensors, lr, **rest: (rates.append(lr), sgd(*tensors, lr=lr, **rest))
     )
+    return rates
+
+
+def test_the_learning_rate_is_that_of_torchs_own_schedule(used):
     made = trainer(epochs=6, milestones=[1, 4], decay=0.5, learning_rate=0.08)
     made.run()
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.08)
@@ -162,11 +168,7 @@ def test_the_learning_rate_is_that_of_torchs_own_schedule(monkeypatch):
     assert used == [rate for rate in column(made, "learning_rate") for _ in range(steps)]
 
 
-def test_a_linear_schedule_rises_and_falls_step_by_step(monkeypatch):
-    used = []
-    monkeypatch.setattr(
-        rs.training.trainer, "sgd", lambda *tensors, lr, **rest: (used.append(lr), sgd(*tensors, lr=lr, **rest))
-    )
+def test_a_linear_schedule_rises_and_falls_step_by_step(used):
     made = trainer(images=tiny_images(20), epochs=5, schedule="linear", ramp=0.3, learning_rate=0.08, milestones=[1])
     made.run()
     middles = (np.arange(15) + 0.5) / 15  # 3 steps an epoch, the last of them ragged
@@ -174,11 +176,7 @@ def test_a_linear_schedule_rises_and_falls_step_by_step(monkeypatch):
     assert column(made, "learning_rate") == pytest.approx(used[1::3], rel=1e-12)
 
 
-def test_all_steps_of_a_batch_have_one_learning_rate(monkeypatch):
-    used = []
-    monkeypatch.setattr(
-        rs.training.trainer, "sgd", lambda *tensors, lr, **rest: (used.append(lr), sgd(*tensors, lr=lr, **rest))
-    )
+def test_all_steps_of_a_batch_have_one_learning_rate(used):
     trainer("smoothadv", parameters={"draws": 2}, epochs=1, schedule="linear").run()
     assert used[::2] == used[1::2]
     assert len(set(used)) == len(used) // 2
