@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,13 +171,15 @@ def own_trainer(
     batch: int,
 ) -> Trainer:
     """A training of a copy of the model."""
-    from rs.training.settings import RunOptions, Training
+    from rs.params import read
+    from rs.training.recipe import training_recipe
+    from rs.training.settings import RunOptions
     from rs.training.trainer import Trainer
 
-    settings = Training(
-        epochs=1, batch=batch, learning_rate=0.01, milestones=[], decay=0.1, momentum=0.9, weight_decay=1e-4,
-        clip_norm=None, crop=4, flip=True, precision=precision, engine=engine, checkpoint_every=1, eval_every=0,
-        eval_images=1, eval_n0=1, eval_n=1, eval_alpha=0.5,
+    published = training_recipe(read(Path("params.yaml")), "cifar10", "gaussian", SIGMA).training
+    settings = replace(
+        published, epochs=1, batch=batch, learning_rate=0.01, milestones=[], precision=precision, engine=engine,
+        eval_every=0,
     )  # fmt: skip
     own = copy.deepcopy(model).train()
     return Trainer(own, method, data, data, settings, RunOptions(sigma=SIGMA, seed=0, device=device))
