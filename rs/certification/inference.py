@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models.architectures import Logits
-from rs.models.backend import PASSES, Engine, check_folding, compiled, unlimited, warn
+from rs.models.backend import PASSES, Engine, check_folding, compiled, device_of, layout, unlimited, warn
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import Precision, autocast, default_batch
 from rs.smoothing.noise import BLOCK
@@ -58,14 +58,16 @@ def optimize_for_inference(
     for name, given, known in (("engine", engine, Engine), ("precision", precision, Precision)):
         if given not in get_args(known):
             raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
+    dtype: torch.dtype = getattr(torch, precision)
     module = module.to(device)
+    if device.type == "cuda":  # on a CPU the order of its author
+        module = module.to(memory_format=layout(device, dtype))
     if batch is None and device.type == "cuda":
         batch = _batch_of_gpu(module, precision, torch.zeros(*shape, device=device))
     if engine == "plain":
         return Optimized(module, precision, batch, engine)
     if engine == "compiled":
         batch = batch or BLOCK
-    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     members = module.members if isinstance(module, Ensemble) else [module]
     networks, engines = zip(
         *(_optimize(member, engine, dtype, shape, device, batch) for member in members), strict=True
@@ -160,7 +162,7 @@ def _cast(network: nn.Module, fused: nn.Module, dtype: torch.dtype) -> nn.Module
     """Convert the weights to ``dtype``, except those of the last layer, which computes in float32."""
     names = [name for name, module in network.named_modules() if isinstance(module, Logits)]
     kept = {name: copy.deepcopy(fused.get_submodule(name)) for name in names}
-    fused = fused.to(dtype).to(memory_format=torch.channels_last)
+    fused = fused.to(dtype).to(memory_format=layout(device_of(network), dtype))
     for name, module in kept.items():
         fused.set_submodule(name, module)
     return fused
@@ -175,7 +177,8 @@ class InferenceNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) -> logits (N, K)."""
-        return self.network(self.normalize(x).to(self.dtype, memory_format=torch.channels_last)).float()
+        x = self.normalize(x)
+        return self.network(x.to(self.dtype, memory_format=layout(x.device, self.dtype))).float()
 
     def exactly(self, x: Tensor) -> Tensor:
         """Return the same logits in the precision of the image, for comparison."""

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from rs.certification import inference
 from rs.certification.inference import FixedBatch, fitting, fold, optimize_for_inference
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
+from rs.models.backend import layout
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import BLOCK
 from rs.training.attack_backend import frozen, training_network
@@ -219,3 +221,27 @@ def test_what_is_compiled_is_not_compiled_again_when_it_certifies():
     classifier = SmoothedClassifier(made.module, 2, 0.25, batch=made.batch)
     with torch.compiler.set_stance("fail_on_recompile"):
         assert classifier.certify(images(1, SHAPE)[0], 100, 250, 0.01).counts.sum() == 250
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "order"),
+    [
+        ("cpu", torch.float32, torch.channels_last),
+        ("cpu", torch.bfloat16, torch.channels_last),
+        ("cuda", torch.bfloat16, torch.channels_last),
+        ("cuda", torch.float32, torch.contiguous_format),
+    ],
+)
+def test_weights_and_images_are_in_the_order_of_the_device_and_the_type(monkeypatch, device, dtype, order):
+    monkeypatch.setattr(inference, "layout", lambda _, given: layout(torch.device(device), given))
+    shape = (3, 32, 32)
+    folded = fold(architectures.build("resnet8", shape, 5, [0.5] * 3, [0.25] * 3, 0).eval(), dtype, shape)
+    seen = []
+    first = next(module for module in folded.modules() if isinstance(module, nn.Conv2d))
+    first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    folded(images(4, shape))
+    for values in (seen[0], first.weight):
+        orders = [
+            one for one in (torch.channels_last, torch.contiguous_format) if values.is_contiguous(memory_format=one)
+        ]
+        assert orders == [order]
