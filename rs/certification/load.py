@@ -1,4 +1,4 @@
-"""Loading classifiers by path or name: a model folder, the file of an ensemble, or a function of the user's."""
+"""Loading classifiers: a model folder, the file of an ensemble, a function of the user's, or a model as an object."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ import hashlib
 import importlib
 import inspect
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from rs.certification.inference import optimize_for_inference
+from rs.certification.inference import Optimized, optimize_for_inference
 from rs.data.format import Meta, described
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.backend import Engine
+from rs.models.backend import Engine, device_of
 from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.inputs import Base, as_module
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A base classifier and its metadata."""
+    """A base classifier and its metadata, of which a model of the user's has none."""
 
-    name: str  # path or name that it was loaded by
-    module: nn.Module  # images (N, C, H, W) -> logits (N, K), in eval mode, on the CPU
-    dataset: str | None  # name of the data set that it was trained on; None of a user's function
-    classes: tuple[str, ...]
-    shape: tuple[int, ...]  # (C, H, W) of an image
-    sigma: float | None  # noise that it was trained with, in pixels of [0, 1]; None of a user's function
-    scope: str  # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
+    name: str  # path or name that it was loaded by; the type of what was given as an object
+    module: nn.Module  # images (N, C, H, W) -> logits (N, K); one from disk is in eval mode, on the CPU
+    dataset: str | None = None  # name of the data set that it was trained on
+    classes: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()  # (C, H, W) of an image
+    sigma: float | None = None  # noise that it was trained with, in pixels of [0, 1]
+    scope: str = "model"  # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
 
     def smooth(
         self,
-        sigma: float | None,
+        sigma: float | None = None,
         *,
-        device: torch.device,
-        precision: Precision,
+        device: torch.device | str | None = None,
+        precision: Precision = "float32",
         engine: Engine = "plain",
         batch: int | None = None,
     ) -> SmoothedClassifier:
@@ -46,25 +47,32 @@ class Classifier:
 
         Args:
             sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes the noise of its training.
-            device: Where it runs.
+            device: Where it runs; ``None`` leaves it where it is.
             precision, engine, batch: See :func:`rs.certification.inference.optimize_for_inference`.
         Raises:
-            InputError: If neither says the noise.
+            InputError: If neither says the noise, or an engine needs the shape of the images and it is unknown.
         """
         noise = sigma if sigma is not None else self.sigma
         if noise is None:
             raise InputError(
-                f"the noise of the certificate must be known, but {self.name} does not say it; give --sigma"
+                f"the noise of the certificate must be known, but {self.name} does not say it; in Python give sigma, "
+                "on the command line give --sigma"
             )
-        optimized = optimize_for_inference(self.module, engine, precision, self.shape, device, batch)
+        if not self.shape and engine != "plain":
+            raise InputError(f"engine must be plain where the shape of images is unknown, got {engine!r}; leave it out")
+        home = device_of(self.module) if device is None else torch.device(device)
+        if self.shape:
+            runs = optimize_for_inference(self.module, engine, precision, self.shape, home, batch)
+        else:
+            runs = Optimized(self.module if device is None else self.module.to(home), precision, batch, engine)
         return SmoothedClassifier(
-            optimized.module,
-            len(self.classes),
+            runs.module,
+            len(self.classes) or None,
             noise,
-            precision=optimized.precision,
-            batch=optimized.batch,
+            precision=runs.precision,
+            batch=runs.batch,
             undecided=getattr(self.module, "undecided", False),  # of an ensemble whose rule has votes for no class
-            engine=optimized.engine,
+            engine=runs.engine,
         )
 
     @property
@@ -82,25 +90,47 @@ class Classifier:
         return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
-def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
-    """Load a base classifier.
+def load(model: str | Path | Base) -> Classifier:
+    """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
-        name: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
+        model: A model folder, the ``*.json`` of an ensemble, or ``package.module:name`` of an ``nn.Module`` or of a
+            function that returns one; or, as objects, an ``nn.Module`` or any function of images
+            (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata: ``smooth`` needs
+            sigma, and the number of classes is that of its logits.
+    Raises:
+        InputError: If there is no such model.
+
+    >>> load(lambda x: x.flatten(1)).smooth(0.5).certify(torch.tensor([[[0.0, 1.0]]]), seed=1).predict
+    1
+    """
+    if not isinstance(model, str | Path):
+        return Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
+    name = str(model)
+    return Classifier(name, _from_function(name)) if _is_function(name) else _from_disk(name)
+
+
+def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
+    """Load a base classifier by path or name, with the classes and the shape of its images.
+
+    Args:
+        name: As for :func:`load`.
         meta: The data set to classify. A user's function takes classes and shape from it; those of any other model are
             compared with it.
     Raises:
         InputError: If there is no such model, it does not fit the images, or classes and shape stay unknown.
     """
+    if _is_function(name) and meta is None:
+        raise InputError(
+            f"the classes and the shape of the images must be known, but {name} names none; "
+            "give --data, the folder of a prepared data set that has them"
+        )
+    classifier = load(name)
+    if meta is None:
+        return classifier
     if _is_function(name):
-        if meta is None:
-            raise InputError(
-                f"the classes and the shape of the images must be known, but {name} names none; "
-                "give --data, the folder of a prepared data set that has them"
-            )
-        return Classifier(name, _from_function(name), None, tuple(meta.classes), tuple(meta.shape), None, "model")
-    classifier = _from_disk(name)
-    if meta is not None and (classifier.shape, classifier.classes) != (tuple(meta.shape), tuple(meta.classes)):
+        return replace(classifier, classes=tuple(meta.classes), shape=tuple(meta.shape))
+    if (classifier.shape, classifier.classes) != (tuple(meta.shape), tuple(meta.classes)):
         raise InputError(
             f"{name} must be a classifier of {described(meta.name, meta.classes, meta.shape)}, but it is one of "
             f"{described(classifier.dataset, classifier.classes, classifier.shape)}"
@@ -122,7 +152,7 @@ def _is_function(name: str) -> bool:
 
 
 def _from_function(name: str) -> nn.Module:
-    """Import ``module:function`` (the current folder included) and call the function."""
+    """Import ``module:name`` (the current folder included): a model, or what a function returns."""
     module_name, _, function = name.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -133,13 +163,16 @@ def _from_function(name: str) -> nn.Module:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise InputError(f"{must}: {error}") from error
-    if not callable(getattr(module, function, None)):
+    found = getattr(module, function, None)
+    if isinstance(found, nn.Module):
+        return found
+    if not callable(found):
         raise InputError(f"{must}: {module_name} has no function {function}")
     try:
-        inspect.signature(getattr(module, function)).bind()
+        inspect.signature(found).bind()
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a function that needs no argument: {error}") from error
-    model = getattr(module, function)()  # outside the `try`: an error in it keeps its traceback
+    model = found()  # outside the `try`: an error in it keeps its traceback
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
     return model

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from rs.errors import InputError
 from rs.models.backend import Engine
 from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import Precision, check_draws
-from rs.statistics.certificate import ABSTAIN, Certificate
+from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
 CHANNELS = {1: "8-bit grey", 3: "8-bit RGB"}
 """Kind of image, by the number of channels of a model."""
@@ -56,15 +55,6 @@ class Answer:
         values = {name: getattr(certificate, name) for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma")}
         votes = {name: getattr(certificate, name).tolist() for name in ("counts0", "counts")}
         return json.dumps({**prediction, **values, "seed": self.seed, **votes, **self.provenance}, allow_nan=False)
-
-
-def round_down(value: float) -> Decimal:
-    """Round down to four decimals; a certificate is never rounded up.
-
-    >>> round_down(0.99999), round_down(0.3)
-    (Decimal('0.9999'), Decimal('0.2999'))
-    """
-    return Decimal(value).quantize(Decimal("0.0001"), ROUND_FLOOR)
 
 
 def read_image(file: str, shape: Sequence[int]) -> Tensor:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Literal, Protocol, cast, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
+from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, evaluate, home_of, is_number
+from rs.smoothing.inputs import check_draws as check_draws
 from rs.smoothing.noise import BLOCK, block
 from rs.smoothing.votes import Tally, evaluations_of, of_tallies
 from rs.smoothing.votes import VoteCounter as VoteCounter
@@ -58,11 +61,13 @@ class SmoothedClassifier:
     The certificate holds for the base classifier exactly as it runs: its weights, its precision, its device.
 
     Args:
-        base: Images (N, C, H, W), noisy and not clipped -> logits (N, K). Any normalisation is inside it. It is
-            evaluated in eval mode and must be one fixed function of the image. If it is ``lazy``, draws are evaluated
-            by its method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and evaluations of members are counted.
-        num_classes: K.
-        sigma: Noise standard deviation, in pixels of [0, 1]; positive.
+        base: An ``nn.Module``, or any function: images (N, C, H, W), noisy and not clipped -> logits (N, K), or an
+            output with the attribute ``logits``. Any normalisation is inside it. It must be one fixed function of the
+            image: modules are evaluated in eval mode, whatever mode they are in, and then restored; so are those that
+            a function uses by name (``rs.smoothing.inputs.Function``). If it is ``lazy``, draws are evaluated by its
+            method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and evaluations of members are counted.
+        num_classes: K; if ``None``, the number of logits of the first image.
+        sigma: Noise standard deviation, in pixels of [0, 1]; positive. It must be given.
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
             bfloat16 are sometimes equal, and such a draw is a vote for the lowest class: networks of this project
             compute theirs in float32, and yours should too (``rs.models.architectures.Logits``).
@@ -72,45 +77,44 @@ class SmoothedClassifier:
             counts against every class: if the ``n0`` draws select it, the classifier abstains.
         engine: How ``base`` was optimized for inference (``rs.certification.inference``); kept for the record.
 
-    >>> from torch import nn
-    >>> class Constant(nn.Module):
-    ...     def forward(self, x):
-    ...         return torch.tensor([0.0, 1.0]).expand(len(x), 2)
-    >>> certificate = SmoothedClassifier(Constant(), 2, sigma=0.5).certify(torch.zeros(1, 2, 2), 100, 1000, 0.001)
-    >>> certificate.predict, round(certificate.radius, 3)
-    (1, 1.232)
+    Raises:
+        InputError: If an argument is not what it must be.
+
+    >>> smoothed = SmoothedClassifier(lambda x: torch.tensor([0.0, 1.0]).expand(len(x), 2), sigma=0.5)
+    >>> print(smoothed.certify(torch.zeros(1, 2, 2)))
+    class 1, l2 radius 1.2316 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001
     """
 
     def __init__(
         self,
-        base: nn.Module,
-        num_classes: int,
-        sigma: float,
+        base: Base,
+        num_classes: int | None = None,
+        sigma: float | None = None,
         *,
         precision: Precision = "float32",
         batch: int | None = None,
         undecided: bool = False,
         engine: str = "plain",
     ) -> None:
-        if not (sigma > 0 and np.isfinite(sigma)):
+        if sigma is None or not is_number(sigma) or not (sigma > 0 and np.isfinite(sigma)):
             raise InputError(
-                f"sigma must be a positive number, got {sigma}; it is the std of the noise, in [0, 1] pixels"
+                f"sigma must be a positive number, got {sigma!r}; it is the std of the noise, in [0, 1] pixels"
             )
-        if num_classes < 2:
-            raise InputError(f"num_classes must be at least 2, got {num_classes}")
+        if num_classes is not None and (not is_number(num_classes, Integral) or num_classes < 2):
+            raise InputError(f"num_classes must be at least 2, got {num_classes!r}; leave it out to infer it")
         if precision not in get_args(Precision):
             raise InputError(f"precision must be one of {', '.join(get_args(Precision))}; got {precision!r}")
         if batch is not None and batch < 1:
             raise InputError(f"batch must be at least 1, got {batch}")
-        self.base, self.num_classes, self.sigma = base, num_classes, sigma
+        self.base, self.num_classes, self.sigma = as_module(base), num_classes, sigma
         self.precision, self.batch, self.undecided, self.engine = precision, batch, undecided, engine
 
     def certify(
         self,
-        x: Tensor,
-        n0: int,
-        n: int,
-        alpha: float,
+        x: ImageLike,
+        n0: int = 100,
+        n: int = 1_000,
+        alpha: float = 0.001,
         *,
         seed: int = 0,
         index: int = 0,
@@ -122,14 +126,18 @@ class SmoothedClassifier:
         exact one-sided Clopper-Pearson lower bound of its probability; R = sigma Phi^-1(p), or abstention if p < 1/2.
 
         Args:
-            x: One image in [0, 1], shape (C, H, W), on the device of the model.
+            x: One image: a tensor (C, H, W) in [0, 1], or a NumPy array or a Pillow image, also (H, W, C), and uint8,
+                which is divided by 255 (``rs.smoothing.inputs.as_image``). It is moved to the device of the model.
             n0, n: Numbers of draws, at least 1.
             alpha: Failure probability, in (0, 1).
             seed, index: Key of the noise: image ``index`` with ``seed`` always gets the same draws. The guarantee is
                 over the draws, so ``x`` must not be chosen by someone who knows them: deploy with a fresh, secret seed.
             label: The evaluation shortcut, if given: an image whose selected class is not this one skips its ``n``
                 draws, which changes neither ACR nor accuracies; ``mode`` of the certificate is then "shortcut".
+        Raises:
+            InputError: If an argument is not what it must be, or ``base`` fails or returns something else than logits.
         """
+        x = self._image(x)
         check_draws(x, alpha, n0=n0, n=n)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         if label is not None and winner(first.votes, self.undecided) != label:
@@ -137,7 +145,40 @@ class SmoothedClassifier:
         second = self.tally(x, n, seed, Stream.ESTIMATE, index)
         return of_tallies(first, second, alpha, self.sigma, undecided=self.undecided)
 
-    def certify_until(self, x: Tensor, n0: int, run: Run, *, seed: int = 0, index: int = 0) -> Certificate:
+    def certify_many(
+        self,
+        images: Iterable[ImageLike],
+        n0: int = 100,
+        n: int = 1_000,
+        alpha: float = 0.001,
+        *,
+        seed: int = 0,
+        on_result: Callable[[int, Certificate], None] | None = None,
+        progress: bool = False,
+    ) -> list[Certificate]:
+        """Certify images one after the other: ``[certify(x, ..., index=i) for i, x in enumerate(images)]``.
+
+        So the noise is that of a data set with these images in this order; ``alpha`` is for each image alone.
+
+        Args:
+            images: Any iterable, such as a list, a generator or an array (N, C, H, W); without labels.
+            n0, n, alpha, seed: As for :meth:`certify`.
+            on_result: Called with the position and the certificate of each image as soon as it is known.
+            progress: Report the progress on stderr; images without a length are listed first.
+        Raises:
+            InputError: As :meth:`certify`, with the position of the image.
+        """
+        certificates = []
+        for index, x in enumerate(_reported(images) if progress else images):
+            try:
+                certificates.append(self.certify(x, n0, n, alpha, seed=seed, index=index))
+            except InputError as error:
+                raise InputError(f"image {index}: {error}") from error
+            if on_result is not None:
+                on_result(index, certificates[-1])
+        return certificates
+
+    def certify_until(self, x: ImageLike, n0: int, run: Run, *, seed: int = 0, index: int = 0) -> Certificate:
         """CERTIFY with as many draws as ``run`` asks for; as valid as with a fixed number.
 
         The class is selected as by :meth:`certify`. Then draws are taken until the run has decided whether its radius
@@ -149,11 +190,12 @@ class SmoothedClassifier:
         Returns:
             A certificate of ``n`` draws, the number taken. At a fixed radius its radius is that one.
         """
+        x = self._image(x)
         check_draws(x, run.alpha, n0=n0)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         counts0, tallies = first.votes, [first]
         selected = winner(counts0, self.undecided)
-        counts = np.zeros(self.num_classes + self.undecided, dtype=np.int64)
+        counts = np.zeros_like(counts0)
         while selected != ABSTAIN and (draws := run.next_draws()):
             more = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
             tallies.append(more)
@@ -165,7 +207,7 @@ class SmoothedClassifier:
         made = Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
         return replace(made, evaluations=evaluations_of(tallies))
 
-    def predict(self, x: Tensor, n: int, alpha: float, *, seed: int = 0, index: int = 0) -> int:
+    def predict(self, x: ImageLike, n: int = 1_000, alpha: float = 0.001, *, seed: int = 0, index: int = 0) -> int:
         """Return the class of g(x), or ABSTAIN; wrong with probability at most alpha (PREDICT).
 
         A two-sided binomial test of the two largest counts of ``n`` draws against 1/2 (Hung & Fithian 2019); of the
@@ -174,9 +216,10 @@ class SmoothedClassifier:
         """
         from scipy.stats import binomtest  # a third of a second to import, which CERTIFY does not need
 
+        x = self._image(x)
         check_draws(x, alpha, n=n)
         counts = self.tally(x, n, seed, Stream.PREDICT, index).votes
-        classes = counts[: self.num_classes]
+        classes = counts[: len(counts) - self.undecided]
         second, first = (int(count) for count in np.sort(classes)[-2:])
         trials = n if self.undecided else first + second
         significant = 2 * first > trials and binomtest(first, trials, 0.5).pvalue <= alpha
@@ -197,10 +240,13 @@ class SmoothedClassifier:
 
     def tally(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Tally:
         """:meth:`votes`, and the evaluations of members that they took if ``base`` is ``lazy``."""
-        width = self.num_classes + self.undecided
+        width = self._classes(x) + self.undecided
         counter = VoteCounter([width], x.device)
         if not getattr(self.base, "lazy", False):
-            self.visit(lambda scores, n: counter.add(scores[None], (n, width)), x, draws, seed, *key, start=start)
+            with self._ready(x):
+                for noise in self._batches(x, draws, seed, *key, start=start):
+                    scores = evaluate(self.base, x + noise).to(x.device)
+                    counter.add(scores[None], (len(noise), width))
             return Tally(counter.fetch()[0])
         evaluations = 0
         with self._ready(x):
@@ -217,6 +263,23 @@ class SmoothedClassifier:
         with self._ready(x):
             for noise in self._batches(x, draws, seed, *key, start=start):
                 visitor(self.base(x + noise), len(noise))
+
+    def _image(self, x: ImageLike) -> Tensor:
+        """Return an image as :meth:`votes` takes it, on the device of ``base``."""
+        image = as_image(x)
+        return image.to(home_of(self.base, image))
+
+    def _classes(self, x: Tensor) -> int:
+        """Return K; of a classifier that was not told it, from its logits of ``x``."""
+        if self.num_classes is None:
+            with self._ready(x):
+                shape = tuple(evaluate(self.base, x[None]).shape)
+            if len(shape) != 2 or shape[0] != 1 or shape[1] - self.undecided < 2:
+                raise InputError(
+                    f"base must return logits (1, K) of one image, K at least 2, got {shape}; look at its last layer"
+                )
+            self.num_classes = shape[1] - self.undecided
+        return self.num_classes
 
     @contextmanager
     def _ready(self, x: Tensor) -> Iterator[None]:
@@ -236,6 +299,14 @@ class SmoothedClassifier:
             yield torch.cat(noise)[: start + draws - first * BLOCK]
 
 
+def _reported(images: Iterable[ImageLike]) -> Iterator[ImageLike]:
+    """Yield images and report the progress on stderr."""
+    from rs.runtime.progress import progress  # tqdm is needed for this alone
+
+    known = images if isinstance(images, Sized) else [*images]
+    return progress(known, len(known), "certify")
+
+
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
     """Return torch's autocast context, which is enabled for bfloat16 and disabled for float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
@@ -248,21 +319,3 @@ def default_batch(x: Tensor) -> int:
     """
     pixels, most = (2**23, 4000) if x.device.type == "cuda" else (2**19, 500)
     return min(most, max(1, pixels // x.numel() // BLOCK) * BLOCK)
-
-
-def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
-    """Check that ``x`` is one image in [0, 1], ``alpha`` a failure probability, and ``draws`` positive numbers.
-
-    Raises:
-        InputError: If one of them is not.
-    """
-    if x.ndim != 3:
-        raise InputError(f"x must be one image of shape (C, H, W), got shape {tuple(x.shape)}")
-    if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
-        came = f"{x.dtype} in [{x.min().item()}, {x.max().item()}]"
-        raise InputError(f"x must hold floating-point pixels in [0, 1], got {came}; divide by 255 where it is 8-bit")
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha must lie in (0, 1), got {alpha}; it is the failure probability of a certificate")
-    for name, count in draws.items():
-        if count < 1:
-            raise InputError(f"{name} must be at least 1, got {count}; it is a number of noisy copies")

@@ -47,20 +47,23 @@ class VoteCounter:
             InputError: If the scores have another shape.
         """
         if scores.shape[1:] != shape:
-            raise InputError(f"base must give logits of shape {shape}, got {tuple(scores.shape[1:])}")
+            came = tuple(scores.shape[1:])
+            raise InputError(f"base must give logits of shape {shape}, got {came}; correct num_classes or the model")
         largest, classes = scores.max(dim=-1)
         votes = torch.zeros(len(scores), self.counts.shape[1], dtype=torch.int64, device=scores.device)
         self.counts[numbers] += votes.scatter_add_(1, classes, torch.ones_like(classes))
-        self.broken[numbers] |= largest.isnan().any(dim=1)
+        self.broken[numbers] |= (~largest.isfinite()).any(dim=1)
 
     def fetch(self) -> list[NDArray[np.int64]]:
         """Return the votes per class of each classifier, shape (its width,).
 
         Raises:
-            InputError: If a score was not a number.
+            InputError: If a largest score was not a finite number; -inf is a score among others.
         """
         if self.broken.any():
-            raise InputError("base must give logits that are numbers, got NaN; look at its weights and its input")
+            raise InputError(
+                "base must give logits that are numbers, got NaN or infinity; look at its weights and its input"
+            )
         return [counts[:width].copy() for counts, width in zip(self.counts.cpu().numpy(), self.widths, strict=True)]
 
 

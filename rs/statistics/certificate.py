@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
@@ -104,21 +105,40 @@ def is_mode(text: str) -> bool:
     return text in MODES or _SEQUENTIAL.fullmatch(text) is not None
 
 
+def round_down(value: float) -> Decimal:
+    """Round down to four decimals; a certificate is never rounded up.
+
+    >>> round_down(0.99999), round_down(0.3)
+    (Decimal('0.9999'), Decimal('0.2999'))
+    """
+    return Decimal(value).quantize(Decimal("0.0001"), ROUND_FLOOR)
+
+
 @dataclass(frozen=True)
 class Certificate:
-    """The result of CERTIFY for one image, with everything it was computed from."""
+    """The result of CERTIFY for one image, with everything it was computed from; ``repr`` shows the main fields."""
 
     predict: int  # the class, or ABSTAIN
     radius: float  # certified l2 radius, in pixels of [0, 1]; 0 where it abstains
     p_lower: float  # lower confidence bound on the probability of the selected class
-    n0: int  # draws that selected the class
+    n0: int = field(repr=False)  # draws that selected the class
     n: int  # draws that bound its probability; 0 where they were skipped
     alpha: float  # the certificate is wrong with at most this probability
-    sigma: float  # noise standard deviation, in pixels of [0, 1]
-    counts0: NDArray[np.int64]  # votes of the n0 draws, shape (K,)
-    counts: NDArray[np.int64]  # votes of the n draws, shape (K,)
-    mode: str = "certify"  # "shortcut" if the n draws were skipped; that of a run of ``rs.statistics.sequential``
-    evaluations: int | None = None  # of members, on all draws; counted where members are asked in turn (a cascade)
+    sigma: float = field(repr=False)  # noise standard deviation, in pixels of [0, 1]
+    counts0: NDArray[np.int64] = field(repr=False)  # votes of the n0 draws, shape (K,)
+    counts: NDArray[np.int64] = field(repr=False)  # votes of the n draws, shape (K,)
+    mode: str = field(default="certify", repr=False)  # or "shortcut", or that of a run of ``rs.statistics.sequential``
+    evaluations: int | None = field(default=None, repr=False)  # of members, on all draws; counted of a cascade
+
+    def __str__(self) -> str:
+        """Return one readable line; numbers are rounded down."""
+        radius = f"class {self.predict}, l2 radius {round_down(self.radius)} in pixels of [0, 1]"
+        what = "abstains" if self.predict == ABSTAIN else radius
+        return f"{what}, p >= {round_down(self.p_lower)}, n = {self.n:,}, alpha = {self.alpha}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields by name in plain Python types, which JSON can hold; votes are lists."""
+        return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in vars(self).items()}
 
     def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
         """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.format_row`."""

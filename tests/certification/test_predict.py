@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from rs.certification.load import load_classifier
-from rs.certification.predict import read_image, round_down
+from rs.certification.predict import read_image
 from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
@@ -19,6 +19,7 @@ from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.statistics.certificate import round_down
 from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.predict import main as predict
 from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, help_of, smallnet

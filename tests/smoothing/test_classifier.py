@@ -182,7 +182,7 @@ def test_the_mode_is_restored_when_the_classifier_fails():
             raise RuntimeError("broken")
 
     base = Broken()
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(InputError, match="raised RuntimeError: broken"):
         SmoothedClassifier(base, 2, SIGMA).certify(X, 1, 1, 0.1)
     assert base.training
 
@@ -346,17 +346,6 @@ def test_a_single_nan_logit_is_refused(batch):
 
     with pytest.raises(InputError, match="logits that are numbers, got NaN"):
         SmoothedClassifier(OneNan(0), 2, SIGMA, batch=100).certify(X, 10, 250, 0.1)
-
-
-@pytest.mark.parametrize("x", [torch.full((1, 2, 2), 255, dtype=torch.uint8), torch.full((1, 2, 2), 2.0)])
-def test_an_image_that_is_not_in_0_to_1_is_refused(x):
-    with pytest.raises(InputError, match=r"pixels in \[0, 1\].*divide by 255"):
-        SmoothedClassifier(Constant(1, 2), 2, 0.5).certify(x, 10, 100, 0.01)
-
-
-def test_an_image_that_is_not_a_number_is_refused():
-    with pytest.raises(InputError, match=r"pixels in \[0, 1\]"):
-        SmoothedClassifier(Constant(1, 2), 2, 0.5).predict(torch.full((1, 2, 2), float("nan")), 100, 0.01)
 
 
 @pytest.mark.parametrize(
