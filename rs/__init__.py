@@ -1,5 +1,19 @@
 """Certified robustness by randomized smoothing.
 
+>>> import numpy as np, torch, rs
+>>> def model(x):  # any nn.Module or function: images (N, C, H, W), pixels in [0, 1] -> logits (N, K)
+...     brightness = x.mean(dim=(1, 2, 3))
+...     return torch.stack([0.5 - brightness, brightness - 0.5], dim=1)
+>>> smoothed = rs.SmoothedClassifier(model, sigma=0.25)  # of a model on disk: rs.load("models/...").smooth()
+>>> image = np.full((8, 8, 3), 220, dtype=np.uint8)  # or a tensor (C, H, W), or a Pillow image
+>>> print(smoothed.certify(image, n0=100, n=1_000, alpha=0.001))
+class 1, l2 radius 0.6158 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001
+>>> [certificate.predict for certificate in smoothed.certify_many([image, 255 - image])]
+[1, 0]
+
+The smoothed classifier gives this class to every image within the radius, with probability at least 1 - alpha over the
+noise that was drawn. The class is ``rs.ABSTAIN`` where none is certified.
+
 One package a concept; docs/architecture.md draws them, and tests/test_imports.py holds which may import which:
 
     statistics      bounds, radii and tests, without torch and without files
@@ -21,7 +35,7 @@ One package a concept; docs/architecture.md draws them, and tests/test_imports.p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 
@@ -43,12 +57,22 @@ def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     return find
 
 
-__all__ = ["ABSTAIN", "Certificate", "SmoothedClassifier"]
-__getattr__ = lazily(
+__all__ = ["ABSTAIN", "Certificate", "InputError", "SmoothedClassifier", "__version__", "load"]
+_find = lazily(
     __name__,
     {
         "ABSTAIN": "rs.statistics.certificate",
         "Certificate": "rs.statistics.certificate",
+        "InputError": "rs.errors",
         "SmoothedClassifier": "rs.smoothing.classifier",
+        "load": "rs.certification.load",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    return metadata.version("rs") if name == "__version__" else _find(name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
+import rs
 from rs.certification.certify_model import certification_settings, certify_model
 from rs.models import checkpoint
 from rs.params import section
@@ -91,6 +92,23 @@ def test_continuous_integration_runs_the_test_command_on_the_oldest_and_the_newe
 def test_all_files_that_say_a_version_say_the_same():
     assert yaml("CITATION.cff")["version"] == PROJECT["version"]
     assert re.search(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == PROJECT["version"]
+    assert rs.__version__ == metadata.version(PROJECT["name"])
+
+
+def test_the_public_names_are_listed_typed_and_there():
+    """One list for people, one for type checkers, which read no ``__getattr__``."""
+    typed = (ROOT / "rs" / "__init__.pyi").read_text()
+    assert dir(rs) == sorted(rs.__all__)
+    assert set(re.findall(r" as (\w+)$|^(\w+): str$", typed, re.MULTILINE)) == {
+        ("", name) if name == "__version__" else (name, "") for name in rs.__all__
+    }
+    assert [name for name in rs.__all__ if not hasattr(rs, name)] == []
+    assert not hasattr(rs, "no_such_name")
+
+
+def test_to_import_the_package_loads_neither_torch_nor_numpy():
+    code = "import rs, sys; dir(rs), rs.__version__; print({'torch', 'numpy'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_the_import_paths_that_the_changelog_names_exist():
@@ -138,7 +156,7 @@ def installed(wheel, tmp_path_factory):
 def test_the_wheel_has_the_library_with_its_data_and_nothing_else(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs").rglob("*.py")}
-    assert names == modules | {"rs/py.typed", "rs/reporting/published.csv"}
+    assert names == modules | {"rs/py.typed", "rs/__init__.pyi", "rs/reporting/published.csv"}
 
 
 @needs_pip
