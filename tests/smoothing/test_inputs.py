@@ -1,0 +1,363 @@
+"""What users give to a smoothed classifier, and what they are told: ``rs.smoothing.inputs``."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch import nn
+
+from rs.errors import InputError
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.inputs import OVERSHOOT, Function, as_image, as_module
+from rs.statistics.certificate import ABSTAIN, Certificate
+from tests.support.helpers import Constant, smallnet
+
+SIGMA = 0.25
+RGB = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)  # (H, W, C)
+TENSOR = torch.from_numpy(RGB.transpose(2, 0, 1).copy()).float() / 255
+WEIGHTS = torch.randn(4, TENSOR.numel(), generator=torch.Generator().manual_seed(0))
+
+
+def linear(x):
+    """Four classes whose votes depend on every pixel."""
+    return (x - 0.5).flatten(1) @ WEIGHTS.T
+
+
+def smoothed(base=linear, **how):
+    return SmoothedClassifier(base, **{"sigma": SIGMA, **how})
+
+
+def text(certificate):
+    return json.dumps(certificate.to_dict(), allow_nan=False)
+
+
+# ------------------------------------------------------------------------------------------ images
+
+SAME = {
+    "tensor": TENSOR,
+    "tensor of another layout": TENSOR.permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "tensor, uint8": torch.from_numpy(RGB.transpose(2, 0, 1).copy()),
+    "tensor, (H, W, C)": TENSOR.permute(1, 2, 0),
+    "NumPy, (H, W, C), uint8": RGB,
+    "NumPy, (H, W, C), float32": RGB.astype(np.float32) / 255,
+    "NumPy, (H, W, C), float64": TENSOR.permute(1, 2, 0).double().numpy(),
+    "NumPy, (C, H, W), uint8": RGB.transpose(2, 0, 1),
+    "NumPy, big-endian": TENSOR.numpy().astype(">f4"),
+    "NumPy, a mirror image of a mirror image": np.ascontiguousarray(RGB[:, ::-1])[:, ::-1],
+    "Pillow": Image.fromarray(RGB),
+}
+
+
+@pytest.mark.parametrize("x", SAME.values(), ids=SAME)
+def test_every_form_of_an_image_has_the_same_certificate(x):
+    reference = smoothed().certify(TENSOR, 100, 300, 0.01)
+    assert len(set(reference.counts) - {0}) > 1  # so that other pixels would have other votes
+    assert text(smoothed().certify(x, 100, 300, 0.01)) == text(reference)
+    assert smoothed().predict(x) == smoothed().predict(TENSOR)
+
+
+@pytest.mark.parametrize("x", [RGB[..., 0][None], RGB[..., :1], Image.fromarray(RGB[..., 0])], ids=["C", "HW1", "L"])
+def test_every_form_of_a_grey_image_is_the_same(x):
+    assert torch.equal(as_image(x), TENSOR[:1])
+
+
+@given(c=st.integers(1, 5), h=st.integers(1, 5), w=st.integers(1, 5))
+def test_the_last_axis_is_that_of_channels_only_where_it_can_be_and_the_first_cannot(c, h, w):
+    x = np.arange(c * h * w, dtype=np.uint8).reshape(c, h, w)
+    moved = w in (1, 3) and c not in (1, 3)
+    expected = torch.from_numpy(np.moveaxis(x, -1, 0).copy() if moved else x).float() / 255
+    assert torch.equal(as_image(x), expected)
+    kept = torch.from_numpy(x).float()
+    assert torch.equal(as_image(kept), kept.permute(2, 0, 1) if moved and w == 3 else kept)
+
+
+def test_a_tensor_that_needs_nothing_is_not_copied():
+    assert as_image(TENSOR) is TENSOR
+
+
+def test_what_is_given_is_left_alone():
+    for x in (RGB.copy(), torch.from_numpy(RGB.copy())):
+        as_image(x).zero_()
+        assert np.array_equal(x, RGB)
+
+
+def changed(value):
+    """The image with one pixel of this value."""
+    x = TENSOR.clone()
+    x[1, 2, 3] = value
+    return x
+
+
+NORMALIZED = (TENSOR - 0.45) / 0.225
+BAD_IMAGES = {
+    "a batch": (
+        TENSOR[None],
+        r"one image of shape \(C, H, W\), got shape \(1, 3, 6, 5\); give several to certify_many",
+    ),
+    "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a grey image as x\[None\]"),
+    "no pixels": (torch.zeros(3, 0, 5), r"one image .* got shape \(3, 0, 5\)"),
+    "a list": ([[0.5]], "must be an image as a tensor, a NumPy array or a Pillow image, got list"),
+    "an image and its label": ((TENSOR, 3), "got tuple; convert it, and leave out its label"),
+    "int64": (RGB.astype(np.int64), r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide"),
+    "int64 tensor": (torch.ones(3, 6, 5, dtype=torch.int64), "got torch.int64; divide integers"),
+    "uint16": (RGB.astype(np.uint16), "got uint16; divide integers"),
+    "bool": (RGB > 7, "got bool; divide integers"),
+    "complex": (TENSOR.to(torch.complex64), "got torch.complex64"),
+    "objects": (RGB.astype(object), "got object"),
+    "RGBA": (Image.fromarray(RGB).convert("RGBA"), r'got mode RGBA; convert it: x.convert\("RGB"\)'),
+    "palette": (Image.fromarray(RGB).convert("P"), "got mode P; convert it"),
+    "NaN": (changed(math.nan), r"pixels in \[0, 1\], got 1 NaN of 90; look at how it was read"),
+    "infinity": (changed(math.inf), r"pixels in \[0, 1\], got .* to inf"),
+    "0 to 255": (TENSOR * 255, r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide by 255"),
+    "resampled": (changed(-0.01), r"pixels in \[0, 1\], got .* from -0.01 to 0.\d+; clip it"),
+    "one over": (changed(1 + OVERSHOOT), "to 1.25; clip it"),
+    "twice": (changed(2.0), "to 2; divide by 255"),
+    "normalised": (NORMALIZED, r"mean 0.*, std 1.*looks normalised already; .*make the normalisation the first layer"),
+    "-1 to 1": (2 * TENSOR - 1, "looks normalised already"),
+}
+
+
+@pytest.mark.parametrize(("x", "message"), BAD_IMAGES.values(), ids=BAD_IMAGES)
+def test_an_image_that_is_none_is_refused(x, message):
+    for ask in (smoothed().certify, smoothed().predict, smoothed(Constant(0), num_classes=2).certify):
+        with pytest.raises(InputError, match=message) as caught:
+            ask(x)
+        assert "\n" not in str(caught.value)
+
+
+def test_who_normalised_is_not_told_to_divide():
+    with pytest.raises(InputError) as caught:
+        smoothed().certify(NORMALIZED)
+    assert "255" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------ base classifiers
+
+
+@dataclass
+class Output:
+    """As networks of other libraries return them."""
+
+    logits: torch.Tensor
+
+
+class Linear(nn.Module):
+    """The function as a module."""
+
+    def forward(self, x):
+        return linear(x)
+
+
+class Wrapped(Linear):
+    """With an output of another library."""
+
+    def forward(self, x):
+        return Output(linear(x))
+
+
+class Callable:
+    """An object with a method that is called like a function."""
+
+    def __call__(self, x):
+        return linear(x)
+
+
+@pytest.mark.parametrize("base", [Linear(), Wrapped(), Callable(), lambda x: Output(linear(x)), Linear().forward])
+@pytest.mark.parametrize("num_classes", [None, 4])
+def test_every_form_of_a_base_classifier_has_the_same_certificate(base, num_classes):
+    made = smoothed(base, num_classes=num_classes).certify(TENSOR, 100, 300, 0.01)
+    assert text(made) == text(smoothed(num_classes=4).certify(TENSOR, 100, 300, 0.01))
+
+
+def test_the_classes_are_counted_once_with_the_extra_score_apart():
+    seen = []
+
+    def base(x):
+        seen.append(len(x))
+        return linear(x)
+
+    for undecided, classes in ((False, 4), (True, 3)):
+        seen.clear()
+        classifier = smoothed(base, undecided=undecided, batch=100)
+        made = classifier.certify(TENSOR, 100, 100, 0.01)
+        assert classifier.num_classes == classes
+        assert len(made.counts) == 4
+        classifier.certify(TENSOR, 100, 100, 0.01)
+        assert seen == [1, 100, 100, 100, 100]
+
+
+def test_a_network_that_a_function_uses_is_evaluated_in_eval_mode_and_restored():
+    network, modes = smallnet().train(), []
+    network.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    x = torch.rand(1, 4, 4, generator=torch.Generator().manual_seed(0))
+    expected = text(smoothed(smallnet().eval()).certify(x))
+    for base in (lambda x: network(x), network.forward, network.__call__):
+        assert text(smoothed(base).certify(x)) == expected
+    assert network.training
+    assert modes
+    assert not any(modes)
+
+
+def test_what_is_a_module_stays_itself_and_other_values_of_a_function_are_no_parts_of_it():
+    network = smallnet()
+    assert as_module(network) is network
+    assert isinstance(as_module(linear), Function)
+    assert [*as_module(linear).networks] == []
+    assert [*as_module(max).networks] == []
+
+
+def broken(x):
+    """The user's own mistake."""
+    raise KeyError("no such layer")
+
+
+def returning(value):
+    return lambda x: value(linear(x))
+
+
+BAD_BASES = {
+    "a class": (Linear, r"got the class Linear; create one: Linear\(\.\.\.\)"),
+    "a path": ("models/digits", r"must be an nn.Module or a function of images, got str; .*rs.load\(path\).smooth\(\)"),
+    "nothing": (None, "must be an nn.Module or a function of images, got NoneType"),
+    "raises": (broken, r"images of shape \(\d+, 3, 6, 5\), torch.float32 on cpu, .* raised KeyError: 'no such layer'"),
+    "wrong width": (nn.Sequential(nn.Flatten(), nn.Linear(7, 2)), r"raised RuntimeError: mat1 and mat2 .*correct the"),
+    "a tuple": (returning(lambda z: (z, z)), r"logits \(N, K\), got a tuple of 2; return the logits alone"),
+    "a list": (returning(lambda z: [z]), r"logits \(N, K\), got a list of 1; return the logits alone"),
+    "a dict": (returning(lambda z: {"scores": z}), "got dict with scores; use a model for classification"),
+    "an array": (returning(lambda z: z.numpy()), "got ndarray; use a model for classification, or return the logits"),
+    "None": (returning(lambda z: None), "got NoneType"),
+    "empty logits": (returning(lambda z: Output(None)), "got Output"),
+    "one axis": (returning(lambda z: z[:, 0]), "logits"),
+    "three axes": (returning(lambda z: z[..., None]), "logits"),
+    "one class": (returning(lambda z: z[:, :1]), "logits"),
+    "NaN": (returning(lambda z: z * math.nan), "numbers, got NaN or infinity"),
+    "infinity": (returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)), "numbers, got NaN or infinity"),
+    "all -infinity": (returning(lambda z: torch.full_like(z, -math.inf)), "numbers, got NaN or infinity"),
+}
+
+
+@pytest.mark.parametrize("num_classes", [None, 4])
+@pytest.mark.parametrize(("base", "message"), BAD_BASES.values(), ids=BAD_BASES)
+def test_a_base_classifier_that_is_none_is_refused(base, message, num_classes):
+    with pytest.raises(InputError, match=message) as caught:
+        smoothed(base, num_classes=num_classes).certify(TENSOR)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_users_own_error_is_the_cause():
+    with pytest.raises(InputError) as caught:
+        smoothed(broken).certify(TENSOR)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_too_little_memory_is_no_mistake_of_the_users():
+    def full(x):
+        raise torch.OutOfMemoryError("no memory left")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        smoothed(full).certify(TENSOR)
+
+
+def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
+    made = smoothed(lambda x: torch.tensor([-math.inf, 0.0]).expand(len(x), 2)).certify(TENSOR)
+    assert made.predict == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sigma": None}, "sigma must be a positive number, got None"),
+        ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
+        ({"sigma": True}, "sigma must be a positive number, got True"),
+        ({"sigma": 0}, "sigma must be a positive number, got 0"),
+        ({"num_classes": 0.25}, "num_classes must be at least 2, got 0.25; leave it out to infer it"),
+        ({"num_classes": "10"}, "num_classes must be at least 2, got '10'"),
+    ],
+)
+def test_a_number_that_is_none_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        smoothed(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n": "1000"}, "n must be at least 1, got '1000'"),
+        ({"n0": 10.0}, "n0 must be at least 1, got 10.0; it is a whole number"),
+        ({"alpha": "0.001"}, r"alpha must lie in \(0, 1\), got '0.001'"),
+    ],
+)
+def test_a_number_of_certify_that_is_none_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        smoothed().certify(TENSOR, **changes)
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = smoothed(num_classes=np.int64(4), sigma=np.float32(SIGMA)).certify(TENSOR, np.int64(100), np.int32(300))
+    assert text(made) == text(smoothed().certify(TENSOR, 100, 300))
+
+
+# ------------------------------------------------------------------------------------------ many images
+
+MANY = [TENSOR, RGB, 1 - TENSOR, Image.fromarray(RGB[::-1].copy())]
+
+
+@pytest.mark.parametrize("form", [list, tuple, iter])
+@pytest.mark.parametrize("progress", [False, True])
+def test_certify_many_is_the_loop_with_positions_as_keys(form, progress, capfd):
+    loop = [text(smoothed().certify(x, 50, 150, 0.01, seed=3, index=i)) for i, x in enumerate(MANY)]
+    assert loop[0] != loop[1]  # the same image, with other noise
+    seen = []
+    made = smoothed().certify_many(
+        form(MANY), 50, 150, 0.01, seed=3, on_result=lambda *result: seen.append(result), progress=progress
+    )
+    assert [text(certificate) for certificate in made] == loop
+    assert seen == [*enumerate(made)]
+    assert ("certify: 4/4" in capfd.readouterr().err) == progress
+
+
+def test_certify_many_takes_an_array_of_images_and_none():
+    batch = torch.stack([TENSOR, 1 - TENSOR])
+    expected = [text(smoothed().certify(x, index=i)) for i, x in enumerate(batch)]
+    assert [text(certificate) for certificate in smoothed().certify_many(batch.numpy())] == expected
+    assert smoothed().certify_many([]) == []
+
+
+def test_certify_many_names_the_image_that_is_none_after_the_results_before_it():
+    seen = []
+    with pytest.raises(
+        InputError, match=r"image 1: x must be one image of shape \(C, H, W\), got shape \(6, 5, 3, 1\)"
+    ):
+        smoothed().certify_many([RGB, RGB[..., None], RGB], on_result=lambda index, _: seen.append(index))
+    assert seen == [0]
+
+
+# ------------------------------------------------------------------------------------------ certificates
+
+
+def test_a_certificate_is_readable_and_rounded_down():
+    made = Certificate(3, 0.43219, 0.91239, 100, 1000, 0.001, 0.5, np.array([0, 0, 0, 100]), np.array([1, 0, 0, 999]))
+    assert str(made) == "class 3, l2 radius 0.4321 in pixels of [0, 1], p >= 0.9123, n = 1,000, alpha = 0.001"
+    assert repr(made) == "Certificate(predict=3, radius=0.43219, p_lower=0.91239, n=1000, alpha=0.001)"
+
+
+def test_an_abstention_says_so():
+    made = Certificate(ABSTAIN, 0.0, 0.45, 100, 1000, 0.001, 0.5, np.array([60, 40]), np.array([480, 520]))
+    assert str(made) == "abstains, p >= 0.4500, n = 1,000, alpha = 0.001"
+
+
+def test_a_certificate_as_a_dict_has_every_field_in_plain_types():
+    made = smoothed().certify(TENSOR, np.int64(100), 300, np.float64(0.01))
+    fields = made.to_dict()
+    assert set(fields) == set(Certificate.__dataclass_fields__)
+    assert {type(value) for value in fields.values()} == {int, float, str, list, type(None)}
+    assert {type(votes) for votes in fields["counts0"] + fields["counts"]} == {int}
+    read = json.loads(json.dumps(fields))
+    read |= {name: np.array(read[name]) for name in ("counts0", "counts")}
+    assert text(Certificate(**read)) == text(made)
