@@ -135,7 +135,8 @@ class SmoothedClassifier:
             label: The evaluation shortcut, if given: an image whose selected class is not this one skips its ``n``
                 draws, which changes neither ACR nor accuracies; ``mode`` of the certificate is then "shortcut".
         Raises:
-            InputError: If an argument is not what it must be, or ``base`` fails or returns something else than logits.
+            InputError: If an argument is not what it must be, ``base`` returns something else than logits, or it is a
+                plain function and raises an error, which is the cause.
         """
         x = self._image(x)
         check_draws(x, alpha, n0=n0, n=n)

@@ -204,16 +204,22 @@ def logits_of(output: Any) -> Tensor:
 def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     """Return the logits of images.
 
+    What a module raises stays what it is, with a note about the images; it need not be a mistake of the user's.
+
     Raises:
-        InputError: From whatever ``base`` raises, or if it returns none; too little memory stays what it is.
+        InputError: If ``base`` returns no logits, or from what a plain function raises, too little memory apart.
     """
     try:
         output = base(x)
     except (InputError, torch.OutOfMemoryError):
         raise
     except Exception as error:
+        images = f"images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
+        if not isinstance(base, Function):
+            error.add_note(f"base was given {images}; it must return logits (N, K)")
+            raise
         raise InputError(
-            f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}, but it raised "
-            f"{type(error).__name__}: {' '.join(str(error).split())}; correct the model or the shape of the image"
+            f"base must take {images}, but it raised {type(error).__name__}: {' '.join(str(error).split())}; correct "
+            "the function or the shape of the image"
         ) from error
     return logits_of(output)

@@ -182,7 +182,7 @@ def test_the_mode_is_restored_when_the_classifier_fails():
             raise RuntimeError("broken")
 
     base = Broken()
-    with pytest.raises(InputError, match="raised RuntimeError: broken"):
+    with pytest.raises(RuntimeError, match="broken"):
         SmoothedClassifier(base, 2, SIGMA).certify(X, 1, 1, 0.1)
     assert base.training
 

@@ -226,7 +226,7 @@ BAD_BASES = {
     "a path": ("models/digits", r"must be an nn.Module or a function of images, got str; .*rs.load\(path\).smooth\(\)"),
     "nothing": (None, "must be an nn.Module or a function of images, got NoneType"),
     "raises": (broken, r"images of shape \(\d+, 3, 6, 5\), torch.float32 on cpu, .* raised KeyError: 'no such layer'"),
-    "wrong width": (nn.Sequential(nn.Flatten(), nn.Linear(7, 2)), r"raised RuntimeError: mat1 and mat2 .*correct the"),
+    "wrong width": (nn.Sequential(nn.Flatten(), nn.Linear(7, 2)).forward, "raised RuntimeError: mat1 .*correct the"),
     "a tuple": (returning(lambda z: (z, z)), r"logits \(N, K\), got a tuple of 2; return the logits alone"),
     "a list": (returning(lambda z: [z]), r"logits \(N, K\), got a list of 1; return the logits alone"),
     "a dict": (returning(lambda z: {"scores": z}), "got dict with scores; use a model for classification"),
@@ -254,6 +254,14 @@ def test_the_users_own_error_is_the_cause():
     with pytest.raises(InputError) as caught:
         smoothed(broken).certify(TENSOR)
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_the_error_of_a_module_stays_what_it_is_and_says_what_it_was_given():
+    """It may be an error of the machine, and a command keeps its traceback."""
+    with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
+        smoothed(nn.Sequential(nn.Flatten(), nn.Linear(7, 2)), num_classes=2, batch=100).certify(TENSOR)
+    note = "base was given images of shape (100, 3, 6, 5), torch.float32 on cpu; it must return logits (N, K)"
+    assert caught.value.__notes__ == [note]
 
 
 def test_too_little_memory_is_no_mistake_of_the_users():
