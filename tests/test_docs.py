@@ -3,11 +3,14 @@
 import ast
 import importlib
 import re
+import shutil
 from pathlib import Path
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, SHAPE, Linear
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 FOLDERS = ("rs", "stages", "benchmarks", "tests")
@@ -81,6 +84,32 @@ TESTS = re.compile(r"`(?:tests/)?([\w/]*test_\w+\.py)`: ([\w.]+(?:, [\w.]+)*)")
 def test_a_test_that_is_named_exists(file: str, name: str) -> None:
     found = [test for path in (ROOT / "tests").rglob("test_*.py") if path.match(file) for test in functions(path)]
     assert any(name in test for test in found), found
+
+
+def python_of(page: str) -> str:
+    """The blocks of Python of a page, one after the other."""
+    return "\n".join(re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S))
+
+
+def test_the_example_of_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """All n votes are for one class, so the radius is sigma Phi^-1(alpha^(1/n)) on every machine."""
+    code = python_of("README.md")
+    exec(code, {})
+    assert capsys.readouterr().out.strip() == re.findall(r"print\(certificate\)  # (.*)", code)[0]
+    radius = 0.25 * NormalDist().inv_cdf(0.001**0.001)
+    assert f"l2 radius {int(radius * 1e4) / 1e4}" in code
+
+
+@pytest.mark.usefixtures("models_here")
+def test_the_example_of_the_page_on_certification_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """With an image and a model of the reader's own, and the models of a study."""
+    shutil.copytree("models/macer/0", "models/digits/0.25/advmacer/0")
+    code = python_of("docs/certify.md").replace("my_package.models:build", "tests.support.helpers:Linear")
+    images = np.random.default_rng(0).integers(0, 256, (2, *SHAPE), dtype=np.uint8)
+    given = {"model": Linear(), "image": images[0], "images": images}
+    exec(code, given)
+    assert len(given["certificates"]) == len(capsys.readouterr().out.splitlines()) == 2
+    assert given["smoothed"].precision == "bfloat16"
 
 
 def symbols() -> list:

@@ -4,15 +4,18 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import rs
 from rs.certification.load import load_classifier
 from rs.data import images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.ensemble_specs import MADE, PER_IMAGE, fitted, made, network, spec, written
 from tests.support.helpers import CLASSES, SHAPE, write_tiny
 
@@ -195,6 +198,59 @@ def test_only_a_set_of_weights_has_votes_for_no_class(named):
     smoothed = load_classifier(str(written(made(named)))).smooth(None, device=CPU, precision="float32")
     assert smoothed.undecided == (named == "set")
     assert len(smoothed.votes(torch.zeros(SHAPE), 20, 0)) == (3 if named == "set" else 2)
+
+
+# ------------------------------------------------------------------------------------------ for programs
+
+
+@pytest.mark.parametrize("given", [str, Path])
+def test_a_path_is_smoothed_in_one_line_with_the_noise_of_its_training(given):
+    """The classes are known, and the certificate is that of the network."""
+    x, smoothed = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0)), rs.load(given(FOLDER)).smooth()
+    assert (smoothed.sigma, smoothed.num_classes) == (0.25, len(CLASSES))
+    expected = SmoothedClassifier(network(FOLDER), 2, 0.25).certify(x, 100, 1000, 0.001)
+    assert smoothed.certify(x).to_dict() == expected.to_dict()
+
+
+def test_an_ensemble_is_smoothed_in_one_line_with_its_votes_for_no_class():
+    assert rs.load(written(made("set"))).smooth().undecided
+
+
+@pytest.mark.parametrize("form", ["make", "plain", "MODEL"])
+def test_a_model_of_the_users_by_name_needs_sigma_alone(own, form):
+    with Path(f"{own}.py").open("a") as file:
+        file.write("\nMODEL = plain()\n")
+    loaded = rs.load(f"{own}:{form}")
+    assert (loaded.classes, loaded.shape, loaded.sigma) == ((), (), None)
+    assert loaded.smooth(0.5).certify(np.zeros(SHAPE, np.uint8)).n == 1000
+
+
+def test_a_model_that_is_an_object_is_itself():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    loaded = rs.load(model)
+    assert (loaded.name, loaded.module, loaded.sources) == ("Sequential", model, None)
+    x = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))
+    expected = SmoothedClassifier(model, 2, 0.5).certify(x).to_dict()
+    assert loaded.smooth(0.5).certify(x).to_dict() == expected
+    assert rs.load(lambda images: model(images)).smooth(0.5, device="cpu").certify(x).to_dict() == expected
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: rs.load(nn.Flatten()).smooth(), "but Flatten does not say it; in Python give sigma"),
+        (lambda: rs.load(len).smooth(), "but len does not say it"),
+        (lambda: rs.load(nn.Flatten()).smooth("0.5"), "sigma must be a positive number, got '0.5'"),
+        (lambda: rs.load(nn.Flatten()).smooth(1.0, engine="folded"), "engine must be plain .*, got 'folded'"),
+        (lambda: rs.load(nn.Flatten), r"got the class Flatten; create one: Flatten\(...\)"),
+        (lambda: rs.load(3), "must be an nn.Module or a function of images, got int"),
+        (lambda: rs.load("no/such/folder"), r"model\.json must be a file, but there is none"),
+        (lambda: SmoothedClassifier(rs.load(FOLDER), sigma=0.5), r"got Classifier; .*rs\.load\(path\)\.smooth\(\)"),
+    ],
+)
+def test_what_cannot_be_loaded_or_smoothed_is_refused(ask, message):
+    with pytest.raises(InputError, match=message):
+        ask()
 
 
 # ------------------------------------------------------------------------------------------ sources
