@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import inspect
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -27,7 +27,9 @@ class Classifier:
     """A base classifier and its metadata, of which a model of the user's has none."""
 
     name: str  # path or name that it was loaded by; the type of what was given as an object
-    module: nn.Module  # images (N, C, H, W) -> logits (N, K); one from disk is in eval mode, on the CPU
+    module: nn.Module = field(
+        repr=False
+    )  # images (N, C, H, W) -> logits (N, K); one from disk is in eval mode, on the CPU
     dataset: str | None = None  # name of the data set that it was trained on
     classes: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()  # (C, H, W) of an image

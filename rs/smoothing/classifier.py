@@ -16,7 +16,7 @@ from torch import Tensor
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
-from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, evaluate, home_of, is_number
+from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_key, evaluate, home_of, is_number
 from rs.smoothing.inputs import check_draws as check_draws
 from rs.smoothing.noise import BLOCK, block
 from rs.smoothing.votes import Tally, evaluations_of, of_tallies
@@ -96,16 +96,18 @@ class SmoothedClassifier:
         undecided: bool = False,
         engine: str = "plain",
     ) -> None:
+        if num_classes is not None and (not is_number(num_classes, Integral) or num_classes < 2):
+            raise InputError(
+                f"num_classes must be at least 2, got {num_classes!r}; leave it out to infer it, and give sigma by name"
+            )
         if sigma is None or not is_number(sigma) or not (sigma > 0 and np.isfinite(sigma)):
             raise InputError(
                 f"sigma must be a positive number, got {sigma!r}; it is the std of the noise, in [0, 1] pixels"
             )
-        if num_classes is not None and (not is_number(num_classes, Integral) or num_classes < 2):
-            raise InputError(f"num_classes must be at least 2, got {num_classes!r}; leave it out to infer it")
         if precision not in get_args(Precision):
             raise InputError(f"precision must be one of {', '.join(get_args(Precision))}; got {precision!r}")
-        if batch is not None and batch < 1:
-            raise InputError(f"batch must be at least 1, got {batch}")
+        if batch is not None and (not is_number(batch, Integral) or batch < 1):
+            raise InputError(f"batch must be at least 1, got {batch!r}")
         self.base, self.num_classes, self.sigma = as_module(base), num_classes, sigma
         self.precision, self.batch, self.undecided, self.engine = precision, batch, undecided, engine
 
@@ -139,6 +141,7 @@ class SmoothedClassifier:
                 plain function and raises an error, which is the cause.
         """
         x = self._image(x)
+        check_key(seed=seed, index=index)
         check_draws(x, alpha, n0=n0, n=n)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         if label is not None and winner(first.votes, self.undecided) != label:
@@ -169,6 +172,8 @@ class SmoothedClassifier:
         Raises:
             InputError: As :meth:`certify`, with the position of the image.
         """
+        if not isinstance(images, Iterable):
+            raise InputError(f"images must be several images, got {type(images).__name__}; give one to certify")
         certificates = []
         for index, x in enumerate(_reported(images) if progress else images):
             try:
@@ -192,6 +197,7 @@ class SmoothedClassifier:
             A certificate of ``n`` draws, the number taken. At a fixed radius its radius is that one.
         """
         x = self._image(x)
+        check_key(seed=seed, index=index)
         check_draws(x, run.alpha, n0=n0)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         counts0, tallies = first.votes, [first]
@@ -218,6 +224,7 @@ class SmoothedClassifier:
         from scipy.stats import binomtest  # a third of a second to import, which CERTIFY does not need
 
         x = self._image(x)
+        check_key(seed=seed, index=index)
         check_draws(x, alpha, n=n)
         counts = self.tally(x, n, seed, Stream.PREDICT, index).votes
         classes = counts[: len(counts) - self.undecided]

@@ -67,8 +67,8 @@ def _pillow_array(x: Any) -> NDArray[Any]:
 
     if not isinstance(x, Image.Image):
         raise InputError(
-            f"x must be an image as a tensor, a NumPy array or a Pillow image, got {type(x).__name__}; convert it, and "
-            "leave out its label"
+            f"x must be an image as a tensor, a NumPy array or a Pillow image, got {type(x).__name__}; open a file "
+            "with PIL.Image.open, and leave out labels"
         )
     if x.mode not in ("L", "RGB"):
         raise InputError(f'x must be an 8-bit grey or RGB image, got mode {x.mode}; convert it: x.convert("RGB")')
@@ -97,6 +97,17 @@ def check_axes(shape: tuple[int, ...]) -> None:
         return
     remedy = {2: "; give a grey image as x[None]", 4: "; give several to certify_many"}.get(len(shape), "")
     raise InputError(f"x must be one image of shape (C, H, W), got shape {shape}{remedy}")
+
+
+def check_key(**key: int) -> None:
+    """Check that the numbers which name the noise are whole and at least 0.
+
+    Raises:
+        InputError: If one of them is not.
+    """
+    for name, number in key.items():
+        if not is_number(number, Integral) or number < 0:
+            raise InputError(f"{name} must be a whole number of at least 0, got {number!r}; it names the noise")
 
 
 def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
@@ -216,7 +227,7 @@ def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     except Exception as error:
         images = f"images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
         if not isinstance(base, Function):
-            error.add_note(f"base was given {images}; it must return logits (N, K)")
+            error.add_note(f"base was given {images}: noisy copies of one image")
             raise
         raise InputError(
             f"base must take {images}, but it raised {type(error).__name__}: {' '.join(str(error).split())}; correct "

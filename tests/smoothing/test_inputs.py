@@ -103,7 +103,8 @@ BAD_IMAGES = {
     "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a grey image as x\[None\]"),
     "no pixels": (torch.zeros(3, 0, 5), r"one image .* got shape \(3, 0, 5\)"),
     "a list": ([[0.5]], "must be an image as a tensor, a NumPy array or a Pillow image, got list"),
-    "an image and its label": ((TENSOR, 3), "got tuple; convert it, and leave out its label"),
+    "a path": ("photo.png", r"got str; open a file with PIL\.Image\.open"),
+    "an image and its label": ((TENSOR, 3), "got tuple; .* leave out labels"),
     "int64": (RGB.astype(np.int64), r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide"),
     "int64 tensor": (torch.ones(3, 6, 5, dtype=torch.int64), "got torch.int64; divide integers"),
     "uint16": (RGB.astype(np.uint16), "got uint16; divide integers"),
@@ -260,7 +261,7 @@ def test_the_error_of_a_module_stays_what_it_is_and_says_what_it_was_given():
     """It may be an error of the machine, and a command keeps its traceback."""
     with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
         smoothed(nn.Sequential(nn.Flatten(), nn.Linear(7, 2)), num_classes=2, batch=100).certify(TENSOR)
-    note = "base was given images of shape (100, 3, 6, 5), torch.float32 on cpu; it must return logits (N, K)"
+    note = "base was given images of shape (100, 3, 6, 5), torch.float32 on cpu: noisy copies of one image"
     assert caught.value.__notes__ == [note]
 
 
@@ -284,7 +285,8 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
         ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
         ({"sigma": True}, "sigma must be a positive number, got True"),
         ({"sigma": 0}, "sigma must be a positive number, got 0"),
-        ({"num_classes": 0.25}, "num_classes must be at least 2, got 0.25; leave it out to infer it"),
+        ({"num_classes": 0.25, "sigma": None}, "num_classes must be at least 2, got 0.25; .* give sigma by name"),
+        ({"batch": "8"}, "batch must be at least 1, got '8'"),
         ({"num_classes": "10"}, "num_classes must be at least 2, got '10'"),
     ],
 )
@@ -298,6 +300,9 @@ def test_a_number_that_is_none_is_refused(changes, message):
     [
         ({"n": "1000"}, "n must be at least 1, got '1000'"),
         ({"n0": 10.0}, "n0 must be at least 1, got 10.0; it is a whole number"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
+        ({"seed": "secret"}, "seed must be a whole number of at least 0, got 'secret'"),
+        ({"index": 1.0}, "index must be a whole number of at least 0, got 1.0"),
         ({"alpha": "0.001"}, r"alpha must lie in \(0, 1\), got '0.001'"),
     ],
 )
@@ -335,6 +340,12 @@ def test_certify_many_takes_an_array_of_images_and_none():
     expected = [text(smoothed().certify(x, index=i)) for i, x in enumerate(batch)]
     assert [text(certificate) for certificate in smoothed().certify_many(batch.numpy())] == expected
     assert smoothed().certify_many([]) == []
+
+
+@pytest.mark.parametrize("one", [Image.fromarray(RGB), 3])
+def test_certify_many_wants_several(one):
+    with pytest.raises(InputError, match=r"images must be several images, got .*; give one to certify"):
+        smoothed().certify_many(one)
 
 
 def test_certify_many_names_the_image_that_is_none_after_the_results_before_it():
