@@ -19,6 +19,7 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.backend import Engine
 from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.one_function import check_one_function, noisy_pair
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,14 @@ class Classifier:
             device: Where it runs.
             precision, engine, batch: See :func:`rs.certification.inference.optimize_for_inference`.
         Raises:
-            InputError: If neither says the noise.
+            InputError: If neither says the noise, or the classifier is not one function of each image.
         """
         noise = sigma if sigma is not None else self.sigma
         if noise is None:
             raise InputError(
                 f"the noise of the certificate must be known, but {self.name} does not say it; give --sigma"
             )
+        check_one_function(self.module.to(device), noisy_pair(self.shape, device))
         optimized = optimize_for_inference(self.module, engine, precision, self.shape, device, batch)
         return SmoothedClassifier(
             optimized.module,
