@@ -22,8 +22,8 @@ def check_one_function(module: nn.Module, images: Tensor) -> None:
 
     The theorem (Cohen, Rosenfeld & Kolter 2019) is about one function f; dropout that stays on, batch norm on the
     statistics of a batch, and a state make f another one at each call. The classifier is called six times, with ten
-    images in all, in eval mode. Differences up to the square root of the type's machine epsilon, of the largest logit,
-    count as rounding: half of the digits.
+    images in all, in eval mode. Differences up to the square root of the machine epsilon, of the largest logit, count
+    as rounding: half of the digits (:func:`rounding`).
 
     Args:
         module: Images (N, C, H, W) -> logits (N, K).
@@ -41,16 +41,20 @@ def check_one_function(module: nn.Module, images: Tensor) -> None:
             )
         for when, logits in _again(module, images):
             difference, largest = float((logits - first).abs().max()), float(first.abs().max())
-            if not difference <= rounding(first.dtype) * largest:
+            if not difference <= rounding(module, first) * largest:
                 raise InputError(
                     f"the classifier must be one function of each image, but its logits differ {when}, by "
                     f"{difference:.2g} of logits up to {largest:.2g}; {_cause(module, before)}"
                 )
 
 
-def rounding(dtype: torch.dtype) -> float:
-    """Return the relative difference of logits that counts as rounding: 3e-4 in float32, 0.09 in bfloat16."""
-    return math.sqrt(torch.finfo(dtype).eps)
+def rounding(module: nn.Module, logits: Tensor) -> float:
+    """Return the relative difference of logits that counts as rounding: 3e-4 in float32, 0.09 in bfloat16.
+
+    The type is the coarsest of float32, the parameters and the logits.
+    """
+    types = {torch.float32, logits.dtype, *(value.dtype for value in module.parameters() if value.is_floating_point())}
+    return math.sqrt(max(torch.finfo(dtype).eps for dtype in types))
 
 
 def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:

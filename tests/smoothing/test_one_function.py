@@ -108,9 +108,19 @@ def test_what_is_one_function_passes_and_keeps_its_mode_and_state(name):
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rounding_is_half_of_the_digits(dtype):
-    assert rounding(dtype) ** 2 == pytest.approx(torch.finfo(dtype).eps, rel=1e-12)
+@pytest.mark.parametrize(
+    ("weights", "logits", "coarsest"),
+    [
+        (torch.float32, torch.float32, torch.float32),
+        (torch.float32, torch.float64, torch.float32),
+        (torch.float64, torch.float64, torch.float32),
+        (torch.bfloat16, torch.float32, torch.bfloat16),
+        (torch.float32, torch.bfloat16, torch.bfloat16),
+    ],
+)
+def test_rounding_is_half_of_the_digits_of_the_coarsest_type(weights, logits, coarsest):
+    found = rounding(network().to(weights), torch.zeros(2, 5, dtype=logits))
+    assert found**2 == pytest.approx(torch.finfo(coarsest).eps, rel=1e-12)
 
 
 def test_a_classifier_is_tried_before_it_is_smoothed():
