@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from enum import StrEnum
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
@@ -98,16 +97,8 @@ def machine(device: str = "cpu") -> str:
     """One line: what was measured on, with which versions, and when."""
     import torch
 
+    from rs.runtime.machine import processor
+
     name = torch.cuda.get_device_name() if device != "cpu" else processor()
     threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
     return f"{name}; {threads}; Python {platform.python_version()}, torch {torch.__version__}; {date.today()}"
-
-
-def processor() -> str:
-    """Name of the CPU, and of its instructions for matrices in bfloat16."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    fields = dict(tuple(map(str.strip, line.split(":", 1))) for line in lines if ":" in line)
-    name = fields.get("model name") or platform.processor() or platform.machine()
-    flags = set(fields.get("flags", "").split())
-    return name + "".join(f", {flag}" for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags)

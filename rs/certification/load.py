@@ -20,6 +20,7 @@ from rs.models import checkpoint
 from rs.models.backend import Engine, device_of
 from rs.smoothing.classifier import Precision, SmoothedClassifier
 from rs.smoothing.inputs import Base, as_module
+from rs.smoothing.one_function import check_one_function, noisy_pair
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Classifier:
             device: Where it runs; ``None`` leaves it where it is.
             precision, engine, batch: See :func:`rs.certification.inference.optimize_for_inference`.
         Raises:
-            InputError: If neither says the noise, or an engine needs the shape of the images and it is unknown.
+            InputError: If neither says the noise, an engine needs the shape of the images and it is unknown, or the
+                classifier is not one function of each image; that is checked where the shape is known.
         """
         noise = sigma if sigma is not None else self.sigma
         if noise is None:
@@ -64,6 +66,7 @@ class Classifier:
             raise InputError(f"engine must be plain where the shape of images is unknown, got {engine!r}; leave it out")
         home = device_of(self.module) if device is None else torch.device(device)
         if self.shape:
+            check_one_function(self.module.to(home), noisy_pair(self.shape, home))
             runs = optimize_for_inference(self.module, engine, precision, self.shape, home, batch)
         else:
             runs = Optimized(self.module if device is None else self.module.to(home), precision, batch, engine)

@@ -107,11 +107,11 @@ def answers(
     """
     base = load_classifier(model, data.load(folder, "test").meta if folder is not None else None)
     limit_threads(base.shape)
-    classifier = base.smooth(sigma, device=device, precision=precision, engine=engine)
     images = [read_image(file, base.shape) for file in files]
     check_draws(torch.zeros(base.shape), alpha, n0=n0, n=n)
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
+    classifier = base.smooth(sigma, device=device, precision=precision, engine=engine)
     warn_if_n_too_small(n, alpha)
     provenance = {"scope": base.scope, "device": device.type, "precision": precision, "engine": classifier.engine}
     for index, (file, x) in enumerate(zip(files, images, strict=True)):

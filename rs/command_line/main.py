@@ -5,11 +5,17 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, export, import_, predict
+from rs.command_line import certify, doctor, export, import_, predict
 from rs.command_line.shell import application, run
 
 app = application(no_args_is_help=True)
-for name, module in {"certify": certify, "predict": predict, "import": import_, "export": export}.items():
+for name, module in {
+    "certify": certify,
+    "predict": predict,
+    "import": import_,
+    "export": export,
+    "doctor": doctor,
+}.items():
     app.command(name, short_help=module.__doc__)(module.main)
 
 

@@ -59,13 +59,13 @@ def digits(test_share: float, split_seed: int) -> Raw:
     raw = load_digits()
     images = np.rint(raw.images * 255 / 16).astype(np.uint8)[:, None]  # (N, 1, 8, 8)
     labels = raw.target.astype(np.int64)
-    test = stratified(labels, test_share, split_seed)
+    test = _stratified(labels, test_share, split_seed)
     splits = {"train": (images[~test], labels[~test]), "test": (images[test], labels[test])}
     source = f"scikit-learn load_digits (UCI), test share {test_share} of each class, split seed {split_seed}"
     return Raw(splits, [str(name) for name in raw.target_names], source)
 
 
-def stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
+def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
     """Mark a share of the images: in each class those with the lowest keys, which no version of a library changes."""
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -87,7 +87,7 @@ def keep_back(raw: Raw, share: float) -> Raw:
     if share == 0:
         return raw
     images, labels = raw.splits["train"]
-    kept = stratified(labels, share, seed=0)
+    kept = _stratified(labels, share, seed=0)
     if kept.all() or not kept.any():
         raise InputError(
             f"validation_share must leave some of {len(labels)} train images on each side, got {share}, which keeps "

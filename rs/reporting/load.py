@@ -81,6 +81,7 @@ class StudyFiles:
     def read_model(self, cell: GridCell) -> Result:
         """Read the rows of a cell, their sidecar, and the seconds its training took."""
         rows, sidecar = read_rows(cell.rows(self.results), cell.sigma, cell.command("certify"))
+        self._check_name(cell.rows(self.results), sidecar, f"{cell.sigma}/{cell.method}/{cell.seed}")
         seconds = float(self._log(cell, "timing.csv", ["epoch", "seconds"])["seconds"].iloc[-1])
         return Result(
             cell.method,
@@ -98,6 +99,7 @@ class StudyFiles:
         """Read the rows of an ensemble and their sidecar."""
         path, command = self.ensemble_rows(ensemble, sigma), self._pool_command(sigma)
         rows, sidecar = read_rows(path, sigma, command)
+        self._check_name(path, sidecar, f"{sigma}/{ensemble.slug}.json")
         scope = rows["scope"].iloc[0]
         if scope != ensemble.combination.scope:
             raise InputError(
@@ -118,6 +120,14 @@ class StudyFiles:
             provenance=Provenance.of(sidecar),
             chosen=self._chosen(ensemble, sigma),
         )
+
+    def _check_name(self, path: Path, sidecar: dict[str, Any], name: str) -> None:
+        """Check that rows are of the classifier, of this data set, that their file is named for."""
+        stated, wanted = str(sidecar.get("model")), f"{self.dataset}/{name}"
+        if not f"/{stated}".endswith(f"/{wanted}"):
+            raise InputError(
+                f"{path} must hold rows of {wanted}, but its sidecar says {stated}; put back the rows of its name"
+            )
 
     def _chosen(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
         """Read how often weights have chosen members, like ``{"macer 1": 2}``; ``None`` if they do not choose."""
@@ -208,6 +218,9 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
         inside, beside = metrics.budget(rows, name), sidecar.get(name)
         if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
             raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; run {command}")
+    scope = rows["scope"].iloc[0]
+    if sidecar.get("scope") != scope:
+        raise InputError(f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; run {command}")
     if metrics.budget(rows, "sigma") != float(sigma):
         raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")
     return rows, sidecar

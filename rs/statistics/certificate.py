@@ -65,11 +65,13 @@ def parse_counts(text: str) -> dict[int, int]:
     return counts
 
 
-def votes_of(texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""One entry for each class with votes of each of several rows: number of the row, class, votes."""
+
+
+def votes_of(texts: Iterable[str]) -> Votes:
     """Read many :func:`format_counts` back at once.
 
-    Returns:
-        One entry for each class with votes of each text: number of the text, class, votes.
     Raises:
         ValueError: If a text has another form.
 
@@ -83,6 +85,20 @@ def votes_of(texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]
         raise ValueError("counts must be class:votes, separated by commas, or - for none")
     numbers = np.fromstring(pairs.replace(",", ":"), dtype=np.int64, sep=":") if pairs else np.zeros(0, np.int64)
     return np.repeat(np.arange(len(listed)), sizes), numbers[::2], numbers[1::2]
+
+
+def votes_for(votes: Votes, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the votes for one class of each row.
+
+    Args:
+        votes: As :func:`votes_of` reads them.
+        classes: The class of each row, shape (N,).
+
+    >>> votes_for(votes_of(["1:3,3:97", "-", "0:5"]), np.array([3, 0, 1])).tolist()
+    [97, 0, 0]
+    """
+    row, k, own = votes
+    return np.bincount(row, weights=own * (k == classes[row]), minlength=len(classes)).astype(np.int64)
 
 
 def draws_at_most(mode: str) -> int | None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from rs.errors import InputError
-from rs.statistics.certificate import votes_of
+from rs.statistics.certificate import votes_for, votes_of
 from rs.statistics.metrics import budget, mode_of
 from rs.statistics.radius import lower_bound, radius
 
@@ -35,7 +35,8 @@ def label_bounds(rows: pd.DataFrame) -> Floats:
     known = ((rows["mode"] == "certify") & (rows["counts"] != "-")).to_numpy()
     bottom = np.zeros(len(rows))
     if known.any():
-        votes, draws = _votes_for(rows["counts"], rows["label"])[known], rows["n"].to_numpy()[known]
+        votes = votes_for(votes_of(rows["counts"]), rows["label"].to_numpy())[known]
+        draws = rows["n"].to_numpy()[known]
         bottom[known] = np.minimum(lower_bound(votes, draws, budget(rows, "alpha")), 0.5)
     return np.where(rows["correct"] == 1, certified, bottom)
 
@@ -79,7 +80,8 @@ def with_fewer_draws(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
     right = drawn & (chosen == rows["label"])
     radii = np.zeros(len(rows))
     if right.any():
-        votes, place = np.unique(_votes_for(rows["counts"], rows["label"])[right], return_inverse=True)
+        own = votes_for(votes_of(rows["counts"]), rows["label"].to_numpy())
+        votes, place = np.unique(own[right], return_inverse=True)
         unit = _mean_over_choices(votes, total, draws, _unit_radii(draws, budget(rows, "alpha")))
         radii[right] = budget(rows, "sigma") * unit[place]
     kept = rows[["idx", "label", "n0", "alpha", "sigma"]]
@@ -100,15 +102,6 @@ def dense_votes(texts: Sequence[str], classes: int | None = None) -> NDArray[np.
     dense = np.zeros((len(texts), width), dtype=np.int64)
     dense[row, k] = votes
     return dense
-
-
-def _votes_for(texts: pd.Series, labels: pd.Series) -> NDArray[np.int64]:
-    """Return the votes for the label of each row."""
-    row, k, votes = votes_of(texts)
-    mine = k == labels.to_numpy()[row]
-    found = np.zeros(len(texts), dtype=np.int64)
-    found[row[mine]] = votes[mine]
-    return found
 
 
 @cache

@@ -18,7 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rs.errors import InputError
-from rs.statistics.certificate import ABSTAIN, MODES, SCOPES, format_counts, is_mode, parse_counts, votes_of
+from rs.statistics.certificate import (
+    ABSTAIN,
+    MODES,
+    SCOPES,
+    Votes,
+    format_counts,
+    is_mode,
+    parse_counts,
+    votes_for,
+    votes_of,
+)
 from rs.statistics.log_budget import fits_budget, identify_budget
 from rs.storage import files, tsv
 
@@ -55,9 +65,6 @@ UNDECIDED = "set"
 """The scope whose votes can be for no class."""
 SAME = 1e-9
 """Relative difference below which numbers are equal: other versions of SciPy round otherwise."""
-
-Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-"""Row, class and votes, for each class with votes of each row (:func:`rs.statistics.certificate.votes_of`)."""
 
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
@@ -159,7 +166,7 @@ def _check_votes(path: Path, rows: pd.DataFrame, first: Votes, second: Votes) ->
     none = (rows["scope"] == UNDECIDED) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
     kept, whole = rows["predict"] == selected, rows["mode"] == "certify"
     p_lower = rows["p_lower"].to_numpy(copy=True)
-    votes = _votes_for(second, selected)
+    votes = votes_for(second, selected)
     for alpha in rows["alpha"].unique():
         own = (whole & ~none & (rows["alpha"] == alpha)).to_numpy()
         p_lower[own] = lower_bound(votes[own], rows["n"][own], alpha)
@@ -182,12 +189,6 @@ def _most_votes(votes: Votes, rows: int) -> NDArray[np.int64]:
     found = np.full(rows, ABSTAIN)
     found[row[first]] = classes[first]
     return found
-
-
-def _votes_for(votes: Votes, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the votes for one class of each row."""
-    row, classes, own = votes
-    return np.bincount(row, weights=own * (classes == chosen[row]), minlength=len(chosen)).astype(np.int64)
 
 
 def read_field_log(

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 import rs
-from rs.certification.load import load_classifier
+from rs.certification.load import Classifier, load_classifier
 from rs.data import images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
@@ -186,7 +187,8 @@ def test_a_noise_of_nothing_is_refused_and_not_taken_for_that_of_the_training():
         load_classifier(FOLDER).smooth(0.0, device=CPU, precision="float32")
 
 
-def test_it_is_smoothed_where_and_as_it_is_asked_to_be():
+def test_it_is_smoothed_where_and_as_it_is_asked_to_be(monkeypatch):
+    monkeypatch.setattr("rs.certification.load.check_one_function", lambda *_: None)  # nothing is computed on "meta"
     loaded = load_classifier(FOLDER)
     smoothed = loaded.smooth(None, device=torch.device("meta"), precision="bfloat16", batch=7)
     assert (smoothed.num_classes, smoothed.precision, smoothed.batch) == (2, "bfloat16", 7)
@@ -233,6 +235,16 @@ def test_a_model_that_is_an_object_is_itself():
     expected = SmoothedClassifier(model, 2, 0.5).certify(x).to_dict()
     assert loaded.smooth(0.5).certify(x).to_dict() == expected
     assert rs.load(lambda images: model(images)).smooth(0.5, device="cpu").certify(x).to_dict() == expected
+
+
+def test_logits_inside_an_output_are_tried_and_counted():
+    class Wrapped(nn.Module):
+        def forward(self, x):
+            return SimpleNamespace(logits=x.flatten(1)[:, :2])
+
+    x = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))
+    made = Classifier("own", Wrapped(), classes=CLASSES, shape=SHAPE).smooth(0.5).certify(x)
+    assert made.to_dict() == rs.load(lambda images: images.flatten(1)[:, :2]).smooth(0.5).certify(x).to_dict()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -164,12 +165,34 @@ def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values)
 
 
 @pytest.mark.parametrize(
-    ("change", "word"), [({"sigma": 0.25}, "has sigma"), ({"n": N + 1}, "has n "), ({"rows": IMAGES + 1}, "rows")]
+    ("change", "word"),
+    [
+        ({"sigma": 0.25}, "has sigma"),
+        ({"n": N + 1}, "has n "),
+        ({"rows": IMAGES + 1}, "rows"),
+        ({"scope": "model"}, "has scope per-image but its sidecar model"),
+        (
+            {"model": f"ensembles/tiny/0.5/{ENSEMBLES[0]}.json"},
+            f"but its sidecar says ensembles/tiny/0.5/{ENSEMBLES[0]}",
+        ),
+        ({"model": f"ensembles/other/0.5/{ENSEMBLES[1]}.json"}, "but its sidecar says ensembles/other"),
+        ({"model": None}, "but its sidecar says None"),
+    ],
 )
 def test_a_sidecar_of_other_rows_is_refused(tiny, values, change, word):
     path = tiny / "results" / "0.5" / "pool" / f"{ENSEMBLES[1]}.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     assert word in refused(read_one, tiny, values)
+
+
+def test_rows_and_sidecar_of_another_model_are_refused_under_this_name(tiny, values):
+    for end in ("tsv", "json"):
+        shutil.copy(tiny / f"results/0.5/gaussian-0.{end}", tiny / f"results/0.5/advmacer-0.{end}")
+    message = refused(study(tiny, values).read_models)
+    assert (
+        "advmacer-0.tsv must hold rows of tiny/0.5/advmacer/0, but its sidecar says models/tiny/0.5/gaussian/0"
+        in message
+    )
 
 
 def test_rows_of_another_noise_level_are_refused(tiny, values):

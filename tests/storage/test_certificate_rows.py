@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rs.command_line.shell import run
 from rs.errors import InputError
-from rs.statistics.certificate import votes_of
+from rs.statistics.certificate import votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows, tsv
 from stages.export import main as export
@@ -198,7 +198,7 @@ def test_the_class_with_the_most_votes_is_the_lowest_of_equals(counts, data):
     votes = votes_of(texts)
     assert certificate_rows._most_votes(votes, len(texts)).tolist() == expected
     chosen = [data.draw(st.integers(0, 4)) for _ in counts]
-    found = certificate_rows._votes_for(votes, np.array(chosen))
+    found = votes_for(votes, np.array(chosen))
     assert found.tolist() == [dict(enumerate(votes)).get(k, 0) for votes, k in zip(counts, chosen, strict=True)]
 
 

@@ -95,7 +95,20 @@ def cell_rows(method: str, sigma: float, seed: int) -> pd.DataFrame:
 def write_rows(frame: pd.DataFrame, out: Path) -> None:
     """Write rows and their sidecar."""
     certificate_rows.write(frame, out)
-    side = {"subset": "first-12", "n0": N0, "n": N, "alpha": ALPHA, "sigma": frame["sigma"][0], "classes": CLASSES}
+    method, _, seed = out.stem.rpartition("-")
+    folder = f"tiny/{frame['sigma'][0]}"
+    single = method.isalpha() and seed.isdecimal()
+    model = f"models/{folder}/{method}/{seed}" if single else f"ensembles/{folder}/{out.stem}.json"
+    side = {
+        "model": model,
+        "scope": frame["scope"][0],
+        "subset": "first-12",
+        "n0": N0,
+        "n": N,
+        "alpha": ALPHA,
+        "sigma": frame["sigma"][0],
+        "classes": CLASSES,
+    }
     files.write_json(out.with_suffix(".json"), side)
 
 

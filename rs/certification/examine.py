@@ -1,0 +1,177 @@
+"""Common mistakes in a classifier, looked for by running it before it is certified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+
+from rs.certification.load import Classifier
+from rs.data.format import Images
+from rs.ensemble.rules import Ensemble
+from rs.errors import InputError
+from rs.smoothing.attack import evaluating
+from rs.smoothing.one_function import check_one_function, noisy_pair
+
+LARGEST_SIGMA = 4.0
+"""Noise above this buries any image of [0, 1]: a number that large counts 255ths."""
+
+ERRORS = 4.0
+"""Standard errors by which an accuracy must be larger than another to count as larger."""
+
+BATCH = 100
+"""Images at once."""
+
+
+class Finding(NamedTuple):
+    """Something that was found, and what to do about it."""
+
+    level: Literal["fault", "warning"]  # a fault makes certificates wrong or worthless
+    text: str
+
+
+def examine(
+    classifier: Classifier, images: Images, sigma: float | None, device: torch.device, count: int = 200
+) -> list[Finding]:
+    """Look for common mistakes in a classifier, with labelled images.
+
+    Its accuracy is compared with those in what it may have been made for instead: pixels of 0 to 255, normalised ones,
+    other channels, other numbers of classes. The best of them is reported if it is larger by 4 standard errors of the
+    paired difference; what is wrong after it follows from it and is not looked for.
+
+    Args:
+        classifier: What is to be certified.
+        images: Labelled images of its classes and shape.
+        sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the training.
+        device: Where it runs.
+        count: Images that are looked at, spread over the split.
+    Returns:
+        Findings, in the order in which to mend them; none of a classifier that seems right.
+    """
+    module = classifier.module.to(device)
+    try:
+        check_one_function(module, noisy_pair(classifier.shape, device))
+    except InputError as error:
+        return [Finding("fault", str(error))]
+    with torch.inference_mode(), evaluating(module):
+        return list(_findings(_Trial(module, images, device, count), images, classifier, sigma))
+
+
+class _Trial:
+    """A classifier and the labelled images that it is tried on."""
+
+    def __init__(self, module: nn.Module, images: Images, device: torch.device, count: int) -> None:
+        chosen = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
+        self.module = module
+        self.x = torch.stack([images.pixels(index) for index in chosen]).to(device)
+        self.labels = torch.as_tensor(images.labels)[chosen].to(device)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits (N, K) of images (N, C, H, W)."""
+        return torch.cat([self.module(part).float() for part in x.split(BATCH)])
+
+    def right(self, x: Tensor) -> Tensor:
+        """Whether each image is classified as its label."""
+        return self.logits(x).argmax(1) == self.labels
+
+    def noisy(self, sigma: float) -> Tensor:
+        """The images with noise, always the same."""
+        rng = torch.Generator().manual_seed(0)
+        return self.x + sigma * torch.randn(self.x.shape, generator=rng).to(self.x.device)
+
+
+def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: float | None) -> Iterator[Finding]:
+    logits, classes = trial.logits(trial.x), len(classifier.classes)
+    if logits.shape[1] != classes:
+        yield Finding(
+            "fault", f"the classifier must have {classes} logits, one for each class; it has {logits.shape[1]}"
+        )
+        return
+    right = logits.argmax(1) == trial.labels
+    others = {**_as_other_pixels(trial, images), **_as_other_classes(logits, trial.labels)}
+    text, best = max(others.items(), key=lambda item: int(item[1].sum()))
+    if _larger(best, right):
+        yield Finding("fault", f"{text} (accuracy {_percent(best)} then, {_percent(right)} now)")
+        return
+    yield from _of_outputs(logits, trial.module)
+    noise = classifier.sigma if sigma is None else sigma
+    if noise is None:
+        yield Finding(
+            "warning", "the noise of the certificate is not known, so nothing was tried under noise; give --sigma"
+        )
+        return
+    yield from _of_noise(trial, right, noise)
+
+
+def _of_outputs(logits: Tensor, module: nn.Module) -> Iterator[Finding]:
+    probabilities = bool((logits >= 0).all()) and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]))
+    if probabilities and not isinstance(module, Ensemble):
+        yield Finding("warning", "it returns probabilities: ensembles average a softmax of logits; return the logits")
+    if len(logits.argmax(1).unique()) == 1:
+        yield Finding("fault", "it gives every image the same class; look at its weights and its normalisation")
+
+
+def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
+    """Return, by what it seems to want instead of pixels of [0, 1] in RGB order, which images are then right."""
+    mean, std = (torch.tensor(one).view(-1, 1, 1).to(trial.x) for one in (images.meta.mean, images.meta.std))
+    others: dict[str, Callable[[Tensor], Tensor]] = {  # of equals the first is reported
+        "it seems to want channels in the other order, as BGR for RGB; put x.flip(1) before its first layer": (
+            lambda x: x.flip(1)
+        ),
+        "it seems to want height and width exchanged": lambda x: x.transpose(2, 3),
+        "it seems to want pixels of -1 to 1; put 2x - 1 before its first layer": lambda x: 2 * x - 1,
+        "it seems to want normalised pixels; put the normalisation before its first layer": lambda x: (x - mean) / std,
+        "it seems to want pixels of 0 to 255; multiply by 255 inside": lambda x: 255 * x,
+        "it seems to normalise twice; leave one out": lambda x: x * std + mean,
+    }
+    return {text: trial.right(change(trial.x)) for text, change in others.items() if _is_other(change, trial.x)}
+
+
+def _is_other(change: Callable[[Tensor], Tensor], x: Tensor) -> bool:
+    changed = change(x)
+    return changed.shape == x.shape and not torch.equal(changed, x)
+
+
+def _as_other_classes(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return which images are right if predicted classes are matched with true ones as well as can be."""
+    classes, predicted = logits.shape[1], logits.argmax(1).cpu()
+    confusion = torch.zeros(classes, classes)
+    confusion.index_put_((predicted, labels.cpu()), torch.ones(len(labels)), accumulate=True)
+    match = torch.as_tensor(linear_sum_assignment(-confusion.numpy())[1])
+    renamed = (match[predicted] == labels.cpu()).to(labels.device)
+    if float(renamed.float().mean()) <= 0.5:  # of random predictions some match is always good
+        return {}
+    pairs = ", ".join([f"{k} for {int(match[k])}" for k in range(classes) if match[k] != k][:4])
+    return {f"its classes seem to have other numbers than the data set's: {pairs}": renamed}
+
+
+def _of_noise(trial: _Trial, right: Tensor, sigma: float) -> Iterator[Finding]:
+    if sigma >= LARGEST_SIGMA:
+        yield Finding(
+            "fault", f"sigma must be given in pixels of [0, 1], got {sigma:g}; in 255ths it is {sigma / 255:.3g}"
+        )
+        return
+    noisy = trial.noisy(sigma)
+    if torch.equal(trial.logits(noisy), trial.logits(noisy.clamp(0, 1))):
+        yield Finding("warning", "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping")
+    under = trial.right(noisy)
+    if float(under.float().mean()) < 0.5 * float(right.float().mean()) and _larger(right, under):
+        yield Finding(
+            "warning",
+            f"it seems not to be trained with noise of {sigma:g}: accuracy {_percent(right)} without noise, "
+            f"{_percent(under)} with it; most certificates will abstain",
+        )
+
+
+def _larger(one: Tensor, other: Tensor) -> bool:
+    """Return whether the first share is larger, by the standard error of the paired difference."""
+    difference = one.float() - other.float()
+    error = float(difference.std()) / len(difference) ** 0.5
+    return float(difference.mean()) > ERRORS * error
+
+
+def _percent(right: Tensor) -> str:
+    return f"{float(right.float().mean()):.0%}"

@@ -1,0 +1,110 @@
+"""Whether a classifier is one function of each image, which every certificate takes for granted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from rs.errors import InputError
+from rs.smoothing.attack import evaluating
+
+SIGMA = 0.25
+"""Noise of the images that a classifier is tried on."""
+
+
+def check_one_function(module: nn.Module, images: Tensor) -> None:
+    """Check that logits depend on the image alone, and not on its batch, its place in it or what came before.
+
+    The theorem (Cohen, Rosenfeld & Kolter 2019) is about one function f; dropout that stays on, batch norm on the
+    statistics of a batch, and a state make f another one at each call. The classifier is called six times, with ten
+    images in all, in eval mode. Differences up to the square root of the machine epsilon, of the largest logit, count
+    as rounding: half of the digits (:func:`rounding`).
+
+    Args:
+        module: Images (N, C, H, W) -> logits (N, K).
+        images: Two images, shape (2, C, H, W), on the device of the module.
+    Raises:
+        InputError: If logits differ, are not finite or have another shape, or the images are changed; the message names
+            the layers that are the likely cause.
+    """
+    given, before = images.clone(), _state(module)
+    with torch.inference_mode(), evaluating(module):
+        first = _logits(module, images)
+        if not torch.equal(images, given):
+            raise InputError(
+                "the classifier must leave its images as they are, but it writes into them; copy them first"
+            )
+        for when, logits in _again(module, images):
+            difference, largest = float((logits - first).abs().max()), float(first.abs().max())
+            if not difference <= rounding(module, first) * largest:
+                raise InputError(
+                    f"the classifier must be one function of each image, but its logits differ {when}, by "
+                    f"{difference:.2g} of logits up to {largest:.2g}; {_cause(module, before)}"
+                )
+
+
+def rounding(module: nn.Module, logits: Tensor) -> float:
+    """Return the relative difference of logits that counts as rounding: 3e-4 in float32, 0.09 in bfloat16.
+
+    The type is the coarsest of float32, the parameters and the logits.
+    """
+    types = {torch.float32, logits.dtype, *(value.dtype for value in module.parameters() if value.is_floating_point())}
+    return math.sqrt(max(torch.finfo(dtype).eps for dtype in types))
+
+
+def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return two noisy images of random pixels, (2, *shape), always the same."""
+    rng = torch.Generator().manual_seed(0)
+    pixels = torch.rand(2, *shape, generator=rng)
+    return (pixels + SIGMA * torch.randn(pixels.shape, generator=rng)).to(device)
+
+
+def _again(module: nn.Module, images: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield the logits of the same images once more, and what is another at that call."""
+    yield "from one call to the next", _logits(module, images)
+    yield "with the place in the batch", _logits(module, images.flip(0)).flip(0)
+    yield "with the other images of the batch", torch.cat([_logits(module, image[None]) for image in images])
+    yield "from one call to the next", _logits(module, images)
+
+
+def _logits(module: nn.Module, images: Tensor) -> Tensor:
+    output = module(images)
+    logits = getattr(output, "logits", output)  # as :func:`rs.smoothing.inputs.logits_of` does
+    if not isinstance(logits, Tensor):
+        raise InputError(f"the classifier must return its logits as one tensor, got {type(output).__name__}")
+    if logits.ndim != 2 or len(logits) != len(images):
+        raise InputError(f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}")
+    if not logits.is_floating_point():
+        raise InputError(f"logits must be floating-point numbers, got {logits.dtype}")
+    if not bool(logits.isfinite().all()):
+        raise InputError(
+            "logits must be finite on noisy images, but some are nan or infinite; look for it in the weights"
+        )
+    return logits.clone()
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in [*module.named_parameters(), *module.named_buffers()]}
+
+
+def _cause(module: nn.Module, before: dict[str, Tensor]) -> str:
+    """Return which layers are the likely cause, and what to do."""
+    batch = [name for name, one in module.named_modules() if isinstance(one, _BatchNorm) and one.running_mean is None]
+    on = [name for name, one in module.named_modules() if isinstance(one, (_BatchNorm, _DropoutNd)) and one.training]
+    moved = [name for name, value in _state(module).items() if not torch.equal(value, before[name])]
+    if batch:
+        return f"{_listed(batch)} normalises by the statistics of the batch: give it running statistics"
+    if on:
+        return f"{_listed(on)} stays in training mode after .eval(): let it change"
+    if moved:
+        return f"{_listed(moved)} changes at every call: keep no state"
+    return "look for random numbers (dropout that is always on), a state, or layers that see the whole batch"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,84 @@
+"""What the command says of a machine and of a classifier: ``rs.command_line.doctor``."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rs.command_line.main import app
+from rs.errors import InputError
+from rs.runtime import machine
+from tests.support.helpers import write_tiny
+
+MODELS = """
+import torch
+
+class Halves(torch.nn.Module):
+    def __init__(self, sign):
+        super().__init__()
+        self.sign = sign
+
+    def forward(self, x):
+        difference = self.sign * (x[..., :2] - x[..., 2:]).flatten(1).mean(1, keepdim=True)
+        return torch.cat([difference, -difference], 1)
+
+def good():
+    return Halves(1)
+
+def exchanged():
+    return Halves(-1)
+"""
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """The tiny data set, and classifiers of it beside it."""
+    write_tiny(tmp_path / "data", test=60)
+    (tmp_path / "own_models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path / "data"
+
+
+def doctor(*words):
+    return CliRunner().invoke(app, ["doctor", *map(str, words)], prog_name="rs")
+
+
+def test_without_a_classifier_it_says_what_the_machine_can_do():
+    result = doctor()
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()[:5]] == [
+        "device", "processor", "threads", "compiler", "versions",
+    ]  # fmt: skip
+
+
+def test_nothing_is_found_in_a_good_classifier(data):
+    result = doctor("own_models:good", "--data", data, "--sigma", 0.1)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "nothing was found wrong with own_models:good")
+
+
+def test_a_fault_is_a_line_and_exit_code_1(data):
+    result = doctor("own_models:exchanged", "--data", data, "--sigma", 0.1)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1].startswith(
+        "fault: its classes seem to have other numbers than the data set's: 0 for 1"
+    )
+
+
+def test_all_of_it_is_one_json_object(data):
+    result = doctor("own_models:exchanged", "--data", data, "--sigma", 0.1, "--json")
+    said = json.loads(result.stdout)
+    assert list(said) == ["machine", "warnings", "model", "findings"]
+    assert said["findings"][0]["level"] == "fault"
+
+
+def test_a_classifier_needs_images():
+    assert isinstance(doctor("own_models:good").exception, InputError)
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    monkeypatch.setattr(machine, "processor", lambda: "old, avx2")
+    monkeypatch.setattr(machine.shutil, "which", lambda _: None)
+    found = machine.warnings(machine.torch.device("cpu"))
+    assert "no instructions for bfloat16" in found[0]
+    assert "no C++ compiler" in found[1]

@@ -1,0 +1,138 @@
+"""Classifiers that are one function of each image, and those that are not: ``rs.smoothing.one_function``."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rs.certification.load import Classifier
+from rs.errors import InputError
+from rs.models import architectures
+from rs.smoothing.one_function import check_one_function, noisy_pair, rounding
+from tests.support.helpers import SHAPE, smallnet
+from tests.support.networks import lived_in
+
+CPU = torch.device("cpu")
+
+
+def network(*layers):
+    """A network of convolutions with these layers in its middle."""
+    torch.default_generator.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(SHAPE[0], 4, 3), *layers, nn.Flatten(), nn.Linear(4 * 2 * 2, 5))
+
+
+class Layer(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.calls = function, 0
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.function(self, x)
+
+
+def counted(layer, x):
+    layer.seen += 1
+    return x * layer.seen
+
+
+class AlwaysTraining(nn.BatchNorm2d):
+    def train(self, mode=True):
+        return super().train(True)
+
+
+class StubbornDropout(nn.Dropout2d):
+    def train(self, mode=True):
+        return super().train(True)
+
+
+BROKEN = {
+    "dropout": (Layer(lambda _, x: F.dropout(x, 0.5, training=True)), "from one call to the next.*random numbers"),
+    "module": (StubbornDropout(0.5), "from one call to the next.*1 stays in training mode"),
+    "statistics": (nn.BatchNorm2d(4, track_running_stats=False), "other images.*1 normalises by the statistics"),
+    "training": (AlwaysTraining(4), "other images.*1 stays in training mode"),
+    "functional": (Layer(lambda _, x: F.batch_norm(x, None, None, training=True)), "other images.*see the whole batch"),
+    "place": (Layer(lambda _, x: x * torch.arange(1, len(x) + 1)[:, None, None, None]), "place in the batch"),
+    "third call": (Layer(lambda self, x: -x if self.calls > 3 else x), "differ"),
+    "state": (Layer(counted), r"from one call to the next.*1\.seen changes"),
+    "infinite": (Layer(lambda _, x: x / 0), "must be finite"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_not_one_function_is_refused_with_its_cause(name):
+    layer, message = BROKEN[name]
+    with pytest.raises(InputError, match=message):
+        check_one_function(network(layer), noisy_pair(SHAPE, CPU))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: (x.flatten(1),), "one tensor, got tuple"),
+        (lambda x: x.flatten(), "must have the shape"),
+        (lambda x: x.flatten(1).argmax(1, keepdim=True), "must be floating-point"),
+        (lambda x: x.sub_(0.5).flatten(1), "leave its images as they are"),
+    ],
+)
+def test_what_does_not_return_logits_is_refused(function, message):
+    class Wrapped(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    with pytest.raises(InputError, match=message):
+        check_one_function(Wrapped(), noisy_pair(SHAPE, CPU))
+
+
+GOOD = {
+    "smallnet": lambda: lived_in(smallnet(), SHAPE),
+    "resnet8": lambda: architectures.build("resnet8", (3, 32, 32), 10, [0.5] * 3, [0.25] * 3, 0),
+    "dropout": lambda: network(nn.Dropout2d(0.5)),
+    "batch norm": lambda: network(nn.BatchNorm2d(4)),
+    "group norm": lambda: network(nn.GroupNorm(2, 4)),
+    "instance norm": lambda: network(nn.InstanceNorm2d(4)),
+    "constant": lambda: network(Layer(lambda _, x: 0 * x)),
+    "float64": lambda: nn.Sequential(Layer(lambda _, x: x.double()), network().double()),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_is_one_function_passes_and_keeps_its_mode_and_state(name):
+    model = GOOD[name]().train()
+    shape = (3, 32, 32) if name == "resnet8" else SHAPE
+    images = noisy_pair(shape, CPU)
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    check_one_function(model, images)
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("weights", "logits", "coarsest"),
+    [
+        (torch.float32, torch.float32, torch.float32),
+        (torch.float32, torch.float64, torch.float32),
+        (torch.float64, torch.float64, torch.float32),
+        (torch.bfloat16, torch.float32, torch.bfloat16),
+        (torch.float32, torch.bfloat16, torch.bfloat16),
+    ],
+)
+def test_rounding_is_half_of_the_digits_of_the_coarsest_type(weights, logits, coarsest):
+    found = rounding(network().to(weights), torch.zeros(2, 5, dtype=logits))
+    assert found**2 == pytest.approx(torch.finfo(coarsest).eps, rel=1e-12)
+
+
+def test_a_classifier_is_tried_before_it_is_smoothed():
+    model = network(Layer(lambda _, x: F.dropout(x, 0.5, training=True)))
+    loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
+    with pytest.raises(InputError, match="one function of each image"):
+        loaded.smooth(0.5, device=CPU, precision="float32")
+
+
+def test_ten_images_are_tried_in_all():
+    sizes = []
+    model = Layer(lambda _, x: x.flatten(1))
+    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    check_one_function(model, noisy_pair(SHAPE, CPU))
+    assert sizes == [2, 2, 2, 1, 1, 2]
