@@ -281,7 +281,7 @@ class SmoothedClassifier:
         """Return K; of a classifier that was not told it, from its logits of ``x``."""
         if self.num_classes is None:
             with self._ready(x):
-                shape = tuple(evaluate(self.base, x[None]).shape)
+                shape = tuple(evaluate(self.base, x[None].clone()).shape)
             if len(shape) != 2 or shape[0] != 1 or shape[1] - self.undecided < 2:
                 raise InputError(
                     f"base must return logits (1, K) of one image, K at least 2, got {shape}; look at its last layer"

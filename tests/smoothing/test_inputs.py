@@ -193,6 +193,12 @@ def test_the_classes_are_counted_once_with_the_extra_score_apart():
         assert seen == [1, 100, 100, 100, 100]
 
 
+def test_a_base_classifier_that_writes_into_its_images_leaves_the_given_one_alone():
+    x = TENSOR.clone()
+    smoothed(lambda noisy: linear(noisy.mul_(2.0))).certify(x)
+    assert torch.equal(x, TENSOR)
+
+
 def test_a_network_that_a_function_uses_is_evaluated_in_eval_mode_and_restored():
     network, modes = smallnet().train(), []
     network.register_forward_pre_hook(lambda module, _: modes.append(module.training))
