@@ -384,7 +384,7 @@ def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_n
     assert [*seconds.values()] == [pytest.approx(2 / 50 * 70, rel=1e-15)] * (len(SCOPES) - 1)
 
 
-def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change():
+def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change(monkeypatch):
     """Once for warmth and once for the clock: 2 calls of each member, 50 draws being one batch.
 
     A cascade has no call as a whole; the first member has one for warmth and two an image.
@@ -397,6 +397,7 @@ def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change(
     ]
     members = sum(len(spec.voting) for spec in specs) + len(MEMBERS)
     assert len(read(Path(FILES[f"{ALL}.two"])).voting) < 3  # it is timed without the others
+    monkeypatch.setattr("rs.certification.load.check_one_function", lambda *_: None)  # its calls are not of a pool
     cascade = evaluations(lambda: certified_alone(FILES[CASCADE])).count("SmallNet")
     assert cascade >= 2 * IMAGES
     assert 0 <= names.count("SmallNet") - 2 * (members - 3) - cascade - 1 <= 2  # of warmth: one member or up to three
