@@ -5,11 +5,19 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, export, import_, predict
+from rs.command_line import certify, compare, export, import_, predict, show
 from rs.command_line.shell import application, run
 
 app = application(no_args_is_help=True)
-for name, module in {"certify": certify, "predict": predict, "import": import_, "export": export}.items():
+COMMANDS = {
+    "certify": certify,
+    "show": show,
+    "compare": compare,
+    "predict": predict,
+    "import": import_,
+    "export": export,
+}
+for name, module in COMMANDS.items():
     app.command(name, short_help=module.__doc__)(module.main)
 
 

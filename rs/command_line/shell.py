@@ -23,6 +23,26 @@ EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of 
 Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
 
+Radii = Annotated[
+    str | None,
+    typer.Option(help="Of certified accuracies, like 0.25,0.5; default: 0, 0.25, ... up to the largest that occurs."),
+]
+
+
+def radii_named(text: str | None) -> list[float] | None:
+    """Read the radii of an option.
+
+    Raises:
+        InputError: If they are not numbers with commas between them.
+
+    >>> radii_named("0.25,0.5")
+    [0.25, 0.5]
+    """
+    try:
+        return None if text is None else [float(word) for word in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--radii must be numbers with commas between them, like 0.25,0.5, got {text!r}") from error
+
 
 def application(**settings: Any) -> typer.Typer:
     """Return an empty application that prints plain text: help without frames, errors without local variables."""
