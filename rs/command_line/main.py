@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from rs.command_line import certify, compare, export, import_, predict, show
-from rs.command_line.shell import application, run
+from rs.command_line.shell import add, application, run
 
-app = application(no_args_is_help=True)
+app = application(no_args_is_help=True, add_completion=True)
 COMMANDS = {
     "certify": certify,
     "show": show,
@@ -18,7 +18,7 @@ COMMANDS = {
     "export": export,
 }
 for name, module in COMMANDS.items():
-    app.command(name, short_help=module.__doc__)(module.main)
+    add(app, module.main, name, module.EXAMPLE, about=module.__doc__ or "")
 
 
 def _print_version(wanted: bool) -> None:

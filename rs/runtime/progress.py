@@ -1,4 +1,7 @@
-"""Progress on stderr: a bar with rate and remaining time on a terminal, otherwise a line every half minute."""
+"""Progress on stderr: a bar with rate and remaining time on a terminal, otherwise a line every half minute.
+
+Without a terminal, work that takes less than half a minute prints nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,12 @@ from tqdm import tqdm
 
 T = TypeVar("T")
 QUIET_SECONDS = 30.0
+
+
+def say(text: str) -> None:
+    """Print a line on stdout at once, above the bar if there is one."""
+    tqdm.write(text, file=sys.stdout)
+    sys.stdout.flush()
 
 
 def progress(items: Iterable[T], total: int, description: str, done: int = 0) -> Iterator[T]:
@@ -29,7 +38,7 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0) ->
     for count, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - last >= QUIET_SECONDS or done + count == total:
+        if now - last >= QUIET_SECONDS or (done + count == total and last > start):
             rate = count / max(now - start, 1e-9)
             left = (total - done - count) / rate
             print(
