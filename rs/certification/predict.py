@@ -19,6 +19,7 @@ from rs.data.readers import decode, one_line
 from rs.errors import InputError
 from rs.models.backend import Engine
 from rs.runtime.device import limit_threads
+from rs.runtime.progress import progress
 from rs.smoothing.classifier import Precision, check_draws
 from rs.statistics.certificate import ABSTAIN, Certificate
 
@@ -100,7 +101,7 @@ def answers(
     precision: Precision,
     engine: Engine,
 ) -> Iterator[Answer]:
-    """Classify and certify images one after the other, after all of them have been read and checked.
+    """Classify and certify images one after the other, after all of them have been read and checked; show the progress.
 
     Args:
         files: Image files; the position of a file among them and ``seed`` key its noise.
@@ -124,6 +125,7 @@ def answers(
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
     warn_if_n_too_small(n, alpha)
     provenance = {"scope": base.scope, "device": device.type, "precision": precision, "engine": classifier.engine}
-    for index, (file, x) in enumerate(zip(files, images, strict=True)):
+    pairs = enumerate(zip(files, images, strict=True))
+    for index, (file, x) in progress(pairs, len(images), "predict"):
         certificate = classifier.certify(x.to(device), n0, n, alpha, seed=seed, index=index)
         yield Answer(file, base.classes, seed, certificate, provenance)

@@ -1,11 +1,17 @@
 """Certify one model: one row per test image."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from rs.command_line.shell import Batch, DataFolder, Device, ParamsFile, launch, parameters
+
+EXAMPLE = """\
+rs certify models/digits/0.25/advmacer/0 --dataset digits \\
+    --data data/digits --out rows.tsv
+rs certify my_package.models:build --sigma 0.5 --dataset cifar10 \\
+    --data data/cifar10 --subset '{stride: 20}' --out mine.tsv"""
 
 
 def main(
@@ -36,7 +42,7 @@ def main(
         float | None,
         typer.Option(help="Stop when the radius is known to within this, in pixels of [0, 1]."),
     ] = None,
-    rule: Annotated[str, typer.Option(help="Of --at-radius: cumulative or betting.")] = "cumulative",
+    rule: Annotated[Literal["cumulative", "betting"], typer.Option(help="By which --at-radius stops.")] = "cumulative",
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
     batch: Batch = None,
