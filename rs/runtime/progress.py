@@ -16,6 +16,18 @@ T = TypeVar("T")
 QUIET_SECONDS = 30.0
 
 
+def duration(seconds: float) -> str:
+    """Write a time in its natural unit.
+
+    >>> duration(55800.0), duration(90.0), duration(2.5)
+    ('15.5 h', '1.5 min', '2.5 s')
+    """
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
 def say(text: str) -> None:
     """Print a line on stdout at once, above the bar if there is one."""
     tqdm.write(text, file=sys.stdout)

@@ -1,5 +1,6 @@
 """How commands end: ``rs.command_line.shell``."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 from rs.command_line.certify import main as certify
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
+from rs.reporting.row_files import described
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.trainer import Trainer
 from stages.train import main as train
-from tests.support.folders import reproducible
+from tests.support.folders import contents, reproducible
 from tests.support.helpers import SHAPE, write_params, write_tiny
 from tests.support.raw_images import image_bytes
 from tests.support.untrained import save_model
@@ -63,6 +65,29 @@ def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(pro
     code, _, err = ended(capfd, certify, *certify_to("rows.tsv"))
     assert (code, err) == (0, ["continuing after 3 of 10 images"])
     assert Path("rows.tsv").read_bytes() == Path("whole.tsv").read_bytes()
+
+
+def test_a_certification_ends_with_the_numbers_of_its_rows(project, capfd):
+    code, (line,), err = ended(capfd, certify, *certify_to("rows.tsv"))
+    about = described(Path("rows.tsv"))
+    numbers = f"ACR {about['acr']:.3f} ± {about['standard_error']:.3f}, clean accuracy {about['clean_accuracy']:.1%}"
+    assert (code, line, err) == (0, f"{numbers}, 10 images; rows in rows.tsv", [])
+
+
+def test_certificates_that_stop_early_say_their_draws_as_well(project, capfd):
+    _, lines, _ = ended(capfd, certify, *certify_to("within.tsv"), "--tolerance", "0.1", "--n", "200")
+    assert [line.split(":")[0].split(" ")[0] for line in lines] == ["certified", "ACR"]
+    _, lines, _ = ended(capfd, certify, *certify_to("at.tsv"), "--at-radius", "0.1", "--n", "200")
+    (line,) = lines
+    assert line.startswith("certified at radius 0.1: ")
+    assert line.endswith("draws an image; rows in at.tsv")
+
+
+def test_a_dry_run_writes_nothing(project, capfd):
+    before = contents(project)
+    code, (line,), err = ended(capfd, certify, *certify_to("rows.tsv"), "--dry-run")
+    assert (code, err, contents(project)) == (0, [], before)
+    assert re.fullmatch(r"10 images of 60 draws, .* draws a second: about .* on this machine", line)
 
 
 def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project, monkeypatch, capfd):
