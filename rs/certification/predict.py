@@ -126,6 +126,6 @@ def answers(
     warn_if_n_too_small(n, alpha)
     provenance = {"scope": base.scope, "device": device.type, "precision": precision, "engine": classifier.engine}
     pairs = enumerate(zip(files, images, strict=True))
-    for index, (file, x) in progress(pairs, len(images), "predict"):
+    for index, (file, x) in progress(pairs, len(images), "predict", always=False):
         certificate = classifier.certify(x.to(device), n0, n, alpha, seed=seed, index=index)
         yield Answer(file, base.classes, seed, certificate, provenance)

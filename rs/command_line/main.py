@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, compare, export, import_, predict, show
+from rs.command_line import certify, compare, export, import_, predict, prepare, show, train
 from rs.command_line.shell import add, application, run
 
 app = application(no_args_is_help=True, add_completion=True)
 COMMANDS = {
+    "prepare": prepare,
+    "train": train,
     "certify": certify,
     "show": show,
     "compare": compare,

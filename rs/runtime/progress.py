@@ -1,7 +1,4 @@
-"""Progress on stderr: a bar with rate and remaining time on a terminal, otherwise a line every half minute.
-
-Without a terminal, work that takes less than half a minute prints nothing.
-"""
+"""Progress on stderr: a bar with rate and remaining time on a terminal, otherwise a line every half minute."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def progress(items: Iterable[T], total: int, description: str, done: int = 0) -> Iterator[T]:
+def progress(items: Iterable[T], total: int, description: str, done: int = 0, *, always: bool = True) -> Iterator[T]:
     """Yield ``items`` and report the progress on stderr.
 
     Args:
@@ -42,6 +39,7 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0) ->
         total: Number of all items, including those done before.
         description: Name of the work.
         done: Number of items done before.
+        always: Whether work of less than half a minute prints a line, too, where there is no terminal.
     """
     if sys.stderr.isatty():
         yield from tqdm(items, total=total, desc=description, initial=done, dynamic_ncols=True)
@@ -50,7 +48,7 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0) ->
     for count, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - last >= QUIET_SECONDS or (done + count == total and last > start):
+        if now - last >= QUIET_SECONDS or (done + count == total and (always or last > start)):
             rate = count / max(now - start, 1e-9)
             left = (total - done - count) / rate
             print(

@@ -19,8 +19,15 @@ from rs.smoothing.classifier import Precision
 from rs.smoothing.stopping import Stop
 from tests.support.helpers import ROOT, help_of, python
 
-STAGES = {"certify": "certify", "predict": "predict", "import": "import_", "export": "export"}
-COMMANDS = ["certify", "show", "compare", "predict", "import", "export"]
+STAGES = {
+    "prepare": "prepare",
+    "train": "train",
+    "certify": "certify",
+    "predict": "predict",
+    "import": "import_",
+    "export": "export",
+}
+COMMANDS = ["prepare", "train", "certify", "show", "compare", "predict", "import", "export"]
 
 
 def said(*words):
@@ -58,7 +65,7 @@ def test_the_version_is_that_of_the_installed_project():
     ("words", "remedy"),
     [
         (["certfy"], "No such command 'certfy'. Did you mean 'certify'?"),
-        (["train"], "No such command 'train'"),
+        (["tables"], "No such command 'tables'"),
         (["certify", "--drws", "3"], "--draws"),
         (["export", "nowhere.tsv", "--out", "log.tsv"], "'nowhere.tsv' does not exist"),
         (["predict", "photo.png"], "Missing option '--model'"),
