@@ -12,6 +12,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from rs.command_line.main import app, main
+from rs.methods import METHODS
 from rs.models.architectures import ARCHITECTURES
 from rs.models.backend import Engine
 from rs.models.published_checkpoints import Normalisation
@@ -125,6 +126,11 @@ def test_an_option_lists_what_it_takes(command, option, known):
     module = importlib.import_module(f"rs.command_line.{STAGES[command]}")
     assert get_args(get_type_hints(module.main)[option]) == known
     assert "|".join(known) in said(command, "--help")[1]
+
+
+def test_the_help_of_train_lists_the_methods():
+    listed = said("train", "--help")[1].partition("Training method:")[2].partition(".")[0]
+    assert listed.replace(",", " ").split() == list(METHODS)
 
 
 @pytest.mark.parametrize(
