@@ -1,40 +1,7 @@
 """Train one base classifier: one method, one noise level, one seed."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from rs.command_line.shell import DataFolder, Device, ParamsFile, Workers, launch, parameters, run
-
-
-def main(
-    method: Annotated[str, typer.Argument(help="Training method: a key of rs.methods.METHODS.")],
-    dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET of the parameters.")],
-    sigma: Annotated[float, typer.Option(help="Noise std, in pixels of [0, 1].")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")],
-    data: DataFolder,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],
-    log: Annotated[Path, typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json.")],
-    params: ParamsFile = Path("params.yaml"),
-    device: Device = "auto",
-    workers: Workers = 0,
-    seconds: Annotated[
-        float | None, typer.Option(min=0, help="End with the epoch in which so many seconds of training are over.")
-    ] = None,
-) -> None:
-    """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
-    values = parameters(params, dataset)
-    from rs.runtime.device import device_named
-    from rs.training.recipe import training_recipe
-    from rs.training.run import train_model
-    from rs.training.settings import RunOptions
-
-    recipe = training_recipe(values, dataset, method, sigma)
-    launch(values)
-    options = RunOptions(sigma=sigma, seed=seed, device=device_named(device), workers=workers, seconds=seconds)
-    train_model(recipe, data, options, out=out, log=log)
-
+from rs.command_line.shell import run
+from rs.command_line.train import main
 
 if __name__ == "__main__":
     run(main)

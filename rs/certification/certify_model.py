@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs import params
+from rs.certification.forecast import LONG, forecast, is_worth_measuring
 from rs.certification.load import load_classifier
 from rs.data import images as data
 from rs.data.format import Images
@@ -66,8 +67,9 @@ def certify_model(
     batch: int | None,
     out: Path,
     split: str = "test",
+    dry_run: bool = False,
 ) -> None:
-    """Certify a model on images of a data set.
+    """Certify a model on images of a data set; if that takes more than a minute, say so on stderr first.
 
     Args:
         model: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
@@ -78,6 +80,7 @@ def certify_model(
         batch: Noisy images evaluated at once; chosen if ``None``.
         out: The row file, ``*.tsv``.
         split: Whose images: "test", "validation" or "train".
+        dry_run: Print how long it will take, and do nothing else.
     Raises:
         InputError: If the model does not fit the images, or ``out`` holds something else.
     """
@@ -85,13 +88,27 @@ def certify_model(
     limit_threads(images.meta.shape)
     base = load_classifier(model, images.meta)
     classifier = base.smooth(sigma, device=device, precision=settings.precision, engine=settings.engine, batch=batch)
+    indices = select(len(images), settings.subset)
+    if dry_run or not out.exists():
+        _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, dry_run)
+    if dry_run:
+        return
     identity = {"model": model, "classifier": checkpoint.fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
     identity |= provenance(images, settings, classifier.sigma, device, classifier.engine, MODULE)
-    certify_images(classifier, images, select(len(images), settings.subset), settings, device, identity, out)
-    if settings.stop is not None and processes.rank_and_world_size()[0] == 0:
-        print(summary(certificate_rows.read(out)))
+    certify_images(classifier, images, indices, settings, device, identity, out)
+
+
+def _say_how_long(
+    classifier: SmoothedClassifier, x: Tensor, images: int, settings: CertificationSettings, dry_run: bool
+) -> None:
+    """Print how long it will take: on stderr if that is long, or on stdout if nothing else is wanted."""
+    if not (dry_run or is_worth_measuring(classifier, x, images, settings)):
+        return
+    expected = forecast(classifier, x, images, settings)
+    if processes.rank_and_world_size()[0] == 0 and (dry_run or expected.seconds > LONG):
+        print(expected, file=sys.stdout if dry_run else sys.stderr)
 
 
 def certify_images(
@@ -186,8 +203,18 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
 
 
 def summary(rows: pd.DataFrame) -> str:
-    """Summarize in one line rows of certificates that stopped early."""
-    mode, accuracy, draws = rows["mode"].iloc[0], rows["correct"].mean(), (rows["n0"] + rows["n"]).mean()
-    budget = int(rows["n0"].iloc[0]) + (draws_at_most(mode) or 0)
+    """Summarize rows in one line, ACR with its error over images and clean accuracy, or in two if they stopped early.
+
+    Rows that say only whether one radius is certified have no ACR, and one line.
+    """
+    mode, accuracy, images = rows["mode"].iloc[0], rows["correct"].mean(), f"{len(rows):,} images"
+    scores = rows["radius"] * rows["correct"]
+    error = f" ± {scores.sem():.3f}" if len(rows) > 1 else ""
+    average = f"ACR {scores.mean():.3f}{error}, clean accuracy {accuracy:.1%}, {images}"
+    most = draws_at_most(mode)
+    if most is None:
+        return average
+    draws, budget = (rows["n0"] + rows["n"]).mean(), int(rows["n0"].iloc[0]) + most
     what = f"radius {mode.split(':')[1]}" if asks_one_radius(mode) else "some radius"
-    return f"certified at {what}: {accuracy:.1%} of {len(rows):,} images; {draws:,.0f} of {budget:,} draws an image"
+    stopped = f"certified at {what}: {accuracy:.1%} of {images}; {draws:,.0f} of {budget:,} draws an image"
+    return stopped if asks_one_radius(mode) else f"{stopped}\n{average}"

@@ -18,6 +18,7 @@ from rs.data.readers import decode, one_line
 from rs.errors import InputError
 from rs.models.backend import Engine
 from rs.runtime.device import limit_threads
+from rs.runtime.progress import progress
 from rs.smoothing.classifier import Precision, check_draws
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
@@ -90,7 +91,7 @@ def answers(
     precision: Precision,
     engine: Engine,
 ) -> Iterator[Answer]:
-    """Classify and certify images one after the other, after all of them have been read and checked.
+    """Classify and certify images one after the other, after all of them have been read and checked; show the progress.
 
     Args:
         files: Image files; the position of a file among them and ``seed`` key its noise.
@@ -114,6 +115,7 @@ def answers(
     classifier = base.smooth(sigma, device=device, precision=precision, engine=engine)
     warn_if_n_too_small(n, alpha)
     provenance = {"scope": base.scope, "device": device.type, "precision": precision, "engine": classifier.engine}
-    for index, (file, x) in enumerate(zip(files, images, strict=True)):
+    pairs = enumerate(zip(files, images, strict=True))
+    for index, (file, x) in progress(pairs, len(images), "predict", always=False):
         certificate = classifier.certify(x.to(device), n0, n, alpha, seed=seed, index=index)
         yield Answer(file, base.classes, seed, certificate, provenance)

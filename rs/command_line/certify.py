@@ -1,11 +1,17 @@
 """Certify one model: one row per test image."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from rs.command_line.shell import Batch, DataFolder, Device, ParamsFile, launch, parameters
+
+EXAMPLE = """\
+rs certify models/digits/0.25/advmacer/0 --dataset digits \\
+    --data data/digits --out rows.tsv
+rs certify my_package.models:build --sigma 0.5 --dataset cifar10 \\
+    --data data/cifar10 --subset '{stride: 20}' --out mine.tsv"""
 
 
 def main(
@@ -36,16 +42,21 @@ def main(
         float | None,
         typer.Option(help="Stop when the radius is known to within this, in pixels of [0, 1]."),
     ] = None,
-    rule: Annotated[str, typer.Option(help="Of --at-radius: cumulative or betting.")] = "cumulative",
+    rule: Annotated[Literal["cumulative", "betting"], typer.Option(help="By which --at-radius stops.")] = "cumulative",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print how long it would take on this machine, and write nothing.")
+    ] = False,
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
     values = parameters(params, dataset)
-    from rs.certification.certify_model import certification_settings, certify_model
+    from rs.certification.certify_model import certification_settings, certify_model, summary
     from rs.params import parse
     from rs.runtime.device import device_named
+    from rs.runtime.processes import rank_and_world_size
+    from rs.storage import certificate_rows
     from rs.study.subset import subset_name
 
     stop = {"at_radius": at_radius, "tolerance": tolerance, "rule": rule, "beta": 0.001, "step": 100}
@@ -56,4 +67,7 @@ def main(
     overrides["stop"] = stop if (at_radius, tolerance) != (None, None) else None
     settings = certification_settings(values, dataset, overrides)
     launch(values)
-    certify_model(model, data, settings, sigma=sigma, device=device_named(device), batch=batch, out=out)
+    place = device_named(device)
+    certify_model(model, data, settings, sigma=sigma, device=place, batch=batch, out=out, dry_run=dry_run)
+    if not dry_run and rank_and_world_size()[0] == 0:
+        print(f"{summary(certificate_rows.read(out))}; rows in {out}")

@@ -9,6 +9,10 @@ import typer
 
 from rs.command_line.shell import Device
 
+EXAMPLE = """\
+rs doctor
+rs doctor models/digits/0.25/advmacer/0 --data data/digits"""
+
 
 def main(
     model: Annotated[

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+EXAMPLE = "rs export rows.tsv --out log.tsv"
+
 
 def main(
     rows: Annotated[Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],

@@ -5,18 +5,23 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, doctor, export, import_, predict
-from rs.command_line.shell import application, run
+from rs.command_line import certify, compare, doctor, export, import_, predict, prepare, show, train
+from rs.command_line.shell import add, application, run
 
-app = application(no_args_is_help=True)
-for name, module in {
+app = application(no_args_is_help=True, add_completion=True)
+COMMANDS = {
+    "prepare": prepare,
+    "train": train,
     "certify": certify,
+    "show": show,
+    "compare": compare,
     "predict": predict,
     "import": import_,
     "export": export,
     "doctor": doctor,
-}.items():
-    app.command(name, short_help=module.__doc__)(module.main)
+}
+for name, module in COMMANDS.items():
+    add(app, module.main, name, module.EXAMPLE, about=module.__doc__ or "")
 
 
 def _print_version(wanted: bool) -> None:

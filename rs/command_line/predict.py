@@ -3,11 +3,15 @@
 import secrets
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from rs.command_line.shell import Device
+
+EXAMPLE = """\
+rs predict photo.png --model models/digits/0.25/advmacer/0
+rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json"""
 
 
 def main(
@@ -32,13 +36,16 @@ def main(
         typer.Option(help="Names the noise, with the position of the image; default: from the operating system."),
     ] = None,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
-    engine: Annotated[str, typer.Option(help="plain, folded or compiled: how the network runs.")] = "plain",
+    precision: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="Of the network's weights and activations.")
+    ] = "float32",
+    engine: Annotated[Literal["plain", "folded", "compiled"], typer.Option(help="How the network runs.")] = "plain",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with votes and all digits.")] = False,
 ) -> None:
     """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence."""
     from rs.certification.predict import answers
     from rs.runtime.device import device_named
+    from rs.runtime.progress import say
 
     # Whoever knows the seed beforehand can choose the image after the noise.
     noise_seed = secrets.randbits(32) if seed is None else seed
@@ -48,4 +55,4 @@ def main(
         if seed is None and not as_json and number == 0:  # after all inputs have been checked
             message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
             print(message, file=sys.stderr)
-        print(answer.json() if as_json else answer.text(), flush=True)
+        say(answer.json() if as_json else answer.text())

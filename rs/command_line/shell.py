@@ -1,5 +1,6 @@
 """Turning functions into programs, and the options that commands share."""
 
+import functools
 import os
 import shlex
 import sys
@@ -23,24 +24,81 @@ EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of 
 Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
 
+Radii = Annotated[
+    str | None,
+    typer.Option(help="Of certified accuracies, like 0.25,0.5; default: 0, 0.25, ... up to the largest that occurs."),
+]
+
+
+def radii_named(text: str | None) -> list[float] | None:
+    """Read the radii of an option.
+
+    Raises:
+        InputError: If they are not numbers with commas between them.
+
+    >>> radii_named("0.25,0.5")
+    [0.25, 0.5]
+    """
+    try:
+        return None if text is None else [float(word) for word in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--radii must be numbers with commas between them, like 0.25,0.5, got {text!r}") from error
+
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
 
 def application(**settings: Any) -> typer.Typer:
     """Return an empty application that prints plain text: help without frames, errors without local variables."""
-    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **settings)
+    plain = {"pretty_exceptions_enable": False, "rich_markup_mode": None, "add_completion": False}
+    return typer.Typer(context_settings=HELP, **plain | settings)
+
+
+def add(
+    app: typer.Typer, command: Callable[..., None], name: str | None = None, example: str = "", about: str = ""
+) -> None:
+    """Add a command to an application; Ctrl-C ends it with one line on stderr and :data:`INTERRUPTED`.
+
+    Args:
+        app: The application.
+        command: A function with Typer annotations.
+        name: Of the command; ``None`` for the only one.
+        example: Command lines that stand below its help.
+        about: What it does, in the list of commands.
+    """
+    lines = "".join(f"\n  {line}" for line in example.splitlines())
+    epilog = f"\b\nExample:{lines}" if example else None  # \b: not to be wrapped
+    app.command(name, context_settings=HELP, epilog=epilog, short_help=about or None)(_interruptible(command))
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def run_command(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as stop:
+            after_the_bar = "\n" * sys.stderr.isatty()
+            print(after_the_bar + "; ".join(["interrupted", *getattr(stop, "__notes__", [])]), file=sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
+
+    return run_command
 
 
 def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a user's mistake is one line on stderr and exit code 2.
+    """Run a command; a user's mistake is one line on stderr and exit code 2, Ctrl-C one and exit code 130.
 
     Args:
         command: A function with Typer annotations, or an :func:`application` of several.
         arguments: The words of the command line; ``None`` takes them from ``sys.argv``.
     Raises:
-        SystemExit: Always, with the exit code: 0 for success, 2 for a mistake of the user.
+        SystemExit: Always, with the exit code: 0 for success, 2 for a mistake of the user, 130 after Ctrl-C.
     """
     app = command if isinstance(command, typer.Typer) else application()
     if app is not command:
-        app.command()(command)
+        add(app, command)
     try:
         app(args=arguments)
     except InputError as error:

@@ -139,15 +139,3 @@ def signed(value: float) -> str:
     ('+0.0126', '0.0000')
     """
     return f"{value:+.4f}" if abs(value) >= 0.00005 else "0.0000"
-
-
-def duration(seconds: float) -> str:
-    """Write a time in its natural unit.
-
-    >>> duration(55800.0), duration(90.0), duration(2.5)
-    ('15.5 h', '1.5 min', '2.5 s')
-    """
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

@@ -23,6 +23,7 @@ from rs.params import section
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
 from rs.storage import certificate_rows, files
+from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
 from rs.study.grid import GridCell, cells, pool_target
 from rs.study.subset import subset_name
@@ -210,20 +211,41 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
     Raises:
         InputError: If not; ``command`` makes them.
     """
-    sidecar = files.read_json(_existing(_existing(path, command).with_suffix(".json"), command))
+    sidecar = files.read_json(_existing(sidecar_of(_existing(path, command)), command))
     rows = certificate_rows.read(path)
-    if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
-        raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; run {command}")
-    for name in ("n0", "n", "alpha", "sigma"):
-        inside, beside = metrics.budget(rows, name), sidecar.get(name)
-        if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
-            raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; run {command}")
-    scope = rows["scope"].iloc[0]
-    if sidecar.get("scope") != scope:
-        raise InputError(f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; run {command}")
+    _check_sidecar(path, rows, sidecar, f"run {command}")
     if metrics.budget(rows, "sigma") != float(sigma):
         raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")
     return rows, sidecar
+
+
+def read_alone(path: Path) -> tuple[Result, dict[str, Any]]:
+    """Read a row file that belongs to no study, under the name of its path.
+
+    Returns:
+        The result, and its sidecar; empty where there is none, as beside a log in the field's six columns.
+    Raises:
+        InputError: If the rows are damaged, or the sidecar is not theirs.
+    """
+    rows, beside = certificate_rows.read_any(path), sidecar_of(path)
+    sidecar = files.read_json(beside) if beside.exists() else {}
+    if sidecar != {}:
+        _check_sidecar(path, rows, sidecar, "certify again, or remove the sidecar")
+    provenance = Provenance.of(sidecar) if sidecar else None
+    sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
+    return Result(str(path), sigma, None, rows, subset_of(sidecar), scope=scope, provenance=provenance), sidecar
+
+
+def _check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:
+    if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
+        raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; {remedy}")
+    for name in metrics.BUDGET:
+        inside, beside = metrics.budget(rows, name), sidecar.get(name)
+        if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
+            raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; {remedy}")
+    scope = rows["scope"].iloc[0]
+    if sidecar.get("scope") != scope:
+        raise InputError(f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; {remedy}")
 
 
 def subset_of(sidecar: dict[str, Any]) -> str:

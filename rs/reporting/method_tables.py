@@ -17,6 +17,7 @@ from rs.reporting.formatting import Column, Row, build_table, difference, format
 from rs.reporting.published import paper_value
 from rs.reporting.render import EMPTY, Cell, Table
 from rs.reporting.results import Group, Groups, best, methods_of, results_of, two_sided_name
+from rs.runtime.progress import duration
 from rs.statistics.two_sided import Split
 
 Configurations = Mapping[tuple[str, float], Mapping[str, Any]]
@@ -141,7 +142,7 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
     ]
     measured = {
         "ACR": ("acr", plain("acr", ".3f")),
-        "Time": ("training_seconds", formatted("training_seconds", formatting.duration)),
+        "Time": ("training_seconds", formatted("training_seconds", duration)),
         "Time, paper": ("paper_training_hours", plain("paper_training_hours", "g", " h")),
     }
     names = [name for name, _ in measured.values()]

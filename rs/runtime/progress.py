@@ -13,7 +13,25 @@ T = TypeVar("T")
 QUIET_SECONDS = 30.0
 
 
-def progress(items: Iterable[T], total: int, description: str, done: int = 0) -> Iterator[T]:
+def duration(seconds: float) -> str:
+    """Write a time in its natural unit.
+
+    >>> duration(55800.0), duration(90.0), duration(2.5)
+    ('15.5 h', '1.5 min', '2.5 s')
+    """
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def say(text: str) -> None:
+    """Print a line on stdout at once, above the bar if there is one."""
+    tqdm.write(text, file=sys.stdout)
+    sys.stdout.flush()
+
+
+def progress(items: Iterable[T], total: int, description: str, done: int = 0, *, always: bool = True) -> Iterator[T]:
     """Yield ``items`` and report the progress on stderr.
 
     Args:
@@ -21,6 +39,7 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0) ->
         total: Number of all items, including those done before.
         description: Name of the work.
         done: Number of items done before.
+        always: Whether work of less than half a minute prints a line, too, where there is no terminal.
     """
     if sys.stderr.isatty():
         yield from tqdm(items, total=total, desc=description, initial=done, dynamic_ncols=True)
@@ -29,7 +48,7 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0) ->
     for count, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - last >= QUIET_SECONDS or done + count == total:
+        if now - last >= QUIET_SECONDS or (done + count == total and (always or last > start)):
             rate = count / max(now - start, 1e-9)
             left = (total - done - count) / rate
             print(

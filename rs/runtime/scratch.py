@@ -33,7 +33,8 @@ def key(identity: dict[str, Any]) -> str:
 def folder(identity: dict[str, Any]) -> Iterator[Path]:
     """Lock and yield the scratch folder for ``identity``; remove it if the body succeeds.
 
-    If the body raises or the process dies, the folder stays, and the next run with the same identity continues in it.
+    If the body raises or the process dies, the folder stays, and the next run with the same identity continues in it;
+    a ``KeyboardInterrupt`` gets a note that says so.
 
     Args:
         identity: Everything that the result depends on.
@@ -51,7 +52,11 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
             ) from error
         if not _is_open_file(path / "lock", lock.fileno()):
             raise InputError(f"another process has just made the same thing and removed {path}; run again")
-        yield path
+        try:
+            yield path
+        except KeyboardInterrupt as stop:
+            stop.add_note("the same command continues")
+            raise
         shutil.rmtree(path)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -44,7 +44,7 @@ class Sample:
     """Scores of classifiers of one kind on the same images: one for each training seed, or each set of them."""
 
     rows: pd.DataFrame  # of the first classifier: budget, images and labels
-    scores: Floats  # radius times correct, (classifiers, images), in the order of the images' numbers
+    scores: Floats  # whose mean is compared (:func:`sample`), (classifiers, images), by the images' numbers
     seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
 
     def mean(self, without: int | None = None) -> Floats | None:
@@ -55,7 +55,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An average certified radius, or the difference of two, with its errors."""
+    """An average certified radius, a certified accuracy, or the difference of two, with its errors."""
 
     value: float
     error_images: float  # standard error over images, the training seeds being those there are
@@ -76,22 +76,25 @@ class Estimate:
         return self.p_value > LEVEL
 
 
-def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]]) -> Sample:
+def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]], radius: float | None = None) -> Sample:
     """Return the scores of classifiers, with the seeds that each was trained with.
 
     Args:
         rows: Of each classifier.
         seeds: Training seeds of each classifier.
+        radius: Where the scores are to be 1 for an image that is certified at this radius, else 0, whose mean is the
+            certified accuracy; ``None`` for radius times correct, whose mean is the ACR.
     Raises:
         InputError: If there are none, or they are of different images or budgets.
     """
     metrics.check_comparable(rows)
-    scores = np.stack([metrics.image_scores(frame) for frame in rows])
+    score = metrics.image_scores if radius is None else partial(metrics.certified_at, radius=radius)
+    scores = np.stack([score(frame) for frame in rows])
     return Sample(pd.DataFrame(rows[0]), scores, tuple(map(frozenset, seeds)))
 
 
 def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
-    """Return the ACR of a sample, or its difference to another one's, with both errors.
+    """Return the mean score of a sample, such as its ACR, or its difference to another one's, with both errors.
 
     Seeds of the same number are one seed in both: they begin with the same weights and see the images in the same
     order, so what they share leaves the difference.

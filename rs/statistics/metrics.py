@@ -98,6 +98,20 @@ def image_scores(rows: Rows) -> NDArray[np.float64]:
     return _scores(frame)[np.argsort(_column(frame, "idx"), kind="stable")]
 
 
+def certified_at(rows: Rows, radius: float) -> NDArray[np.float64]:
+    """Return 1 for every image that is correct with a radius of at least ``radius`` and 0 for the others, (N,).
+
+    In the order of the images' numbers; the mean is :func:`certified_accuracy`.
+
+    Raises:
+        InputError: As :func:`certified_accuracy`.
+    """
+    frame = _frame(rows)
+    mode_of(frame)
+    certified = (_column(frame, "correct") == 1) & (_column(frame, "radius") >= radius)
+    return certified[np.argsort(_column(frame, "idx"), kind="stable")].astype(np.float64)
+
+
 def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
     """Return one row per image whose radius is the mean of radius times correct over several training seeds.
 

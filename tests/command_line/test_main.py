@@ -1,17 +1,34 @@
 """The console command ``rs``, as a person runs it."""
 
 import importlib
+import shlex
 import tomllib
 from importlib import metadata
+from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from rs.command_line.main import app, main
+from rs.methods import METHODS
+from rs.models.architectures import ARCHITECTURES
+from rs.models.backend import Engine
+from rs.models.published_checkpoints import Normalisation
+from rs.smoothing.classifier import Precision
+from rs.smoothing.stopping import Stop
 from tests.support.helpers import ROOT, help_of, python
 
-STAGES = {"certify": "certify", "predict": "predict", "import": "import_", "export": "export"}
-COMMANDS = [*STAGES, "doctor"]
+STAGES = {
+    "prepare": "prepare",
+    "train": "train",
+    "certify": "certify",
+    "predict": "predict",
+    "import": "import_",
+    "export": "export",
+}
+COMMANDS = ["prepare", "train", "certify", "show", "compare", "predict", "import", "export", "doctor"]
 
 
 def said(*words):
@@ -49,7 +66,7 @@ def test_the_version_is_that_of_the_installed_project():
     ("words", "remedy"),
     [
         (["certfy"], "No such command 'certfy'. Did you mean 'certify'?"),
-        (["train"], "No such command 'train'"),
+        (["tables"], "No such command 'tables'"),
         (["certify", "--drws", "3"], "--draws"),
         (["export", "nowhere.tsv", "--out", "log.tsv"], "'nowhere.tsv' does not exist"),
         (["predict", "photo.png"], "Missing option '--model'"),
@@ -66,6 +83,64 @@ def test_a_mistyped_word_is_named_with_what_helps_and_exit_code_2(words, remedy)
 def test_a_stage_runs_the_function_of_the_command(module):
     stage, command = (importlib.import_module(f"{package}.{module}") for package in ("stages", "rs.command_line"))
     assert stage.main is command.main
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monkeypatch):
+    """They are parsed as the command parses them: its options, choices and files that must be there."""
+    monkeypatch.chdir(tmp_path)
+    for file in ("rows.tsv", "a.tsv", "b.tsv"):
+        Path(file).touch()
+    _, out, _ = said(name, "--help")
+    lines = out.partition("\n  Example:\n")[2].replace("\\\n", " ").splitlines()
+    assert lines
+    command = get_command(app).commands[name]
+    for line in lines:
+        program, first, *words = shlex.split(line)
+        assert (program, first) == ("rs", name)
+        command.make_context(name, words)
+
+
+def test_an_example_with_an_option_that_is_none_is_found():
+    with pytest.raises(Exception, match="No such option"):
+        get_command(app).commands["show"].make_context("show", ["--digits", "3"])
+
+
+@pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=str)
+def test_two_names_of_the_help_are_one(command):
+    assert said(*command, "-h") == said(*command, "--help")
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "known"),
+    [
+        ("predict", "engine", get_args(Engine)),
+        ("predict", "precision", get_args(Precision)),
+        ("certify", "rule", get_args(get_type_hints(Stop)["rule"])),
+        ("import", "normalisation", get_args(Normalisation)),
+        ("import", "architecture", tuple(ARCHITECTURES)),
+    ],
+)
+def test_an_option_lists_what_it_takes(command, option, known):
+    """The help comes without loading the modules that know it, so that it says it again."""
+    module = importlib.import_module(f"rs.command_line.{STAGES[command]}")
+    assert get_args(get_type_hints(module.main)[option]) == known
+    assert "|".join(known) in said(command, "--help")[1]
+
+
+def test_the_help_of_train_lists_the_methods():
+    listed = said("train", "--help")[1].partition("Training method:")[2].partition(".")[0]
+    assert listed.replace(",", " ").split() == list(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("rs co", ["compare"]), ("rs predict --engine ", ["plain", "folded", "compiled"]), ("rs show --js", ["--json"])],
+)
+def test_a_shell_completes_commands_options_and_choices(words, expected):
+    asked = {"_RS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    done = python("-c", "import sys; sys.argv = ['rs']; from rs.command_line.main import main; main()", **asked)
+    assert (done.returncode, done.stdout.split()) == (0, expected)
 
 
 @pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=str)

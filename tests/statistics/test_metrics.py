@@ -68,6 +68,8 @@ def test_certified_accuracy_counts_correct_images_of_at_least_the_radius(pairs):
     expected = [sum(ok and r >= at for r, ok in pairs) / len(pairs) for at in grid]
     assert certified_accuracy(frame(pairs), grid).tolist() == expected
     assert certified_accuracy(frame(pairs), 0.25) == expected[1]
+    listed = [[float(ok and r >= at) for r, ok in pairs] for at in grid]
+    assert [metrics.certified_at(frame(pairs), at).tolist() for at in grid] == listed
 
 
 def test_frames_mappings_and_lists_of_rows_mean_the_same():

@@ -1,0 +1,29 @@
+"""Turn a raw data set into the files that training and certification read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line.shell import ParamsFile
+
+EXAMPLE = """\
+rs prepare digits --out data/digits
+rs prepare cifar10 --source parquet --root downloads/cifar10 --out data/cifar10"""
+
+
+def main(
+    name: Annotated[str, typer.Argument(help="Data set: a key of datasets in the parameters.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write.")],
+    params: ParamsFile = Path("params.yaml"),
+    source: Annotated[
+        str | None, typer.Option(help="torchvision, parquet or folder, in place of the parameters' source.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of the raw data, in place of the parameters' root.")] = None,
+) -> None:
+    """Prepare the data set NAME: train.npz and test.npz, and meta.json, which describes them."""
+    from rs import params as parameters
+    from rs.data import sources
+
+    values = parameters.section(parameters.read(params), f"datasets.{name}")
+    sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)

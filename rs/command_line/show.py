@@ -1,0 +1,33 @@
+"""Show what row files say: average certified radius, accuracies, abstentions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line.shell import Radii
+
+EXAMPLE = """\
+rs show rows.tsv
+rs show rows.tsv --radii 0.25,0.5 --json"""
+
+
+def main(
+    rows: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv, or logs in six columns."
+        ),
+    ],
+    radii: Radii = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each file, all digits.")] = False,
+) -> None:
+    """Show the ACR of each of ROWS with its standard error over images, clean and certified accuracy, and more."""
+    import json
+
+    from rs.command_line.shell import radii_named
+    from rs.reporting.row_files import described, text_of
+
+    about = [described(path, radii_named(radii)) for path in rows]
+    texts = [json.dumps(one, allow_nan=False) if as_json else text_of(one) for one in about]
+    print(("\n" if as_json else "\n\n").join(texts))

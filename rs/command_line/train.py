@@ -1,0 +1,41 @@
+"""Train one base classifier: one method, one noise level, one seed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line.shell import DataFolder, Device, ParamsFile, Workers, launch, parameters
+from rs.runtime.code_fingerprint import ROOT, methods  # which reads the table without loading torch
+
+EXAMPLE = """\
+rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
+    --out models/mine --log logs/mine"""
+
+
+def main(
+    method: Annotated[str, typer.Argument(help=f"Training method: {', '.join(methods(ROOT))}.")],
+    dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET of the parameters.")],
+    sigma: Annotated[float, typer.Option(help="Noise std, in pixels of [0, 1].")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")],
+    data: DataFolder,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],
+    log: Annotated[Path, typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json.")],
+    params: ParamsFile = Path("params.yaml"),
+    device: Device = "auto",
+    workers: Workers = 0,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="End with the epoch in which so many seconds of training are over.")
+    ] = None,
+) -> None:
+    """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
+    values = parameters(params, dataset)
+    from rs.runtime.device import device_named
+    from rs.training.recipe import training_recipe
+    from rs.training.run import train_model
+    from rs.training.settings import RunOptions
+
+    recipe = training_recipe(values, dataset, method, sigma)
+    launch(values)
+    options = RunOptions(sigma=sigma, seed=seed, device=device_named(device), workers=workers, seconds=seconds)
+    train_model(recipe, data, options, out=out, log=log)

@@ -1,0 +1,225 @@
+"""What row files say, without a study around them: the numbers of one, and the differences of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rs.errors import InputError
+from rs.reporting import notes
+from rs.reporting.formatting import numbers, signed
+from rs.reporting.load import read_alone
+from rs.reporting.results import Result
+from rs.statistics import metrics
+from rs.statistics.certificate import ABSTAIN, asks_one_radius
+from rs.statistics.comparison import estimate, sample
+
+STEP = 0.25
+"""Between the radii that are shown, in pixels of [0, 1]; the paper's."""
+
+FROZEN = "the certificates hold for weights frozen at each image, not for a classifier that chooses them anew"
+
+Numbers = dict[str, Any]
+"""Values by name, as in JSON; ``None`` where one is not known."""
+
+
+def described(path: Path, radii: Sequence[float] | None = None) -> Numbers:
+    """Return what a row file is of, and its numbers.
+
+    Args:
+        path: Rows of this project, or a log in the field's six columns.
+        radii: Of certified accuracies; by default 0, :data:`STEP`, ... up to the largest radius of a correct image.
+    Raises:
+        InputError: If the rows are damaged, or say only whether another radius is certified.
+    """
+    result, sidecar = read_alone(path)
+    rows = result.rows
+    mode, at = metrics.mode_of(rows), radii_of([rows], radii)
+    holds_radii = not asks_one_radius(mode)
+    bounds = rows["p_lower"][rows["mode"] != "shortcut"].dropna()  # those of a shortcut were skipped
+    abstains = rows["predict"] == ABSTAIN
+    return {
+        "file": str(path),
+        "model": sidecar.get("model"),
+        "dataset": sidecar.get("dataset"),
+        "subset": result.subset,
+        "images": len(rows),
+        **_budget_of([rows]),
+        "mode": mode,
+        "scope": result.scope,
+        "sound": result.sound,
+        **({} if result.provenance is None else asdict(result.provenance)),
+        "acr": metrics.acr(rows) if holds_radii else None,
+        "standard_error": metrics.standard_error(rows) if holds_radii and len(rows) > 1 else None,
+        "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if holds_radii else None,
+        "certified_accuracy": {f"{r:g}": float(metrics.certified_accuracy(rows, r)) for r in at},
+        "abstentions": int(abstains.sum()),
+        "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
+    }
+
+
+def compared(first: Path, second: Path, radii: Sequence[float] | None = None) -> Numbers:
+    """Return the paired differences, first less second, over the images that both have.
+
+    Args:
+        first, second: Rows of this project.
+        radii: As for :func:`described`.
+    Raises:
+        InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or if they share
+            fewer than two images.
+    """
+    (a, beside_a), (b, beside_b) = read_alone(first), read_alone(second)
+    _check_same_data((a, beside_a), (b, beside_b))
+    shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
+    if shared.size < 2:
+        raise InputError(f"{first} and {second} must have two images in common, got {shared.size}; certify the same")
+    one, other = (replace(result, rows=_of_images(result.rows, shared)) for result in (a, b))
+    metrics.check_comparable([one.rows, other.rows])
+    at = radii_of([one.rows, other.rows], radii)
+    holds_radii = not asks_one_radius(metrics.mode_of(one.rows))
+
+    def difference(radius: float | None) -> Numbers:
+        samples = [sample([result.rows], [()], radius) for result in (one, other)]
+        means = {name: estimate(own).value for name, own in zip("ab", samples, strict=True)}
+        return means | numbers(estimate(*samples))
+
+    return {
+        "a": {"file": str(first), "model": beside_a.get("model"), "images": len(a.rows), "sound": a.sound},
+        "b": {"file": str(second), "model": beside_b.get("model"), "images": len(b.rows), "sound": b.sound},
+        "images": int(shared.size),
+        **_budget_of([one.rows, other.rows]),
+        "acr": difference(None) if holds_radii else None,
+        "clean_accuracy": difference(0.0) if holds_radii else None,
+        "certified_accuracy": {f"{radius:g}": difference(radius) for radius in at},
+        "notes": notes.provenance([one, other]),
+    }
+
+
+def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None) -> list[float]:
+    """Return the radii at which certified accuracies are shown.
+
+    Args:
+        rows: Comparable rows.
+        asked: Those that are wanted; ``None`` for 0, :data:`STEP`, ... up to the largest radius of a correct image.
+    Raises:
+        InputError: If one is negative or not finite, or the rows hold only whether another one is certified.
+    """
+    bad = [radius for radius in asked or () if not 0 <= radius < math.inf]
+    if bad:
+        raise InputError(f"radii must be numbers of at least 0, in pixels of [0, 1], got {bad[0]:g}")
+    mode = metrics.mode_of(rows[0])
+    if asks_one_radius(mode):
+        only = float(mode.split(":")[1])
+        if asked is not None and set(asked) != {only}:
+            raise InputError(f"rows of {mode} say only whether the radius {only:g} is certified; ask for no other one")
+        return [only]
+    if asked is not None:
+        return list(asked)
+    largest = max(float((frame["radius"] * frame["correct"]).max()) for frame in rows)
+    return [k * STEP for k in range(int(largest / STEP) + 1)]
+
+
+def text_of(about: Numbers) -> str:
+    """Return the numbers of :func:`described` as lines."""
+    made_with = [about.get(name) for name in ("device", "precision", "engine", "arithmetic")]
+    lines = {
+        "model": about["model"] or "not stated",
+        "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",
+        "certified with": _budget(about) + ("" if about["mode"] == "certify" else f", {about['mode']}"),
+        "computed on": ", ".join(filter(None, made_with)),
+        "weights": "" if about["scope"] == "model" else _soundness(about),
+        "ACR": _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"]),
+        "clean accuracy": _optional("{:.1%}", about["clean_accuracy"]),
+        "certified accuracy": _columns("at", about["certified_accuracy"], lambda radius, _: f"{radius:>6}"),
+        "": _columns("  ", about["certified_accuracy"], lambda _, share: f"{100 * share:5.1f}%"),
+        "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / about['images']:.1%})",
+        "p_A, lower bound": _quartiles(about["p_lower_quartiles"]),
+    }
+    return "\n".join([about["file"], *(f"  {name:<20}{text}" for name, text in lines.items() if text)])
+
+
+def text_of_difference(found: Numbers) -> str:
+    """Return the numbers of :func:`compared` as lines."""
+    rows = {"ACR": found["acr"], "clean accuracy": found["clean_accuracy"]}
+    accuracies = {f"certified at {radius}": one for radius, one in found["certified_accuracy"].items()}
+    rows |= {name: one for name, one in accuracies.items() if name != "certified at 0"}
+    unsound = [side.upper() for side in "ab" if not found[side]["sound"]]
+    return "\n".join(
+        [
+            *(f"{side.upper()}  {found[side]['file']}{_optional(' ({})', found[side]['model'])}" for side in "ab"),
+            f"{found['images']:,} images that both have{_cut(found)}; {_budget(found)}",
+            "",
+            f"{'':<20}{'A':>8}{'B':>8}  A - B",
+            *(f"{name:<20}{_difference(one, name == 'ACR')}" for name, one in rows.items() if one),
+            "",
+            "± is the standard error over images; another training of either could differ by more.",
+            "tie: the difference may be 0 at the level of 5 %.",
+            *(f"{side}: not sound: {FROZEN}." for side in unsound),
+            *found["notes"],
+        ]
+    )
+
+
+def _budget_of(rows: Sequence[pd.DataFrame]) -> Numbers:
+    """Return sigma, n0, n and alpha; ``None`` where they are not stated."""
+    known = {name: metrics.common_budget(rows, name) for name in ("sigma", "n0", "n", "alpha")}
+    whole = {name: int(known[name]) for name in ("n0", "n") if not math.isnan(known[name])}
+    return {name: None if math.isnan(value) else value for name, value in known.items()} | whole
+
+
+def _optional(form: str, value: Any) -> str:
+    return "" if value is None else form.format(value)
+
+
+def _budget(about: Mapping[str, Any]) -> str:
+    forms = {"sigma": "sigma = {:g}", "n0": "n0 = {:,}", "n": "n = {:,}", "alpha": "alpha = {:g}"}
+    stated = (_optional(form, about[name]) for name, form in forms.items())
+    return ", ".join(filter(None, stated)) or "not stated"
+
+
+def _soundness(about: Mapping[str, Any]) -> str:
+    return f"{about['scope']}: " + ("sound" if about["sound"] else f"not sound: {FROZEN}")
+
+
+def _columns(head: str, accuracies: Mapping[str, float], cell: Callable[[str, float], str]) -> str:
+    return head + "".join(f" {cell(radius, share)}" for radius, share in accuracies.items())
+
+
+def _quartiles(quartiles: Sequence[float] | None) -> str:
+    return "" if quartiles is None else "quartiles " + ", ".join(f"{value:.3f}" for value in quartiles)
+
+
+def _cut(found: Mapping[str, Any]) -> str:
+    more = [f"{side.upper()} has {found[side]['images']:,}" for side in "ab" if found[side]["images"] > found["images"]]
+    return f" ({', '.join(more)})" if more else ""
+
+
+def _difference(one: Mapping[str, Any], is_acr: bool) -> str:
+    verdict = ", tie" if one["tie"] else ""
+    if is_acr:
+        return f"{one['a']:>8.3f}{one['b']:>8.3f}  {signed(one['difference'])} ± {one['error_images']:.4f}{verdict}"
+    points, error = 100 * one["difference"], 100 * one["error_images"]
+    sign = "+" if abs(points) >= 0.05 else ""
+    return f"{one['a']:>8.1%}{one['b']:>8.1%}  {points:{sign}z.1f} ± {error:.1f} points{verdict}"
+
+
+def _of_images(rows: pd.DataFrame, images: np.ndarray) -> pd.DataFrame:
+    return rows[rows["idx"].isin(images)].reset_index(drop=True)
+
+
+def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
+    """Refuse rows that do not say their noise and budget, and rows of different data sets."""
+    for result, _ in read:
+        silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
+        if silent:
+            raise InputError(f"{result.method} must say its {', '.join(silent)} to be compared, as rows of `rs` do")
+    known = [sidecar["images"] for _, sidecar in read if "images" in sidecar]
+    if len(set(known)) > 1:
+        names = " and ".join(result.method for result, _ in read)
+        raise InputError(f"{names} must be of the same data set, but their sidecars name different images")

@@ -1,0 +1,117 @@
+"""How commands end: ``rs.command_line.shell``."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rs.command_line.certify import main as certify
+from rs.command_line.predict import main as predict
+from rs.command_line.shell import run
+from rs.command_line.train import main as train
+from rs.reporting.row_files import described
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.training.trainer import Trainer
+from tests.support.folders import contents, reproducible
+from tests.support.helpers import SHAPE, write_params, write_tiny
+from tests.support.raw_images import image_bytes
+from tests.support.untrained import save_model
+
+CERTIFY = SmoothedClassifier.certify
+CONTINUES = "interrupted; the same command continues"
+
+
+@pytest.fixture
+def project(tmp_path, work, monkeypatch):
+    """The folder of a tiny data set, parameters and a model, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    write_tiny(Path("data"))
+    write_params(Path("params.yaml"))
+    save_model(Path("model"))
+    return tmp_path
+
+
+def stop_after(monkeypatch, certificates):
+    """Let Ctrl-C come in the certificate after so many."""
+    left = iter(range(certificates))
+
+    def until_then(*arguments, **options):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return CERTIFY(*arguments, **options)
+
+    monkeypatch.setattr(SmoothedClassifier, "certify", until_then)
+
+
+def ended(capfd, command, *words):
+    """Exit code of a command, and the lines on stdout and on stderr."""
+    with pytest.raises(SystemExit) as end:
+        run(command, arguments=list(words))
+    out, err = capfd.readouterr()
+    return end.value.code, out.splitlines(), err.splitlines()
+
+
+def certify_to(name):
+    return "model", "--dataset", "tiny", "--data", "data", "--out", name, "--device", "cpu"
+
+
+def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(project, monkeypatch, capfd):
+    ended(capfd, certify, *certify_to("whole.tsv"))
+    stop_after(monkeypatch, 3)
+    assert ended(capfd, certify, *certify_to("rows.tsv")) == (130, [], [CONTINUES])  # and no traceback
+    assert not Path("rows.tsv").exists()
+    monkeypatch.setattr(SmoothedClassifier, "certify", CERTIFY)
+    code, _, err = ended(capfd, certify, *certify_to("rows.tsv"))
+    assert (code, err[0]) == (0, "continuing after 3 of 10 images")
+    assert Path("rows.tsv").read_bytes() == Path("whole.tsv").read_bytes()
+
+
+def test_a_certification_ends_with_the_numbers_of_its_rows(project, capfd):
+    code, (line,), _ = ended(capfd, certify, *certify_to("rows.tsv"))
+    about = described(Path("rows.tsv"))
+    numbers = f"ACR {about['acr']:.3f} ± {about['standard_error']:.3f}, clean accuracy {about['clean_accuracy']:.1%}"
+    assert (code, line) == (0, f"{numbers}, 10 images; rows in rows.tsv")
+
+
+def test_certificates_that_stop_early_say_their_draws_as_well(project, capfd):
+    _, lines, _ = ended(capfd, certify, *certify_to("within.tsv"), "--tolerance", "0.1", "--n", "200")
+    assert [line.split(":")[0].split(" ")[0] for line in lines] == ["certified", "ACR"]
+    _, lines, _ = ended(capfd, certify, *certify_to("at.tsv"), "--at-radius", "0.1", "--n", "200")
+    (line,) = lines
+    assert line.startswith("certified at radius 0.1: ")
+    assert line.endswith("draws an image; rows in at.tsv")
+
+
+def test_a_dry_run_writes_nothing(project, capfd):
+    before = contents(project)
+    code, (line,), err = ended(capfd, certify, *certify_to("rows.tsv"), "--dry-run")
+    assert (code, err, contents(project)) == (0, [], before)
+    assert re.fullmatch(r"10 images of 60 draws, .* draws a second: about .* on this machine", line)
+
+
+def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project, monkeypatch, capfd):
+    def train_to(name):
+        options = {"dataset": "tiny", "sigma": "0.25", "seed": "0", "data": "data", "out": name, "log": f"{name}.log"}
+        return "gaussian", *(word for key, value in options.items() for word in (f"--{key}", value))
+
+    ended(capfd, train, *train_to("whole"))
+    epoch, epochs = Trainer.epoch, iter(range(1))
+
+    def until_then(self, *arguments, **options):
+        if next(epochs, None) is None:
+            raise KeyboardInterrupt
+        return epoch(self, *arguments, **options)
+
+    monkeypatch.setattr(Trainer, "epoch", until_then)
+    assert ended(capfd, train, *train_to("model-2")) == (130, [], [CONTINUES])
+    monkeypatch.setattr(Trainer, "epoch", epoch)
+    assert ended(capfd, train, *train_to("model-2"))[0] == 0
+    assert reproducible(Path("model-2")) == reproducible(Path("whole"))
+
+
+def test_predictions_that_are_interrupted_do_not_say_that_they_continue(project, monkeypatch, capfd):
+    Path("a.png").write_bytes(image_bytes(np.zeros(SHAPE[1:], np.uint8)))
+    stop_after(monkeypatch, 1)
+    code, out, err = ended(capfd, predict, "a.png", "a.png", "--model", "model", "--seed", "0", "--device", "cpu")
+    assert (code, len(out), err) == (130, 1, ["interrupted"])

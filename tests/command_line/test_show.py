@@ -1,0 +1,54 @@
+"""The commands ``rs show`` and ``rs compare``, as a person runs them."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rs.command_line.main import app
+from rs.reporting.row_files import compared, described, text_of, text_of_difference
+from tests.support.tiny_study import cell_rows, write_rows
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [tmp_path / f"{seed}.tsv" for seed in (0, 1)]
+    for seed, path in enumerate(paths):
+        write_rows(cell_rows("advmacer", 0.5, seed), path)
+    return paths
+
+
+def said(*words):
+    """Exit code of ``rs WORDS``, and what it prints on stdout and, in one line, on stderr."""
+    result = CliRunner().invoke(app, [*map(str, words)], prog_name="rs")
+    return result.exit_code, result.stdout, str(result.exception or result.stderr)
+
+
+def test_every_file_is_shown(files):
+    texts = "\n\n".join(text_of(described(path)) for path in files)
+    assert said("show", *files)[:2] == (0, texts + "\n")
+
+
+def test_every_file_is_an_object_on_a_line_of_its_own(files):
+    code, out, _ = said("show", *files, "--json", "--radii", "0.25,0.5")
+    assert code == 0
+    assert [json.loads(line) for line in out.splitlines()] == [described(path, [0.25, 0.5]) for path in files]
+
+
+def test_two_files_are_compared(files):
+    assert said("compare", *files)[:2] == (0, text_of_difference(compared(*files)) + "\n")
+    code, out, _ = said("compare", *files, "--json", "--radii", "0.5")
+    assert (code, json.loads(out)) == (0, compared(*files, [0.5]))
+
+
+@pytest.mark.parametrize("radii", ["a half", "", "0.25;0.5"])
+def test_radii_that_are_no_numbers_are_named(files, radii):
+    code, out, error = said("show", files[0], "--radii", radii)
+    assert (code != 0, out) == (True, "")
+    assert error == f"--radii must be numbers with commas between them, like 0.25,0.5, got {radii!r}"
+
+
+@pytest.mark.parametrize("words", [["show"], ["compare", "0.tsv"]])
+def test_a_file_too_few_is_a_mistake(words, files, monkeypatch):
+    monkeypatch.chdir(files[0].parent)
+    assert said(*words)[:2] == (2, "")

@@ -1,0 +1,229 @@
+"""Row files by themselves: ``rs.reporting.row_files``."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rs.errors import InputError
+from rs.reporting.row_files import compared, described, radii_of, text_of, text_of_difference
+from rs.statistics import metrics
+from rs.storage import certificate_rows, files
+from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
+
+LABELS = np.arange(IMAGES) % 2
+
+
+def frame(seed, **changes):
+    return labelled(make_rows(0.5, seed, **changes), LABELS)
+
+
+def written(path, rows, **sidecar):
+    """The path of rows, with a sidecar that says more."""
+    write_rows(rows, path)
+    beside = certificate_rows.sidecar_of(path)
+    files.write_json(beside, files.read_json(beside) | sidecar)
+    return path
+
+
+@pytest.fixture
+def a(tmp_path):
+    return written(tmp_path / "a.tsv", frame(1), model="models/a", dataset="tiny", images="those", device="cpu")
+
+
+@pytest.fixture
+def b(tmp_path):
+    return written(tmp_path / "b.tsv", frame(2), model="models/b", dataset="tiny", images="those", device="cpu")
+
+
+def test_the_numbers_are_those_of_their_definitions(a):
+    rows, about = frame(1), described(a, [0.0, 0.3])
+    scores = rows["radius"] * rows["correct"]
+    assert about["acr"] == pytest.approx(scores.mean())
+    assert about["standard_error"] == pytest.approx(scores.std(ddof=1) / math.sqrt(IMAGES))
+    assert about["clean_accuracy"] == about["certified_accuracy"]["0"] == rows["correct"].mean()
+    assert about["certified_accuracy"]["0.3"] == ((rows["radius"] >= 0.3) & (rows["correct"] == 1)).mean()
+    assert about["abstentions"] == (rows["predict"] == -1).sum() > 0
+    ordered = sorted(rows["p_lower"])  # the quartiles of 12 lie a quarter, a half, three quarters between neighbours
+    expected = [ordered[2] + 0.75 * (ordered[3] - ordered[2]), ordered[5] + 0.5 * (ordered[6] - ordered[5])]
+    assert about["p_lower_quartiles"][:2] == pytest.approx(expected)
+
+
+def test_what_the_rows_are_comes_from_them_and_their_sidecar(a):
+    about = described(a)
+    budget = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA, "images": IMAGES, "subset": "first-12"}
+    expected = {"model": "models/a", "dataset": "tiny", "device": "cpu", "engine": None, "scope": "model", **budget}
+    assert {name: about[name] for name in expected} == expected
+
+
+def test_without_a_sidecar_the_numbers_stay_and_the_model_is_not_stated(a):
+    before = described(a)
+    certificate_rows.sidecar_of(a).unlink()
+    after = described(a)
+    assert (after["model"], after["acr"]) == (None, before["acr"])
+    assert "model               not stated" in text_of(after)
+
+
+def test_a_sidecar_of_other_rows_is_refused(a):
+    written(a, frame(1), n=N + 1)
+    with pytest.raises(InputError, match=f"n {N} but its sidecar {N + 1}"):
+        described(a)
+
+
+def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
+    log = tmp_path / "log.txt"
+    certificate_rows.write_field_log(certificate_rows.read(a), log)
+    about = described(log)
+    assert [about[name] for name in ("sigma", "n0", "n", "alpha", "p_lower_quartiles")] == [None] * 5
+    assert about["acr"] == described(a)["acr"]
+    assert "certified with      not stated" in text_of(about)
+
+
+@pytest.mark.parametrize(("scope", "words"), [("global", "global: sound"), ("per-image", "per-image: not sound")])
+def test_the_scope_of_weights_says_whether_certificates_are_sound(tmp_path, scope, words):
+    about = described(written(tmp_path / "e.tsv", frame(1, scope=scope)))
+    assert about["sound"] == (scope != "per-image")
+    assert words in text_of(about)
+
+
+def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
+    (index,) = np.flatnonzero(frame(1)["correct"] == 0)[:1]
+    row = (
+        frame(1)
+        .iloc[[index]]
+        .assign(predict=0, label=1, correct=0, radius=0.0, p_lower=0.0, n=0, counts="-", mode="shortcut")
+    )
+    certificate_rows.write(row, tmp_path / "one.tsv")
+    about = described(tmp_path / "one.tsv")
+    assert (about["acr"], about["standard_error"], about["p_lower_quartiles"]) == (0.0, None, None)
+    assert "±" not in text_of(about)
+
+
+@pytest.mark.parametrize(
+    ("largest", "expected"), [(0.0, [0.0]), (0.249, [0.0]), (0.25, [0.0, 0.25]), (0.9, [0.0, 0.25, 0.5, 0.75])]
+)
+def test_radii_go_up_to_the_largest_of_a_correct_image(largest, expected):
+    rows = frame(1).assign(radius=[largest, 3.0] * (IMAGES // 2), correct=[1, 0] * (IMAGES // 2))
+    assert radii_of([rows]) == expected
+
+
+@pytest.mark.parametrize("bad", [-0.1, math.inf, math.nan])
+def test_a_radius_is_a_number_of_at_least_0(bad):
+    with pytest.raises(InputError, match="radii must be numbers of at least 0"):
+        radii_of([frame(1)], [0.0, bad])
+
+
+def at_radius(seed, radius=0.25):
+    """Rows that say only whether a radius is certified."""
+    rows = frame(seed, mode=f"at-radius:{radius}:{N}")
+    certified = rows["radius"] >= radius
+    changed = rows.assign(radius=np.where(certified, radius, 0.0), predict=np.where(certified, rows["predict"], -1))
+    return changed.assign(correct=(changed["predict"] == changed["label"]).astype(int))
+
+
+def test_rows_of_one_radius_have_its_accuracy_and_no_average_radius(tmp_path):
+    one, other = (written(tmp_path / f"{seed}.tsv", at_radius(seed)) for seed in (1, 2))
+    about, found = described(one), compared(one, other)
+    assert (about["acr"], about["clean_accuracy"], list(about["certified_accuracy"])) == (None, None, ["0.25"])
+    assert (found["acr"], found["clean_accuracy"], list(found["certified_accuracy"])) == (None, None, ["0.25"])
+    assert "ACR" not in text_of(about) + text_of_difference(found)
+    with pytest.raises(InputError, match="ask for no other one"):
+        described(one, [0.5])
+
+
+def test_differences_are_paired(a, b):
+    found, rows = compared(a, b, [0.3]), (frame(1), frame(2))
+    scores = [one["radius"] * one["correct"] for one in rows]
+    certified = [((one["radius"] >= 0.3) & (one["correct"] == 1)).astype(float) for one in rows]
+    correct = [one["correct"] for one in rows]
+    for name, (x, y) in {"acr": scores, "clean_accuracy": correct}.items():
+        assert_paired(found[name], x, y)
+    assert_paired(found["certified_accuracy"]["0.3"], *certified)
+    paired = metrics.paired_difference(*rows)
+    assert (found["acr"]["difference"], found["acr"]["error_images"]) == pytest.approx(
+        (paired.difference, paired.error)
+    )
+
+
+def assert_paired(found, x, y):
+    gaps = x - y
+    expected = (x.mean(), y.mean(), gaps.mean(), gaps.std(ddof=1) / math.sqrt(IMAGES))
+    assert tuple(found[name] for name in ("a", "b", "difference", "error_images")) == pytest.approx(expected)
+
+
+def test_the_other_way_round_the_sign_changes_and_nothing_else(a, b):
+    one, other = compared(a, b), compared(b, a)
+    assert one["acr"]["difference"] == -other["acr"]["difference"]
+    for name in ("error_images", "p_value", "tie"):
+        assert one["acr"][name] == other["acr"][name]
+
+
+def test_rows_tie_with_themselves_and_the_text_says_so(a):
+    found = compared(a, a)
+    assert found["acr"]["tie"]
+    assert text_of_difference(found).count(", tie") == 2 + len(found["certified_accuracy"]) - 1
+    assert " 0.0 ± 0.0 points, tie" in text_of_difference(found)
+
+
+def test_only_the_images_that_both_have_count(tmp_path, a):
+    some = frame(2).iloc[[1, 3, 4, 8]]
+    found = compared(a, written(tmp_path / "some.tsv", some.reset_index(drop=True)))
+    rows = frame(1).iloc[[1, 3, 4, 8]]
+    gaps = rows["radius"] * rows["correct"] - some["radius"] * some["correct"]
+    assert (found["images"], found["acr"]["difference"]) == (4, pytest.approx(gaps.mean()))
+    assert f"4 images that both have (A has {IMAGES})" in text_of_difference(found)
+
+
+@given(st.permutations(range(IMAGES)))
+def test_the_order_of_the_rows_does_not_matter(tmp_path_factory, order):
+    folder = tmp_path_factory.mktemp("rows")
+    one = written(folder / "a.tsv", frame(1))
+    plain, mixed = (
+        written(folder / f"{name}.tsv", frame(2).iloc[list(rows)].reset_index(drop=True))
+        for name, rows in {"plain": range(IMAGES), "mixed": order}.items()
+    )
+    assert compared(one, mixed)["acr"] == compared(one, plain)["acr"]
+
+
+REFUSED = {
+    "noise": (lambda path: written(path, labelled(make_rows(0.25, 2), LABELS)), "must have the same sigma"),
+    "mode": (lambda path: written(path, frame(2, mode=f"within:0.1:{N}")), "certified alike"),
+    "labels": (lambda path: written(path, labelled(make_rows(0.5, 2), 1 - LABELS)), "must have the same labels"),
+    "images": (lambda path: written(path, frame(2).assign(idx=np.arange(IMAGES) + 50)), "two images in common, got 0"),
+    "data set": (lambda path: written(path, frame(2), images="others"), "sidecars name different images"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_be_compared_is_refused(tmp_path, a, kind):
+    make, message = REFUSED[kind]
+    with pytest.raises(InputError, match=message):
+        compared(a, make(tmp_path / "other.tsv"))
+
+
+def test_a_log_that_does_not_say_its_noise_is_not_compared(tmp_path, a):
+    log = tmp_path / "log.txt"
+    certificate_rows.write_field_log(certificate_rows.read(a), log)
+    with pytest.raises(InputError, match="must say its n0, n, alpha, sigma"):
+        compared(log, log)
+
+
+def test_other_arithmetic_is_said_and_not_refused_as_in_reports(tmp_path, a):
+    other = written(tmp_path / "other.tsv", frame(2), images="those", device="cpu", arithmetic="portable")
+    found = compared(a, other)
+    assert "Certified differently: arithmetic" in found["notes"][0]
+    assert found["notes"][0] in text_of_difference(found)
+
+
+def test_a_side_that_is_not_sound_is_said(tmp_path, a):
+    found = compared(a, written(tmp_path / "e.tsv", frame(2, scope="per-image")))
+    assert "B: not sound" in text_of_difference(found)
+    assert "A: not sound" not in text_of_difference(found)
+
+
+def test_the_numbers_are_json(a, b):
+    for one in (described(a), compared(a, b)):
+        assert json.loads(json.dumps(one, allow_nan=False)) == one

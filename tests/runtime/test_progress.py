@@ -1,0 +1,48 @@
+"""What is printed while work goes on, with a clock that the tests turn: ``rs.runtime.progress``."""
+
+import pytest
+
+from rs.runtime import progress as module
+from rs.runtime.progress import progress, say
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that the module sees; a test adds to ``clock[0]``."""
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def lines(clock, capfd, seconds, **how):
+    """The lines on stderr of items that take so many seconds each."""
+    for took in progress(seconds, len(seconds), "work", **how):
+        clock[0] += took
+    return capfd.readouterr().err.splitlines()
+
+
+def test_without_a_terminal_there_is_a_line_every_half_minute_and_at_the_end(clock, capfd):
+    expected = ["work: 3/6, 0.10/s, 30 s left", "work: 6/6, 0.10/s, 0 s left"]
+    assert lines(clock, capfd, [10.0] * 6) == expected
+    assert lines(clock, capfd, [10.0] * 6, always=False) == expected
+
+
+def test_short_work_prints_one_line_or_none(clock, capfd):
+    assert lines(clock, capfd, [7.0, 1.0]) == ["work: 2/2, 0.25/s, 0 s left"]
+    assert lines(clock, capfd, [7.0, 1.0], always=False) == []
+
+
+def test_what_was_done_before_counts_in_the_number_and_not_in_the_rate(clock, capfd):
+    for _ in progress([1], 4, "work", done=3):
+        clock[0] += 2.0
+    assert capfd.readouterr().err == "work: 4/4, 0.50/s, 0 s left\n"
+
+
+def test_on_a_terminal_there_is_a_bar_and_lines_stand_above_it(monkeypatch, capfd):
+    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True)
+    for item in progress(["a", "b"], 2, "work"):
+        say(item)
+    out, err = capfd.readouterr()
+    assert out.replace("\r", "").split() == ["a", "b"]
+    assert "work: 100%" in err
+    assert "2/2" in err
