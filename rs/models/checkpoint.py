@@ -124,7 +124,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: str) -> None:
-    """Copy a state into a model, after checking that it fits and is finite.
+    """Copy a state into a model, after checking that it fits, and is finite in the precision of the model.
 
     Args:
         model: Filled in place.
@@ -132,7 +132,8 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
         source: Where they came from, for messages.
         architecture: What they should be of, for messages.
     Raises:
-        InputError: If names or shapes do not fit, or a tensor holds NaN or infinity.
+        InputError: If names, shapes or kinds of numbers do not fit, or a tensor holds NaN or infinity, or what would
+            become infinity.
     """
     expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     actual = {key: tuple(value.shape) for key, value in state.items()}
@@ -144,12 +145,26 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
             f"expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}; give the architecture it was saved "
             "with"
         )
-    broken = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
+    converted = {key: _as(own.dtype, state[key], f"{source}: {key}") for key, own in model.state_dict().items()}
+    broken = [key for key, value in converted.items() if not value.isfinite().all()]
     if broken:
         raise InputError(
-            f"{source} must hold finite weights, but {broken[0]} has NaN or infinity; train the model again"
+            f"{source} must hold finite weights, but {broken[0]} has NaN or infinity in {converted[broken[0]].dtype}; "
+            "train the model again"
         )
-    model.load_state_dict(state)
+    model.load_state_dict(converted)
+
+
+def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
+    """Return a tensor in the precision of the model; of another kind of numbers it is not converted in silence."""
+    same_kind = value.is_floating_point() if dtype.is_floating_point else value.dtype == dtype
+    if not same_kind or value.layout != torch.strided:
+        what = f"{value.dtype}, {value.layout}".replace("torch.", "")
+        raise InputError(
+            f"{name} must be a dense tensor of {'floating-point' if dtype.is_floating_point else 'int64'} numbers, got "
+            f"{what}; save the weights as they were trained"
+        )
+    return value.to(dtype)
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from rs.errors import InputError
@@ -94,6 +95,41 @@ def test_weights_and_statistics_must_be_finite(folder, trained, key, value):
     trained.state_dict()[key].view(-1)[0] = value
     checkpoint.save(folder, trained, CARD)
     refused(folder, key, "NaN or infinity")
+
+
+def change_weights(folder, model, **changes):
+    state = {key: value.contiguous() for key, value in (model.state_dict() | changes).items()}
+    save_file(state, folder / checkpoint.WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "said"),
+    [
+        ("network.fc.weight", lambda tensor: tensor.long(), "int64"),
+        ("network.fc.weight", lambda tensor: tensor > 0, "bool"),
+        ("network.fc.weight", lambda tensor: tensor.to(torch.complex64), "complex64"),
+        ("network.features.1.num_batches_tracked", lambda tensor: tensor.float(), "float32"),
+        ("network.features.1.num_batches_tracked", lambda tensor: tensor > 0, "bool"),
+    ],
+)
+def test_numbers_of_another_kind_are_refused(folder, trained, key, other, said):
+    change_weights(folder, trained, **{key: other(trained.state_dict()[key])})
+    refused(folder, key, "must be a dense tensor of", f"got {said}, strided")
+
+
+def test_sparse_weights_are_refused():
+    state = smallnet().state_dict()
+    with pytest.raises(InputError, match=r"network\.fc\.weight must be a dense tensor .*got float32, sparse_coo"):
+        checkpoint.fill(smallnet(), state | {"network.fc.weight": state["network.fc.weight"].to_sparse()}, "c.pth", "")
+
+
+def test_weights_of_double_precision_must_be_finite_in_that_of_the_model(folder, trained):
+    weight = trained.state_dict()["network.fc.weight"].double()
+    change_weights(folder, trained, **{"network.fc.weight": weight})
+    assert weights(checkpoint.load(folder)[0]) == weights(trained)
+    weight[0, 0] = 1e300
+    change_weights(folder, trained, **{"network.fc.weight": weight})
+    refused(folder, "network.fc.weight", "NaN or infinity in torch.float32")
 
 
 def test_weights_of_another_architecture_are_refused_by_their_first_misfit(folder):
