@@ -23,8 +23,11 @@ T = TypeVar("T")
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-NonNegativeCount = Annotated[int, Field(ge=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+NonNegativeCount = Annotated[int, Field(ge=0, lt=2**63)]
+Side = Annotated[int, Field(ge=1, le=2**14)]
+"""Channels, height or width of an image."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from rs.ensemble.outputs import ROUNDING
 from rs.ensemble.rules import check_rule
-from rs.ensemble.spec import EnsembleSpec, Member, check_members, read, read_as
+from rs.ensemble.spec import REMEDY, EnsembleSpec, Member, check_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
@@ -81,7 +81,7 @@ def read_pool(folder: Path, weights: Path | None = None) -> tuple[PoolSpec, dict
         InputError: If a file is missing or damaged, an ensemble has a member that the pool has not, or weights are
             those of another ensemble.
     """
-    pool = read_as(PoolSpec, folder / POOL, "a pool")
+    pool = files.read_as(PoolSpec, folder / POOL, "a pool", REMEDY)
     specs = {slug: read(folder / f"{slug}.json") for slug in pool.ensembles}
     for slug, spec in specs.items():
         if not all(member in pool.members for member in spec.members):

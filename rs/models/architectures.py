@@ -190,12 +190,16 @@ def build(
         An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode, with convolutions
         in channels-last order, in which they are three to eighteen times faster on a CPU.
     Raises:
-        InputError: If the architecture is not known or does not take images of this shape.
+        InputError: If the architecture is not known or does not take images of this shape, or a constant is missing.
     """
     if architecture not in ARCHITECTURES:
         raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
     if len(shape) != 3:
         raise InputError(f"the shape of an image must be (channels, height, width), got {tuple(shape)}")
+    if not len(mean) == len(std) == shape[0]:
+        raise InputError(
+            f"mean and std must have one number for each of {shape[0]} channels, got {len(mean)} and {len(std)}"
+        )
     model = nn.Sequential()
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:

@@ -7,17 +7,19 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import safetensors.torch
 import torch
+from pydantic import Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.description import describe
+from rs.params import STRICT, Finite, NonNegativeCount, Positive, Side
 from rs.runtime import arithmetic
 from rs.storage import files
 
@@ -31,18 +33,20 @@ ORIGIN = ("method", "dataset", "sigma", "seed", "hyperparameters")
 class ModelCard:
     """Description of a model and of its training; written beside the weights as ``model.json``."""
 
+    __pydantic_config__ = STRICT
+
     architecture: str
-    shape: list[int]  # (C, H, W) of an image
-    classes: list[str]
-    mean: list[float]  # of the normalisation layer, per channel, in pixels of [0, 1]
-    std: list[float]
+    shape: Annotated[list[Side], Field(min_length=3, max_length=3)]  # (C, H, W) of an image
+    classes: Annotated[list[str], Field(min_length=1)]
+    mean: list[Finite]  # of the normalisation layer, per channel, in pixels of [0, 1]
+    std: list[Positive]
     dataset: str
     method: str
     hyperparameters: dict[str, Any]
     training: dict[str, Any]
-    sigma: float  # noise it was trained with, in pixels of [0, 1]
-    seed: int
-    epochs: int
+    sigma: Positive  # noise it was trained with, in pixels of [0, 1]
+    seed: NonNegativeCount
+    epochs: NonNegativeCount
     device: str
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
@@ -87,7 +91,7 @@ def read_card(folder: Path) -> ModelCard:
     """Read ``model.json``.
 
     Raises:
-        InputError: If it is missing, is not JSON, or has other keys than a card.
+        InputError: If it is missing, is not JSON, has other keys than a card, or values that no card has.
     """
     values = files.read_json(folder / CARD)
     known, found = {field.name for field in fields(ModelCard)}, set(values) if isinstance(values, dict) else set()
@@ -98,7 +102,7 @@ def read_card(folder: Path) -> ModelCard:
             f"{folder / CARD} must have the keys of this version's cards, but {wrong}; make the model again, into the "
             "same folder"
         )
-    return ModelCard(**values)
+    return files.read_as(ModelCard, folder / CARD, "the card of a model", "make the model again")
 
 
 def load(folder: Path) -> tuple[nn.Sequential, ModelCard]:

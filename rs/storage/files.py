@@ -6,12 +6,17 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
 
 from rs.errors import InputError
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -96,7 +101,7 @@ def is_json_with(*keys: str) -> IsOurs:
     def is_ours(path: Path) -> bool:
         try:
             return path.is_file() and set(keys) <= set(json.loads(path.read_bytes()))
-        except (ValueError, TypeError):  # no JSON, or a number
+        except (ValueError, TypeError, RecursionError):  # no JSON, or a number
             return False
 
     return is_ours
@@ -142,8 +147,45 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path} must be a file, but there is none; run the stage that makes it")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} must hold JSON, but: {error}; make it again") from error
+
+
+def read_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
+    """Read a JSON file as a dataclass.
+
+    Args:
+        kind: The dataclass; its annotations, and ``__pydantic_config__`` if it has one, say what must hold.
+        path: The file.
+        what: What it must be, in words.
+        remedy: What to do where it is not.
+    Raises:
+        InputError: If it is missing, is not JSON, or is not a ``kind``; names every key at fault.
+    """
+    text = json.dumps(read_json(path))
+    try:
+        return _adapter(cast(Hashable, kind)).validate_json(text)
+    except ValidationError as error:
+        faults = "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
+        raise InputError(f"{path} must be {what}, but: {faults}; {remedy}") from error
+
+
+@cache  # to make one takes longer than to read a file
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
+    key = ".".join(str(part) for part in place if part not in ("FittedWeights", "FittedThresholds"))
+    match kind:
+        case "missing":
+            return f"{key} is missing"
+        case "unexpected_keyword_argument":
+            return f"{key} is not a known key"
+        case "value_error":
+            return message.removeprefix("Value error, ")
+        case _:
+            return f"{key}: {message}" if key else message
 
 
 def sha256(path: Path) -> str:

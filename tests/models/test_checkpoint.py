@@ -166,6 +166,39 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
     refused(folder, str(folder / checkpoint.CARD), "must have the keys", said)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sigma": "0.25"}, "sigma: Input should be a valid number"),
+        ({"sigma": 0.0}, "sigma: Input should be greater than 0"),
+        ({"sigma": float("nan")}, "sigma: Input should be"),
+        ({"sigma": float("inf")}, "sigma: Input should be a finite number"),
+        ({"classes": 10}, "classes: Input should be a valid array"),
+        ({"classes": []}, "classes: List should have at least 1 item"),
+        ({"classes": [0, 1]}, "classes.0: Input should be a valid string"),
+        ({"shape": ["1", "4", "4"]}, "shape.0: Input should be a valid integer"),
+        ({"shape": [1.0, 4, 4]}, "shape.0: Input should be a valid integer"),
+        ({"shape": [1, -4, 4]}, "shape.1: Input should be greater than or equal to 1"),
+        ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16384"),
+        ({"shape": [4, 4]}, "shape: List should have at least 3 items"),
+        ({"mean": [float("nan")]}, "mean.0: Input should be a finite number"),
+        ({"mean": [0.5, 0.5]}, "mean and std must have one number for each of 1 channels, got 2 and 1"),
+        ({"std": [0.0]}, "std.0: Input should be greater than 0"),
+        ({"std": [float("inf")]}, "std.0: Input should be a finite number"),
+        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
+        ({"seed": 10**30}, "seed: Input should be less than 9223372036854775808"),
+        ({"epochs": True}, "epochs: Input should be a valid integer"),
+        ({"hyperparameters": []}, "hyperparameters: Input should be a"),
+        ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
+        ({"architecture": 20}, "architecture: Input should be a valid string"),
+        ({"versions": {"torch": 2}}, "versions.torch: Input should be a valid string"),
+    ],
+)
+def test_the_values_of_a_card_must_be_of_their_kind(folder, changes, said):
+    change_card(folder, lambda card: {**card, **changes})
+    refused(folder, said)
+
+
 @pytest.mark.parametrize("change", [lambda card: {**card, "extra": 1}, without_epochs])
 def test_a_model_whose_card_is_of_another_version_can_be_made_again_in_its_folder(folder, trained, change):
     change_card(folder, change)
