@@ -204,7 +204,8 @@ def check(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str]
         kind: Type to make of the values.
         values: Plain Python values, as :func:`read` returns them.
         where: Dotted key of the values, for the message.
-        origins: Dotted key of the section of single values, where that is another one, as :func:`merge` returns it.
+        origins: Dotted key of the section of single values, where that is another one, as :func:`merge` returns it;
+            or the option of the command line, ``--n``, that a value comes from.
     Raises:
         InputError: One line that names every key at fault, what must hold and what came.
     """
@@ -214,8 +215,9 @@ def check(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str]
     try:
         return kind(**values) if named else TypeAdapter(kind).validate_python(values, strict=True)
     except ValidationError as error:
-        faults = "; ".join(_fault(where, origins or {}, fault) for fault in error.errors())
-        raise InputError(f"params.yaml: {faults}") from error
+        faults = [_fault(where, origins or {}, fault) for fault in error.errors()]
+        source = "" if all(fault.startswith("--") for fault in faults) else "params.yaml: "
+        raise InputError(source + "; ".join(faults)) from error
 
 
 def _is_validated(kind: Any) -> bool:
@@ -224,7 +226,8 @@ def _is_validated(kind: Any) -> bool:
 
 def _fault(where: str, origins: Mapping[str, str], fault: Any) -> str:
     path = [str(name) for name in fault["loc"]]
-    key = ".".join([origins.get(path[0], where) if path else where, *path])
+    origin = origins.get(path[0], where) if path else where
+    key = origin if origin.startswith("--") else ".".join([origin, *path])
     match fault["type"]:
         case "missing":
             return f"{key} is missing; add it"

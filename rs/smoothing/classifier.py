@@ -264,5 +264,5 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie in (0, 1), got {alpha}; it is the failure probability of a certificate")
     for name, count in draws.items():
-        if count < 1:
-            raise InputError(f"{name} must be at least 1, got {count}; it is a number of noisy copies")
+        if not 1 <= count < 2**63:
+            raise InputError(f"{name} must be at least 1 and below 2^63, got {count}; it is a number of noisy copies")
