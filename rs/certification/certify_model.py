@@ -55,7 +55,9 @@ def certification_settings(
     if merged.get("stop") is not None:
         options = {key: f"--{key.replace('_', '-')}" for key in ("at_radius", "tolerance", "rule") if "stop" in given}
         merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop", options)
-    return params.check(CertificationSettings, merged, where, origins)
+    settings = params.check(CertificationSettings, merged, where, origins)
+    subset_name(settings.subset)
+    return settings
 
 
 def certify_model(

@@ -170,6 +170,16 @@ ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
 normalisation."""
 
 
+def check_name(architecture: str) -> None:
+    """Check that there is such an architecture.
+
+    Raises:
+        InputError: If not; names those that there are.
+    """
+    if architecture not in ARCHITECTURES:
+        raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
+
+
 def build(
     architecture: str,
     shape: Sequence[int],
@@ -192,8 +202,7 @@ def build(
     Raises:
         InputError: If the architecture is not known or does not take images of this shape, or a constant is missing.
     """
-    if architecture not in ARCHITECTURES:
-        raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
+    check_name(architecture)
     if len(shape) != 3:
         raise InputError(f"the shape of an image must be (channels, height, width), got {tuple(shape)}")
     if not len(mean) == len(std) == shape[0]:
