@@ -44,7 +44,7 @@ def main(
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     if not all(is_known(out / f"{name}.json", content) for name, content in contents.items()):
         check_recipe(values, dataset)
-    files.check_replaceable(out, "versions.json", "fingerprints")
+    files.check_replaceable(out, "versions.json", "fingerprints", [prepared, params], suffixes=[".json"])
     with files.replacing(out) as folder:
         for name, content in contents.items():
             files.write_json(folder / f"{name}.json", content)

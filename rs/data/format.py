@@ -191,7 +191,7 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
     Raises:
         InputError: If ``folder`` is there and holds anything but a data set.
     """
-    with _replacing(folder) as temporary:
+    with _replacing(folder, meta.name) as temporary:
         temporary.mkdir()
         for split, (images, labels) in splits.items():
             np.savez_compressed(temporary / f"{split}.npz", images=images, labels=labels)
@@ -199,11 +199,16 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
 
 
 @contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """Replace a folder as :func:`rs.storage.files.replacing` does, but only one that holds a data set."""
+def _replacing(folder: Path, name: str) -> Iterator[Path]:
+    """Replace a folder as :func:`rs.storage.files.replacing` does, but only one that holds a data set of that name."""
     names = {"meta.json", *(f"{split}.npz" for split in (*SPLITS, "validation"))}
+    is_data_set = folder.is_dir() and names >= {child.name for child in folder.iterdir()}
+    old = files.value_in(folder / "meta.json", "name") if is_data_set else None
     files.check_output(
-        folder, "an older data set", lambda path: path.is_dir() and names >= {child.name for child in path.iterdir()}
+        folder,
+        f"an older data set {name}",
+        lambda _: is_data_set and old in (None, name),
+        there=f"the data set {old}" if old else None,
     )
     with files.replacing(folder.absolute()) as temporary:
         yield temporary

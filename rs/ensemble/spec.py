@@ -21,9 +21,9 @@ from rs.ensemble.outputs import on_simplex
 from rs.ensemble.rules import RULES, Cascade, Ensemble, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.params import STRICT
+from rs.params import STRICT, NonNegativeCount
 from rs.storage import files
-from rs.study.ensembles import Combination, EnsembleDeclaration
+from rs.study.ensembles import Combination, EnsembleDeclaration, Key
 
 REMEDY = "make it with python -m stages.ensemble"
 """What to do where a file of ensembles is broken."""
@@ -36,8 +36,8 @@ class Member:
     __pydantic_config__ = STRICT
 
     path: str  # of the model folder, from the folder that commands run in
-    method: str
-    seed: int
+    method: Key
+    seed: NonNegativeCount
     classifier: str  # rs.models.checkpoint.fingerprint
 
 

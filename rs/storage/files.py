@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from rs.errors import InputError
+from rs.runtime.scratch import in_the_way_of
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ def check_output(
     """Check that ``path`` may be written: nothing is there, or what the command itself would make, and no input of it.
 
     Args:
-        path: A file or folder; a link counts as what it leads to.
+        path: A file or folder; a link counts as what it leads to, and is refused where it leads nowhere.
         what: What it must be, in words.
         is_ours: Whether it is, if it is there.
         inputs: Files and folders that the command reads.
@@ -64,20 +65,51 @@ def check_output(
     Raises:
         InputError: If something else would be lost.
     """
+    if (obstacle := in_the_way_of(path.parent)) is not None:
+        raise InputError(f"{path} must be {what} or new, but {obstacle} is no folder; name another {option}")
     for one in inputs:
         if one.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{path} must be {what} or new, but {one}, an input, is in it; name another {option}")
-    if path.exists() and not is_ours(path):
+    if os.path.lexists(path) and not (path.exists() and is_ours(path)):
         raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
 
 
-def check_replaceable(folder: Path, marker: str, what: str, inputs: Iterable[Path] = ()) -> None:
-    """Check that a folder of ours may be made here: there is none, it is empty, or it holds ``marker``, as ours do.
+def check_replaceable(
+    folder: Path,
+    marker: str,
+    what: str,
+    inputs: Iterable[Path] = (),
+    *,
+    suffixes: Collection[str] = (),
+    of: Mapping[str, Any] | None = None,
+) -> None:
+    """Check that a folder of ours may be made here: there is none, it is empty, or it is such as we make.
 
+    Args:
+        folder: The folder.
+        marker: A file that ours hold.
+        what: What they are of, in words.
+        inputs: Files and folders that the command reads.
+        suffixes: Of all files in them; any where none is given.
+        of: Values that their ``*.json`` have, where these have such keys.
     Raises:
         InputError: If it holds something else, or one of ``inputs``, which would be lost.
     """
-    check_output(folder, f"a folder of {what}", lambda path: is_empty(path) or (path / marker).is_file(), inputs=inputs)
+    is_there = (folder / marker).is_file()
+    paths = sorted(path for path in folder.rglob("*") if not path.is_dir()) if is_there else []
+    strange = [
+        path
+        for path in paths
+        if (suffixes and path.suffix not in suffixes)
+        or (path.suffix == ".json" and any(value_in(path, key) not in (None, value) for key, value in (of or {}).items()))
+    ]
+    check_output(
+        folder,
+        f"a folder of {what}",
+        lambda path: is_empty(path) or (is_there and not strange),
+        inputs=inputs,
+        there=str(strange[0].relative_to(folder)) if strange else None,
+    )
 
 
 def is_empty(folder: Path) -> bool:
@@ -107,8 +139,18 @@ def is_json_with(*keys: str) -> IsOurs:
     return is_ours
 
 
+def value_in(path: Path, key: str) -> Any:
+    """Return a value of a JSON file; ``None`` where it has no such key, or is no JSON."""
+    try:
+        return json.loads(path.read_bytes()).get(key)
+    except (OSError, ValueError, RecursionError, AttributeError):  # no file, no JSON, or no mapping
+        return None
+
+
 def _content(path: Path) -> str:
     """Say in a few words what lies at ``path``."""
+    if not path.exists():
+        return f"a link to {os.readlink(path)}, which is not there"
     if path.is_dir():
         names = sorted(child.name for child in path.iterdir())
         return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)

@@ -225,12 +225,15 @@ def test_splits_and_constants_must_fit_each_other(tmp_path, splits, constants, m
 
 
 def test_an_older_data_set_is_replaced_but_other_things_are_not(tmp_path, folder):
-    data_format.write(folder, "new", {"train": arrays(3)}, ["a", "b", "c"])
+    name = data.read_meta(folder).name
+    data_format.write(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "train.npz"]
+    with pytest.raises(InputError, match=f"must be an older data set other or new, but holds the data set {name}"):
+        data_format.write(folder, "other", {"train": arrays(3)}, ["a", "b", "c"])
     (folder / "thesis.tex").touch()
-    with pytest.raises(InputError, match="must be an older data set or new, but holds meta"):
-        data_format.write(folder, "newer", {"train": arrays(3)}, ["a", "b", "c"])
-    assert data.read_meta(folder).name == "new"
+    with pytest.raises(InputError, match=f"must be an older data set {name} or new, but holds meta"):
+        data_format.write(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
+    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "thesis.tex", "train.npz"]
 
 
 def edit(path, **changes):

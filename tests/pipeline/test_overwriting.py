@@ -1,6 +1,7 @@
 """No command writes over what it reads, or over what it would not make itself."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,14 @@ def place(work, models_here):
     for name in ("history.csv", "provenance.json", "alone.csv", "images.csv", "train.json", "a.tsv", "b.json", "c.txt"):
         Path("notes", name).write_text("years of work\n")
     Path("notes", "b.seconds.csv").write_text("seconds\n1.0\n")
+    for name in ("nowhere", "nowhere.tsv"):
+        Path(name).symlink_to("absent")
+    Path("desk").mkdir()  # of somebody who keeps other things beside what commands have made
+    for name in ("pool.json", "spreads.csv", "versions.json", "thesis.tex"):
+        Path("desk", name).write_text("{}")
+    shutil.copytree("ensembles", "others")
+    for path in Path("others").iterdir():
+        path.write_text(path.read_text().replace('"sigma": 0.25', '"sigma": 0.5'))
 
 
 def command(stage, *first, **options):
@@ -109,12 +118,17 @@ def contents():
         (export, (), {"out": "rows.seconds.csv"}),
         (export, (), {"out": "models/macer/0/model.safetensors"}),
         (export, (), {"out": "notes/a.tsv"}),
+        (export, (), {"out": "nowhere"}),
+        (export, (), {"out": "nowhere/a.tsv"}),
+        (export, (), {"out": "rows.tsv/a.tsv"}),
         (certify, (), {"out": "rows.tsv"}),
         (certify, ("ensembles/macer-0.average.json",), {"out": "ensembles/macer-0.average.tsv"}),
         (certify, (), {"out": "models/macer/0/model.tsv"}),
         (certify, (), {"out": "data/meta.tsv"}),
         (certify, (), {"out": "notes/a.tsv"}),
         (certify, (), {"out": "notes/b.tsv"}),
+        (certify, (), {"out": "nowhere.tsv"}),
+        (certify, (), {"out": "rows.tsv/a.tsv"}),
         (train, (), {"out": "models/macer/0"}),
         (train, (), {"out": "models/gaussian/1"}),
         (train, (), {"out": "models/gaussian/0", "sigma": 0.5}),
@@ -122,16 +136,26 @@ def contents():
         (train, (), {"out": "data"}),
         (train, (), {"out": "notes"}),
         (train, (), {"log": "notes"}),
+        (train, (), {"log": "rows.tsv/log"}),
+        (train, (), {"out": "rows.tsv/model"}),
+        (train, (), {"out": "nowhere"}),
         (import_, (), {"out": "models/macer/0"}),
         (import_, (), {"out": "data"}),
         (import_, (), {"out": "."}),
         (prepare, (), {"out": "models"}),
         (prepare, (), {"out": "notes"}),
+        (prepare, (), {"out": "data"}),
+        (prepare, (), {"out": "rows.tsv/data"}),
+        (prepare, (), {"out": "nowhere/data"}),
         (ensemble, (), {"out": "models"}),
         (ensemble, (), {"out": "."}),
         (ensemble, (), {"models": "ensembles", "out": "ensembles"}),
+        (ensemble, (), {"out": "others"}),
+        (ensemble, (), {"out": "desk"}),
         (weights, (), {"out": "ensembles"}),
         (weights, (), {"out": "data"}),
+        (weights, (), {"out": "desk"}),
+        (weights, (), {"seconds": "rows.tsv/seconds.csv"}),
         (weights, (), {"seconds": "ensembles/pool.json"}),
         (weights, (), {"seconds": "notes/images.csv"}),
         (certify_ensembles, (), {"out": "ensembles"}),
@@ -139,6 +163,7 @@ def contents():
         (tables, (), {"out": "models"}),
         (tables, (), {"out": "notes"}),
         (fingerprint, (), {"out": "notes"}),
+        (fingerprint, (), {"out": "desk"}),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
