@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder
+from rs.command_line.shell import DataFolder, Force
 
 
 def main(
@@ -17,6 +17,7 @@ def main(
     ],
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Model folder to write.")],
+    force: Force = False,
 ) -> None:
     """Import CHECKPOINT, without executing anything in it; then certify it like any model."""
     from typing import cast, get_args
@@ -27,4 +28,4 @@ def main(
 
     if normalisation not in get_args(Normalisation):
         raise InputError(f"--normalisation must be one of {', '.join(get_args(Normalisation))}; got {normalisation!r}")
-    import_checkpoint(checkpoint, read_meta(data), architecture, cast(Normalisation, normalisation), sigma, out)
+    import_checkpoint(checkpoint, read_meta(data), architecture, cast(Normalisation, normalisation), sigma, out, force)

@@ -56,24 +56,28 @@ class ModelCard:
         return architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
 
 
-def check_folder(folder: Path, card: ModelCard) -> None:
+def check_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
     """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of an earlier run.
 
     That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
     hyper-parameters may have changed, and so may the keys of cards: what :func:`read_card` refuses can be made again.
+    Without ``force`` it must be new.
 
     Raises:
         InputError: If it holds another model or something else, which would be lost.
     """
-    new = _origin(asdict(card))
+    new = origin(asdict(card))
     has_model = files.is_json_with(*ORIGIN)(folder / CARD)
-    old = _origin(files.read_json(folder / CARD)) if has_model else None
-    files.check_output(folder, f"the model {new}", lambda path: files.is_empty(path) or old == new, there=old)
+    old = origin(files.read_json(folder / CARD)) if has_model else None
+    files.check_output(
+        folder, f"the model {new}", lambda path: files.is_empty(path) or old == new, there=old, force=force
+    )
 
 
-def _origin(card: Mapping[str, Any]) -> str:
+def origin(card: Mapping[str, Any]) -> str:
     """Return method, data set, noise and seed of a card as text."""
-    checkpoint = card["hyperparameters"].get("checkpoint")
+    hyperparameters = card["hyperparameters"]
+    checkpoint = hyperparameters.get("checkpoint") if isinstance(hyperparameters, dict) else None
     return f"{card['method']} of {card['dataset']}, sigma {card['sigma']}, seed {card['seed']}" + (
         f", from {checkpoint}" if checkpoint else ""
     )

@@ -52,6 +52,7 @@ def check_output(
     inputs: Iterable[Path] = (),
     there: str | None = None,
     option: str = "--out",
+    force: bool = True,
 ) -> None:
     """Check that ``path`` may be written: nothing is there, or what the command itself would make, and no input of it.
 
@@ -62,6 +63,7 @@ def check_output(
         inputs: Files and folders that the command reads.
         there: What is there otherwise, in words; by default its first line, or the names in it.
         option: What named it.
+        force: Whether what the command itself would make is replaced.
     Raises:
         InputError: If something else would be lost.
     """
@@ -72,6 +74,8 @@ def check_output(
             raise InputError(f"{path} must be {what} or new, but {one}, an input, is in it; name another {option}")
     if os.path.lexists(path) and not (path.exists() and is_ours(path)):
         raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
+    if path.exists() and not (force or is_empty(path)):
+        raise InputError(f"{path} must be new, but {what} is there; name another {option}, or replace it with --force")
 
 
 def check_replaceable(
@@ -101,7 +105,10 @@ def check_replaceable(
         path
         for path in paths
         if (suffixes and path.suffix not in suffixes)
-        or (path.suffix == ".json" and any(value_in(path, key) not in (None, value) for key, value in (of or {}).items()))
+        or (
+            path.suffix == ".json"
+            and any(value_in(path, key) not in (None, value) for key, value in (of or {}).items())
+        )
     ]
     check_output(
         folder,

@@ -302,7 +302,7 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
             "params.yaml: combinations.average: weights must be given for the rule softmax of scope global",
         ),
         ({}, {"ensembles": [THREE | {"combinations": ["printed"]}]}, "must be of 2 members, got 3; use optimal"),
-        ({}, {"combinations": HOW | {"broken": BROKEN}}, "combinations.broken: weights must be at least 0 and sum to 1"),
+        ({}, {"combinations": HOW | {"broken": BROKEN}}, "combinations.broken: weights must be at least 0 and sum to"),
         (
             {},
             {"ensembles": [MIXED | {"members": {"../macer": [0]}}], "methods": ["../macer"]},

@@ -208,6 +208,11 @@ def test_a_model_whose_card_is_of_another_version_can_be_made_again_in_its_folde
     assert checkpoint.load(folder)[1] == CARD
 
 
+def test_a_model_whose_card_is_damaged_can_be_made_again_in_its_folder(folder):
+    change_card(folder, lambda card: {**card, "hyperparameters": ["checkpoint"]})
+    checkpoint.check_folder(folder, CARD)
+
+
 def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):
     change_card(folder, without_epochs)
     with pytest.raises(InputError, match=r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"):

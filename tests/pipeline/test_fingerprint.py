@@ -91,6 +91,7 @@ POOL = {
 }
 
 
+TWO = {"rule": "softmax", "scope": "global"}
 VOTE = {"rule": "vote", "scope": "global"}
 
 
@@ -117,8 +118,8 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
         ({"methods": ["macer", "mcaer"]}, "methods and members must be among gaussian, .*; got mcaer"),
         ({"methods": ["macer", "training"]}, "methods and members must be among gaussian, .*; got training"),
         (
-            {"combinations": POOL["combinations"] | {"three": {**POOL["combinations"]["three"], "weights": [2.0, 3.0]}}},
-            r"combinations\.three: weights must be at least 0 and sum to 1",
+            {"combinations": POOL["combinations"] | {"two": {**TWO, "weights": [2.0, 3.0]}}},
+            r"combinations\.two: weights must be at least 0 and sum to 1",
         ),
         ({"seeds": 0}, "seeds: Input should be a valid list, got 0"),
         ({"seeds": [10**30]}, r"seeds\.0: Input should be less than 9223372036854775808"),
