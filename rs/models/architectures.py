@@ -207,7 +207,8 @@ def build(
         raise InputError(f"the shape of an image must be (channels, height, width), got {tuple(shape)}")
     if not len(mean) == len(std) == shape[0]:
         raise InputError(
-            f"mean and std must have one number for each of {shape[0]} channels, got {len(mean)} and {len(std)}"
+            f"mean and std must have one number for each channel of the shape {tuple(shape)}, got {len(mean)} and "
+            f"{len(std)}; give those of the data set"
         )
     model = nn.Sequential()
     with torch.random.fork_rng(devices=[], enabled=seed is not None):

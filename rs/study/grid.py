@@ -21,8 +21,8 @@ SHOWN = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "
 """Hyper-parameters that the cost table shows, where a method has them."""
 
 KEYS = (
-    "dataset", "sigmas", "methods", "seeds", "members", "member_seeds", "grids", "launcher", "combinations", "ensembles",
-    "datasets", "defaults", "recipes", "tables",
+    "dataset", "sigmas", "methods", "seeds", "members", "member_seeds", "grids", "launcher", "combinations",
+    "ensembles", "datasets", "defaults", "recipes", "tables",
 )  # fmt: skip
 """Sections of the parameters."""
 

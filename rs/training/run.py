@@ -27,7 +27,7 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     """Train a recipe on the data set in ``folder``.
 
     Writes the model into ``out`` (a function of the parameters alone, on one kind of device), and into ``log`` its
-    ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (which model, git commit, seconds).
+    ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (model, git commit, seconds).
     A training that was killed continues from its last checkpoint. Under torchrun the processes train one model
     together; the first one reads the checkpoint and writes.
 

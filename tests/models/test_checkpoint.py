@@ -182,7 +182,10 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
         ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16384"),
         ({"shape": [4, 4]}, "shape: List should have at least 3 items"),
         ({"mean": [float("nan")]}, "mean.0: Input should be a finite number"),
-        ({"mean": [0.5, 0.5]}, "mean and std must have one number for each of 1 channels, got 2 and 1"),
+        (
+            {"mean": [0.5, 0.5]},
+            "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and 1",
+        ),
         ({"std": [0.0]}, "std.0: Input should be greater than 0"),
         ({"std": [float("inf")]}, "std.0: Input should be a finite number"),
         ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
