@@ -38,10 +38,17 @@ def process_group(backend: str) -> Iterator[None]:
 
     Args:
         backend: ``gloo`` for tensors on CPUs, ``nccl`` for tensors on GPUs.
+    Raises:
+        InputError: If there are several processes, and the environment does not say where the first one is.
     """
     if rank_and_world_size()[1] == 1:
         yield
         return
+    if not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        raise InputError(
+            f"the variables MASTER_ADDR and MASTER_PORT must be set beside WORLD_SIZE={os.environ['WORLD_SIZE']}, as "
+            "torchrun sets them, but are not; unset WORLD_SIZE, or start with torchrun"
+        )
     import torch.distributed as dist
 
     dist.init_process_group(backend, timeout=TIMEOUT)

@@ -35,6 +35,13 @@ def test_numbers_of_processes_that_torchrun_never_sets_are_refused(monkeypatch, 
         processes.rank_and_world_size()
 
 
+def test_several_processes_must_know_where_the_first_one_is(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(InputError, match=r"MASTER_ADDR and MASTER_PORT must be set beside WORLD_SIZE=2.*; unset"):
+        processes.process_group("gloo").__enter__()
+
+
 @given(st.integers(1, 7), st.integers(0, 30))
 def test_parts_are_put_together_in_the_order_of_the_images(tmp_path_factory, world, images):
     folder = tmp_path_factory.mktemp("parts")
