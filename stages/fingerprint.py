@@ -39,11 +39,12 @@ def main(
     arithmetic.wanted(values, dataset)
     contents: dict[str, Any] = code_fingerprint.fingerprints(root) | {"versions": code_fingerprint.series()}
     contents["ensembles"] = {key: values.get(key) for key in ("combinations", "ensembles")}
-    contents[f"raw/{dataset}"] = sources.fingerprint(sources.settings(section(values, where), where), prepared)
+    source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     if not all(is_known(out / f"{name}.json", content) for name, content in contents.items()):
         check_recipe(values, dataset)
+    contents[f"raw/{dataset}"] = sources.fingerprint(source, prepared)
     files.check_replaceable(out, "versions.json", "fingerprints", [prepared, params], suffixes=[".json"])
     with files.replacing(out) as folder:
         for name, content in contents.items():
