@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_trans
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from rs.errors import InputError
 
@@ -19,12 +21,18 @@ if TYPE_CHECKING:
 STRICT = ConfigDict(strict=True, extra="forbid")
 """No conversions and no unknown keys: ``lam: "12"`` and ``lamb: 12`` are mistakes, and are said so."""
 
+MOST_BYTES, MOST_VALUES, DEEPEST = 2**20, 100_000, 50
+"""Bounds of a parameter file: its size, its keys and values with aliases as what they stand for, and its nesting."""
+
 T = TypeVar("T")
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-NonNegativeCount = Annotated[int, Field(ge=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+NonNegativeCount = Annotated[int, Field(ge=0, lt=2**63)]
+Side = Annotated[int, Field(ge=1, le=2**14)]
+"""Channels, height or width of an image."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -41,6 +49,8 @@ def read(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise InputError(f"{path} must be a file, but there is none; run from the project's folder or give --params")
+    if path.stat().st_size > MOST_BYTES:
+        raise InputError(f"{path} must have at most {MOST_BYTES:,} bytes, got {path.stat().st_size:,}; give parameters")
     try:
         values = parse(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:
@@ -54,15 +64,35 @@ def parse(text: str, source: str) -> Any:
     """Parse YAML 1.2 from ``source``.
 
     Raises:
-        InputError: If the text is not YAML.
+        InputError: If the text is not YAML, or is nested deeper than :data:`DEEPEST`, or has more than
+            :data:`MOST_VALUES`, which aliases can make many times more than its text, or endlessly many.
 
     >>> parse("{first: 500}", "--subset")
     {'first': 500}
     """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.max_depth, yaml.Composer = DEEPEST, _BoundedComposer
     try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise InputError(f"{source} must be YAML, but: {' '.join(str(error).split())}") from error
+        return yaml.load(text)
+    except (YAMLError, ValueError) as error:  # ValueError: of a date or a number that there is none of
+        raise InputError(f"{source} must be YAML, but: {' '.join(str(error).split())[:500]}") from error
+
+
+class _BoundedComposer(Composer):
+    """Refuses more than :data:`MOST_VALUES` before any of them is built."""
+
+    def get_single_node(self) -> Any:
+        root: Any = super().get_single_node()
+        unseen: list[Node] = [root] if root is not None else []
+        for _ in range(MOST_VALUES):
+            if not unseen:
+                return root
+            node = unseen.pop()
+            if isinstance(node, MappingNode):
+                unseen.extend(part for pair in node.value for part in pair)
+            elif isinstance(node, SequenceNode):
+                unseen.extend(node.value)
+        raise YAMLError(f"it has more than {MOST_VALUES:,} keys and values, aliases counted as what they stand for")
 
 
 def section(values: dict[str, Any], key: str) -> Any:
@@ -174,7 +204,8 @@ def check(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str]
         kind: Type to make of the values.
         values: Plain Python values, as :func:`read` returns them.
         where: Dotted key of the values, for the message.
-        origins: Dotted key of the section of single values, where that is another one, as :func:`merge` returns it.
+        origins: Dotted key of the section of single values, where that is another one, as :func:`merge` returns it;
+            or the option of the command line, ``--n``, that a value comes from.
     Raises:
         InputError: One line that names every key at fault, what must hold and what came.
     """
@@ -184,8 +215,9 @@ def check(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str]
     try:
         return kind(**values) if named else TypeAdapter(kind).validate_python(values, strict=True)
     except ValidationError as error:
-        faults = "; ".join(_fault(where, origins or {}, fault) for fault in error.errors())
-        raise InputError(f"params.yaml: {faults}") from error
+        faults = [_fault(where, origins or {}, fault) for fault in error.errors()]
+        source = "" if all(fault.startswith("--") for fault in faults) else "params.yaml: "
+        raise InputError(source + "; ".join(faults)) from error
 
 
 def _is_validated(kind: Any) -> bool:
@@ -194,7 +226,8 @@ def _is_validated(kind: Any) -> bool:
 
 def _fault(where: str, origins: Mapping[str, str], fault: Any) -> str:
     path = [str(name) for name in fault["loc"]]
-    key = ".".join([origins.get(path[0], where) if path else where, *path])
+    origin = origins.get(path[0], where) if path else where
+    key = origin if origin.startswith("--") else ".".join([origin, *path])
     match fault["type"]:
         case "missing":
             return f"{key} is missing; add it"

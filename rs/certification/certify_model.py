@@ -45,16 +45,20 @@ def certification_settings(
     Args:
         values: The parameters.
         dataset: Name of the recipe.
-        overrides: Values to use instead of the recipe's, where they are not ``None``.
+        overrides: Values to use instead of the recipe's, where they are not ``None``: those of options of these names.
     Raises:
         InputError: If a value is missing, unknown or out of range.
     """
     where = f"recipes.{dataset}.certify"
     merged, origins = params.merge(values, *params.layers(where))
-    merged |= {key: value for key, value in (overrides or {}).items() if value is not None}
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    merged, origins = merged | given, origins | {key: f"--{key}" for key in given}
     if merged.get("stop") is not None:
-        merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop")
-    return params.check(CertificationSettings, merged, where, origins)
+        options = {key: f"--{key.replace('_', '-')}" for key in ("at_radius", "tolerance", "rule") if "stop" in given}
+        merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop", options)
+    settings = params.check(CertificationSettings, merged, where, origins)
+    subset_name(settings.subset)
+    return settings
 
 
 def certify_model(

@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from rs.command_line.shell import Force
+
 EXAMPLE = "rs export rows.tsv --out log.tsv"
 
 
 def main(
     rows: Annotated[Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time.")],
+    force: Force = False,
 ) -> None:
     """Export ROWS, with the seconds of each image where the file beside them has them."""
     from rs.statistics.certificate import UNSOUND
@@ -19,7 +22,8 @@ def main(
     from rs.storage import files
     from rs.storage.certificate_rows import FIELD_COLUMNS, read_with_seconds, write_field_log
 
-    files.check_output(out, "a log in the six columns", files.begins_with("\t".join(FIELD_COLUMNS) + "\n"))
+    is_ours = files.begins_with("\t".join(FIELD_COLUMNS) + "\n")
+    files.check_output(out, "a log in the six columns", is_ours, force=force)
     table = read_with_seconds(rows)
     check_radii(table, str(rows))
     if (table["scope"] == UNSOUND).any():

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rs.command_line.shell import DataFolder
+from rs.command_line.shell import DataFolder, Force
 
 EXAMPLE = """\
 rs import checkpoint.pth.tar --architecture resnet110 --sigma 0.5 \\
@@ -25,9 +25,10 @@ def main(
     ],
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Model folder to write.")],
+    force: Force = False,
 ) -> None:
     """Import CHECKPOINT, without executing anything in it; then certify it like any model."""
     from rs.data.format import read_meta
     from rs.models.published_checkpoints import import_checkpoint
 
-    import_checkpoint(checkpoint, read_meta(data), architecture, normalisation, sigma, out)
+    import_checkpoint(checkpoint, read_meta(data), architecture, normalisation, sigma, out, force)

@@ -22,6 +22,7 @@ ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file."
 Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="auto, cpu, cuda or cuda:N.")]
 EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles, made by stages.ensemble.")]
 Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run of this command made there.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
 
 Radii = Annotated[

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rs.errors import InputError
-from rs.params import STRICT
+from rs.params import STRICT, Count, Finite, Positive, Side
 from rs.storage import files
 
 if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
@@ -46,12 +46,12 @@ class Meta:
     """Description of a data set, as ``meta.json`` holds it."""
 
     name: str
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int]  # C, H, W
-    mean: tuple[float, ...]  # (C,), images in [0, 1]; for the model's first layer
-    std: tuple[float, ...]  # (C,), as mean; positive
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    shape: tuple[Side, Side, Side]  # C, H, W
+    mean: tuple[Finite, ...]  # (C,), images in [0, 1]; for the model's first layer
+    std: tuple[Positive, ...]  # (C,), as mean
     source: str  # where the images came from, for people
-    sizes: dict[str, int]  # images in each split
+    sizes: dict[str, Count]  # images in each split
     sha256: dict[str, str]  # of each split: of its arrays, or of its file list where lazy
     lazy: Lazy | None = None
     raw: dict[str, str] | None = None  # sums of the raw data it was made of, as its source takes them
@@ -62,8 +62,6 @@ class Meta:
                 f"mean and std must have one number for each of {self.shape[0]} channels, "
                 f"got {len(self.mean)} and {len(self.std)}"
             )
-        if min(self.std) <= 0:
-            raise ValueError(f"every std must be positive, got {list(self.std)}")
 
     @property
     def num_classes(self) -> int:
@@ -92,9 +90,12 @@ def read_meta(folder: Path) -> Meta:
     try:
         return TypeAdapter(Meta).validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise InputError(f"{path} must describe a data set, but {where}: {first['msg']}; prepare it") from error
+        raise InputError(f"{path} must describe a data set, but {_first_fault(error)}; prepare it") from error
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
 
 
 def fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
@@ -181,7 +182,7 @@ def describe(**values: Any) -> Meta:
     try:
         return Meta(**values)
     except ValidationError as error:
-        raise InputError(f"data set {values['name']}: {error.errors()[0]['msg']}; mend the parameters") from error
+        raise InputError(f"data set {values['name']}: {_first_fault(error)}; mend the parameters") from error
 
 
 def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None:
@@ -190,7 +191,7 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
     Raises:
         InputError: If ``folder`` is there and holds anything but a data set.
     """
-    with _replacing(folder) as temporary:
+    with _replacing(folder, meta.name) as temporary:
         temporary.mkdir()
         for split, (images, labels) in splits.items():
             np.savez_compressed(temporary / f"{split}.npz", images=images, labels=labels)
@@ -198,11 +199,16 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
 
 
 @contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """Replace a folder as :func:`rs.storage.files.replacing` does, but only one that holds a data set."""
+def _replacing(folder: Path, name: str) -> Iterator[Path]:
+    """Replace a folder as :func:`rs.storage.files.replacing` does, but only one that holds a data set of that name."""
     names = {"meta.json", *(f"{split}.npz" for split in (*SPLITS, "validation"))}
+    is_data_set = folder.is_dir() and names >= {child.name for child in folder.iterdir()}
+    old = files.value_in(folder / "meta.json", "name") if is_data_set else None
     files.check_output(
-        folder, "an older data set", lambda path: path.is_dir() and names >= {child.name for child in path.iterdir()}
+        folder,
+        f"an older data set {name}",
+        lambda _: is_data_set and old in (None, name),
+        there=f"the data set {old}" if old else None,
     )
     with files.replacing(folder.absolute()) as temporary:
         yield temporary

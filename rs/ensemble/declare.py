@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import Field
 
 from rs.ensemble.outputs import ROUNDING
 from rs.ensemble.rules import check_rule
-from rs.ensemble.spec import EnsembleSpec, Member, check_members, read, read_as
+from rs.ensemble.spec import REMEDY, EnsembleSpec, Member, check_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import STRICT
@@ -33,7 +35,7 @@ class PoolSpec:
     dataset: str | None  # None of no members
     sigma: float
     members: list[Member]
-    ensembles: list[str]
+    ensembles: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+.-]+$")]]
 
 
 def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: Path, out: Path) -> None:
@@ -48,7 +50,7 @@ def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: 
         InputError: If a combination is of no rule, a member is not trained, members do not fit each other, or ``out``
             is something else.
     """
-    files.check_replaceable(out, POOL, "ensembles", [models])
+    files.check_replaceable(out, POOL, "ensembles", [models], suffixes=[".json"], of={"sigma": sigma})
     cells = pool_cells(values, dataset, sigma)
     declarations = declared(values)
     check_rules(values)
@@ -78,12 +80,14 @@ def read_pool(folder: Path, weights: Path | None = None) -> tuple[PoolSpec, dict
         folder: The folder of ensembles.
         weights: Folder of the weights solved for them, if they are to be had with these.
     Raises:
-        InputError: If a file is missing or damaged, an ensemble has a member that the pool has not, or weights are
-            those of another ensemble.
+        InputError: If a file is missing, damaged or that of another ensemble, an ensemble has a member that the pool
+            has not, or weights are those of another ensemble.
     """
-    pool = read_as(PoolSpec, folder / POOL, "a pool")
+    pool = files.read_as(PoolSpec, folder / POOL, "a pool", REMEDY)
     specs = {slug: read(folder / f"{slug}.json") for slug in pool.ensembles}
     for slug, spec in specs.items():
+        if spec.declaration.slug != slug:
+            raise InputError(f"{folder / slug}.json must be the ensemble {slug}, got {spec.declaration.slug}; {REMEDY}")
         if not all(member in pool.members for member in spec.members):
             raise InputError(f"{folder / slug}.json must have members of {folder / POOL}; make the folder again")
         if weights is not None and spec.combination.solved and spec.combination.scope != "per-image":

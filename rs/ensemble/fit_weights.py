@@ -69,9 +69,10 @@ def fit_weights(
         InputError: If ``out`` or ``seconds`` is something else, or members are not those of the files, or of other
             images.
     """
-    files.check_replaceable(out, "spreads.csv", "weights", [ensembles, folder])
-    files.check_output(seconds, "the seconds of weights", files.begins_with("seconds\n"), option="--seconds")
     pool, specs = read_pool(ensembles)
+    of, suffixes = {"dataset": pool.dataset, "sigma": pool.sigma}, (".csv", ".json", ".tsv")
+    files.check_replaceable(out, "spreads.csv", "weights", [ensembles, folder], suffixes=suffixes, of=of)
+    files.check_output(seconds, "the seconds of weights", files.begins_with("seconds\n"), option="--seconds")
     train, test = data.load(folder, "train"), data.load(folder, "test")
     limit_threads(test.meta.shape)
     member_outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)

@@ -306,6 +306,8 @@ def check_rule(combination: Combination) -> None:
         if (getattr(combination, part) is not None) != (part in needed):
             must = "be given" if part in needed else "be left out"
             raise ValueError(f"{part} must {must} for the rule {combination.rule} of scope {scope}")
+    if isinstance(combination.weights, list):
+        on_simplex(combination.weights)
     if scope == "per-image" and combination.weights not in ALGORITHM_2:
         raise ValueError(f"weights of scope per-image must be {' or '.join(ALGORITHM_2)}, got {combination.weights!r}")
     if combination.weights_solved and not rule.solvable:

@@ -7,15 +7,13 @@ weights of scope ``per-image`` make another classifier for every image.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
+from pydantic import Discriminator, Tag
 from torch import nn
 
 from rs.data.format import Meta, described
@@ -23,11 +21,12 @@ from rs.ensemble.outputs import on_simplex
 from rs.ensemble.rules import RULES, Cascade, Ensemble, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.params import STRICT
+from rs.params import STRICT, NonNegativeCount
 from rs.storage import files
-from rs.study.ensembles import Combination, EnsembleDeclaration
+from rs.study.ensembles import Combination, EnsembleDeclaration, Key
 
-T = TypeVar("T")
+REMEDY = "make it with python -m stages.ensemble"
+"""What to do where a file of ensembles is broken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +36,8 @@ class Member:
     __pydantic_config__ = STRICT
 
     path: str  # of the model folder, from the folder that commands run in
-    method: str
-    seed: int
+    method: Key
+    seed: NonNegativeCount
     classifier: str  # rs.models.checkpoint.fingerprint
 
 
@@ -167,35 +166,7 @@ def read(path: Path) -> EnsembleSpec:
     Raises:
         InputError: If it is missing, is not JSON, or is not an :class:`EnsembleSpec`; names every key at fault.
     """
-    return read_as(EnsembleSpec, path, "an ensemble")
-
-
-def read_as(kind: type[T], path: Path, what: str) -> T:
-    """Read a JSON file as a dataclass."""
-    text = json.dumps(files.read_json(path))
-    try:
-        return _adapter(cast(Hashable, kind)).validate_json(text)
-    except ValidationError as error:
-        faults = "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
-        raise InputError(f"{path} must be {what}, but: {faults}; make it with python -m stages.ensemble") from error
-
-
-@cache  # to make one takes longer than to read a file
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
-    key = ".".join(str(part) for part in place if part not in ("FittedWeights", "FittedThresholds"))
-    match kind:
-        case "missing":
-            return f"{key} is missing"
-        case "unexpected_keyword_argument":
-            return f"{key} is not a known key"
-        case "value_error":
-            return message.removeprefix("Value error, ")
-        case _:
-            return f"{key}: {message}" if key else message
+    return files.read_as(EnsembleSpec, path, "an ensemble", REMEDY)
 
 
 def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:

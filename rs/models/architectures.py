@@ -170,6 +170,16 @@ ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
 normalisation."""
 
 
+def check_name(architecture: str) -> None:
+    """Check that there is such an architecture.
+
+    Raises:
+        InputError: If not; names those that there are.
+    """
+    if architecture not in ARCHITECTURES:
+        raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
+
+
 def build(
     architecture: str,
     shape: Sequence[int],
@@ -190,12 +200,16 @@ def build(
         An ``nn.Sequential`` with children ``normalize`` and ``network``, on the CPU, in train mode, with convolutions
         in channels-last order, in which they are three to eighteen times faster on a CPU.
     Raises:
-        InputError: If the architecture is not known or does not take images of this shape.
+        InputError: If the architecture is not known or does not take images of this shape, or a constant is missing.
     """
-    if architecture not in ARCHITECTURES:
-        raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
+    check_name(architecture)
     if len(shape) != 3:
         raise InputError(f"the shape of an image must be (channels, height, width), got {tuple(shape)}")
+    if not len(mean) == len(std) == shape[0]:
+        raise InputError(
+            f"mean and std must have one number for each channel of the shape {tuple(shape)}, got {len(mean)} and "
+            f"{len(std)}; give those of the data set"
+        )
     model = nn.Sequential()
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:

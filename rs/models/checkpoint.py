@@ -7,17 +7,19 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import safetensors.torch
 import torch
+from pydantic import Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.description import describe
+from rs.params import STRICT, Finite, NonNegativeCount, Positive, Side
 from rs.runtime import arithmetic
 from rs.storage import files
 
@@ -31,18 +33,20 @@ ORIGIN = ("method", "dataset", "sigma", "seed", "hyperparameters")
 class ModelCard:
     """Description of a model and of its training; written beside the weights as ``model.json``."""
 
+    __pydantic_config__ = STRICT
+
     architecture: str
-    shape: list[int]  # (C, H, W) of an image
-    classes: list[str]
-    mean: list[float]  # of the normalisation layer, per channel, in pixels of [0, 1]
-    std: list[float]
+    shape: Annotated[list[Side], Field(min_length=3, max_length=3)]  # (C, H, W) of an image
+    classes: Annotated[list[str], Field(min_length=1)]
+    mean: list[Finite]  # of the normalisation layer, per channel, in pixels of [0, 1]
+    std: list[Positive]
     dataset: str
     method: str
     hyperparameters: dict[str, Any]
     training: dict[str, Any]
-    sigma: float  # noise it was trained with, in pixels of [0, 1]
-    seed: int
-    epochs: int
+    sigma: Positive  # noise it was trained with, in pixels of [0, 1]
+    seed: NonNegativeCount
+    epochs: NonNegativeCount
     device: str
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
@@ -52,24 +56,28 @@ class ModelCard:
         return architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
 
 
-def check_folder(folder: Path, card: ModelCard) -> None:
+def check_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
     """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of an earlier run.
 
     That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
     hyper-parameters may have changed, and so may the keys of cards: what :func:`read_card` refuses can be made again.
+    Without ``force`` it must be new.
 
     Raises:
         InputError: If it holds another model or something else, which would be lost.
     """
-    new = _origin(asdict(card))
+    new = origin(asdict(card))
     has_model = files.is_json_with(*ORIGIN)(folder / CARD)
-    old = _origin(files.read_json(folder / CARD)) if has_model else None
-    files.check_output(folder, f"the model {new}", lambda path: files.is_empty(path) or old == new, there=old)
+    old = origin(files.read_json(folder / CARD)) if has_model else None
+    files.check_output(
+        folder, f"the model {new}", lambda path: files.is_empty(path) or old == new, there=old, force=force
+    )
 
 
-def _origin(card: Mapping[str, Any]) -> str:
+def origin(card: Mapping[str, Any]) -> str:
     """Return method, data set, noise and seed of a card as text."""
-    checkpoint = card["hyperparameters"].get("checkpoint")
+    hyperparameters = card["hyperparameters"]
+    checkpoint = hyperparameters.get("checkpoint") if isinstance(hyperparameters, dict) else None
     return f"{card['method']} of {card['dataset']}, sigma {card['sigma']}, seed {card['seed']}" + (
         f", from {checkpoint}" if checkpoint else ""
     )
@@ -87,7 +95,7 @@ def read_card(folder: Path) -> ModelCard:
     """Read ``model.json``.
 
     Raises:
-        InputError: If it is missing, is not JSON, or has other keys than a card.
+        InputError: If it is missing, is not JSON, has other keys than a card, or values that no card has.
     """
     values = files.read_json(folder / CARD)
     known, found = {field.name for field in fields(ModelCard)}, set(values) if isinstance(values, dict) else set()
@@ -98,7 +106,7 @@ def read_card(folder: Path) -> ModelCard:
             f"{folder / CARD} must have the keys of this version's cards, but {wrong}; make the model again, into the "
             "same folder"
         )
-    return ModelCard(**values)
+    return files.read_as(ModelCard, folder / CARD, "the card of a model", "make the model again")
 
 
 def load(folder: Path) -> tuple[nn.Sequential, ModelCard]:
@@ -124,7 +132,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: str) -> None:
-    """Copy a state into a model, after checking that it fits and is finite.
+    """Copy a state into a model, after checking that it fits, and is finite in the precision of the model.
 
     Args:
         model: Filled in place.
@@ -132,7 +140,8 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
         source: Where they came from, for messages.
         architecture: What they should be of, for messages.
     Raises:
-        InputError: If names or shapes do not fit, or a tensor holds NaN or infinity.
+        InputError: If names, shapes or kinds of numbers do not fit, or a tensor holds NaN or infinity, or what would
+            become infinity.
     """
     expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     actual = {key: tuple(value.shape) for key, value in state.items()}
@@ -144,12 +153,26 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
             f"expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}; give the architecture it was saved "
             "with"
         )
-    broken = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
+    converted = {key: _as(own.dtype, state[key], f"{source}: {key}") for key, own in model.state_dict().items()}
+    broken = [key for key, value in converted.items() if not value.isfinite().all()]
     if broken:
         raise InputError(
-            f"{source} must hold finite weights, but {broken[0]} has NaN or infinity; train the model again"
+            f"{source} must hold finite weights, but {broken[0]} has NaN or infinity in {converted[broken[0]].dtype}; "
+            "train the model again"
         )
-    model.load_state_dict(state)
+    model.load_state_dict(converted)
+
+
+def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
+    """Return a tensor in the precision of the model; of another kind of numbers it is not converted in silence."""
+    same_kind = value.is_floating_point() if dtype.is_floating_point else value.dtype == dtype
+    if not same_kind or value.layout != torch.strided:
+        what = f"{value.dtype}, {value.layout}".replace("torch.", "")
+        raise InputError(
+            f"{name} must be a dense tensor of {'floating-point' if dtype.is_floating_point else 'int64'} numbers, got "
+            f"{what}; save the weights as they were trained"
+        )
+    return value.to(dtype)
 
 
 def fingerprint(model: nn.Module) -> str:

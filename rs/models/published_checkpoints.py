@@ -21,7 +21,13 @@ PREFIXES = ("1.module.", "module.", "1.")
 
 
 def import_checkpoint(
-    path: Path, meta: Meta, architecture: str, normalisation: Normalisation, sigma: float, out: Path
+    path: Path,
+    meta: Meta,
+    architecture: str,
+    normalisation: Normalisation,
+    sigma: float,
+    out: Path,
+    force: bool = False,
 ) -> None:
     """Write the network of a published checkpoint as a model folder.
 
@@ -36,9 +42,10 @@ def import_checkpoint(
         normalisation: First layer: (x - mean) / std, x - mean, or x.
         sigma: Noise it was trained with, in pixels of [0, 1].
         out: The model folder.
+        force: Whether an earlier import of a checkpoint of this name is replaced.
     Raises:
         InputError: If the file is not such a checkpoint, or does not fit the architecture, or ``out`` holds something
-            else than an earlier import of it.
+            that is not replaced.
     """
     if not (sigma > 0 and math.isfinite(sigma)):
         raise InputError(f"sigma must be a positive number, got {sigma}; it is the noise the network was trained with")
@@ -60,7 +67,7 @@ def import_checkpoint(
         arithmetic="native",
         versions={},
     )
-    checkpoint.check_folder(out, card)
+    checkpoint.check_folder(out, card, force)
     model = card.build()
     checkpoint.fill(model, _complete(read_network(path), model.state_dict()), str(path), architecture)
     checkpoint.save(out, model, card)

@@ -33,9 +33,6 @@ from rs.study import grid
 STEPS = 200
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
 
-NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool")
-"""Sections of a recipe that are no methods."""
-
 Files = dict[str, bytes]
 """Content by file name."""
 
@@ -102,7 +99,7 @@ def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, 
         if name in labels | {cell.method for cell in study.cells}:
             raise InputError(f"--external-log must give a name that is no method of the study, got {name!r}")
     sections = {**values.get("defaults", {}), **section(values, f"recipes.{study.dataset}")}
-    known = dict.fromkeys([*(key for key in sections if key not in NO_METHODS), *sorted(labels | set(external))])
+    known = dict.fromkeys([*(key for key in sections if key not in grid.NO_METHODS), *sorted(labels | set(external))])
     if settings.reference not in known:
         raise InputError(
             f"params.yaml: tables.reference must be a method of recipes.{study.dataset}, an ensemble or a name of "

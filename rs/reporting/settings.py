@@ -47,7 +47,7 @@ def report_settings(values: dict[str, Any]) -> ReportSettings:
 def check_study(values: dict[str, Any], dataset: str) -> None:
     """Check the grid, ``combinations``, ``ensembles`` and ``tables`` before any stage spends time on them.
 
-    What a rule asks of its combination ``rs.ensemble.declare.check_rules`` checks, because rules need torch. ``tables``
+    What needs torch, rules of combinations and values of recipes, the stage ``fingerprint`` checks. ``tables``
     may be left out.
 
     Raises:

@@ -49,14 +49,8 @@ def choose(values: dict[str, Any], dataset: str) -> None:
             network or bfloat16, or the libraries are loaded already.
     """
     where = f"recipes.{dataset}.arithmetic"
-    wanted = load(values, where, Arithmetic)
-    if wanted == "native" or current() == "portable":
+    if wanted(values, dataset) == "native" or current() == "portable":
         return
-    for key in _machine_dependent(values, dataset):
-        raise InputError(
-            f"params.yaml: {key} depends on the processor, but {where} is portable; make it folded, "
-            "plain or float32, or the arithmetic native"
-        )
     if platform.machine().lower() not in ("x86_64", "amd64"):
         print(f"warning: {where} is portable on x86-64 only; here it is native", file=sys.stderr)
         return
@@ -69,6 +63,23 @@ def choose(values: dict[str, Any], dataset: str) -> None:
     os.environ.update(PORTABLE)
 
 
+def wanted(values: dict[str, Any], dataset: str) -> Arithmetic:
+    """Return ``recipes.DATASET.arithmetic``.
+
+    Raises:
+        InputError: If the recipe does not say it, or asks for portable arithmetic together with a compiled network or
+            bfloat16.
+    """
+    where = f"recipes.{dataset}.arithmetic"
+    arithmetic = load(values, where, Arithmetic)
+    for key in _machine_dependent(values, dataset) if arithmetic == "portable" else ():
+        raise InputError(
+            f"params.yaml: {key} depends on the processor, but {where} is portable; make it folded, "
+            "plain or float32, or the arithmetic native"
+        )
+    return arithmetic
+
+
 def current() -> Arithmetic:
     """Return the arithmetic of this process, by its environment."""
     return "portable" if PORTABLE.items() <= os.environ.items() else "native"
@@ -76,7 +87,7 @@ def current() -> Arithmetic:
 
 def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
     """Yield the keys of a recipe whose values mean something else on every processor."""
-    names = {**(values.get("defaults") or {}), **values["recipes"][dataset]}
+    names = {**(values.get("defaults") or {}), **(values["recipes"][dataset] or {})}
     trainings = [training_layers(dataset, name) for name in names]
     for sections in (layers(f"recipes.{dataset}.certify"), *trainings):
         merged, origins = merge(values, *sections, optional=True)

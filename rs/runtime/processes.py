@@ -11,13 +11,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from rs.errors import InputError
+
 TIMEOUT = timedelta(days=7)
 """How long the first process may wait for the last; if a process dies, torchrun ends the others at once."""
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes that torchrun started; (0, 1) without torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    """Return the rank of this process and the number of processes that torchrun started; (0, 1) without torchrun.
+
+    Raises:
+        InputError: If the variables ``RANK`` and ``WORLD_SIZE`` of the environment are no such numbers.
+    """
+    rank, world_size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
+        raise InputError(
+            f"the variables RANK and WORLD_SIZE must be whole numbers with 0 <= RANK < WORLD_SIZE, as torchrun sets "
+            f"them, got {rank!r} and {world_size!r}; unset them, or start with torchrun"
+        )
+    return int(rank), int(world_size)
 
 
 @contextmanager
@@ -26,10 +38,17 @@ def process_group(backend: str) -> Iterator[None]:
 
     Args:
         backend: ``gloo`` for tensors on CPUs, ``nccl`` for tensors on GPUs.
+    Raises:
+        InputError: If there are several processes, and the environment does not say where the first one is.
     """
     if rank_and_world_size()[1] == 1:
         yield
         return
+    if not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        raise InputError(
+            f"the variables MASTER_ADDR and MASTER_PORT must be set beside WORLD_SIZE={os.environ['WORLD_SIZE']}, as "
+            "torchrun sets them, but are not; unset WORLD_SIZE, or start with torchrun"
+        )
     import torch.distributed as dist
 
     dist.init_process_group(backend, timeout=TIMEOUT)

@@ -20,8 +20,21 @@ from rs.errors import InputError
 
 
 def root() -> Path:
-    """Return the folder of all scratch folders and caches: ``$RS_WORK`` or ``.work``."""
-    return Path(os.environ.get("RS_WORK") or Path(os.environ.get("DVC_ROOT", ".")) / ".work")
+    """Return the folder of all scratch folders and caches: ``$RS_WORK`` or ``.work``.
+
+    Raises:
+        InputError: If there can be no such folder.
+    """
+    path = Path(os.environ.get("RS_WORK") or Path(os.environ.get("DVC_ROOT", ".")) / ".work")
+    if (obstacle := in_the_way_of(path)) is not None:
+        raise InputError(f"{path} must be a folder or new, but {obstacle} is no folder; set RS_WORK to another")
+    return path
+
+
+def in_the_way_of(folder: Path) -> Path | None:
+    """Return the nearest part of a path that is there, if it is no folder; a link that leads nowhere is none."""
+    nearest = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    return None if nearest.is_dir() else nearest
 
 
 def key(identity: dict[str, Any]) -> str:

@@ -122,8 +122,10 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
     if not is_number(alpha) or not 0 < alpha < 1:
         raise InputError(f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a certificate")
     for name, count in draws.items():
-        if not is_number(count, Integral) or count < 1:
-            raise InputError(f"{name} must be at least 1, got {count!r}; it is a whole number of noisy copies")
+        if not is_number(count, Integral) or not 1 <= count < 2**63:
+            raise InputError(
+                f"{name} must be at least 1 and below 2^63, got {count!r}; it is a whole number of noisy copies"
+            )
 
 
 def _what_came(x: Tensor) -> str:

@@ -6,12 +6,18 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
 
 from rs.errors import InputError
+from rs.runtime.scratch import in_the_way_of
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -46,33 +52,71 @@ def check_output(
     inputs: Iterable[Path] = (),
     there: str | None = None,
     option: str = "--out",
+    force: bool = True,
 ) -> None:
     """Check that ``path`` may be written: nothing is there, or what the command itself would make, and no input of it.
 
     Args:
-        path: A file or folder; a link counts as what it leads to.
+        path: A file or folder; a link counts as what it leads to, and is refused where it leads nowhere.
         what: What it must be, in words.
         is_ours: Whether it is, if it is there.
         inputs: Files and folders that the command reads.
         there: What is there otherwise, in words; by default its first line, or the names in it.
         option: What named it.
+        force: Whether what the command itself would make is replaced.
     Raises:
         InputError: If something else would be lost.
     """
+    if (obstacle := in_the_way_of(path.parent)) is not None:
+        raise InputError(f"{path} must be {what} or new, but {obstacle} is no folder; name another {option}")
     for one in inputs:
         if one.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{path} must be {what} or new, but {one}, an input, is in it; name another {option}")
-    if path.exists() and not is_ours(path):
+    if os.path.lexists(path) and not (path.exists() and is_ours(path)):
         raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
+    if path.exists() and not (force or is_empty(path)):
+        raise InputError(f"{path} must be new, but {what} is there; name another {option}, or replace it with --force")
 
 
-def check_replaceable(folder: Path, marker: str, what: str, inputs: Iterable[Path] = ()) -> None:
-    """Check that a folder of ours may be made here: there is none, it is empty, or it holds ``marker``, as ours do.
+def check_replaceable(
+    folder: Path,
+    marker: str,
+    what: str,
+    inputs: Iterable[Path] = (),
+    *,
+    suffixes: Collection[str] = (),
+    of: Mapping[str, Any] | None = None,
+) -> None:
+    """Check that a folder of ours may be made here: there is none, it is empty, or it is such as we make.
 
+    Args:
+        folder: The folder.
+        marker: A file that ours hold.
+        what: What they are of, in words.
+        inputs: Files and folders that the command reads.
+        suffixes: Of all files in them; any where none is given.
+        of: Values that their ``*.json`` have, where these have such keys.
     Raises:
         InputError: If it holds something else, or one of ``inputs``, which would be lost.
     """
-    check_output(folder, f"a folder of {what}", lambda path: is_empty(path) or (path / marker).is_file(), inputs=inputs)
+    is_there = (folder / marker).is_file()
+    paths = sorted(path for path in folder.rglob("*") if not path.is_dir()) if is_there else []
+    strange = [
+        path
+        for path in paths
+        if (suffixes and path.suffix not in suffixes)
+        or (
+            path.suffix == ".json"
+            and any(value_in(path, key) not in (None, value) for key, value in (of or {}).items())
+        )
+    ]
+    check_output(
+        folder,
+        f"a folder of {what}",
+        lambda path: is_empty(path) or (is_there and not strange),
+        inputs=inputs,
+        there=str(strange[0].relative_to(folder)) if strange else None,
+    )
 
 
 def is_empty(folder: Path) -> bool:
@@ -96,14 +140,24 @@ def is_json_with(*keys: str) -> IsOurs:
     def is_ours(path: Path) -> bool:
         try:
             return path.is_file() and set(keys) <= set(json.loads(path.read_bytes()))
-        except (ValueError, TypeError):  # no JSON, or a number
+        except (ValueError, TypeError, RecursionError):  # no JSON, or a number
             return False
 
     return is_ours
 
 
+def value_in(path: Path, key: str) -> Any:
+    """Return a value of a JSON file; ``None`` where it has no such key, or is no JSON."""
+    try:
+        return json.loads(path.read_bytes()).get(key)
+    except (OSError, ValueError, RecursionError, AttributeError):  # no file, no JSON, or no mapping
+        return None
+
+
 def _content(path: Path) -> str:
     """Say in a few words what lies at ``path``."""
+    if not path.exists():
+        return f"a link to {os.readlink(path)}, which is not there"
     if path.is_dir():
         names = sorted(child.name for child in path.iterdir())
         return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
@@ -142,8 +196,45 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path} must be a file, but there is none; run the stage that makes it")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} must hold JSON, but: {error}; make it again") from error
+
+
+def read_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
+    """Read a JSON file as a dataclass.
+
+    Args:
+        kind: The dataclass; its annotations, and ``__pydantic_config__`` if it has one, say what must hold.
+        path: The file.
+        what: What it must be, in words.
+        remedy: What to do where it is not.
+    Raises:
+        InputError: If it is missing, is not JSON, or is not a ``kind``; names every key at fault.
+    """
+    text = json.dumps(read_json(path))
+    try:
+        return _adapter(cast(Hashable, kind)).validate_json(text)
+    except ValidationError as error:
+        faults = "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
+        raise InputError(f"{path} must be {what}, but: {faults}; {remedy}") from error
+
+
+@cache  # to make one takes longer than to read a file
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
+    key = ".".join(str(part) for part in place if part not in ("FittedWeights", "FittedThresholds"))
+    match kind:
+        case "missing":
+            return f"{key} is missing"
+        case "unexpected_keyword_argument":
+            return f"{key} is not a known key"
+        case "value_error":
+            return message.removeprefix("Value error, ")
+        case _:
+            return f"{key}: {message}" if key else message
 
 
 def sha256(path: Path) -> str:

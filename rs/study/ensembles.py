@@ -20,6 +20,9 @@ from pydantic import Field
 from rs.errors import InputError
 from rs.params import Count, NonNegative, NonNegativeCount, check, load, validated
 
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+"""A name that is part of names of files."""
+
 ALGORITHM_2 = ("optimal", "printed")
 """Weights of the paper's bound: of least variance, or by the printed form, for two members."""
 
@@ -137,9 +140,8 @@ def trained_as(members: Sequence[tuple[str, int]]) -> str:
     return " + ".join(f"{method} {'-'.join(own)}" for method, own in seeds.items())
 
 
-_Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]  # it is part of names of files
-_Seeds = dict[str, Annotated[list[NonNegativeCount], Field(min_length=1)]]
-_Numbers = dict[str, Count]
+_Seeds = dict[Key, Annotated[list[NonNegativeCount], Field(min_length=1)]]
+_Numbers = dict[Key, Count]
 
 
 @validated
@@ -155,7 +157,7 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
     Raises:
         InputError: If there is no such key, or an entry is not one; names it.
     """
-    known = load(dict(values), "combinations", dict[_Key, Any])
+    known = load(dict(values), "combinations", dict[Key, Any])
     return {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
 
 

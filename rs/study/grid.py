@@ -8,16 +8,26 @@ LOGS/SIGMA/METHOD/SEED/timing.csv           training seconds up to the end of ea
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError
-from rs.params import NonNegativeCount, Positive, layers, load, merge, section, training_layers
+from rs.params import NonNegativeCount, Positive, check, layers, load, merge, section, training_layers
 from rs.study.ensembles import declared
 
 SHOWN = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
 """Hyper-parameters that the cost table shows, where a method has them."""
+
+KEYS = (
+    "dataset", "sigmas", "methods", "seeds", "members", "member_seeds", "grids", "launcher", "combinations",
+    "ensembles", "datasets", "defaults", "recipes", "tables",
+)  # fmt: skip
+"""Sections of the parameters."""
+
+NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning")
+"""Sections of a recipe that are no methods."""
 
 CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "precision")
 """What the weights of ensembles depend on in the section ``certify``: the test images, and their selected classes."""
@@ -73,6 +83,30 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     if not grid:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
     return grid
+
+
+def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) -> None:
+    """Check that every section is a known one, because one whose name is misspelt would count for nothing.
+
+    Args:
+        values: The parameters.
+        dataset: Name of the recipe.
+        methods: The keys of ``rs.methods.METHODS``.
+    Raises:
+        InputError: If one is not; names it, and those that are.
+    """
+    recipe = f"recipes.{dataset}"
+    sections = {recipe: section(values, recipe) or {}, "defaults": values.get("defaults") or {}}
+    _refuse_unknown("sections of the parameters", values, KEYS)
+    for where, own in sections.items():
+        _refuse_unknown(f"sections of {where}", check(dict[str, Any], own, where), [*NO_METHODS, *methods])
+    _refuse_unknown("methods and members", {cell.method for cell in cells(values, dataset)}, methods)
+
+
+def _refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(f"params.yaml: {what} must be among {', '.join(known)}; got {', '.join(map(str, unknown))}")
 
 
 def pool_target(dataset: str, sigma: Any) -> str:

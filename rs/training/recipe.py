@@ -10,6 +10,7 @@ from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import Method
+from rs.models import architectures
 from rs.training.settings import Training
 
 
@@ -35,7 +36,7 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         method: Key of ``rs.methods.METHODS``.
         sigma: Noise standard deviation, in pixels of [0, 1].
     Raises:
-        InputError: If a section, a key or the method is unknown, missing or out of range.
+        InputError: If a section, a key, the architecture or the method is unknown, missing or out of range.
     """
     if method not in METHODS:
         raise InputError(f"the method must be one of {', '.join(METHODS)}; got {method!r}")
@@ -43,6 +44,7 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
     where = f"recipes.{dataset}"
     model = params.load(values, f"{where}.model", Model)
+    architectures.check_name(model.architecture)
     hyperparameters, origins = params.merge(values, *params.layers(f"{where}.{method}"), sigma=sigma)
     hyperparameters.pop("training", None)
     training, training_origins = params.merge(values, *params.training_layers(dataset, method), sigma=sigma)

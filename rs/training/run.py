@@ -27,7 +27,7 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     """Train a recipe on the data set in ``folder``.
 
     Writes the model into ``out`` (a function of the parameters alone, on one kind of device), and into ``log`` its
-    ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (git commit, seconds).
+    ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (model, git commit, seconds).
     A training that was killed continues from its last checkpoint. Under torchrun the processes train one model
     together; the first one reads the checkpoint and writes.
 
@@ -37,7 +37,7 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
         options: Noise level, seed and device. With a limit of seconds the model depends on the machine, and its card
             says how many epochs it had.
         out: A new folder, or that of an earlier training of the same method, data set, noise and seed.
-        log: A folder, new or of an earlier training.
+        log: A folder, new or of such an earlier training.
     Raises:
         InputError: If something else would be overwritten, or as what is called says.
     """
@@ -45,7 +45,7 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     limit_threads(train.meta.shape)
     card = _card(recipe, train, options)
     checkpoint.check_folder(out, card)
-    _check_logs(log)
+    _check_logs(log, card)
     first = processes.rank_and_world_size()[0] == 0
     work = scratch.folder(_identity(card, train, options)) if first else nullcontext()
     with work as unfinished, processes.process_group("nccl" if options.device.type == "cuda" else "gloo"):
@@ -54,7 +54,7 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if first:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
-            _write_logs(log, progress, options.device)
+            _write_logs(log, card, progress, options.device)
 
 
 def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:
@@ -64,14 +64,17 @@ def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, 
     return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit}
 
 
-def _write_logs(log: Path, progress: Progress, device: torch.device) -> None:
+def _write_logs(log: Path, card: ModelCard, progress: Progress, device: torch.device) -> None:
     files.write_csv(log / "history.csv", HISTORY, progress.history)
     files.write_csv(log / "timing.csv", TIMING, progress.timing)
-    files.write_json(log / "provenance.json", _provenance(progress.seconds, device))
+    model = {"model": checkpoint.origin(asdict(card))}
+    files.write_json(log / "provenance.json", model | _provenance(progress.seconds, device))
 
 
-def _check_logs(log: Path) -> None:
-    """Check that the logs of a training may be written into the folder ``log``."""
+def _check_logs(log: Path, card: ModelCard) -> None:
+    """Check that the logs of a training may be written into the folder ``log``: it has none of another model."""
+    new, old = checkpoint.origin(asdict(card)), files.value_in(log / "provenance.json", "model")
+    files.check_output(log, f"the log of {new}", lambda _: old in (None, new), there=f"that of {old}", option="--log")
     for name, is_ours in (
         ("history.csv", files.begins_with(",".join(HISTORY) + "\n")),
         ("timing.csv", files.begins_with(",".join(TIMING) + "\n")),

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import math
 
 import numpy as np
 import pytest
@@ -213,7 +214,8 @@ def test_a_bad_split_is_refused_and_nothing_is_written(tmp_path, split, message)
     [
         ({"train": arrays(), "test": arrays(shape=(1, 4, 5))}, {}, r"must have shape \(3, 4, 5\)"),
         ({"train": arrays()}, {"mean": [0.5], "std": [0.5]}, "each of 3 channels"),
-        ({"train": arrays()}, {"mean": [0.5] * 3, "std": [0.5, 0.0, 0.5]}, "positive"),
+        ({"train": arrays()}, {"mean": [0.5] * 3, "std": [0.5, 0.0, 0.5]}, r"std\.1: Input should be greater than 0"),
+        ({"train": arrays()}, {"mean": [0.5, math.nan, 0.5], "std": [0.5] * 3}, r"mean\.1: Input should be a finite"),
     ],
 )
 def test_splits_and_constants_must_fit_each_other(tmp_path, splits, constants, message):
@@ -223,12 +225,15 @@ def test_splits_and_constants_must_fit_each_other(tmp_path, splits, constants, m
 
 
 def test_an_older_data_set_is_replaced_but_other_things_are_not(tmp_path, folder):
-    data_format.write(folder, "new", {"train": arrays(3)}, ["a", "b", "c"])
+    name = data.read_meta(folder).name
+    data_format.write(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "train.npz"]
+    with pytest.raises(InputError, match=f"must be an older data set other or new, but holds the data set {name}"):
+        data_format.write(folder, "other", {"train": arrays(3)}, ["a", "b", "c"])
     (folder / "thesis.tex").touch()
-    with pytest.raises(InputError, match="must be an older data set or new, but holds meta"):
-        data_format.write(folder, "newer", {"train": arrays(3)}, ["a", "b", "c"])
-    assert data.read_meta(folder).name == "new"
+    with pytest.raises(InputError, match=f"must be an older data set {name} or new, but holds meta"):
+        data_format.write(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
+    assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "thesis.tex", "train.npz"]
 
 
 def edit(path, **changes):
@@ -243,6 +248,14 @@ def edit(path, **changes):
         (lambda folder: (folder / "meta.json").write_text("{}"), "name: Field required"),
         (lambda folder: edit(folder / "meta.json", shape=[3, 4]), "shape"),
         (lambda folder: edit(folder / "meta.json", std=[1.0]), "each of 3 channels"),
+        (lambda folder: edit(folder / "meta.json", shape=[3, -4, 5]), r"shape\.1: Input should be greater"),
+        (lambda folder: edit(folder / "meta.json", shape=[3, 4, 10**30]), r"shape\.2: Input should be less"),
+        (lambda folder: edit(folder / "meta.json", mean=[0.5, math.nan, 0.5]), r"mean\.1: Input should be a finite"),
+        (lambda folder: edit(folder / "meta.json", std=[0.5, math.nan, 0.5]), r"std\.1: Input should be"),
+        (lambda folder: edit(folder / "meta.json", std=[0.5, 0.5, math.inf]), r"std\.2: Input should be a finite"),
+        (lambda folder: edit(folder / "meta.json", std=[0.5, 0.5, "1"]), r"std\.2: Input should be a valid number"),
+        (lambda folder: edit(folder / "meta.json", classes=[]), "classes: Tuple should have at least 1 item"),
+        (lambda folder: edit(folder / "meta.json", sizes={"train": 0}), r"sizes\.train: Input should be greater"),
         (lambda folder: edit(folder / "meta.json", sizes={"test": 5}), "must have the split train"),
         (lambda folder: edit(folder / "meta.json", shape=[3, 5, 4]), r"must have shape \(3, 5, 4\)"),
         (lambda folder: edit(folder / "meta.json", classes=["a"]), r"0\.\.0"),

@@ -33,8 +33,8 @@ HOW = {
     "mme": {"rule": "mme", "scope": "noisy-input"},
     "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
     "printed": {"rule": "softmax", "weights": "printed", "scope": "per-image", "target": "label"},
-    "broken": {"rule": "softmax", "weights": [0.5, 0.6], "scope": "global"},
 }
+BROKEN = {"rule": "softmax", "weights": [0.5, 0.6], "scope": "global"}
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
 THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"], "name": "All"}
 SLUGS = ["macer-1+gaussian-0.mme", "macer-1+gaussian-0.printed", "macer-0-1-2.average", "macer-0-1-2.optimal"]
@@ -208,6 +208,8 @@ def test_an_ensemble_that_is_gone_is_named():
         (lambda pool: pool.pop("members"), "members is missing"),
         (lambda pool: pool.update(colour=1), "colour is not a known key"),
         (lambda pool: pool.update(ensembles={}), "ensembles: Input should be a valid "),
+        (lambda pool: pool["ensembles"].append("../notes"), r"ensembles\.4: String should match pattern"),
+        (lambda pool: pool["members"][0].update(method="../notes"), r"members\.0\.method: String should match pattern"),
     ],
 )
 def test_a_pool_that_is_none_is_refused(change, message):
@@ -215,6 +217,15 @@ def test_a_pool_that_is_none_is_refused(change, message):
     change(pool)
     (OUT / POOL).write_text(json.dumps(pool))
     with pytest.raises(InputError, match=rf"pool\.json must be a pool, but: {message}"):
+        read_pool(OUT)
+
+
+def test_a_file_that_is_not_the_ensemble_of_its_name_is_refused():
+    """Rows take the name of the file: as macer-0 they would take the place of those of a member."""
+    pool = json.loads((make() / POOL).read_text())
+    (OUT / f"{SLUGS[0]}.json").rename(OUT / "macer-0.json")
+    (OUT / POOL).write_text(json.dumps(pool | {"ensembles": ["macer-0", *SLUGS[1:]]}))
+    with pytest.raises(InputError, match=r"macer-0\.json must be the ensemble macer-0, got macer-1\+gaussian-0\.mme;"):
         read_pool(OUT)
 
 
@@ -291,7 +302,12 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
             "params.yaml: combinations.average: weights must be given for the rule softmax of scope global",
         ),
         ({}, {"ensembles": [THREE | {"combinations": ["printed"]}]}, "must be of 2 members, got 3; use optimal"),
-        ({}, {"ensembles": [MIXED | {"combinations": ["broken"]}]}, "weights must be at least 0 and sum to 1"),
+        ({}, {"combinations": HOW | {"broken": BROKEN}}, "combinations.broken: weights must be at least 0 and sum to"),
+        (
+            {},
+            {"ensembles": [MIXED | {"members": {"../macer": [0]}}], "methods": ["../macer"]},
+            "ensembles.0.members.../macer",
+        ),
         ({}, {"ensembles": [MIXED, MIXED]}, "is macer-1+gaussian-0.mme again"),
         ({}, {"ensembles": [MIXED | {"members": {"gaussian": [0, 1]}}]}, "ensembles need gaussian with seed 1, but"),
     ],

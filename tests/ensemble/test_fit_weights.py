@@ -118,7 +118,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("years")
     with pytest.raises(InputError, match="must be a folder of weights or new"):
         fit_weights(
-            tmp_path,
+            Path("ensembles"),
             tmp_path,
             None,
             None,

@@ -121,7 +121,7 @@ BAD = [
     ),
     ({"combination": GLOBAL | {"weights": "printed"}}, "the printed weights must be of 2 members, got 3; use optimal"),
     ({"combination": WEIGHED | {"weights": [0.5, 0.5]}}, "there must be one weight for each of 3 members, got 2"),
-    ({"combination": WEIGHED | {"weights": []}}, "there must be one weight for each of 3 members, got 0"),
+    ({"combination": WEIGHED | {"weights": []}}, "weights must be at least 0 and sum to 1"),
     ({"combination": WEIGHED | {"weights": [0.5, 0.5, 0.5]}}, "weights must be at least 0 and sum to 1"),
     ({"combination": WEIGHED | {"weights": [1.5, -0.5, 0.0]}}, "weights must be at least 0 and sum to 1"),
     (

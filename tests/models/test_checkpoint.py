@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from rs.errors import InputError
@@ -96,6 +97,41 @@ def test_weights_and_statistics_must_be_finite(folder, trained, key, value):
     refused(folder, key, "NaN or infinity")
 
 
+def change_weights(folder, model, **changes):
+    state = {key: value.contiguous() for key, value in (model.state_dict() | changes).items()}
+    save_file(state, folder / checkpoint.WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "said"),
+    [
+        ("network.fc.weight", lambda tensor: tensor.long(), "int64"),
+        ("network.fc.weight", lambda tensor: tensor > 0, "bool"),
+        ("network.fc.weight", lambda tensor: tensor.to(torch.complex64), "complex64"),
+        ("network.features.1.num_batches_tracked", lambda tensor: tensor.float(), "float32"),
+        ("network.features.1.num_batches_tracked", lambda tensor: tensor > 0, "bool"),
+    ],
+)
+def test_numbers_of_another_kind_are_refused(folder, trained, key, other, said):
+    change_weights(folder, trained, **{key: other(trained.state_dict()[key])})
+    refused(folder, key, "must be a dense tensor of", f"got {said}, strided")
+
+
+def test_sparse_weights_are_refused():
+    state = smallnet().state_dict()
+    with pytest.raises(InputError, match=r"network\.fc\.weight must be a dense tensor .*got float32, sparse_coo"):
+        checkpoint.fill(smallnet(), state | {"network.fc.weight": state["network.fc.weight"].to_sparse()}, "c.pth", "")
+
+
+def test_weights_of_double_precision_must_be_finite_in_that_of_the_model(folder, trained):
+    weight = trained.state_dict()["network.fc.weight"].double()
+    change_weights(folder, trained, **{"network.fc.weight": weight})
+    assert weights(checkpoint.load(folder)[0]) == weights(trained)
+    weight[0, 0] = 1e300
+    change_weights(folder, trained, **{"network.fc.weight": weight})
+    refused(folder, "network.fc.weight", "NaN or infinity in torch.float32")
+
+
 def test_weights_of_another_architecture_are_refused_by_their_first_misfit(folder):
     checkpoint.save(folder, smallnet(), replace(CARD, architecture="lenet", shape=[1, 28, 28]))
     refused(folder, "weights of lenet", "first network.conv1.bias: expected (20,), got none")
@@ -130,6 +166,42 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
     refused(folder, str(folder / checkpoint.CARD), "must have the keys", said)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sigma": "0.25"}, "sigma: Input should be a valid number"),
+        ({"sigma": 0.0}, "sigma: Input should be greater than 0"),
+        ({"sigma": float("nan")}, "sigma: Input should be"),
+        ({"sigma": float("inf")}, "sigma: Input should be a finite number"),
+        ({"classes": 10}, "classes: Input should be a valid array"),
+        ({"classes": []}, "classes: List should have at least 1 item"),
+        ({"classes": [0, 1]}, "classes.0: Input should be a valid string"),
+        ({"shape": ["1", "4", "4"]}, "shape.0: Input should be a valid integer"),
+        ({"shape": [1.0, 4, 4]}, "shape.0: Input should be a valid integer"),
+        ({"shape": [1, -4, 4]}, "shape.1: Input should be greater than or equal to 1"),
+        ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16384"),
+        ({"shape": [4, 4]}, "shape: List should have at least 3 items"),
+        ({"mean": [float("nan")]}, "mean.0: Input should be a finite number"),
+        (
+            {"mean": [0.5, 0.5]},
+            "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and 1",
+        ),
+        ({"std": [0.0]}, "std.0: Input should be greater than 0"),
+        ({"std": [float("inf")]}, "std.0: Input should be a finite number"),
+        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
+        ({"seed": 10**30}, "seed: Input should be less than 9223372036854775808"),
+        ({"epochs": True}, "epochs: Input should be a valid integer"),
+        ({"hyperparameters": []}, "hyperparameters: Input should be a"),
+        ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
+        ({"architecture": 20}, "architecture: Input should be a valid string"),
+        ({"versions": {"torch": 2}}, "versions.torch: Input should be a valid string"),
+    ],
+)
+def test_the_values_of_a_card_must_be_of_their_kind(folder, changes, said):
+    change_card(folder, lambda card: {**card, **changes})
+    refused(folder, said)
+
+
 @pytest.mark.parametrize("change", [lambda card: {**card, "extra": 1}, without_epochs])
 def test_a_model_whose_card_is_of_another_version_can_be_made_again_in_its_folder(folder, trained, change):
     change_card(folder, change)
@@ -137,6 +209,11 @@ def test_a_model_whose_card_is_of_another_version_can_be_made_again_in_its_folde
     checkpoint.check_folder(folder, CARD)
     checkpoint.save(folder, trained, CARD)
     assert checkpoint.load(folder)[1] == CARD
+
+
+def test_a_model_whose_card_is_damaged_can_be_made_again_in_its_folder(folder):
+    change_card(folder, lambda card: {**card, "hyperparameters": ["checkpoint"]})
+    checkpoint.check_folder(folder, CARD)
 
 
 def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):

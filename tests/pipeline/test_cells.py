@@ -78,7 +78,8 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(tmp_pat
 def test_the_seconds_are_those_of_the_last_line_of_the_timing(tmp_path, model):
     log = tmp_path / "a" / "log"
     provenance = json.loads((log / "provenance.json").read_text())
-    assert set(provenance) == {"git_commit", "training_seconds", "device", "processes"}
+    assert set(provenance) == {"model", "git_commit", "training_seconds", "device", "processes"}
+    assert provenance["model"].endswith("of tiny, sigma 0.25, seed 1")
     assert float(table(log / "timing.csv")[-1]["seconds"]) == provenance["training_seconds"] > 0
 
 
@@ -257,9 +258,9 @@ def test_chosen_settings_take_the_place_of_the_recipes_unless_they_are_none():
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"n": 0}, r"recipes\.tiny\.certify\.n: .*got 0"),
-        ({"alpha": 1.5}, r"recipes\.tiny\.certify\.alpha: .*got 1\.5"),
-        ({"draws": 5}, r"recipes\.tiny\.certify\.draws is not a known key"),
+        ({"n": 0}, "--n: .*got 0"),
+        ({"alpha": 1.5}, r"--alpha: .*got 1\.5"),
+        ({"draws": 5}, "--draws is not a known key"),
     ],
 )
 def test_chosen_settings_are_checked_as_the_recipes_are(chosen, message):

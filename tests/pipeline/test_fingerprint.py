@@ -11,10 +11,11 @@ import pytest
 from rs import params
 from rs.certification.certify_model import certification_settings
 from rs.errors import InputError
+from rs.reporting.settings import check_study
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
 from rs.training.recipe import training_recipe
 from stages import ensemble, fingerprint, weights
-from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, tiny_params, write_tiny
+from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, TRAINING, tiny_params, write_tiny
 
 PROJECT = params.read(ROOT / "params.yaml")
 GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
@@ -24,7 +25,7 @@ def tiny(**sections):
     """Parameters with the grid and all sections of a recipe."""
     given = {
         "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
-        "pool": {},
+        "pool": {"cache": False, "timed": 0},
     }
     return tiny_params(**given | sections) | GRID
 
@@ -90,7 +91,13 @@ POOL = {
 }
 
 
+TWO = {"rule": "softmax", "scope": "global"}
 VOTE = {"rule": "vote", "scope": "global"}
+
+
+def recipe(**sections):
+    """A change of the recipe alone."""
+    return {"recipes": tiny(**sections)["recipes"]}
 
 
 def fingerprint_of(tmp_path, **sections):
@@ -107,6 +114,36 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
+        ({"dataset": "tiny", "sigams": [0.5]}, "sections of the parameters must be among .*; got sigams"),
+        ({"methods": ["macer", "mcaer"]}, "methods and members must be among gaussian, .*; got mcaer"),
+        ({"methods": ["macer", "training"]}, "methods and members must be among gaussian, .*; got training"),
+        (
+            {"combinations": POOL["combinations"] | {"two": {**TWO, "weights": [2.0, 3.0]}}},
+            r"combinations\.two: weights must be at least 0 and sum to 1",
+        ),
+        ({"seeds": 0}, "seeds: Input should be a valid list, got 0"),
+        ({"seeds": [10**30]}, r"seeds\.0: Input should be less than 9223372036854775808"),
+        ({"sigmas": [10**400]}, r"sigmas\.0: Input should be"),
+        ({"defaults": {"trainnig": {}}}, "sections of defaults must be among .*; got trainnig"),
+        (recipe(mcaer={"lam": 1.0}), r"sections of recipes\.tiny must be among .*; got mcaer"),
+        (recipe(arithmetic="exact"), r"recipes\.tiny\.arithmetic: Input should be 'portable' or 'native', got 'exact'"),
+        (recipe(arithmetic="portable", training=TRAINING | {"precision": "bfloat16"}), "depends on the processor"),
+        (recipe(model={"architecture": "resnet111"}), "architecture must be one of .*; got 'resnet111'"),
+        (recipe(macer=METHOD_PARAMETERS["macer"] | {"gama": 1.0}), r"recipes\.tiny\.macer\.gama is not a known key"),
+        (recipe(macer=METHOD_PARAMETERS["macer"] | {"draws": 0}), r"recipes\.tiny\.macer\.draws: Input should be"),
+        (recipe(macer=METHOD_PARAMETERS["macer"] | {"lam": {0.5: 1.0}}), "macer.lam: Input should be a valid number"),
+        (recipe(training=TRAINING | {"epochs": "2"}), r"recipes\.tiny\.training\.epochs: .*integer, got '2'"),
+        (recipe(training=TRAINING | {"epohcs": 2}), r"recipes\.tiny\.training\.epohcs is not a known key"),
+        (recipe(certify=CERTIFY | {"n": 10**30}), r"recipes\.tiny\.certify\.n: Input should be less than"),
+        (recipe(certify=CERTIFY | {"subset": "al"}), "a subset must be .*; got 'al'"),
+        (recipe(certify=CERTIFY | {"stop": {"tolerance": 1}}), r"recipes\.tiny\.certify\.stop\.at_radius is missing"),
+        (recipe(pool={"cache": 1, "timed": 0}), r"recipes\.tiny\.pool\.cache: Input should be a valid boolean, got 1"),
+        (recipe(weights={}), r"recipes\.tiny\.weights\.noises is missing"),
+        ({"recipes": {"tiny": None}}, "must have the key"),
+        ({"recipes": {"tiny": [1]}}, "tiny"),
+        ({"recipes": [1]}, "tiny"),
+        ({"defaults": 7}, "defaults: Input should be a valid dictionary, got 7"),
+        ({"datasets": {}}, r"must have the key datasets\.tiny"),
         ({"seeds": []}, "must list a method, a seed and a sigma at least"),
         ({"sigmas": [0.0]}, r"sigmas\.0: "),
         ({"combinations": POOL["combinations"] | {"mme": {"rule": "mme"}}}, r"combinations\.mme\.scope is missing"),
@@ -139,6 +176,41 @@ def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, s
         fingerprint_of(tmp_path, **sections)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def numbers(tree, path=()):
+    """The places of all numbers in nested mappings and lists."""
+    if isinstance(tree, dict | list):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from numbers(value, (*path, key))
+    elif isinstance(tree, int | float) and not isinstance(tree, bool):
+        yield path
+
+
+def with_value(tree, path, value):
+    """A copy with another value in one place."""
+    if not path:
+        return value
+    copy = dict(tree) if isinstance(tree, dict) else list(tree)
+    copy[path[0]] = with_value(tree[path[0]], path[1:], value)
+    return copy
+
+
+def test_a_number_of_any_size_in_any_place_is_good_or_refused_in_one_line():
+    values = tiny() | POOL
+    places = [path for path in numbers(values) if path[0] != "recipes" or path[2] in ("macer", "training", "certify")]
+    assert len(places) > 30
+    for path in places:
+        for number in (10**30, 10**400, -(10**30), 1e300, float("nan"), float("inf")):
+            changed = with_value(values, path, number)
+            try:
+                check_study(changed, "tiny")
+                stage_parameters(changed, "tiny")
+                fingerprint.check_recipe(changed, "tiny")
+            except InputError as error:
+                assert "\n" not in str(error)  # noqa: PT017
+            else:
+                assert abs(number) < 10**301, path
 
 
 def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """No command writes over what it reads, or over what it would not make itself."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,11 +83,21 @@ def place(work, models_here):
     for name in ("history.csv", "provenance.json", "alone.csv", "images.csv", "train.json", "a.tsv", "b.json", "c.txt"):
         Path("notes", name).write_text("years of work\n")
     Path("notes", "b.seconds.csv").write_text("seconds\n1.0\n")
+    for name in ("nowhere", "nowhere.tsv"):
+        Path(name).symlink_to("absent")
+    Path("desk").mkdir()  # of somebody who keeps other things beside what commands have made
+    for name in ("pool.json", "spreads.csv", "versions.json", "thesis.tex"):
+        Path("desk", name).write_text("{}")
+    Path("logs").mkdir()
+    Path("logs", "provenance.json").write_text('{"model": "macer of tiny, sigma 0.25, seed 3", "training_seconds": 1}')
+    shutil.copytree("ensembles", "others")
+    for path in Path("others").iterdir():
+        path.write_text(path.read_text().replace('"sigma": 0.25', '"sigma": 0.5'))
 
 
-def command(stage, *first, **options):
+def command(stage, *first, force=False, **options):
     """Run a command with other options than ``WORDS``; its exit code."""
-    words = [*first, *WORDS[stage][len(first) :]]
+    words = [*first, *WORDS[stage][len(first) :], *["--force"] * force]
     for name, value in options.items():
         words[words.index(f"--{name}") + 1] = value
     with pytest.raises(SystemExit) as caught:
@@ -109,12 +120,17 @@ def contents():
         (export, (), {"out": "rows.seconds.csv"}),
         (export, (), {"out": "models/macer/0/model.safetensors"}),
         (export, (), {"out": "notes/a.tsv"}),
+        (export, (), {"out": "nowhere"}),
+        (export, (), {"out": "nowhere/a.tsv"}),
+        (export, (), {"out": "rows.tsv/a.tsv"}),
         (certify, (), {"out": "rows.tsv"}),
         (certify, ("ensembles/macer-0.average.json",), {"out": "ensembles/macer-0.average.tsv"}),
         (certify, (), {"out": "models/macer/0/model.tsv"}),
         (certify, (), {"out": "data/meta.tsv"}),
         (certify, (), {"out": "notes/a.tsv"}),
         (certify, (), {"out": "notes/b.tsv"}),
+        (certify, (), {"out": "nowhere.tsv"}),
+        (certify, (), {"out": "rows.tsv/a.tsv"}),
         (train, (), {"out": "models/macer/0"}),
         (train, (), {"out": "models/gaussian/1"}),
         (train, (), {"out": "models/gaussian/0", "sigma": 0.5}),
@@ -122,16 +138,27 @@ def contents():
         (train, (), {"out": "data"}),
         (train, (), {"out": "notes"}),
         (train, (), {"log": "notes"}),
+        (train, (), {"log": "rows.tsv/log"}),
+        (train, (), {"out": "rows.tsv/model"}),
+        (train, (), {"out": "nowhere"}),
+        (train, (), {"log": "logs"}),
         (import_, (), {"out": "models/macer/0"}),
         (import_, (), {"out": "data"}),
         (import_, (), {"out": "."}),
         (prepare, (), {"out": "models"}),
         (prepare, (), {"out": "notes"}),
+        (prepare, (), {"out": "data"}),
+        (prepare, (), {"out": "rows.tsv/data"}),
+        (prepare, (), {"out": "nowhere/data"}),
         (ensemble, (), {"out": "models"}),
         (ensemble, (), {"out": "."}),
         (ensemble, (), {"models": "ensembles", "out": "ensembles"}),
+        (ensemble, (), {"out": "others"}),
+        (ensemble, (), {"out": "desk"}),
         (weights, (), {"out": "ensembles"}),
         (weights, (), {"out": "data"}),
+        (weights, (), {"out": "desk"}),
+        (weights, (), {"seconds": "rows.tsv/seconds.csv"}),
         (weights, (), {"seconds": "ensembles/pool.json"}),
         (weights, (), {"seconds": "notes/images.csv"}),
         (certify_ensembles, (), {"out": "ensembles"}),
@@ -139,6 +166,7 @@ def contents():
         (tables, (), {"out": "models"}),
         (tables, (), {"out": "notes"}),
         (fingerprint, (), {"out": "notes"}),
+        (fingerprint, (), {"out": "desk"}),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
@@ -163,6 +191,21 @@ def test_an_input_inside_the_folder_to_be_replaced_is_kept(capfd):
     assert contents() == before
 
 
+def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
+    """A log of another program has the same columns, and most published checkpoints have the same name."""
+    for stage in (export, import_):
+        assert command(stage) == 0
+        made = contents()
+        capfd.readouterr()
+        assert command(stage) == 2
+        assert "is there; name another --out, or replace it with --force" in capfd.readouterr().err
+        assert contents() == made
+        assert command(stage, force=True) == 0
+        assert contents() == made
+        assert command(stage, force=True, out="models/macer/0/model.json") == 2
+        assert contents() == made
+
+
 def test_the_message_says_what_must_be_there_and_what_is(capfd):
     assert command(train, out="models/macer/2") == 2
     assert capfd.readouterr().err == (
@@ -176,7 +219,7 @@ def test_the_message_says_what_must_be_there_and_what_is(capfd):
     )
 
 
-@pytest.mark.parametrize("stage", [export, import_, ensemble, weights, fingerprint])
+@pytest.mark.parametrize("stage", [ensemble, weights, fingerprint])
 def test_what_the_command_made_is_made_again(stage):
     assert command(stage) == 0
     made = contents()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.certification.certify_model import certification_settings, certify_model
+from rs.errors import InputError
 from rs.runtime import processes
 from rs.storage import certificate_rows, row_writer
 from tests.support.cells import train_tiny
@@ -21,6 +22,24 @@ def test_without_torchrun_a_process_is_alone():
     assert processes.rank_and_world_size() == (0, 1)
     with processes.barrier() as meet:
         assert meet() is None
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size"),
+    [("x", "1"), ("0", "many"), ("", "2"), ("-1", "2"), ("2", "2"), ("0", "0"), ("0.0", "1"), ("\u00b2", "3")],
+)
+def test_numbers_of_processes_that_torchrun_never_sets_are_refused(monkeypatch, rank, world_size):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", world_size)
+    with pytest.raises(InputError, match=f"0 <= RANK < WORLD_SIZE.*got {rank!r} and {world_size!r}; unset"):
+        processes.rank_and_world_size()
+
+
+def test_several_processes_must_know_where_the_first_one_is(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(InputError, match=r"MASTER_ADDR and MASTER_PORT must be set beside WORLD_SIZE=2.*; unset"):
+        processes.process_group("gloo").__enter__()
 
 
 @given(st.integers(1, 7), st.integers(0, 30))

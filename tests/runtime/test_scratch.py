@@ -45,6 +45,16 @@ def test_what_a_failure_leaves_is_found_by_the_same_work_alone(work):
         assert (again / "part").read_text() == "half"
 
 
+@pytest.mark.parametrize("name", ["file", "file/below", "file/below/deep", "nowhere", "nowhere/below"])
+def test_work_where_there_can_be_no_folder_is_refused(tmp_path, monkeypatch, name):
+    (tmp_path / "file").write_text("years of work")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
+    monkeypatch.setenv("RS_WORK", str(tmp_path / name))
+    with pytest.raises(InputError, match=r"must be a folder or new, but .*/(file|nowhere) is no folder; set RS_WORK"):
+        folder(WHAT).__enter__()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "nowhere"]
+
+
 def test_the_folder_is_that_of_the_environment_or_lies_in_the_dvc_root(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RS_WORK", raising=False)

@@ -307,9 +307,9 @@ def test_a_classifier_refuses_what_it_cannot_run(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n0": 0}, "n0 must be at least 1, got 0"),
-        ({"n": 0}, "n must be at least 1, got 0"),
-        ({"n": -5}, "n must be at least 1, got -5"),
+        ({"n0": 0}, "n0 must be at least 1 and below 2.63, got 0"),
+        ({"n": 0}, "n must be at least 1 and below 2.63, got 0"),
+        ({"n": -5}, "n must be at least 1 and below 2.63, got -5"),
         ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
         ({"alpha": math.nan}, r"alpha must lie in \(0, 1\), got nan"),
