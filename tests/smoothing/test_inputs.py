@@ -304,8 +304,8 @@ def test_a_number_that_is_none_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n": "1000"}, "n must be at least 1, got '1000'"),
-        ({"n0": 10.0}, "n0 must be at least 1, got 10.0; it is a whole number"),
+        ({"n": "1000"}, r"n must be at least 1 and below 2\^63, got '1000'"),
+        ({"n0": 10.0}, r"n0 must be at least 1 and below 2\^63, got 10.0; it is a whole number"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
         ({"seed": "secret"}, "seed must be a whole number of at least 0, got 'secret'"),
         ({"index": 1.0}, "index must be a whole number of at least 0, got 1.0"),

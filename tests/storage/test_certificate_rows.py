@@ -258,7 +258,7 @@ def test_to_export_certificates_of_frozen_weights_is_warned_of(tmp_path, capsys)
     for scope, lines in (("set", 0), ("per-image", 1)):
         certificate_rows.write([row(scope=scope)], tmp_path / "rows.tsv")
         with pytest.raises(SystemExit, match="0"):
-            run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")])
+            run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / f"{scope}.tsv")])
         assert capsys.readouterr().err.count("warning: the certificates in") == lines
 
 
