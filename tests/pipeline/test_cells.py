@@ -235,7 +235,7 @@ def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old
 
 
 def test_a_model_of_the_users_own_needs_a_noise_level(tmp_path, tiny, own):
-    with pytest.raises(InputError, match="does not say it; give --sigma"):
+    with pytest.raises(InputError, match="on the command line give --sigma"):
         certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv")
 
 

@@ -148,7 +148,6 @@ def test_a_mistake_in_training_is_one_line_and_leaves_nothing(tmp_path, tiny, ca
         ({"alpha": "nan"}, "error: --alpha: Input should be"),
         ({"at-radius": -1}, "error: --at-radius: Input should be greater than or equal to 0, got -1.0"),
         ({"tolerance": 0}, "error: --tolerance: Input should be greater than 0, got 0.0"),
-        ({"at-radius": 1, "rule": "guess"}, "error: --rule: Input should be 'cumulative' or 'betting', got 'guess'"),
         ({"subset": "{stride: 0}"}, "error: the stride of a subset"),
         ({"sigma": 0}, "sigma"),
         ({"batch": 0}, "batch"),
