@@ -6,13 +6,18 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from importlib import metadata
 
+import numpy as np
 import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 
+from rs.methods import METHODS
 from rs.runtime.arithmetic import PORTABLE
+from rs.statistics.metrics import acr
+from rs.storage import certificate_rows
 from tests.support.helpers import ROOT, needs_x86
 
 LOCK = YAML(typ="safe", pure=True).load((ROOT / "dvc.lock").read_text())["stages"]
@@ -53,9 +58,9 @@ def readme_rows(columns):
     return [row for row in rows if len(row) == columns and re.search(r"\d", row[-1]) and "σ" not in row[-1]]
 
 
-def committed(name, **where):
+def committed(name, dataset="digits", **where):
     """The row of a committed CSV in which columns have these values."""
-    frame = pd.read_csv(ROOT / "reports" / "digits" / f"{name}.csv")
+    frame = pd.read_csv(ROOT / "reports" / dataset / f"{name}.csv")
     (row,) = (row for _, row in frame.iterrows() if all(row[key] == value for key, value in where.items()))
     return row
 
@@ -74,14 +79,62 @@ def test_the_ensembles_of_the_readme_are_those_of_the_committed_report():
     rows = [row for row in readme_rows(8) if row[1] != "average"]
     assert len(rows) == 9
     for ensemble, combination, *cells in rows:
-        for sigma, (members, acr, difference) in zip((0.25, 0.5), (cells[:3], cells[3:]), strict=True):
+        for sigma, (members, mean, difference) in zip((0.25, 0.5), (cells[:3], cells[3:]), strict=True):
             row = committed(f"ensembles-{sigma}", ensemble=ensemble, combination=combination)
             evaluated = committed(f"times/weighting-{sigma}", ensemble=ensemble, combination=combination)
             assert members == f"{evaluated['members_per_draw']:.2f}"
-            assert acr == f"{row['acr']:.3f}"
+            assert mean == f"{row['acr']:.3f}"
             gain, images, both = (row[f"reference_{part}"] for part in ("difference", "error_images", "error"))
             shown = re.sub(r"^[+-](0\.0*)(?= )", r"\1", f"{gain:+.4f} ± {images:.4f} [{both:.4f}]")
             assert difference == shown + " tie" * bool(row["reference_tie"])
+
+
+def shown(row, name):
+    """A difference of a row with its errors, over images and, if known, over trainings too, and whether it is a tie."""
+    gain, images, both = row[name], *(row[name.replace("difference", part)] for part in ("error_images", "error"))
+    return f"{gain:+.4f} ± {images:.4f}" + f" [{both:.4f}]" * (both == both) + " tie" * bool(row[name[:-10] + "tie"])
+
+
+def test_the_methods_of_the_readme_on_cifar10_are_those_of_the_committed_report():
+    rows = readme_rows(5)
+    assert len(rows) == 7
+    for method, mean, gain, accuracy, published in rows:
+        row = committed("main", "cifar10-cpu", method=method, sigma=0.25)
+        seeds = f" [{row['standard_error_with_seeds']:.3f}]" if row["seeds"] > 1 else ""
+        assert mean == f"{row['acr']:.3f} ± {row['standard_error']:.3f}{seeds}"
+        assert (accuracy, published) == (f"{row['clean_accuracy']:.1%}", f"{row['paper_acr']:.3f}")
+        if method != "gaussian":
+            assert gain == shown(committed("differences", "cifar10-cpu", method=method, sigma=0.25), "difference")
+
+
+def test_the_ensembles_of_the_readme_on_cifar10_are_those_of_the_committed_report():
+    rows = readme_rows(6)
+    assert len(rows) == 16
+    for ensemble, combination, members, mean, to_average, to_members in rows:
+        row = committed("ensembles-0.25", "cifar10-cpu", ensemble=ensemble, combination=combination)
+        evaluated = committed("times/weighting-0.25", "cifar10-cpu", ensemble=ensemble, combination=combination)
+        assert (members, mean) == (f"{evaluated['members_per_draw']:.2f}", f"{row['acr']:.3f}")
+        assert to_members == shown(row, "members_difference")
+        if combination != "average":
+            assert to_average == shown(row, "reference_difference")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """The rows of the committed study on CIFAR-10, unpacked."""
+    folder = tmp_path_factory.mktemp("cifar10-cpu")
+    with tarfile.open(ROOT / "reports" / "rows" / "cifar10-cpu" / "0.25.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+    return folder
+
+
+def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive):
+    for method in METHODS:
+        row = committed("main", "cifar10-cpu", method=method, sigma=0.25)
+        paths = sorted((archive / "results" / "cifar10-cpu" / "0.25").rglob(f"{method}-?.tsv"))
+        assert len(paths) == row["seeds"]
+        found = [acr(certificate_rows.read(path)) for path in paths]
+        assert np.mean(found) == pytest.approx(row["acr"], rel=1e-12)
 
 
 @needs_x86
