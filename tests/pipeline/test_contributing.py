@@ -79,8 +79,6 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_method_that_is_added_trains_no_other_again(tmp_path: Path) -> None:
     """Fingerprints of code and parameters of other methods stay as they are."""
-    from stages.fingerprint import main
-
     outputs = {}
     for name in ("before", "after"):
         copy_project(root := tmp_path / name)
@@ -90,7 +88,7 @@ def test_a_method_that_is_added_trains_no_other_again(tmp_path: Path) -> None:
                     (root / path).write_text(text)
                 if kind == "diff":
                     (root / path).write_text(edited((root / path).read_text(), text))
-        main("digits", root / "data", root / "out", root / "params.yaml", root)
+        run(root, sys.executable, "-m", "stages.fingerprint", "--dataset=digits", "--prepared=data", "--out=out")
         outputs[name] = {path.relative_to(root): path.read_bytes() for path in (root / "out").rglob("*.json")}
     added = set(outputs["after"]) - set(outputs["before"])
     assert {path.name for path in added} == {"smoothed.json", "smoothed-0.25.json", "smoothed-0.5.json"}
