@@ -109,7 +109,7 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
         _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
         axis.set_xlim(0, last * (1.4 if cliff else 1.04))
         if limit:
-            _mark_limit(axis, last, "left" if cliff else "right")
+            _mark_limit(axis, last, "largest possible radius")
         named.append((axis, lines, styles, last if cliff else None))
     named[0][0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(curves["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
@@ -214,7 +214,7 @@ def acr_by_members(frame: pd.DataFrame) -> Figure:
     grid[1, 0].set_ylabel("ACR less its members' mean")
     for axis in grid[1]:
         axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
-        axis.sharey(grid[1, 0])
+    _alike(grid[1])
     scales = " The scale of ACR is another at each noise level; that of the gain is one." * (len(sigmas) > 1)
     _note(figure, f"{ERROR_BARS}{ONE_SAMPLE} (below).{scales}")
     for axis, ends, x in named:
@@ -232,8 +232,10 @@ def differences(frame: pd.DataFrame) -> Figure:
             ``rs.reporting.method_tables.differences``.
     """
     sigmas, references = (list(dict.fromkeys(frame[name])) for name in ("sigma", "reference"))
-    methods = list(dict.fromkeys(frame["method"]))
-    figure, grid = _grid(len(references), len(sigmas), height=0.75 + 0.19 * len(methods), share_y=True)
+    place = frame.groupby(["sigma", "reference"]).cumcount().groupby(frame["method"], sort=False).max()
+    methods = [str(name) for name in place.sort_values(kind="stable").index]  # a reference is not in its own block
+    height = 0.75 + 0.19 * len(methods)
+    figure, grid = _grid(len(references), len(sigmas), height, share_x="row", share_y=True)
     styles = _styles(methods)
     for (row, reference), (column, sigma) in product(enumerate(references), enumerate(sigmas)):
         axis = grid[row, column]
@@ -242,10 +244,8 @@ def differences(frame: pd.DataFrame) -> Figure:
             colour, marker = styles[one["method"]]["color"], "D" if " + " in one["method"] else "o"
             errors = _larger_error(pd.DataFrame([one]), "error")
             face = "white" if one["tie"] else colour
-            place = methods.index(one["method"])
-            axis.errorbar(
-                one["difference"], place, xerr=errors, fmt=marker, color=colour, mfc=face, ms=5, elinewidth=1.4
-            )
+            at = (one["difference"], methods.index(one["method"]))
+            axis.errorbar(*at, xerr=errors, fmt=marker, color=colour, mfc=face, ms=4.5, elinewidth=1.4)
         axis.axvline(0, color="#444444", linewidth=0.8, zorder=0)
         _decorate(axis, f"σ = {sigma}", f"ACR less that of {reference}")
         axis.set_yticks(range(len(methods)), methods, fontsize=line_names.POINTS)
@@ -283,10 +283,7 @@ def acr_by_cost(frame: pd.DataFrame) -> Figure:
     grid[0, 0].set_xlim(0.85 * float(frame["evaluations"].min()), longest * 1.5)
     _plain_decades(grid[0, 0])
     for column in grid.T:
-        for axis in column:
-            axis.sharey(column[0])
-        column[0].margins(y=0.12)
-        column[0].autoscale(axis="y")
+        _alike(column, above=0.12)
         column[-1].set_xlabel("evaluations of members for an image")
     figure.supylabel("ACR", fontsize=10)
     scales = "The scale of ACR does not begin at 0; it is one for all panels of a noise level. "
@@ -359,6 +356,14 @@ def _styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
+def _alike(panels: Iterable[Axes], above: float = 0.0) -> None:
+    """Give panels one scale of y, with room above the lines."""
+    limits = [axis.get_ylim() for axis in panels]
+    low, high = min(low for low, _ in limits), max(high for _, high in limits)
+    for axis in panels:
+        axis.set_ylim(low, high + above * (high - low))
+
+
 def _colours(styles: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {name: style["color"] for name, style in styles.items()}
 
@@ -369,14 +374,11 @@ def _stepped(line: Line) -> Line:
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
-def _mark_limit(axis: Axes, x: float, side: str = "") -> None:
-    """Draw the limit of certificates as a dotted line, and name it along it, on its ``side``."""
+def _mark_limit(axis: Axes, x: float, text: str = "") -> None:
+    """Draw the limit of certificates as a dotted line, with a text along it."""
     axis.axvline(x, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0)
-    if side:
-        text = "largest possible radius"
-        offset = 0.01 * axis.get_xlim()[1] * (1 if side == "left" else -1)
-        top = axis.get_xaxis_transform()
-        axis.text(x + offset, 0.98, text, rotation=90, ha=side, va="top", fontsize=7.5, color="#444444", transform=top)
+    own: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "top", "fontsize": 7.5, "color": "#444444"}
+    axis.text(x - 0.008 * axis.get_xlim()[1], 0.98, text, transform=axis.get_xaxis_transform(), **own)
 
 
 def _note(figure: Figure, text: str) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.text import Text
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
@@ -23,9 +25,10 @@ Line = tuple[Floats, Floats]
 POINTS = 8
 LINE = 1.25 * POINTS / 72
 """Height of a line of text in inches."""
-LEADER = {"arrowstyle": "-", "lw": 0.6, "color": "#888888", "shrinkA": 1, "shrinkB": 0}
+LEADER: dict[str, Any] = {"arrowstyle": "-", "lw": 0.6, "color": "#888888", "shrinkA": 1, "shrinkB": 0}
 
-BESIDE = ((5, 0), (5, 7), (5, -7), (0, 9), (0, -9), (5, 14), (5, -14), (-5, 9), (-5, 0), (-5, -9), (5, 22), (5, -22))
+BESIDE = [(5, 0), (5, 7), (5, -7), (0, 9), (0, -9), (-5, 9), (-5, 0), (-5, -9)]
+BESIDE += [(side * along, up) for up in (15, -15, 22, -22, 30, -30) for along in (5, 14) for side in (1, -1)]
 """Where a name may stand beside its point: offsets in points, the most welcome first."""
 
 
@@ -108,6 +111,7 @@ def near_ends(axis: Axes, lines: Mapping[str, Line]) -> None:
 
     The layout of the figure must be known (``Figure.draw_without_rendering``).
     """
+    renderer = cast("FigureCanvasAgg", axis.figure.canvas).get_renderer()
     panel = axis.get_window_extent()
     drawn = [axis.transData.transform(np.column_stack(line)) for line in lines.values()]
     dense = np.concatenate([_between(points) for points in drawn])
@@ -115,7 +119,7 @@ def near_ends(axis: Axes, lines: Mapping[str, Line]) -> None:
     for name, points in sorted(zip(lines, drawn, strict=True), key=lambda pair: -float(pair[1][-1, 1])):
         x, y = lines[name][0][-1], lines[name][1][-1]
         tries = [_beside(axis, name, (float(x), float(y)), offset) for offset in BESIDE]
-        boxes = [Text.get_window_extent(text) for text in tries]  # without its leader
+        boxes = [_box(text, renderer) for text in tries]
         hidden = [_hidden(box, panel, taken, dense) for box in boxes]
         chosen = hidden.index(min(hidden))
         for text in tries[:chosen] + tries[chosen + 1 :]:
@@ -123,20 +127,17 @@ def near_ends(axis: Axes, lines: Mapping[str, Line]) -> None:
         taken.append(boxes[chosen])
 
 
-def _beside(axis: Axes, name: str, at: tuple[float, float], offset: tuple[int, int]) -> Text:
-    side = {5: "left", 0: "center", -5: "right"}[offset[0]]
-    far = abs(offset[1]) > 9
-    return axis.annotate(
-        name,
-        at,
-        offset,
-        textcoords="offset points",
-        ha=side,
-        va="center",
-        fontsize=POINTS,
-        arrowprops=LEADER if far else None,
-        in_layout=False,
-    )
+def _beside(axis: Axes, name: str, at: tuple[float, float], offset: tuple[int, int]) -> Annotation:
+    side = ("center", "left", "right")[int(np.sign(offset[0]))]
+    leader = LEADER | {"relpos": (0.5 - 0.5 * np.sign(offset[0]), 0.5)} if abs(offset[1]) > 9 else None
+    own = {"textcoords": "offset points", "ha": side, "va": "center", "arrowprops": leader, "in_layout": False}
+    return axis.annotate(name, at, offset, fontsize=POINTS, **own)
+
+
+def _box(text: Annotation, renderer: RendererAgg) -> Bbox:
+    """Return the box of a name without its leader, in pixels."""
+    text.update_positions(renderer)
+    return Text.get_window_extent(text, renderer)
 
 
 def _hidden(box: Bbox, panel: Bbox, taken: Sequence[Bbox], points: Floats) -> int:
@@ -162,7 +163,8 @@ def _dot(axis: Axes, at: tuple[float, float], colour: str) -> None:
 
 
 def _lead(axis: Axes, name: str, at: tuple[float, float], where: tuple[float, float], side: str) -> None:
-    text = axis.annotate(name, at, where, ha=side, va="center", fontsize=POINTS, linespacing=1.05, arrowprops=LEADER)
+    leader = LEADER | {"relpos": (float(side == "right"), 0.5)}
+    text = axis.annotate(name, at, where, ha=side, va="center", fontsize=POINTS, linespacing=1.05, arrowprops=leader)
     text.set_in_layout(False)
 
 
