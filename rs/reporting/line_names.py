@@ -142,7 +142,7 @@ def _box(text: Annotation, renderer: RendererAgg) -> Bbox:
 
 def _hidden(box: Bbox, panel: Bbox, taken: Sequence[Bbox], points: Floats) -> int:
     """Count points of lines below a name; another name, or a border that it crosses, is worth a thousand."""
-    inside = (points >= [box.x0 - 1, box.y0 - 1]) & (points <= [box.x1 + 1, box.y1 + 1])
+    inside = (points >= [box.x0 - 4, box.y0 - 3]) & (points <= [box.x1 + 4, box.y1 + 3])
     crossed = box.x0 < panel.x0 or box.x1 > panel.x1 or box.y0 < panel.y0 or box.y1 > panel.y1
     return int(inside.all(axis=1).sum()) + 1000 * (crossed + sum(box.overlaps(other) for other in taken))
 
