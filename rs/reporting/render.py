@@ -112,7 +112,7 @@ def _latex_part(table: Table, body: list[list[Cell]], number: int, count: int) -
         r"\begin{table*}[tp]",
         *(first if number == 1 else later),
         r"\centering",
-        r"\small",
+        r"\small\setlength{\tabcolsep}{3pt}",
         r"\sbox0{%",
         rf"\begin{{tabular}}{{l{'c' * (len(table.header) - 1)}}}",
         r"\toprule",
