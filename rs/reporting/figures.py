@@ -62,12 +62,10 @@ PROBABILITIES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999)
 WIDTHS = {1: 5.6, 2: 4.6}
 """Of a panel in inches, by the number of columns; of three and more 3.4. A page shows about 9 inches."""
 
-ERROR_BARS = (
-    "Bars: ± 1 standard error over images, or over images and training seeds where that is known and larger. "
-)
+ERROR_BARS = "Bars: ± 1 standard error over images, or over images and training seeds where that is known and larger. "
 ONE_SAMPLE = (
-    "All classifiers see the same images, which are hard for all of them: two that differ beyond doubt may have bars that "
-    "overlap. So differences are taken image by image, and have bars of their own"
+    "All classifiers see the same images, which are hard for all of them: two that differ beyond doubt may have bars "
+    "that overlap. So differences are taken image by image, and have bars of their own"
 )
 
 
@@ -86,8 +84,9 @@ class Limit:
     def text(self) -> str:
         """What the dotted line of a picture is."""
         return (
-            f"Dotted: where all n = {self.n:,} draws vote for one class; at α = {self.alpha:g} no larger radius can be "
-            f"certified than Φ⁻¹(α^(1/n)) σ = {self.radius(1.0):.2f} σ, however sure a classifier is. More draws move it."
+            f"Dotted: where all n = {self.n:,} draws vote for one class; at α = {self.alpha:g} no larger radius can "
+            f"be certified than Φ⁻¹(α^(1/n)) σ = {self.radius(1.0):.2f} σ, however sure a classifier is. More draws "
+            "move it."
         )
 
 
@@ -105,21 +104,21 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
         for name, line in lines.items():
             axis.plot(*line, drawstyle="steps-pre", **styles[name])
         last = limit.radius(sigma) if limit else float(shown["radius"].max())
-        cliff = any(accuracy[radius < 0.98 * last][-1] > 0.1 for radius, accuracy in lines.values())
+        cliff = any(_before(line, 0.98 * last) > 0.1 for line in lines.values())
         _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
         axis.set_xlim(0, last * (1.4 if cliff else 1.04))
         if limit:
             _mark_limit(axis, last, "largest possible radius")
-        named.append((axis, lines, styles, last if cliff else None))
+        named.append((axis, lines, styles, last, cliff))
     named[0][0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(curves["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
     _note(figure, limit.text if limit else "")
-    for axis, lines, styles, last in named:
-        if last is None:
-            line_names.above_falling_lines(axis, lines, _colours(styles))
-        else:
-            ends = {name: (last, float(accuracy[radius < 0.98 * last][-1])) for name, (radius, accuracy) in lines.items()}
+    for axis, lines, styles, last, cliff in named:
+        if cliff:
+            ends = {name: (last, _before(line, 0.98 * last)) for name, line in lines.items()}
             line_names.at_right_ends(axis, ends, 1.1 * last)
+        else:
+            line_names.above_falling_lines(axis, lines, _colours(styles))
     return figure
 
 
@@ -176,7 +175,10 @@ def acr_over_time(history: pd.DataFrame) -> Figure:
         axis.margins(y=0.08)
         named.append((axis, {name: _stepped(line) for name, line in lines.items()}))
     grid[0, 0].set_ylabel("best ACR so far")
-    _note(figure, "The scale of ACR does not begin at 0" + ", and is another at each noise level." * (len(sigmas) > 1))
+    _note(
+        figure,
+        "The scale of ACR does not begin at 0" + ", and is another at each noise level" * (len(sigmas) > 1) + ".",
+    )
     for axis, lines in named:
         line_names.near_ends(axis, lines)
     return figure
@@ -247,10 +249,14 @@ def differences(frame: pd.DataFrame) -> Figure:
             at = (one["difference"], methods.index(one["method"]))
             axis.errorbar(*at, xerr=errors, fmt=marker, color=colour, mfc=face, ms=4.5, elinewidth=1.4)
         axis.axvline(0, color="#444444", linewidth=0.8, zorder=0)
+        if reference in methods:
+            axis.text(0, methods.index(reference), " the reference", va="center", fontsize=7.5, color="#444444")
         _decorate(axis, f"σ = {sigma}", f"ACR less that of {reference}")
         axis.set_yticks(range(len(methods)), methods, fontsize=line_names.POINTS)
         axis.set_ylim(len(methods) - 0.4, -0.6)
-    text = f"{ERROR_BARS}Differences are taken image by image. Hollow: a tie, the difference may be 0 at the level of 5 %."
+    text = (
+        f"{ERROR_BARS}Differences are taken image by image. Hollow: a tie, the difference may be 0 at the level of 5 %."
+    )
     _note(figure, text)
     return figure
 
@@ -345,7 +351,9 @@ def _styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     names = list(dict.fromkeys(methods))
     trained = {name: {part.split()[0] for part in name.split(" + ")} for name in names}
-    dashes = cycle([dash for dash in PATTERNS if dash not in [DASHES.get(one) for one in set().union(*trained.values())]])
+    dashes = cycle(
+        [dash for dash in PATTERNS if dash not in [DASHES.get(one) for one in set().union(*trained.values())]]
+    )
     spare, styles, taken = cycle(SPARE), {}, set()
     for name in names:
         method = next(iter(trained[name])) if len(trained[name]) == 1 else ""
@@ -366,6 +374,11 @@ def _alike(panels: Iterable[Axes], above: float = 0.0) -> None:
 
 def _colours(styles: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {name: style["color"] for name, style in styles.items()}
+
+
+def _before(line: Line, x: float) -> float:
+    """Return the height of the last point before ``x``."""
+    return float(line[1][line[0] < x][-1])
 
 
 def _stepped(line: Line) -> Line:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.backend_bases import RendererBase
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
@@ -111,14 +111,14 @@ def near_ends(axis: Axes, lines: Mapping[str, Line]) -> None:
 
     The layout of the figure must be known (``Figure.draw_without_rendering``).
     """
-    renderer = cast("FigureCanvasAgg", axis.figure.canvas).get_renderer()
+    renderer = cast("Any", axis.figure.canvas).get_renderer()
     panel = axis.get_window_extent()
     drawn = [axis.transData.transform(np.column_stack(line)) for line in lines.values()]
     dense = np.concatenate([_between(points) for points in drawn])
     taken: list[Bbox] = []
-    for name, points in sorted(zip(lines, drawn, strict=True), key=lambda pair: -float(pair[1][-1, 1])):
-        x, y = lines[name][0][-1], lines[name][1][-1]
-        tries = [_beside(axis, name, (float(x), float(y)), offset) for offset in BESIDE]
+    ends = {name: (float(x[-1]), float(y[-1])) for name, (x, y) in lines.items()}
+    for name in sorted(ends, key=lambda name: -ends[name][1]):
+        tries = [_beside(axis, name, ends[name], offset) for offset in BESIDE]
         boxes = [_box(text, renderer) for text in tries]
         hidden = [_hidden(box, panel, taken, dense) for box in boxes]
         chosen = hidden.index(min(hidden))
@@ -130,11 +130,17 @@ def near_ends(axis: Axes, lines: Mapping[str, Line]) -> None:
 def _beside(axis: Axes, name: str, at: tuple[float, float], offset: tuple[int, int]) -> Annotation:
     side = ("center", "left", "right")[int(np.sign(offset[0]))]
     leader = LEADER | {"relpos": (0.5 - 0.5 * np.sign(offset[0]), 0.5)} if abs(offset[1]) > 9 else None
-    own = {"textcoords": "offset points", "ha": side, "va": "center", "arrowprops": leader, "in_layout": False}
+    own: dict[str, Any] = {
+        "textcoords": "offset points",
+        "ha": side,
+        "va": "center",
+        "arrowprops": leader,
+        "in_layout": False,
+    }
     return axis.annotate(name, at, offset, fontsize=POINTS, **own)
 
 
-def _box(text: Annotation, renderer: RendererAgg) -> Bbox:
+def _box(text: Annotation, renderer: RendererBase) -> Bbox:
     """Return the box of a name without its leader, in pixels."""
     text.update_positions(renderer)
     return Text.get_window_extent(text, renderer)
@@ -142,7 +148,7 @@ def _box(text: Annotation, renderer: RendererAgg) -> Bbox:
 
 def _hidden(box: Bbox, panel: Bbox, taken: Sequence[Bbox], points: Floats) -> int:
     """Count points of lines below a name; another name, or a border that it crosses, is worth a thousand."""
-    inside = (points >= [box.x0 - 4, box.y0 - 3]) & (points <= [box.x1 + 4, box.y1 + 3])
+    inside = (points >= [box.x0 - 2, box.y0 - 2]) & (points <= [box.x1 + 2, box.y1 + 2])
     crossed = box.x0 < panel.x0 or box.x1 > panel.x1 or box.y0 < panel.y0 or box.y1 > panel.y1
     return int(inside.all(axis=1).sum()) + 1000 * (crossed + sum(box.overlaps(other) for other in taken))
 
