@@ -80,7 +80,7 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
         f"abstentions being errors. {notes.about(groups)}"
     )
     none = [radius for radius in radii if radius not in certified_at]
-    caption += f" No classifier certifies an image at {min(none):.2f} or more." if none else ""
+    caption += f" At {min(none):.2f} and more every share is 0." if none else ""
     data = [
         {"sigma": sigma, "method": row["method"], "radius": radius, "accuracy": row[radius]}
         | {"paper": _paper(methods[row["method"]], figures, "certified_accuracy", radius)}
