@@ -52,7 +52,7 @@ DASHES: dict[str, Dash] = {
     "smoothmix": (0, (10, 2.5)),
     "advmacer": "-",
 }
-"""Of the methods, likewise; what has none takes the first ones of ``PATTERNS`` that its picture does not have."""
+"""Of the methods, likewise; what has none takes the further ones of ``PATTERNS``."""
 
 PATTERNS: tuple[Dash, ...] = (*DASHES.values(), (0, (2, 1, 6, 1)), (0, (1, 2.5)), (0, (8, 1, 3, 1)), (0, (2, 2, 4, 2)))
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
@@ -106,7 +106,7 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
         last = limit.radius(sigma) if limit else float(shown["radius"].max())
         cliff = any(_before(line, 0.98 * last) > 0.1 for line in lines.values())
         _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
-        axis.set_xlim(0, last * (1.4 if cliff else 1.04))
+        axis.set_xlim(0, last * (1.5 if cliff else 1.04))
         if limit:
             _mark_limit(axis, last, "largest possible radius")
         named.append((axis, lines, styles, last, cliff))
