@@ -8,7 +8,7 @@ drawn before, and saved without dates, so the same numbers give the same bytes.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import cycle, product
 from textwrap import fill
@@ -106,7 +106,7 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
         last = limit.radius(sigma) if limit else float(shown["radius"].max())
         cliff = any(_before(line, 0.98 * last) > 0.1 for line in lines.values())
         _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
-        axis.set_xlim(0, last * (1.5 if cliff else 1.04))
+        axis.set_xlim(0, last * (1.5 if cliff else 1.15))
         if limit:
             _mark_limit(axis, last, "largest possible radius")
         named.append((axis, lines, styles, last, cliff))
@@ -322,19 +322,19 @@ def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure,
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
-def _by_size(frame: pd.DataFrame) -> tuple[Figure, Iterator[tuple[Axes, float, pd.DataFrame]]]:
+def _by_size(frame: pd.DataFrame) -> tuple[Figure, list[tuple[Axes, float, pd.DataFrame]]]:
     """Return panels with their noise level and rows: single models, and if there are any the largest ensembles."""
     sigmas, largest = list(dict.fromkeys(frame["sigma"])), int(frame["members"].max())
     sizes = [1, largest] if largest > 1 else [1]
     figure, grid = _grid(len(sizes), len(sigmas), height=3.3, share_y=True)
+    panels = []
+    for (row, size), (column, sigma) in product(enumerate(sizes), enumerate(sigmas)):
+        shown = frame[(frame["sigma"] == sigma) & (frame["members"] == size)]
+        grid[row, column].set_visible(not shown.empty)
+        panels += [] if shown.empty else [(grid[row, column], sigma, shown)]
     for row, size in zip(grid, sizes, strict=True):
         row[0].set_ylabel("single models" if size == 1 else f"ensembles of {size}")
-    cells = ((grid[row, column], size, sigma) for (row, size), (column, sigma) in _places(sizes, sigmas))
-    return figure, ((a, s, frame[(frame["sigma"] == s) & (frame["members"] == size)]) for a, size, s in cells)
-
-
-def _places(rows: Sequence[Any], columns: Sequence[Any]) -> Iterator[tuple[tuple[int, Any], tuple[int, Any]]]:
-    return product(enumerate(rows), enumerate(columns))
+    return figure, panels
 
 
 def _lines(frame: pd.DataFrame, x: str, y: str) -> dict[str, Line]:
@@ -351,9 +351,7 @@ def _styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     names = list(dict.fromkeys(methods))
     trained = {name: {part.split()[0] for part in name.split(" + ")} for name in names}
-    dashes = cycle(
-        [dash for dash in PATTERNS if dash not in [DASHES.get(one) for one in set().union(*trained.values())]]
-    )
+    dashes = cycle([*PATTERNS[len(DASHES) :], *DASHES.values()])
     spare, styles, taken = cycle(SPARE), {}, set()
     for name in names:
         method = next(iter(trained[name])) if len(trained[name]) == 1 else ""

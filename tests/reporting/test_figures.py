@@ -1,6 +1,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -59,11 +60,11 @@ def test_curves_have_a_row_of_single_models_and_one_of_the_largest_ensembles(cur
 
 
 def test_the_largest_possible_radius_is_marked_and_explained(curves):
-    """sigma Phi^-1(0.001^(1/1000)) = 2.4603 sigma."""
+    """Clopper and Pearson's bound of 1,000 votes of 1,000 is 0.001^(1/1000)."""
     figure = figures.certified_accuracy(curves, LIMIT)
     for axis, sigma in zip(figure.axes, (0.25, 0.5), strict=False):
         (mark,) = (line for line in axis.get_lines() if line.get_color() == "#444444")
-        assert mark.get_xdata()[0] == pytest.approx(2.4603 * sigma, abs=1e-4 * sigma)
+        assert mark.get_xdata()[0] == pytest.approx(sigma * NormalDist().inv_cdf(0.001 ** (1 / 1000)), rel=1e-9)
         assert mark.get_xdata()[0] < axis.get_xlim()[1]
     assert "n = 1,000" in note_of(figure)
     assert "2.46 σ" in note_of(figure)
@@ -206,9 +207,11 @@ def test_gains_over_the_members_have_bars_of_their_own_and_one_scale(by_members)
 @pytest.fixture
 def differences():
     rows = [
+        (0.5, "stability", "gaussian", 0.02, 0.001, np.nan, False),
         (0.5, "advmacer", "gaussian", 0.03, 0.001, 0.002, False),
         (0.5, "macer x3", "gaussian", 0.01, 0.02, np.nan, True),
         (0.5, "gaussian", "advmacer", -0.03, 0.001, 0.002, False),
+        (0.5, "stability", "advmacer", -0.01, 0.001, np.nan, False),
         (0.5, "macer x3", "advmacer", -0.02, 0.004, 0.003, False),
     ]
     return pd.DataFrame(rows, columns=["sigma", "method", "reference", "difference", "error_images", "error", "tie"])
@@ -217,11 +220,12 @@ def differences():
 def test_differences_have_bars_of_their_own_and_ties_are_hollow(differences):
     axes = figures.differences(differences).axes
     assert [axis.get_xlabel() for axis in axes] == ["ACR less that of gaussian", "ACR less that of advmacer"]
-    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["gaussian", "advmacer", "macer x3"]
+    names = [label.get_text() for label in axes[0].get_yticklabels()]
+    assert names == ["gaussian", "stability", "advmacer", "macer x3"]
     bars = [segment[:, 0].tolist() for bar in axes[0].collections for segment in bar.get_segments()]
-    assert np.allclose(bars, [[0.028, 0.032], [-0.01, 0.03]], rtol=0, atol=1e-12)
+    assert np.allclose(bars, [[0.019, 0.021], [0.028, 0.032], [-0.01, 0.03]], rtol=0, atol=1e-12)
     faces = [line.get_markerfacecolor() for line in axes[0].get_lines() if line.get_marker() != "None"]
-    assert faces == [figures.COLOURS["advmacer"], "white"]
+    assert faces == [figures.COLOURS["stability"], figures.COLOURS["advmacer"], "white"]
 
 
 def test_one_method_is_solid_in_its_colour_and_a_mixture_dashed(by_members):
