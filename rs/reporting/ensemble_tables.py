@@ -21,7 +21,7 @@ from rs.reporting.published import paper_value
 from rs.reporting.render import Table
 from rs.reporting.results import Group, Groups, Result, best, results_of
 from rs.statistics import metrics
-from rs.statistics.comparison import Sample, estimate, sample
+from rs.statistics.comparison import Estimate, Sample, estimate, sample
 from rs.statistics.votes import with_fewer_draws
 
 Members = tuple[tuple[str, int], ...]
@@ -125,9 +125,10 @@ def sizes(groups: Groups, combination: str) -> pd.DataFrame:
     """Return ACR by number of members, of ensembles combined by ``combination``.
 
     Returns:
-        Columns ``sigma kind ensemble members acr error_images error``. ``kind`` names the training methods. One member:
-        the mean over training seeds, for each method that is in an ensemble. ``error``: over images and training seeds,
-        missing where one training is all there is.
+        Columns ``sigma kind ensemble members acr error_images error``, and with the prefix ``gain`` the difference to
+        the members' mean ACR and its errors, image by image. ``kind`` names the training methods. One member: the mean
+        over training seeds, for each method that is in an ensemble; it has no gain. ``error``: over images and training
+        seeds, missing where one training is all there is.
     """
     points: list[tuple[Any, ...]] = []
     for sigma, methods in groups.items():
@@ -135,12 +136,20 @@ def sizes(groups: Groups, combination: str) -> pd.DataFrame:
         for group in chosen:
             _members(group.results, methods)  # refuses an ensemble without its members
         for method in sorted({method for group in chosen for method in group.first.training_methods}):
-            points.append((sigma, method, f"{method} x1", 1, methods[method].acr))
+            points.append((sigma, method, f"{method} x1", 1, methods[method].acr, None))
         for group in chosen:
             first = group.first
-            points.append((sigma, " + ".join(first.training_methods), first.ensemble, len(first.members), group.acr))
-    data = [(*keys, acr.value, acr.error_images, acr.error) for *keys, acr in points]
-    return pd.DataFrame(data, columns=["sigma", "kind", "ensemble", "members", "acr", "error_images", "error"])
+            mean, _ = samples_of_members([result.members for result in group.results], methods)
+            keys = (sigma, " + ".join(first.training_methods), first.ensemble, len(first.members))
+            points.append((*keys, group.acr, estimate(group.sample, mean)))
+    names = ("acr", "error_images", "error", "gain", "gain_error_images", "gain_error")
+    data = [(*keys, *_three(acr), *_three(gain)) for *keys, acr, gain in points]
+    return pd.DataFrame(data, columns=["sigma", "kind", "ensemble", "members", *names])
+
+
+def _three(one: Estimate | None) -> tuple[float | None, float | None, float | None]:
+    """Return a value and its errors, or nothing three times."""
+    return (None, None, None) if one is None else (one.value, one.error_images, one.error)
 
 
 def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
@@ -191,11 +200,10 @@ def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:
     return [(cost, number, *_numbers(group, number)) for cost, number in kept.items()]
 
 
-def _numbers(group: Group, draws: int) -> tuple[float, float, float | None]:
+def _numbers(group: Group, draws: int) -> tuple[float | None, float | None, float | None]:
     """Return the ACR of a group at fewer draws, with its errors."""
     rows = [with_fewer_draws(frame, draws) for frame in group.rows]
-    acr = estimate(sample(rows, [result.seeds for result in group.results]))
-    return acr.value, acr.error_images, acr.error
+    return _three(estimate(sample(rows, [result.seeds for result in group.results])))
 
 
 def families(methods: Mapping[str, Group], combination: str) -> list[Group]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pandas as pd
@@ -31,14 +33,16 @@ def build_table(
     Args:
         label: LaTeX label.
         caption: What the table shows, of which images.
-        columns: By title.
+        columns: By title. A column is left out where no row has anything in it.
         rows: One for each line of the table.
         notes: What stands below it.
         data: The numbers unrounded; by default the rows, with estimates as numbers.
     """
-    body = [[cell(row) for cell in columns.values()] for row in rows]
+    cells = {title: [cell(row) for row in rows] for title, cell in columns.items()}
+    filled = {title: column for title, column in cells.items() if not rows or set(column) - {EMPTY}}
+    body = [list(line) for line in zip(*filled.values(), strict=True)]
     frame = pd.DataFrame([_flat(row) for row in rows]) if data is None else data
-    return Table(label, caption, list(columns), body, frame, list(notes))
+    return Table(label, caption, list(filled), body, frame, list(notes))
 
 
 def _flat(row: Row) -> Row:
@@ -109,21 +113,25 @@ def of_group(groups: Mapping[str, Group], cell: Callable[[Group], Cell]) -> Colu
 def headline(group: Group) -> str:
     """Return ACR ± error (clean accuracy).
 
-    The form is ``0.554 ± 0.018 (76.0%)``, and ``0.554 ± 0.018 [0.019] (76.0%)`` with several seeds.
+    The form is ``0.5541 ± 0.0182 (76.0%)``, and ``0.5541 ± 0.0182 [0.0190] (76.0%)`` with several seeds.
     """
     return f"{with_errors(group.acr)} ({100 * group.accuracy(0.0):.1f}%)"
 
 
 def with_errors(acr: Estimate) -> str:
     """Return ACR ± error over images [error over images and training seeds, where it is known]."""
-    both = "" if acr.error is None else f" [{acr.error:.3f}]"
-    return f"{acr.value:.3f} ± {acr.error_images:.3f}{both}"
+    return _with_errors(acr, f"{acr.value:.4f}", 4)
 
 
 def signed_with_errors(difference: Estimate) -> str:
-    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and one digit more."""
-    both = "" if difference.error is None else f" [{difference.error:.4f}]"
-    return f"{signed(difference.value)} ± {difference.error_images:.4f}{both}"
+    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and :func:`digits`."""
+    places = digits(difference)
+    return _with_errors(difference, signed(difference.value, places), places)
+
+
+def _with_errors(one: Estimate, value: str, places: int) -> str:
+    both = "" if one.error is None else f" [{one.error:.{places}f}]"
+    return f"{value} ± {one.error_images:.{places}f}{both}"
 
 
 def with_verdict(difference: Estimate) -> str:
@@ -132,10 +140,25 @@ def with_verdict(difference: Estimate) -> str:
     return f"{signed_with_errors(difference)} {verdict}".rstrip()
 
 
-def signed(value: float) -> str:
-    """Write a difference to four decimals, and zero without a sign.
+def digits(difference: Estimate) -> int:
+    """Return how many decimals a difference needs so that what is printed is a tie where it is one: at least four.
 
-    >>> signed(0.01264), signed(-0.00001)
-    ('+0.0126', '0.0000')
+    >>> digits(Estimate(-0.00195, 0.00095, None, 358, 359, 1))  # a tie no more if it is 0.0020 ± 0.0009
+    5
     """
-    return f"{value:+.4f}" if abs(value) >= 0.00005 else "0.0000"
+    return next(places for places in count(4) if rounded(difference, places).tie == difference.tie)
+
+
+def rounded(one: Estimate, places: int) -> Estimate:
+    """Return an estimate as it is printed with so many decimals."""
+    error = None if one.error is None else round(one.error, places)
+    return replace(one, value=round(one.value, places), error_images=round(one.error_images, places), error=error)
+
+
+def signed(value: float, places: int = 4) -> str:
+    """Write a difference with its sign, and zero without one.
+
+    >>> signed(0.01264), signed(-0.00001), signed(-0.00001, 5)
+    ('+0.0126', '0.0000', '-0.00001')
+    """
+    return f"{value:+.{places}f}" if round(value, places) else f"{0:.{places}f}"

@@ -68,16 +68,19 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
         for method, group in methods.items()
     ]
     columns = {f"Method (σ = {sigma})": marked("method")}
-    columns |= {f"{radius:.2f}": _share(rows, radius) for radius in radii}
-    columns["ACR"] = plain("acr", ".3f", bold="best")
+    certified_at = [radius for radius in radii if any(row[radius] > 0 for row in rows)]
+    columns |= {f"{radius:.2f}": _share(rows, radius) for radius in certified_at}
+    columns["ACR"] = plain("acr", ".4f", bold="best")
     if two_sided := all(two_sided_name("even") in row for row in rows):
-        columns |= {title: plain(two_sided_name(split), ".3f") for split, title in TWO_SIDED.items()}
+        columns |= {title: plain(two_sided_name(split), ".4f") for split, title in TWO_SIDED.items()}
     if in_paper:
         columns["ACR, paper"] = plain("paper_acr", ".3f")
     caption = (
         "Certified accuracy: the share of images correct with at least this radius; at 0.00 the clean accuracy, "
         f"abstentions being errors. {notes.about(groups)}"
     )
+    none = [radius for radius in radii if radius not in certified_at]
+    caption += f" At {min(none):.2f} and more every share is 0." if none else ""
     data = [
         {"sigma": sigma, "method": row["method"], "radius": radius, "accuracy": row[radius]}
         | {"paper": _paper(methods[row["method"]], figures, "certified_accuracy", radius)}
@@ -141,17 +144,19 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
         if group.training_seconds is not None
     ]
     measured = {
-        "ACR": ("acr", plain("acr", ".3f")),
+        "ACR": ("acr", plain("acr", ".4f")),
         "Time": ("training_seconds", formatted("training_seconds", duration)),
         "Time, paper": ("paper_training_hours", plain("paper_training_hours", "g", " h")),
     }
+    printed = any(row["paper_training_hours"] is not None for row in rows)
     names = [name for name, _ in measured.values()]
     given = list(dict.fromkeys(name for row in rows for name in row if name not in names))
     columns = {COST_TITLES.get(name, name): plain(name) for name in given}
     columns |= {title: column for title, (_, column) in measured.items()}
+    v100 = "; the paper's is of one V100" if printed else ""
     caption = (
         "Main hyper-parameters and training time: wall time, mean over seeds, evaluation excluded. It depends on the "
-        f"machine; the paper's is of one V100. {notes.about(groups)}"
+        f"machine{v100}. {notes.about(groups)}"
     )
     text = notes.provenance(result for result in results_of(groups) if result.training_seconds is not None)
     data = pd.DataFrame(rows, columns=[*given, *names])

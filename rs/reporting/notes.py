@@ -21,7 +21,8 @@ FAMILIES = (
 )
 TIES = (
     "Tie: the difference may be 0 at the level of 5 %, by its error over images or by that over images and training "
-    "seeds (docs/method.md). Images only: one side was trained only once, so the error over training seeds is not "
+    "seeds (docs/method.md): by Student's t, below 2 errors over images, and with few seeds below 3 or more of the "
+    "error over both. Images only: one side was trained only once, so the error over training seeds is not "
     "known, and another training could reverse the verdict."
 )
 PAPER = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import ceil
 
 import pandas as pd
 from tabulate import tabulate
@@ -30,6 +31,11 @@ class Table:
 
 
 EMPTY = Cell("–")
+
+LINES = 40
+"""Of a table in LaTeX: longer ones are split, for a float cannot run over a page."""
+
+PACKAGES = "% Packages: \\usepackage{booktabs} and \\usepackage{graphicx}"
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -79,7 +85,19 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a ``table*`` environment; needs the packages booktabs and nothing else."""
+    """Return ``table*`` environments in the paper's layout: one, or several of :data:`LINES` lines at most.
+
+    A table that is wider than the text is made smaller until it is as wide. Packages: those of :data:`PACKAGES`.
+    """
+    count = max(1, ceil(len(table.body) / LINES))
+    size = ceil(len(table.body) / count)
+    parts = [table.body[start : start + size] for start in range(0, max(1, len(table.body)), max(1, size))]
+    pages = [_latex_part(table, part, number, count) for number, part in enumerate(parts, 1)]
+    return "\n".join([PACKAGES, *pages])
+
+
+def _latex_part(table: Table, body: list[list[Cell]], number: int, count: int) -> str:
+    """Return one of the parts of a table; the first one has its caption and label, and the last one its notes."""
 
     def text(cell: Cell) -> str:
         return rf"\textbf{{{escape(cell.text)}}}" if cell.bold else escape(cell.text)
@@ -87,23 +105,24 @@ def latex(table: Table) -> str:
     def line(cells: list[str]) -> str:
         return " & ".join(cells) + r" \\"
 
+    first = [rf"\caption{{{escape(table.caption)}}}", rf"\label{{{table.label}}}"]
+    later = [r"\addtocounter{table}{-1}", r"\caption{(continued)}"]
     notes = [rf"\par\smallskip\footnotesize {escape(note)}" for note in table.notes]
     lines = [
-        r"\begin{table*}[t]",
-        rf"\caption{{{escape(table.caption)}}}",
-        rf"\label{{{table.label}}}",
-        r"\begin{center}",
-        r"\begin{small}",
+        r"\begin{table*}[tp]",
+        *(first if number == 1 else later),
+        r"\centering",
+        r"\small\setlength{\tabcolsep}{3pt}",
+        r"\sbox0{%",
         rf"\begin{{tabular}}{{l{'c' * (len(table.header) - 1)}}}",
         r"\toprule",
         line([escape(name) for name in table.header]),
         r"\midrule",
-        *(line([text(cell) for cell in row]) for row in table.body),
+        *(line([text(cell) for cell in row]) for row in body),
         r"\bottomrule",
-        r"\end{tabular}",
-        *notes,
-        r"\end{small}",
-        r"\end{center}",
+        r"\end{tabular}}",
+        r"\ifdim\wd0>\textwidth\resizebox{\textwidth}{!}{\usebox0}\else\usebox0\fi",
+        *(notes if number == count else []),
         r"\end{table*}",
     ]
     return "\n".join(lines) + "\n"

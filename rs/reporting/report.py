@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,16 +130,18 @@ def _of_methods(
     pairs = {(result.method, result.sigma) for result in results_of(only(groups, lambda r: r.ensemble is None))}
     configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
     references = list(dict.fromkeys([settings.reference, "advmacer", *external]))
+    differences = method_tables.differences(shown, references)
     tables: dict[str, Table | None] = {"main": method_tables.main(shown, figures_of_paper)}
     for sigma in shown:
         tables[f"certified-{sigma}"] = method_tables.certified(shown, sigma, settings.radii, figures_of_paper)
-    tables["differences"] = method_tables.differences(shown, references)
+    tables["differences"] = differences
     tables["published"] = method_tables.beside_paper(groups, figures_of_paper)
     tables["times/cost"] = method_tables.cost(shown, configurations, figures_of_paper)
-    lines, best_acr = curves(only(groups, lambda result: result.ensemble is None)), study.read_best_acr()
+    limit, best_acr = limit_of(shown), study.read_best_acr()
     content = _rendered(tables) | {"metrics.json": _json(headline_numbers(shown))}
-    content |= _picture("curves", lines, figures.certified_accuracy)
-    content |= _picture("p-lower", label_probabilities(shown), figures.label_probability)
+    content |= _picture("curves", curves(shown), partial(figures.certified_accuracy, limit=limit))
+    content |= _picture("p-lower", label_probabilities(shown), partial(figures.label_probability, limit=limit))
+    content |= _drawn("differences", differences.data, figures.differences)
     return content | _picture("times/acr-vs-time", best_acr, figures.acr_over_time)
 
 
@@ -170,15 +173,24 @@ def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:
     return nested
 
 
+def limit_of(groups: Groups) -> figures.Limit | None:
+    """Return what limits the radii, if n draws were made for them all, and the rows say how many."""
+    rows = [result.rows for result in results_of(groups)]
+    n, alpha = (metrics.common_budget(rows, name) for name in ("n", "alpha"))
+    known = n > 0 and np.isfinite([n, alpha]).all() and metrics.mode_of(rows[0]) == "certify"
+    return figures.Limit(int(n), alpha) if known else None
+
+
 def curves(groups: Groups) -> pd.DataFrame:
-    """Return certified accuracy by radius: columns ``sigma method radius accuracy``, mean over the seeds."""
+    """Return certified accuracy by radius: columns ``sigma method members radius accuracy``, mean over the seeds."""
     frames = []
     for sigma, methods in groups.items():
         longest = max(rows["radius"].max() for group in methods.values() for rows in group.rows)
         radii = np.linspace(0, 1.02 * longest or sigma, STEPS + 1)
         for method, group in methods.items():
             shares = np.mean([metrics.certified_accuracy(rows, radii) for rows in group.rows], axis=0)
-            frames.append(pd.DataFrame({"sigma": sigma, "method": method, "radius": radii, "accuracy": shares}))
+            keys = {"sigma": sigma, "method": method, "members": max(1, len(methods[method].first.members))}
+            frames.append(pd.DataFrame(keys | {"radius": radii, "accuracy": shares}))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -215,11 +227,15 @@ def _rendered(tables: Mapping[str, Table | None]) -> Files:
 
 def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
     """Return data as CSV, and the picture of it, if there are any."""
-    content = {f"{name}.csv": data.to_csv(index=False, lineterminator="\n").encode()}
+    return {f"{name}.csv": data.to_csv(index=False, lineterminator="\n").encode()} | _drawn(name, data, draw)
+
+
+def _drawn(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
+    """Return the picture of data, if there are any."""
     if data.empty:
-        return content
+        return {}
     figure = draw(data)
-    return content | {f"{name}.png": figures.png(figure), f"{name}.svg": figures.svg(figure)}
+    return {f"{name}.png": figures.png(figure), f"{name}.svg": figures.svg(figure)}
 
 
 def _json(value: object) -> bytes:

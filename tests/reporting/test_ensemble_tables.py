@@ -62,7 +62,7 @@ class TestEnsembles:
         """To the mean: 0.3, deviations 0.1 each, error 0.1 sqrt(4 / 3 / 4) = 0.058. To the default: twice -0.2."""
         table = ensembles(ALL, 0.5)
         default = {"ensemble": "advmacer 0-1", "combination": "average"}
-        assert cell(table, "ACR", **default).text == "1.200 ± 0.000"
+        assert cell(table, "ACR", **default).text == "1.2000 ± 0.0000"
         assert cell(table, "to members' mean", **default).text == "+0.3000 ± 0.0577 images only"
         assert cell(table, "to best member", **default).text == "+0.2000 ± 0.0000 images only"
         assert cell(table, "to average", **default).text == "–"
@@ -82,7 +82,7 @@ class TestEnsembles:
         """Scores 1, 1, 1, 0: mean 3/4, sample variance (3/16 + 9/16) / 3 = 1/4, error sqrt(1/16) = 1/4."""
         one = ensemble(PAIR, "average", [1.0] * 4, correct=[1, 1, 1, 0])
         table = ensembles([*SINGLES, one], 0.5)
-        assert texts(table)[0][:5] == ["advmacer 0-1", "average", "global", "75.0%", "0.750 ± 0.250"]
+        assert texts(table)[0][:5] == ["advmacer 0-1", "average", "global", "75.0%", "0.7500 ± 0.2500"]
 
     def test_best_and_ties_are_bold_and_the_unsound_never_is(self):
         """MIX (1.375) beats the average by 0.2, 0.2, 0.2, 0.1: 0.175 with error 0.05 / 2, t = 7 of 3: no tie."""
@@ -126,7 +126,7 @@ class TestWeighting:
         alone = {"ensemble": "advmacer 0-1", "combination": NONE}
         mean = metrics.average_rows([SINGLES[0].rows, SINGLES[1].rows])
         # by seeds 1 and 0.8: over images and seeds 0.1, since the seeds differ most where the images do
-        assert cell(table, "ACR", **alone).text == f"0.900 ± {metrics.standard_error(mean):.3f} [0.100]"
+        assert cell(table, "ACR", **alone).text == f"0.9000 ± {metrics.standard_error(mean):.4f} [0.1000]"
         assert cell(table, "Time", **alone).text == "1.5 s"
         assert cell(table, "Time", ensemble=MIX_NAME, combination=NONE).text == "–"
 
@@ -186,7 +186,7 @@ class TestFamilies:
         assert row["acr"] == pytest.approx((2.075 + 3.1 + 4.075) / 3)
         assert (row["standard_error"], row["standard_error_with_seeds"]) == (made.error_images, made.error)
         assert row["seeds"] == 3
-        assert texts_of(table)["ACR"] == f"3.083 ± {made.error_images:.3f} [{made.error:.3f}]"
+        assert texts_of(table)["ACR"] == f"3.0833 ± {made.error_images:.4f} [{made.error:.4f}]"
         assert "images only" not in " ".join(texts(table)[0])
 
     def test_an_entry_by_seeds_has_no_error_over_seeds_and_says_so(self):
@@ -316,8 +316,9 @@ class TestFamilies:
 class TestSizes:
     def test_one_member_is_the_mean_over_seeds_of_each_method_in_an_ensemble(self):
         frame = sizes([*ALL, result("macer", [1.0] * 4)], "average")
-        assert frame.columns.tolist() == ["sigma", "kind", "ensemble", "members", "acr", "error_images", "error"]
-        assert frame.drop(columns=["acr", "error_images", "error"]).to_numpy().tolist() == [
+        numbers = ["acr", "error_images", "error", "gain", "gain_error_images", "gain_error"]
+        assert frame.columns.tolist() == ["sigma", "kind", "ensemble", "members", *numbers]
+        assert frame.drop(columns=numbers).to_numpy().tolist() == [
             [0.5, "advmacer", "advmacer x1", 1],
             [0.5, "smoothadv", "smoothadv x1", 1],
             [0.5, "advmacer", "advmacer 0-1", 2],
@@ -326,6 +327,10 @@ class TestSizes:
         assert frame["acr"].tolist() == pytest.approx([0.9, 0.5, 1.2, 1.375])
         # 1.4, 1.4, 1.4, 1.3: sample deviation 0.05, by sqrt(4)
         assert frame["error_images"][3] == pytest.approx(0.025)
+        # over the members' mean of 0.9 by 0.3, deviations 0.1 each: 0.1 sqrt(4 / 3 / 4)
+        assert frame["gain"][:2].isna().all()
+        assert frame["gain"][2] == pytest.approx(0.3)
+        assert frame["gain_error_images"][2] == pytest.approx(0.1 / 3**0.5)
 
     def test_members_of_two_compositions_in_another_order_are_of_one_kind(self):
         swapped = result("b", [1.0] * 4, seed=None, ensemble="b", combination="average", members=MIXED[::-1])

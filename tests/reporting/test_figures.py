@@ -1,21 +1,36 @@
+import json
+from itertools import pairwise
+from pathlib import Path
+from statistics import NormalDist
+
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rs.reporting import figures
+from rs.reporting import figures, line_names
+
+ROOT = Path(__file__).parents[2]
 
 METHODS = ["gaussian", "advmacer", "advmacer x1 + smoothadv x2", "macer x3"]
 
 
+LIMIT = figures.Limit(1000, 0.001)
+HEIGHTS = {0.25: np.linspace(0.9, 0.5, 11), 0.5: np.linspace(0.9, 0.0, 11)}
+
+
 @pytest.fixture
 def curves():
-    radius = np.linspace(0, 1, 11)
+    """Of single models and of ensembles: some that end at the largest possible radius, and some that fade out."""
+    radius = {sigma: np.linspace(0, LIMIT.radius(sigma), 11) for sigma in HEIGHTS}
     lines = [
-        pd.DataFrame({"sigma": sigma, "method": method, "radius": radius, "accuracy": 0.9 - 0.5 * radius})
-        for sigma in (0.25, 0.5)
-        for method in METHODS
+        {"sigma": sigma, "method": method, "members": 1 + 2 * (place > 1), "radius": radius[sigma]}
+        | {"accuracy": (heights - 0.05 * place).clip(0)}
+        for sigma, heights in HEIGHTS.items()
+        for place, method in enumerate(METHODS)
     ]
-    return pd.concat(lines, ignore_index=True)
+    return pd.concat([pd.DataFrame(line) for line in lines], ignore_index=True)
 
 
 @pytest.fixture
@@ -26,32 +41,90 @@ def history():
     return pd.concat(lines, ignore_index=True)
 
 
-def test_there_is_a_panel_for_each_noise_level_and_a_line_for_each_method(curves):
-    axes = figures.certified_accuracy(curves).axes
-    assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"]
+def drawn(axis):
+    """The lines of a panel that are neither a mark, nor a grid line of one colour for all."""
+    return [line for line in axis.get_lines() if line.get_marker() == "None" and line.get_color() != "#444444"]
+
+
+def names_in(axis):
+    """Names as they stand in a panel, on one line each."""
+    return [text.get_text().replace("\n", " ") for text in axis.texts if hasattr(text, "xyann")]
+
+
+def test_curves_have_a_row_of_single_models_and_one_of_the_largest_ensembles(curves):
+    axes = figures.certified_accuracy(curves, LIMIT).axes
+    assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"] * 2
+    assert [sorted(names_in(axis)) for axis in axes] == [sorted(METHODS[:2])] * 2 + [sorted(METHODS[2:])] * 2
+    assert drawn(axes[0])[0].get_ydata().tolist() == curves["accuracy"][:11].tolist()
+    assert len(figures.certified_accuracy(curves[curves["members"] == 1]).axes) == 2
+
+
+def test_the_largest_possible_radius_is_marked_and_explained(curves):
+    """Clopper and Pearson's bound of 1,000 votes of 1,000 is 0.001^(1/1000)."""
+    figure = figures.certified_accuracy(curves, LIMIT)
+    for axis, sigma in zip(figure.axes, (0.25, 0.5), strict=False):
+        (mark,) = (line for line in axis.get_lines() if line.get_color() == "#444444")
+        assert mark.get_xdata()[0] == pytest.approx(sigma * NormalDist().inv_cdf(0.001 ** (1 / 1000)), rel=1e-9)
+        assert mark.get_xdata()[0] < axis.get_xlim()[1]
+    assert "n = 1,000" in note_of(figure)
+    assert "2.46 σ" in note_of(figure)
+    assert "Dotted" not in note_of(figures.certified_accuracy(curves))
+
+
+def note_of(figure):
+    """What stands below the panels."""
+    return figure._supxlabel.get_text().replace("\n", " ") if figure._supxlabel else ""
+
+
+def test_a_method_has_one_look_in_all_pictures_and_no_two_lines_look_alike(curves, history):
+    axes = [*figures.certified_accuracy(curves).axes, *figures.acr_over_time(history).axes]
+    looks = {}
     for axis in axes:
-        assert [line.get_label() for line in axis.get_lines()] == METHODS
-        assert axis.get_lines()[0].get_ydata().tolist() == curves["accuracy"][:11].tolist()
+        lines = [line for line in axis.get_lines() if line.get_drawstyle() != "default"]
+        here = [(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines]
+        assert len(set(here)) == len(here)
+        for name, look in zip(METHODS if len(lines) == 4 else names_by_colour(lines), here, strict=True):
+            assert looks.setdefault(name, look) == look
+    assert looks["advmacer"][0] == figures.COLOURS["advmacer"]
 
 
-def test_a_method_has_one_colour_in_all_pictures_and_no_two_lines_look_alike(curves, history):
-    looks = [
-        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axis.get_lines()}
-        for axis in (*figures.certified_accuracy(curves).axes, *figures.acr_over_time(history).axes)
-    ]
-    assert looks[0] == looks[1] == looks[2]
-    assert len(set(looks[0].values())) == len(METHODS)
-    assert looks[0]["advmacer"][0] == figures.COLOURS["advmacer"]
+def names_by_colour(lines):
+    """The two names of a row of curves."""
+    return METHODS[:2] if lines[0].get_color() == figures.COLOURS["gaussian"] else METHODS[2:]
 
 
-def test_the_legend_names_each_method_once_and_fits_in_the_picture(curves):
-    figure = figures.certified_accuracy(curves)
-    figures.png(figure)
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == METHODS
-    box = legend.get_window_extent()
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.width
+def test_colours_are_of_the_palette_of_okabe_and_ito_and_grey():
+    """Okabe & Ito (2008), Color Universal Design: seen as different by people with any kind of colour vision."""
+    palette = {"#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"}
+    colours = [*figures.COLOURS.values(), figures.MIXED]
+    assert set(colours) - palette == {figures.COLOURS["gaussian"]}
+    assert len(set(colours)) == len(colours)
+
+
+@pytest.mark.parametrize("template", ["certified", "label_probability", "equal_cost"])
+def test_the_plots_of_dvc_have_the_colours_of_the_pictures(template):
+    made = json.loads((ROOT / ".dvc" / "plots" / f"{template}.json").read_text())
+    scale = made["spec"]["encoding"]["color"]["scale"]
+    assert dict(zip(scale["domain"], scale["range"], strict=True)) == figures.COLOURS | {"mixed": figures.MIXED}
+
+
+boxes = st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 1.0)), min_size=1, max_size=8)
+
+
+@given(boxes)
+def test_names_in_a_column_do_not_overlap_and_stay_in_the_panel(wanted):
+    """Eight boxes of at most 1 fit into 10."""
+    heights = [height for _, height in wanted]
+    centres = line_names.spread([centre for centre, _ in wanted], heights, 0.0, 10.0)
+    ordered = sorted(zip(centres, heights, strict=True))
+    for (a, tall_a), (b, tall_b) in pairwise(ordered):
+        assert b - a >= (tall_a + tall_b) / 2 - 1e-9
+    assert ordered[0][0] - ordered[0][1] / 2 >= -1e-9
+    assert ordered[-1][0] + ordered[-1][1] / 2 <= 10 + 1e-9
+
+
+def test_names_that_have_room_stand_where_they_want():
+    assert line_names.spread([3.0, 1.0, 8.0], [1.0, 1.0, 1.0], 0.0, 10.0) == [3.0, 1.0, 8.0]
 
 
 def test_times_are_drawn_in_a_unit_that_suits_them(history):
@@ -59,6 +132,13 @@ def test_times_are_drawn_in_a_unit_that_suits_them(history):
         (axis,) = figures.acr_over_time(history.assign(seconds=factor * history["seconds"])).axes
         assert axis.get_xlabel() == f"training time ({unit})"
         assert axis.get_lines()[0].get_xdata().tolist() == [10.0, 20.0]
+
+
+def test_the_scale_of_best_acrs_wastes_no_more_than_a_quarter_of_the_height(history):
+    (axis,) = figures.acr_over_time(history).axes
+    low, high = axis.get_ylim()
+    assert history["acr"].max() - history["acr"].min() > 0.75 * (high - low)
+    assert "does not begin at 0" in note_of(axis.figure)
 
 
 @pytest.mark.parametrize("form", [figures.png, figures.svg])
@@ -76,13 +156,16 @@ def test_pictures_are_of_their_kind_and_say_no_date(curves):
 @pytest.fixture
 def by_members():
     points = [
-        (0.5, "advmacer", 1, 0.70, 0.01, 0.005),
-        (0.5, "advmacer", 2, 0.72, 0.01, np.nan),
-        (0.5, "advmacer + smoothadv", 3, 0.71, 0.005, 0.01),
-        (0.5, "advmacer + smoothadv", 3, 0.75, 0.01, 0.02),
-        (1.0, "advmacer", 1, 0.80, 0.01, 0.01),
+        (0.5, "advmacer", 1, 0.70, 0.01, 0.005, np.nan, np.nan, np.nan),
+        (0.5, "advmacer", 2, 0.72, 0.01, np.nan, 0.02, 0.002, np.nan),
+        (0.5, "advmacer + smoothadv", 3, 0.71, 0.005, 0.01, 0.01, 0.001, 0.002),
+        (0.5, "advmacer + smoothadv", 3, 0.75, 0.01, 0.02, 0.05, 0.003, 0.002),
+        (1.0, "advmacer", 1, 0.80, 0.01, 0.01, np.nan, np.nan, np.nan),
+        (1.0, "advmacer", 2, 0.82, 0.01, 0.01, 0.02, 0.001, 0.001),
     ]
-    return pd.DataFrame(points, columns=["sigma", "kind", "members", "acr", "error_images", "error"])
+    errors = ["error_images", "error"]
+    columns = ["sigma", "kind", "members", "acr", *errors, "gain", *(f"gain_{name}" for name in errors)]
+    return pd.DataFrame(points, columns=columns)
 
 
 def lines_of(axis):
@@ -91,8 +174,8 @@ def lines_of(axis):
 
 def test_acr_by_members_has_a_panel_for_each_noise_level_and_whole_numbers_of_members(by_members):
     axes = figures.acr_by_members(by_members).axes
-    assert [axis.get_title() for axis in axes] == ["σ = 0.5", "σ = 1.0"]
-    assert [axis.get_xticks().tolist() for axis in axes] == [[1, 2, 3], [1]]
+    assert [axis.get_title() for axis in axes] == ["σ = 0.5", "σ = 1.0"] * 2
+    assert [axis.get_xticks().tolist() for axis in axes] == [[1, 2, 3]] * 4
 
 
 def test_a_line_runs_through_the_mean_of_compositions_of_one_size(by_members):
@@ -111,15 +194,49 @@ def test_error_bars_are_one_error_long_on_either_side_the_larger_of_both(by_memb
     assert np.allclose(bars, [[0.69, 0.71], [0.71, 0.73], [0.70, 0.72], [0.73, 0.77]], rtol=0, atol=1e-12)
 
 
+def test_gains_over_the_members_have_bars_of_their_own_and_one_scale(by_members):
+    figure = figures.acr_by_members(by_members)
+    gains = figure.axes[2:]
+    bars = [segment[:, 1].tolist() for bar in gains[0].collections for segment in bar.get_segments()]
+    assert np.allclose(bars, [[0.018, 0.022], [0.008, 0.012], [0.047, 0.053]], rtol=0, atol=1e-12)
+    assert gains[0].get_ylim() == gains[1].get_ylim()
+    assert gains[0].get_ylim()[0] < 0
+    assert "standard error over images" in note_of(figure)
+
+
+@pytest.fixture
+def differences():
+    rows = [
+        (0.5, "stability", "gaussian", 0.02, 0.001, np.nan, False),
+        (0.5, "advmacer", "gaussian", 0.03, 0.001, 0.002, False),
+        (0.5, "macer x3", "gaussian", 0.01, 0.02, np.nan, True),
+        (0.5, "gaussian", "advmacer", -0.03, 0.001, 0.002, False),
+        (0.5, "stability", "advmacer", -0.01, 0.001, np.nan, False),
+        (0.5, "macer x3", "advmacer", -0.02, 0.004, 0.003, False),
+    ]
+    return pd.DataFrame(rows, columns=["sigma", "method", "reference", "difference", "error_images", "error", "tie"])
+
+
+def test_differences_have_bars_of_their_own_and_ties_are_hollow(differences):
+    axes = figures.differences(differences).axes
+    assert [axis.get_xlabel() for axis in axes] == ["ACR less that of gaussian", "ACR less that of advmacer"]
+    names = [label.get_text() for label in axes[0].get_yticklabels()]
+    assert names == ["gaussian", "stability", "advmacer", "macer x3"]
+    bars = [segment[:, 0].tolist() for bar in axes[0].collections for segment in bar.get_segments()]
+    assert np.allclose(bars, [[0.019, 0.021], [0.028, 0.032], [-0.01, 0.03]], rtol=0, atol=1e-12)
+    faces = [line.get_markerfacecolor() for line in axes[0].get_lines() if line.get_marker() != "None"]
+    assert faces == [figures.COLOURS["stability"], figures.COLOURS["advmacer"], "white"]
+
+
 def test_one_method_is_solid_in_its_colour_and_a_mixture_dashed(by_members):
     lines = lines_of(figures.acr_by_members(by_members).axes[0])
     assert (lines["advmacer"].get_linestyle(), lines["advmacer"].get_color()) == ("-", figures.COLOURS["advmacer"])
     assert lines["advmacer + smoothadv"].get_linestyle() != "-"
 
 
-def test_the_legend_of_acr_by_members_names_each_kind_once(by_members):
-    (legend,) = figures.acr_by_members(by_members).legends
-    assert [text.get_text() for text in legend.get_texts()] == ["advmacer", "advmacer + smoothadv"]
+def test_each_kind_is_named_beside_its_line(by_members):
+    axes = figures.acr_by_members(by_members).axes
+    assert [sorted(names_in(axis)) for axis in axes] == [["advmacer", "advmacer + smoothadv"], ["advmacer"]] * 2
 
 
 @pytest.fixture
@@ -154,15 +271,19 @@ def by_cost():
 
 
 def texts_within(figure):
-    """The boxes of what is written into each panel, after it is drawn."""
-    figures.png(figure)
-    return [(axis.get_window_extent(), [text.get_window_extent() for text in axis.texts]) for axis in figure.axes]
+    """The boxes of what is written into each panel without leaders, after it is drawn."""
+    renderer = figure.canvas.get_renderer()
+    figure.draw(renderer)
+    return [
+        (axis.get_window_extent(), [line_names._box(text, renderer) for text in axis.texts if hasattr(text, "xyann")])
+        for axis in figure.axes
+    ]
 
 
 def test_probabilities_of_labels_have_a_row_of_models_and_one_of_the_largest_ensembles(probabilities):
     axes = figures.label_probability(probabilities).axes
     assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"] * 2
-    assert [[text.get_text() for text in axis.texts] for axis in axes[::2]] == [METHODS[:2], METHODS[3:]]
+    assert [names_in(axis) for axis in axes[::2]] == [METHODS[:2], METHODS[3:]]
     curve = axes[0].get_lines()[0]
     assert curve.get_ydata().tolist() == probabilities["share"][:100].tolist()
     alone = figures.label_probability(probabilities[probabilities["members"] == 1])
@@ -171,7 +292,7 @@ def test_probabilities_of_labels_have_a_row_of_models_and_one_of_the_largest_ens
 
 def test_a_name_stands_left_of_all_lines_and_its_dot_on_its_own(probabilities):
     axis = figures.label_probability(probabilities).axes[0]
-    lines = [line for line in axis.get_lines() if line.get_marker() == "None"]
+    lines = drawn(axis)
     dots = [line.get_xydata()[0] for line in axis.get_lines() if line.get_marker() == "o"]
     for line, (x, y), text in zip(lines, dots, axis.texts, strict=True):
         at = line.get_xdata().searchsorted(x)
@@ -182,25 +303,41 @@ def test_a_name_stands_left_of_all_lines_and_its_dot_on_its_own(probabilities):
 def test_acr_by_cost_has_a_panel_for_each_noise_level_and_kind_with_its_single_models(by_cost):
     axes = figures.acr_by_cost(by_cost).axes
     kinds = ["advmacer", "advmacer + smoothadv"]
-    assert [axis.get_title() for axis in axes] == [f"{kind}, σ = {s}" for s in (0.25, 0.5) for kind in kinds]
-    names = [list(lines_of(axis)) for axis in axes[:2]]
+    assert [axis.get_title() for axis in axes] == [f"{kind}, σ = {s}" for kind in kinds for s in (0.25, 0.5)]
+    names = [list(lines_of(axis)) for axis in axes[::2]]
     assert names == [
         ["advmacer", "advmacer x2", "advmacer x2 (cascade)"],
         ["advmacer", "smoothadv", "advmacer x1 + smoothadv x2"],
     ]
-    written = [[text.get_text() for text in axis.get_legend().get_texts()] for axis in axes[:2]]
-    assert written == [["x1", "x2", "x2 (cascade)"], ["advmacer", "smoothadv", "1+2"]]
+    assert [set(names_in(axis)) for axis in axes[::2]] == [
+        {"x1", "x2", "x2 (cascade)"},
+        {"advmacer", "smoothadv", "1+2"},
+    ]
+    assert axes[0].get_ylim() == axes[2].get_ylim()
 
 
-def test_no_name_lies_on_another_or_leaves_its_panel(probabilities):
-    for panel, boxes in texts_within(figures.label_probability(probabilities)):
+@pytest.mark.parametrize("picture", ["curves", "probabilities", "history", "by_members", "by_cost"])
+def test_no_name_lies_on_another_or_leaves_its_panel(picture, request):
+    draw = {
+        "curves": lambda frame: figures.certified_accuracy(frame, LIMIT),
+        "probabilities": figures.label_probability,
+        "history": figures.acr_over_time,
+        "by_members": figures.acr_by_members,
+        "by_cost": figures.acr_by_cost,
+    }[picture]
+    figure = draw(request.getfixturevalue(picture))
+    for panel, boxes in texts_within(figure):
         assert all(panel.x0 <= box.x0 and box.x1 <= panel.x1 and box.y1 <= panel.y1 for box in boxes)
         assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
 
 
-@pytest.mark.parametrize("draw", ["label_probability", "acr_by_cost"])
-def test_lines_of_a_panel_differ_without_colours(probabilities, by_cost, draw):
-    made = figures.label_probability(probabilities) if draw == "label_probability" else figures.acr_by_cost(by_cost)
-    for axis in made.axes:
-        dashes = [str(line._unscaled_dash_pattern) for line in axis.get_lines() if line.get_marker() == "None"]
+def test_lines_of_a_panel_differ_without_colours(curves, probabilities, by_cost):
+    pictures = (
+        figures.certified_accuracy(curves),
+        figures.label_probability(probabilities),
+        figures.acr_by_cost(by_cost),
+    )
+    for axis in [axis for picture in pictures for axis in picture.axes]:
+        lines = [line for line in axis.get_lines() if len(line.get_xdata()) > 1]
+        dashes = [str(line._unscaled_dash_pattern) for line in lines]
         assert len(set(dashes)) == len(dashes) > 0

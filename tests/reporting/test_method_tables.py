@@ -18,7 +18,7 @@ def cell(table, method, column):
 def test_the_main_table_prints_acr_error_and_clean_accuracy_computed_by_hand():
     """Scores 1, 0, 0.5, 0.5: mean 0.5; sample variance (0.25 + 0.25) / 3; error sqrt(1 / 6 / 4) = 0.204."""
     table = method_tables.main(grouped([result("gaussian", [1.0, 2.0, 0.5, 0.5], [1, 0, 1, 1])]), NOTHING)
-    assert cell(table, "gaussian", "σ = 0.5").text == "0.500 ± 0.204 (75.0%)"
+    assert cell(table, "gaussian", "σ = 0.5").text == "0.5000 ± 0.2041 (75.0%)"
     assert table.data["standard_error"][0] == pytest.approx((1 / 24) ** 0.5)
 
 
@@ -88,9 +88,11 @@ def test_an_ensemble_by_seeds_stands_beside_the_papers_figure_of_its_kind():
 def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
     groups = grouped([result("a", [0.2, 0.6, 0.9, 2.0], [1, 1, 1, 0]), result("b", [0.5, 0.5, 0.1, 0.0])])
     table = method_tables.certified(groups, 0.5, [0.0, 0.5, 1.0], NOTHING)
-    assert [c.text for c in table.body[0]] == ["a", "0.750", "0.500", "0.000", "0.425"]
-    assert [c.text for c in table.body[1]] == ["b", "1.000", "0.500", "0.000", "0.275"]
-    assert [c.bold for c in table.body[0][1:4]] == [False, True, False]
+    assert [c.text for c in table.body[0]] == ["a", "0.750", "0.500", "0.4250"]
+    assert [c.text for c in table.body[1]] == ["b", "1.000", "0.500", "0.2750"]
+    assert [c.bold for c in table.body[0][1:3]] == [False, True]
+    assert "At 1.00 and more every share is 0." in table.caption
+    assert "every share" not in method_tables.certified(groups, 0.5, [0.0, 0.5], NOTHING).caption
     assert table.data["accuracy"].tolist() == [0.75, 0.5, 0.0, 1.0, 0.5, 0.0]
 
 
@@ -141,8 +143,8 @@ def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
     seeds = [result("a", [1.0, 1.0], seed=s, training_seconds=t) for s, t in ((0, 3600.0), (1, 7200.0))]
     log = result("log", [1.0, 1.0], seed=None, training_seconds=None)
     table = method_tables.cost(grouped([*seeds, log]), {("a", 0.5): {"draws": 4, "epsilon": 1.0}}, NOTHING)
-    assert table.header == ["Method", "σ", "m", "epsilon", "ACR", "Time", "Time, paper"]
-    assert [[c.text for c in row] for row in table.body] == [["a", "0.5", "4", "1.0", "1.000", "1.5 h", "–"]]
+    assert table.header == ["Method", "σ", "m", "epsilon", "ACR", "Time"]
+    assert [[c.text for c in row] for row in table.body] == [["a", "0.5", "4", "1.0", "1.0000", "1.5 h"]]
 
 
 def test_captions_say_images_subset_and_budget():

@@ -81,7 +81,7 @@ def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     names = {path.name for path in (tiny / "out").iterdir() if path.is_file()}
     by_sigma = [f"{stem}-{sigma}" for stem in ("certified", "ensembles") for sigma in SIGMAS]
     stems = ("main", "differences", "mixed", "theory", "bounds", *by_sigma)
-    pictures = {f"{stem}.{form}" for stem in PICTURES for form in ("csv", "png", "svg")}
+    pictures = {f"{stem}.{form}" for stem in (*PICTURES, "differences") for form in ("csv", "png", "svg")}
     tables = {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")}
     assert names == tables | pictures | {"metrics.json", "claims.md"}
     times = {path.name for path in (tiny / "out" / "times").iterdir()}
@@ -181,7 +181,7 @@ def families(tiny):
 def test_sub_ensembles_stand_in_every_table_as_one_ensemble(families):
     for sigma in SIGMAS:
         scores = [rows["radius"] * rows["correct"] for rows in (ensemble_rows(slug, sigma) for slug in FAMILY)]
-        acr = f"{np.mean(scores):.3f} ± {np.mean(scores, axis=0).std(ddof=1) / IMAGES**0.5:.3f} ["
+        acr = f"{np.mean(scores):.4f} ± {np.mean(scores, axis=0).std(ddof=1) / IMAGES**0.5:.4f} ["
         for stem in ("ensembles", "times/weighting"):
             (line,) = re.findall(r"^\| advmacer x2 +\| +average .*", families[f"{stem}-{sigma}.md"], re.MULTILINE)
             assert acr in line
@@ -204,7 +204,7 @@ def test_what_was_certified_alike_goes_without_saying(made):
 
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
     curves = pd.read_csv(io.BytesIO(made["curves.csv"]), converters={"radius": float, "accuracy": float})  # every digit
-    assert curves.columns.tolist() == ["sigma", "method", "radius", "accuracy"]
+    assert curves.columns.tolist() == ["sigma", "method", "members", "radius", "accuracy"]
     line = curves[(curves["sigma"] == 0.5) & (curves["method"] == "gaussian")]
     expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
     assert line["accuracy"].tolist() == expected.tolist()

@@ -1,0 +1,65 @@
+import re
+from dataclasses import replace
+
+import pandas as pd
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rs.reporting import formatting
+from rs.reporting.formatting import build_table, plain, with_verdict
+from rs.statistics.comparison import Estimate
+
+PRINTED = re.compile(r"([+-]?\d+\.\d+) ± (\d+\.\d+)(?: \[(\d+\.\d+)\])?((?: tie)?,?(?: images only)?)$")
+
+errors = st.floats(1e-7, 0.5)
+estimates = st.builds(
+    Estimate,
+    value=st.floats(-1, 1),
+    error_images=errors,
+    error=st.none() | errors,
+    freedom=st.floats(1, 500),
+    images=st.integers(2, 10_000),
+    seeds=st.just(4),
+)
+
+
+def read_back(text, one):
+    """An estimate with the numbers that are printed, and the word beside them."""
+    value, images, error, words = PRINTED.fullmatch(text).groups()
+    numbers = {"value": float(value), "error_images": float(images), "error": error and float(error)}
+    return replace(one, **numbers), words
+
+
+@given(estimates)
+@example(Estimate(0.00195, 0.00095, None, 358, 359, 1))  # 2.05 errors, but 0.0020 / 0.0009 = 2.2
+@example(Estimate(0.00004, 0.00001, 0.00001, 358, 359, 4))  # 0.0000 ± 0.0000
+@example(Estimate(0.0, 0.0, 0.0, 3, 4, 4))
+def test_a_printed_difference_read_back_is_a_tie_where_it_says_so(one):
+    read, words = read_back(with_verdict(one), one)
+    assert read.tie == one.tie == ("tie" in words)
+    assert (one.error is None) == ("images only" in words)
+
+
+@given(estimates)
+@example(Estimate(0.00195, 0.00095, None, 358, 359, 1))
+@example(Estimate(0.00004, 0.00001, 0.00001, 358, 359, 4))
+def test_a_difference_has_the_fewest_decimals_that_do_not_mislead_and_at_least_four(one):
+    (places,) = {len(number) for number in re.findall(r"\.(\d+)", with_verdict(one))}
+    assert places >= 4
+    for fewer in range(4, places):
+        value, images, error = (x and float(f"{x:.{fewer}f}") for x in (one.value, one.error_images, one.error))
+        assert replace(one, value=value, error_images=images, error=error).tie != one.tie
+
+
+def test_a_value_is_within_half_a_unit_of_its_last_place():
+    assert formatting.with_errors(Estimate(0.50744, 0.00814, 0.00826, 3.0, 359, 4)) == "0.5074 ± 0.0081 [0.0083]"
+
+
+def test_a_column_in_which_nothing_stands_is_left_out_and_its_data_are_kept():
+    rows = [{"a": 1, "b": None, "c": 0.5}, {"a": 2, "b": None, "c": None}]
+    columns = {name.upper(): plain(name) for name in "abc"}
+    table = build_table("tab:x", "", columns, rows, [])
+    assert table.header == ["A", "C"]
+    assert [[cell.text for cell in row] for row in table.body] == [["1", "0.5"], ["2", "–"]]
+    pd.testing.assert_frame_equal(table.data, pd.DataFrame(rows))
+    assert build_table("tab:x", "", columns, [], []).header == ["A", "B", "C"]
