@@ -144,8 +144,8 @@ def for_images(classifier: Classifier, meta: Meta) -> Classifier:
         return replace(classifier, classes=tuple(meta.classes), shape=tuple(meta.shape))
     if (classifier.shape, classifier.classes) != (tuple(meta.shape), tuple(meta.classes)):
         raise InputError(
-            f"{classifier.name} must be a classifier of {described(meta.name, meta.classes, meta.shape)}, but it is one "
-            f"of {described(classifier.dataset, classifier.classes, classifier.shape)}"
+            f"{classifier.name} must be a classifier of {described(meta.name, meta.classes, meta.shape)}, "
+            f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}"
         )
     return classifier
 

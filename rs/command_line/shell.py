@@ -91,6 +91,22 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return run_command
 
 
+EXTRAS = {
+    "study": ("dvc", "matplotlib", "pyarrow", "sklearn", "tabulate", "torchvision"),
+    "hub": ("huggingface_hub",),
+}
+"""Modules that only an installation with an extra has, by the extra."""
+
+
+def _what_is_missing(error: ModuleNotFoundError) -> str:
+    """Return how to install a module of an extra; raise the error if it is of none."""
+    name = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in EXTRAS.items() if name in modules), None)
+    if extra is None:
+        raise error
+    return f"this needs {name}, which a small installation has not; pip install 'rs[{extra}]'"
+
+
 def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake is one line on stderr and exit code 2, Ctrl-C one and exit code 130.
 
@@ -107,7 +123,9 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
         app(args=arguments)
     except InputError as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)  # it may quote another's many lines
-        raise SystemExit(2) from None
+    except ModuleNotFoundError as error:
+        print("error:", _what_is_missing(error), file=sys.stderr)
+    raise SystemExit(2)
 
 
 def parameters(path: Path, dataset: str) -> dict[str, Any]:

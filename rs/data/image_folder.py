@@ -104,9 +104,8 @@ def pictures_in(
     digest = hashlib.sha256(f"{how}\n".encode())
     for path, label in tree.samples:
         pixels = readers.picture(path, shape, how)  # so that all are known to fit before the first is certified
-        digest.update(
-            f"{Path(path).relative_to(root).as_posix()} {label} {hashlib.sha256(pixels.tobytes()).hexdigest()}\n".encode()
-        )
+        name, content = Path(path).relative_to(root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
+        digest.update(f"{name} {label} {content}\n".encode())
     fingerprint = digest.hexdigest()
     meta = describe(
         name=root.resolve().name + (f" ({how})" if str(how) else ""),

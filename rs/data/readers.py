@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,7 +170,8 @@ def folder(root: Path, test_folder: str | None) -> Raw:
     return Raw(splits, list(trees["train"].classes), f"folders of images: {sums}")
 
 
-class Tree(NamedTuple):
+@dataclass(frozen=True)
+class Tree:
     """The images of a folder of class folders."""
 
     root: Path

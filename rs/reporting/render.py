@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field
 
 import pandas as pd
-from tabulate import tabulate
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,8 @@ def escape(text: str) -> str:
 
 def markdown(table: Table) -> str:
     """Return the caption, the table with the best in bold, and the notes."""
+
+    from tabulate import tabulate  # no part of a small installation
 
     def text(cell: Cell) -> str:
         plain = cell.text.replace("|", r"\|")

@@ -49,8 +49,8 @@ def launcher_words(values: dict[str, Any]) -> list[str]:
         )
     if words[0] not in LAUNCHERS and os.environ.get(ANY_LAUNCHER) != "1":
         raise InputError(
-            f"params.yaml: launcher must begin with {', '.join(LAUNCHERS[:-1])} or {LAUNCHERS[-1]}, got {launcher!r}; "
-            f"if you trust this file, {ANY_LAUNCHER}=1 in the environment allows any program"
+            f"params.yaml: launcher must be a command that begins with {', '.join(LAUNCHERS[:-1])} or {LAUNCHERS[-1]}, "
+            f"got {launcher!r}; if you trust this file, {ANY_LAUNCHER}=1 in the environment allows any program"
         )
     return words
 

@@ -174,7 +174,10 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
         ({"tables": POOL["tables"] | {"radii": []}}, r"tables\.radii: "),
         ({"tables": POOL["tables"] | {"reference": "gausian"}}, r"tables\.reference must be among .*; got gausian"),
         ({"launcher": "torchun -n 2"}, "launcher must be null or a command with the word torchrun"),
-        ({"launcher": "sh -c torchrun torchrun"}, "launcher must begin with torchrun, srun or mpirun, got 'sh"),
+        (
+            {"launcher": "sh -c torchrun torchrun"},
+            "launcher must be a command that begins with torchrun, srun or mpirun, got 'sh",
+        ),
         ({"tables": POOL["tables"] | {"combination": "three"}}, r"tables\.combination must be one that ensembles have"),
         ({"tables": POOL["tables"] | {"combination": "frozen"}}, r"tables\.combination must be one whose .* are sound"),
     ],
