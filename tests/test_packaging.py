@@ -164,7 +164,7 @@ for words in json.loads(sys.argv[1]):
     try:
         main()
     except SystemExit as end:
-        print(words[0], end.code, flush=True)
+        print(words[0], int(end.code), flush=True)
 """
 
 

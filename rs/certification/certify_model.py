@@ -102,7 +102,6 @@ def certify_model(
         InputError: If the model does not fit the images, or ``out`` holds something else.
     """
     images = data.load(folder, split)
-    limit_threads(images.meta.shape)
     base = load_classifier(model, images.meta)
     certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out, dry_run=dry_run)
 
@@ -123,6 +122,7 @@ def certify_split(
     Raises:
         InputError: If ``out`` holds something else, or a shortcut is to be taken without labels.
     """
+    limit_threads(images.meta.shape)
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
         raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
     classifier = base.smooth(sigma, device=device, precision=settings.precision, engine=settings.engine, batch=batch)

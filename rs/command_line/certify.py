@@ -1,5 +1,6 @@
 """Certify one model: one row per test image."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -105,6 +106,7 @@ def main(
     place = device_named(device)
     where: dict[str, Any] = {"sigma": sigma, "device": place, "batch": batch, "out": out, "dry_run": dry_run}
     if data is not None:
+        _warn_of_another(values, str(dataset), data)
         certify_model(model, data, settings, **where)
     elif images is not None:
         base = load(model)
@@ -113,3 +115,14 @@ def main(
         certify_split(for_images(base, shown.meta), shown, settings, **where)
     if not dry_run and rank_and_world_size()[0] == 0:
         print(f"{summary(certificate_rows.read(out))}; rows in {out}")
+
+
+def _warn_of_another(values: dict[str, Any], recipe: str, data: Path) -> None:
+    """Warn on stderr if a recipe is that of another data set."""
+    from rs.data.format import read_meta
+    from rs.study.grid import base_dataset
+
+    name = read_meta(data).name
+    known = values.get("datasets") or {}
+    if recipe in known and base_dataset(values, name) != base_dataset(values, recipe):
+        print(f"warning: {data} holds {name}, but --dataset names the recipe of {recipe}", file=sys.stderr)

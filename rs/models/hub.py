@@ -58,7 +58,13 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
     ) -> HubModel:
         if Path(model_id).is_dir():
             return cls.load(model_id)
-        where: dict[str, Any] = {"revision": revision, "cache_dir": cache_dir, "token": token}
-        how = {"force_download": force_download, "local_files_only": local_files_only}
-        wanted = [checkpoint.WEIGHTS, checkpoint.CARD]  # and no pickle
-        return cls.load(snapshot_download(model_id, allow_patterns=wanted, **where, **how))
+        folder = snapshot_download(
+            model_id,
+            revision=revision,
+            cache_dir=cache_dir,
+            force_download=force_download,
+            local_files_only=local_files_only,
+            token=token,
+            allow_patterns=[checkpoint.WEIGHTS, checkpoint.CARD],  # and no pickle
+        )
+        return cls.load(folder)

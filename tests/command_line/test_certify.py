@@ -13,10 +13,11 @@ from rs.command_line.compare import main as compare
 from rs.command_line.export import main as export
 from rs.command_line.shell import run
 from rs.command_line.show import main as show
+from rs.errors import InputError
 from rs.reporting.row_files import described
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
-from tests.support.helpers import SHAPE, arrays
+from tests.support.helpers import SHAPE, arrays, tiny_params, write_tiny
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 IMAGES, LABELS = arrays(6, 3)
@@ -101,6 +102,13 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
     assert len(shares) > 1
     text = ended(capfd, show, "rows.tsv")[1]
     assert "accurac" not in text.replace("so neither accuracies nor an ACR", "")
+    lines = Path("rows.tsv").read_text().split("\n")
+    fields = lines[1].split("\t")
+    Path("mixed.tsv").write_text(
+        "\n".join([lines[0], "\t".join([fields[0], "0", "-1", "0.0", "0", *fields[5:]]), *lines[2:]])
+    )
+    with pytest.raises(InputError, match="label must be known of all or none"):
+        certificate_rows.read(Path("mixed.tsv"))
     for command, words in ((compare, ["rows.tsv", "rows.tsv"]), (export, ["rows.tsv", "--out", "log.tsv"])):
         code, out, err = ended(capfd, command, *words)
         assert (code, out) == (2, "")
@@ -161,6 +169,18 @@ def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
     for name, text in {"other": "left\nmiddle\n", "twice": "left\nleft\n", "gap": "left\n\nright\n"}.items():
         Path(f"{name}.txt").write_text(text)
     assert message in refused(capfd, *words)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "warns"), [({"other": {}}, True), ({"other": {"dataset": "tiny"}}, False), ({}, False)]
+)
+def test_a_recipe_of_another_data_set_is_warned_of(capfd, datasets, warns):
+    write_tiny(Path("data"))
+    values = {"recipes": {"other": tiny_params()["recipes"]["tiny"]}, "datasets": datasets}
+    Path("params.yaml").write_text(json.dumps(values))
+    words = (LINEAR, "--data", "data", "--dataset", "other", "--sigma", "0.5", "--out", "rows.tsv", "--device", "cpu")
+    code, _, err = ended(capfd, certify, *words)
+    assert (code, "warning: data holds tiny, but --dataset names the recipe of other" in err) == (0, warns)
 
 
 def test_options_of_pictures_are_for_pictures(capfd):

@@ -84,6 +84,13 @@ def test_a_pickle_is_never_loaded(folder):
         HubModel.from_pretrained("shared")
 
 
+def test_of_a_repository_only_weights_and_card_are_asked_for(folder, monkeypatch):
+    asked = {}
+    monkeypatch.setattr("rs.models.hub.snapshot_download", lambda name, **how: asked.update(how) or str(folder))
+    assert HubModel._from_pretrained(model_id="someone/model", revision="v1").card == CARD
+    assert (asked["allow_patterns"], asked["revision"]) == (["model.safetensors", "model.json"], "v1")
+
+
 def test_a_page_that_is_there_stays(folder):
     Path("shared").mkdir()
     Path("shared/README.md").write_text("mine")
