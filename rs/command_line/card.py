@@ -31,7 +31,10 @@ def main(
     files.check_output(out, "the page of a model", files.begins_with(model_card.BEGINNING), force=force)
     network, card = checkpoint.load(model)
     classifier = checkpoint.fingerprint(network)
-    for path in rows or ():
+    results = [described(path) for path in rows or ()]
+    for path, about in zip(rows or (), results, strict=True):
+        if not about["certified_accuracy"]:
+            raise InputError(f"{path} must have labels, but its images have none; put images into one folder a class")
         if files.value_in(sidecar_of(path), "classifier") != classifier:
             raise InputError(f"{path} must be rows of {model}, but its sidecar names another model; certify this one")
-    files.write_text(out, model_card.page(card, [described(path) for path in rows or ()]))
+    files.write_text(out, model_card.page(card, results))

@@ -41,7 +41,7 @@ def page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> str:
     name = f"{card.method}-{card.dataset}-{card.sigma}-{card.seed}"
     header: dict[str, Any] = {"library_name": "rs", "pipeline_tag": "image-classification", "tags": [*TAGS]}
     if results:
-        header["model-index"] = [{"name": name, "results": [_result(card, about) for about in results]}]
+        header["model-index"] = [{"name": name, "results": [_result(about) for about in results]}]
     stream = io.StringIO()
     yaml = YAML()
     yaml.default_flow_style = False
@@ -64,15 +64,16 @@ def _facts(card: ModelCard) -> str:
 
 def _metrics(about: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
     """Return type and value of each number, by its name."""
-    at = {f"certified accuracy at {r}": ("accuracy", share) for r, share in about["certified_accuracy"].items()}
+    beyond = {r: share for r, share in about["certified_accuracy"].items() if r != "0"}  # at 0 it is clean accuracy
+    at = {f"certified accuracy at {r}": ("accuracy", share) for r, share in beyond.items()}
     return {"ACR": ("acr", about["acr"]), "clean accuracy": ("accuracy", about["clean_accuracy"])} | at
 
 
-def _result(card: ModelCard, about: Mapping[str, Any]) -> dict[str, Any]:
+def _result(about: Mapping[str, Any]) -> dict[str, Any]:
     known = [(name, kind, value) for name, (kind, value) in _metrics(about).items() if value is not None]
     return {
         "task": {"type": "image-classification"},
-        "dataset": {"name": card.dataset, "type": card.dataset, "config": _budget(about)},
+        "dataset": {"name": about["dataset"], "type": about["dataset"], "config": _budget(about)},
         "metrics": [{"type": kind, "name": name, "value": value} for name, kind, value in known],
     }
 
@@ -88,5 +89,5 @@ def _table(about: Mapping[str, Any]) -> str:
         for name, (kind, value) in _metrics(about).items()
         if value is not None
     ]
-    head = f"## {about['images']:,} test images: {_budget(about)}\n\n| | |\n|---|---:|\n"
+    head = f"## {about['images']:,} images of {about['dataset']}: {_budget(about)}\n\n| | |\n|---|---:|\n"
     return head + "\n".join(lines) + "\n\n± is the standard error over images.\n"

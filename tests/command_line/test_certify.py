@@ -17,7 +17,7 @@ from rs.errors import InputError
 from rs.reporting.row_files import described
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
-from tests.support.helpers import SHAPE, arrays, tiny_params, write_tiny
+from tests.support.helpers import CERTIFY, SHAPE, arrays, tiny_params, write_tiny
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 IMAGES, LABELS = arrays(6, 3)
@@ -181,6 +181,11 @@ def test_a_recipe_of_another_data_set_is_warned_of(capfd, datasets, warns):
     words = (LINEAR, "--data", "data", "--dataset", "other", "--sigma", "0.5", "--out", "rows.tsv", "--device", "cpu")
     code, _, err = ended(capfd, certify, *words)
     assert (code, "warning: data holds tiny, but --dataset names the recipe of other" in err) == (0, warns)
+
+
+def test_a_shortcut_needs_labels(capfd, flat):
+    Path("params.yaml").write_text(json.dumps(tiny_params(certify=CERTIFY | {"shortcut": True})))
+    assert "shortcut must be false" in refused(capfd, "photos", "--classes", "names.txt", "--dataset", "tiny")
 
 
 def test_options_of_pictures_are_for_pictures(capfd):

@@ -104,6 +104,7 @@ def test_the_hub_reads_the_numbers_of_the_page(capfd, folder, rows):
     assert (page.data.library_name, page.data.pipeline_tag) == ("rs", "image-classification")
     found = {result.metric_name: result.metric_value for result in page.data.eval_results}
     at = {f"certified accuracy at {radius}": share for radius, share in about["certified_accuracy"].items()}
+    assert at.pop("certified accuracy at 0") == about["clean_accuracy"]
     assert found == {"ACR": about["acr"], "clean accuracy": about["clean_accuracy"], **at}
     assert {result.dataset_name for result in page.data.eval_results} == {"tiny"}
     assert f"| ACR | {about['acr']:.3f} ± {about['standard_error']:.3f} |" in page.text
