@@ -122,9 +122,10 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
     try:
         app(args=arguments)
     except InputError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)  # it may quote another's many lines
+        message = str(error)
     except ModuleNotFoundError as error:
-        print("error:", _what_is_missing(error), file=sys.stderr)
+        message = _what_is_missing(error)
+    print("error:", " ".join(message.split()), file=sys.stderr)  # it may quote another's many lines
     raise SystemExit(2)
 
 

@@ -41,12 +41,18 @@ def page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> str:
     name = f"{card.method}-{card.dataset}-{card.sigma}-{card.seed}"
     header: dict[str, Any] = {"library_name": "rs", "pipeline_tag": "image-classification", "tags": [*TAGS]}
     if results:
-        header["model-index"] = [{"name": name, "results": [_result(about) for about in results]}]
+        header["model-index"] = [{"name": name, "results": [_result(card, about) for about in results]}]
     stream = io.StringIO()
     yaml = YAML()
     yaml.default_flow_style = False
     yaml.dump(header, stream)
-    parts = [f"---\n{stream.getvalue()}---\n", f"# {name}\n", _facts(card), *map(_table, results), USE]
+    parts = [
+        f"---\n{stream.getvalue()}---\n",
+        f"# {name}\n",
+        _facts(card),
+        *(_table(card, about) for about in results),
+        USE,
+    ]
     return "\n".join(parts)
 
 
@@ -69,11 +75,11 @@ def _metrics(about: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
     return {"ACR": ("acr", about["acr"]), "clean accuracy": ("accuracy", about["clean_accuracy"])} | at
 
 
-def _result(about: Mapping[str, Any]) -> dict[str, Any]:
+def _result(card: ModelCard, about: Mapping[str, Any]) -> dict[str, Any]:
     known = [(name, kind, value) for name, (kind, value) in _metrics(about).items() if value is not None]
     return {
         "task": {"type": "image-classification"},
-        "dataset": {"name": about["dataset"], "type": about["dataset"], "config": _budget(about)},
+        "dataset": dict.fromkeys(("name", "type"), _dataset(card, about)) | {"config": _budget(about)},
         "metrics": [{"type": kind, "name": name, "value": value} for name, kind, value in known],
     }
 
@@ -82,12 +88,17 @@ def _budget(about: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {about[name]}" for name in ("sigma", "n0", "n", "alpha")) + f", {about['subset']}"
 
 
-def _table(about: Mapping[str, Any]) -> str:
+def _dataset(card: ModelCard, about: Mapping[str, Any]) -> str:
+    """Return the data set of rows, which need not be that of the training."""
+    return str(about["dataset"] or card.dataset)
+
+
+def _table(card: ModelCard, about: Mapping[str, Any]) -> str:
     error = f" ± {about['standard_error']:.3f}" if about["standard_error"] is not None else ""
     lines = [
         f"| {name} | {value:.3f}{error} |" if kind == "acr" else f"| {name} | {value:.1%} |"
         for name, (kind, value) in _metrics(about).items()
         if value is not None
     ]
-    head = f"## {about['images']:,} images of {about['dataset']}: {_budget(about)}\n\n| | |\n|---|---:|\n"
+    head = f"## {about['images']:,} images of {_dataset(card, about)}: {_budget(about)}\n\n| | |\n|---|---:|\n"
     return head + "\n".join(lines) + "\n\n± is the standard error over images.\n"

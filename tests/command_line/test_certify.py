@@ -1,6 +1,7 @@
 """``rs certify`` on a folder of pictures: without a parameter file and without a prepared data set."""
 
 import hashlib
+import inspect
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rs.certification.certify_model import NO_RECIPE
 from rs.command_line.certify import main as certify
 from rs.command_line.compare import main as compare
 from rs.command_line.export import main as export
@@ -15,6 +17,7 @@ from rs.command_line.shell import run
 from rs.command_line.show import main as show
 from rs.errors import InputError
 from rs.reporting.row_files import described
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from tests.support.helpers import CERTIFY, SHAPE, arrays, tiny_params, write_tiny
@@ -181,6 +184,13 @@ def test_a_recipe_of_another_data_set_is_warned_of(capfd, datasets, warns):
     words = (LINEAR, "--data", "data", "--dataset", "other", "--sigma", "0.5", "--out", "rows.tsv", "--device", "cpu")
     code, _, err = ended(capfd, certify, *words)
     assert (code, "warning: data holds tiny, but --dataset names the recipe of other" in err) == (0, warns)
+
+
+def test_without_a_recipe_the_numbers_are_the_defaults_of_the_library():
+    defaults = {key: one.default for key, one in inspect.signature(SmoothedClassifier.certify).parameters.items()}
+    assert {key: NO_RECIPE[key] for key in ("n0", "n", "alpha", "seed")} == {
+        key: defaults[key] for key in ("n0", "n", "alpha", "seed")
+    }
 
 
 def test_a_shortcut_needs_labels(capfd, flat):
