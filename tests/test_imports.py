@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "statistics": set(),
     "study": set(),
     "storage": {"runtime", "statistics"},
-    "data": {"runtime", "storage"},
+    "data": {"runtime", "statistics", "storage"},
     "models": {"data", "runtime", "storage"},
     "smoothing": {"models", "runtime", "statistics", "study"},
     "methods": {"smoothing"},

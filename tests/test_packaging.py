@@ -10,23 +10,44 @@ import sys
 import tomllib
 import zipfile
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from PIL import Image
 from ruamel.yaml import YAML
 
 import rs
 from rs.certification.certify_model import certification_settings, certify_model
+from rs.command_line.shell import EXTRAS
 from rs.models import checkpoint
 from rs.params import section
-from tests.support.helpers import CLASSES, ROOT, SHAPE, smallnet, tiny_params, write_params, write_tiny
+from tests.support.helpers import CLASSES, ROOT, SHAPE, arrays, smallnet, tiny_params, write_params, write_tiny
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCKED = {
     canonicalize_name(name): version
     for name, version in re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+}
+
+MODEL_CARD = {
+    "architecture": "smallnet",
+    "shape": list(SHAPE),
+    "classes": list(CLASSES),
+    "mean": [0.5],
+    "std": [0.25],
+    "dataset": "tiny",
+    "method": "gaussian",
+    "hyperparameters": {},
+    "training": {},
+    "sigma": 0.25,
+    "seed": 0,
+    "epochs": 0,
+    "device": "cpu",
+    "arithmetic": "native",
+    "versions": {},
 }
 
 # Asked of the metadata: to look for the module would take the shim of setuptools for distutils away from this process.
@@ -40,7 +61,8 @@ def yaml(name):
 
 def required(python, system):
     """Names of all packages that this project brings with it for a Python version, by the metadata of what is here."""
-    found, waiting = set(), [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    own = [one for extra in PROJECT["optional-dependencies"].values() for one in extra]
+    found, waiting = set(), [*PROJECT["dependencies"], *(one for one in own if not one.startswith("rs["))]
     setting = {"python_version": python, "python_full_version": f"{python}.0", "platform_system": system}
     while waiting:
         requirement = Requirement(waiting.pop())
@@ -125,6 +147,88 @@ def test_the_smallest_parameter_file_of_the_pages_is_enough_to_certify(tmp_path)
     assert section(values, f"recipes.{recipe}.arithmetic") == "native"
 
 
+SMALL = """
+import json, sys
+from rs.command_line.shell import EXTRAS
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sum(EXTRAS.values(), ()):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from rs.command_line.main import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as end:
+        print(words[0], int(end.code), flush=True)
+"""
+
+
+def test_the_modules_of_extras_are_those_of_the_packages():
+    names = {"scikit-learn": "sklearn"}
+    declared = {
+        extra: {
+            names.get(name, name) for name in (Requirement(one).name for one in PROJECT["optional-dependencies"][extra])
+        }
+        for extra in PROJECT["optional-dependencies"]
+        if extra != "dev"
+    }
+    assert {extra: set(modules) for extra, modules in EXTRAS.items()} == declared
+
+
+def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path, monkeypatch):
+    """The packages of the extras cannot be imported; what needs them says so in one line."""
+    monkeypatch.chdir(tmp_path)
+    write_tiny(Path("data"))
+    write_params(Path("params.yaml"))
+    checkpoint.save(Path("model"), smallnet(), checkpoint.ModelCard(**MODEL_CARD))
+    images, labels = arrays(4, 3)
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        Path("photos", CLASSES[label]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0]).save(Path("photos", CLASSES[label], f"{number}.png"))
+    cpu = ["--device", "cpu"]
+    commands = [
+        ["certify", "model", "--images", "photos", "--out", "a.tsv", "--n", "100", *cpu],
+        ["certify", "model", "--data", "data", "--dataset", "tiny", "--out", "b.tsv", *cpu],
+        ["predict", "photos/left/0.png", "--model", "model", *cpu],
+        ["show", "a.tsv", "b.tsv"],
+        ["compare", "a.tsv", "a.tsv"],
+        ["export", "a.tsv", "--out", "log.tsv"],
+        ["card", "model", "--rows", "b.tsv", "--out", "README.md"],
+        ["doctor", *cpu],
+        [
+            "train",
+            "gaussian",
+            "--dataset",
+            "tiny",
+            "--sigma",
+            "0.25",
+            "--seed",
+            "0",
+            "--data",
+            "data",
+            *cpu,
+            "--out",
+            "trained",
+            "--log",
+            "log",
+        ],
+        ["prepare", "digits", "--params", "digits.yaml", "--out", "digits"],
+    ]
+    Path("digits.yaml").write_text("datasets: {digits: {source: sklearn, test_share: 0.2, split_seed: 0}}")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RS_WORK": str(tmp_path / "work")}
+    command = [sys.executable, "-c", SMALL, json.dumps(commands)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    codes = [line for line in done.stdout.splitlines() if line.split(" ")[0] in {words[0] for words in commands}]
+    assert codes == [f"{words[0]} 0" for words in commands[:-1]] + ["prepare 2"], done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last == "error: this needs sklearn, which a small installation has not; pip install 'rs[study]'"
+
+
 def pip(*words):
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -166,10 +270,7 @@ def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     model, data, params = tmp_path / "model", write_tiny(tmp_path / "data"), write_params(tmp_path / "params.yaml")
-    card = {"architecture": "smallnet", "shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25]}
-    card |= {"dataset": "tiny", "method": "gaussian", "hyperparameters": {}, "training": {}, "sigma": 0.25, "seed": 0}
-    card |= {"epochs": 0, "device": "cpu", "arithmetic": "native", "versions": {}}
-    checkpoint.save(model, smallnet(), checkpoint.ModelCard(**card))
+    checkpoint.save(model, smallnet(), checkpoint.ModelCard(**MODEL_CARD))
     settings = certification_settings(tiny_params(), "tiny")
     where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
     certify_model("model", data, settings, **where, out=tmp_path / "checkout.tsv")

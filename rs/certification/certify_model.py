@@ -15,16 +15,17 @@ from torch import Tensor
 
 from rs import params
 from rs.certification.forecast import LONG, forecast, is_worth_measuring
-from rs.certification.load import load_classifier
+from rs.certification.load import Classifier, load_classifier
 from rs.data import images as data
 from rs.data.format import Images
+from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.smoothing.stopping import Stop
-from rs.statistics.certificate import Certificate, asks_one_radius, draws_at_most
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, Certificate, asks_one_radius, draws_at_most
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows
 from rs.storage.row_writer import write_rows
@@ -32,6 +33,19 @@ from rs.study.subset import select, subset_name
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
+
+NO_RECIPE: dict[str, Any] = {
+    "n0": 100,
+    "n": 1_000,
+    "alpha": 0.001,
+    "seed": 0,
+    "subset": "all",
+    "noise": "grid",
+    "precision": "float32",
+    "engine": "plain",
+    "shortcut": False,
+}
+"""The section ``certify`` where there are no parameters: the defaults of the library."""
 
 MODULE = "rs/certification/certify_model.py"
 """Whose code rows depend on."""
@@ -89,8 +103,29 @@ def certify_model(
         InputError: If the model does not fit the images, or ``out`` holds something else.
     """
     images = data.load(folder, split)
-    limit_threads(images.meta.shape)
     base = load_classifier(model, images.meta)
+    certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out, dry_run=dry_run)
+
+
+def certify_split(
+    base: Classifier,
+    images: Images,
+    settings: CertificationSettings,
+    *,
+    sigma: float | None,
+    device: torch.device,
+    batch: int | None,
+    out: Path,
+    dry_run: bool = False,
+) -> None:
+    """Certify a classifier on images that are loaded already; see :func:`certify_model`.
+
+    Raises:
+        InputError: If ``out`` holds something else, or a shortcut is to be taken without labels.
+    """
+    limit_threads(images.meta.shape)
+    if settings.shortcut and bool((images.labels == UNLABELLED).any()):
+        raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
     how = {"noise": settings.noise, "precision": settings.precision, "engine": settings.engine}
     classifier = base.smooth(sigma, device=device, batch=batch, **how)
     indices = select(len(images), settings.subset)
@@ -98,7 +133,7 @@ def certify_model(
         _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, dry_run)
     if dry_run:
         return
-    identity = {"model": model, "classifier": checkpoint.fingerprint(base.module)}
+    identity = {"model": base.name, "classifier": checkpoint.fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
     identity |= provenance(images, settings, classifier.sigma, device, classifier.engine, MODULE)
@@ -210,8 +245,11 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
 def summary(rows: pd.DataFrame) -> str:
     """Summarize rows in one line, ACR with its error over images and clean accuracy, or in two if they stopped early.
 
-    Rows that say only whether one radius is certified have no ACR, and one line.
+    Rows that say only whether one radius is certified have no ACR, and one line; so do rows without labels.
     """
+    if (rows["label"] == UNLABELLED).any():
+        certified, radius = (rows["predict"] != ABSTAIN).sum(), rows["radius"].mean()
+        return f"{certified:,} of {len(rows):,} images certified, mean radius {radius:.3f}; without labels no accuracy"
     mode, accuracy, images = rows["mode"].iloc[0], rows["correct"].mean(), f"{len(rows):,} images"
     scores = rows["radius"] * rows["correct"]
     error = f" ± {scores.sem():.3f}" if len(rows) > 1 else ""

@@ -134,14 +134,21 @@ def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
             "give --data, the folder of a prepared data set that has them"
         )
     classifier = load(name)
-    if meta is None:
-        return classifier
-    if _is_function(name):
+    return classifier if meta is None else for_images(classifier, meta)
+
+
+def for_images(classifier: Classifier, meta: Meta) -> Classifier:
+    """Return a classifier with the classes and the shape of a data set, if it has none; compare them, if it has.
+
+    Raises:
+        InputError: If they differ.
+    """
+    if not classifier.shape:
         return replace(classifier, classes=tuple(meta.classes), shape=tuple(meta.shape))
     if (classifier.shape, classifier.classes) != (tuple(meta.shape), tuple(meta.classes)):
         raise InputError(
-            f"{name} must be a classifier of {described(meta.name, meta.classes, meta.shape)}, but it is one of "
-            f"{described(classifier.dataset, classifier.classes, classifier.shape)}"
+            f"{classifier.name} must be a classifier of {described(meta.name, meta.classes, meta.shape)}, "
+            f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}"
         )
     return classifier
 

@@ -1,17 +1,25 @@
 """Certify one model: one row per test image."""
 
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.shell import Batch, DataFolder, Device, ParamsFile, launch, parameters
+from rs.command_line.shell import Batch, Convert, Crop, Device, ParamsFile, Resize, launch, parameters
+from rs.errors import InputError
 
 EXAMPLE = """\
 rs certify models/digits/0.25/advmacer/0 --dataset digits \\
     --data data/digits --out rows.tsv
 rs certify my_package.models:build --sigma 0.5 --dataset cifar10 \\
-    --data data/cifar10 --subset '{stride: 20}' --out mine.tsv"""
+    --data data/cifar10 --subset '{stride: 20}' --out mine.tsv
+rs certify my_package.models:build --sigma 0.5 --images photos \\
+    --classes names.txt --convert --resize 256 --crop 224 --out mine.tsv"""
+
+
+NAMELESS = "none"
+"""Name of the recipe where there are no parameters."""
 
 
 def main(
@@ -21,9 +29,23 @@ def main(
             metavar="MODEL", help="Model folder, ensemble *.json, or module:function that returns an nn.Module."
         ),
     ],
-    dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET.certify of the parameters.")],
-    data: DataFolder,
     out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Recipe to follow: recipes.DATASET.certify of the parameters; --images needs none."),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="Folder of pictures instead: flat, or one subfolder a class, as labels."),
+    ] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="With --images: names of the classes in the order of logits, one a line."),
+    ] = None,
+    resize: Resize = None,
+    crop: Crop = None,
+    convert: Convert = False,
     sigma: Annotated[
         float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
     ] = None,
@@ -54,9 +76,22 @@ def main(
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
-    """Certify MODEL on the test split; an interrupted certification continues where it stopped."""
-    values = parameters(params, dataset)
-    from rs.certification.certify_model import certification_settings, certify_model, summary
+    """Certify MODEL on the test split; an interrupted certification continues where it stopped.
+
+    Or on pictures in a folder (--images), without a prepared data set and a parameter file: with n0 = 100, n = 1,000,
+    alpha = 0.001 unless said otherwise. With --resize, --crop or --convert radii are those of converted images.
+    """
+    if (data is None) == (images is None) or (data is not None and dataset is None):
+        raise InputError(
+            "give --data, a prepared data set, with --dataset, its recipe; or --images, a folder of pictures"
+        )
+    if images is None and (classes, resize, crop, convert) != (None, None, None, False):
+        raise InputError("--classes, --resize, --crop and --convert are for --images; a prepared data set has its own")
+    values = {} if dataset is None else parameters(params, dataset)
+    from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_model, certify_split, summary
+    from rs.certification.load import for_images, load
+    from rs.data.image_folder import pictures_in
+    from rs.data.readers import Conversion, class_names
     from rs.params import parse
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
@@ -69,9 +104,29 @@ def main(
         subset_name(chosen)  # it says what a subset must be, where the check of all settings names types
     overrides = {"n0": n0, "n": n, "alpha": alpha, "noise": noise, "subset": chosen}
     overrides["stop"] = stop if (at_radius, tolerance) != (None, None) else None
-    settings = certification_settings(values, dataset, overrides)
+    recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": NO_RECIPE}}}
+    settings = certification_settings(recipes, dataset or NAMELESS, overrides)
     launch(values)
     place = device_named(device)
-    certify_model(model, data, settings, sigma=sigma, device=place, batch=batch, out=out, dry_run=dry_run)
+    where: dict[str, Any] = {"sigma": sigma, "device": place, "batch": batch, "out": out, "dry_run": dry_run}
+    if data is not None:
+        _warn_of_another(values, str(dataset), data)
+        certify_model(model, data, settings, **where)
+    elif images is not None:
+        base = load(model)
+        names = class_names(classes) if classes else base.classes
+        shown = pictures_in(images, names, base.shape, Conversion(resize, crop, convert))
+        certify_split(for_images(base, shown.meta), shown, settings, **where)
     if not dry_run and rank_and_world_size()[0] == 0:
         print(f"{summary(certificate_rows.read(out))}; rows in {out}")
+
+
+def _warn_of_another(values: dict[str, Any], recipe: str, data: Path) -> None:
+    """Warn on stderr if a recipe is that of another data set."""
+    from rs.data.format import read_meta
+    from rs.study.grid import base_dataset
+
+    name = read_meta(data).name
+    known = values.get("datasets") or {}
+    if recipe in known and base_dataset(values, name) != base_dataset(values, recipe):
+        print(f"warning: {data} holds {name}, but --dataset names the recipe of {recipe}", file=sys.stderr)

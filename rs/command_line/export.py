@@ -18,7 +18,7 @@ def main(
 ) -> None:
     """Export ROWS, with the seconds of each image where the file beside them has them."""
     from rs.statistics.certificate import UNSOUND
-    from rs.statistics.metrics import check_radii
+    from rs.statistics.metrics import check_labels, check_radii
     from rs.storage import files
     from rs.storage.certificate_rows import FIELD_COLUMNS, read_with_seconds, write_field_log
 
@@ -26,6 +26,7 @@ def main(
     files.check_output(out, "a log in the six columns", is_ours, force=force)
     table = read_with_seconds(rows)
     check_radii(table, str(rows))
+    check_labels(table, str(rows))
     if (table["scope"] == UNSOUND).any():
         print(
             f"warning: the certificates in {rows} are of frozen weights, chosen image by image; the six columns cannot "

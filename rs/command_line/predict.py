@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.shell import Device
+from rs.command_line.shell import Convert, Crop, Device, Resize
 
 EXAMPLE = """\
 rs predict photo.png --model models/digits/0.25/advmacer/0
+rs predict photo.jpg --model models/digits/0.25/advmacer/0 \\
+    --convert --resize 8 --crop 8
 rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json"""
 
 
@@ -44,10 +46,18 @@ def main(
         Literal["float32", "bfloat16"], typer.Option(help="Of the network's weights and activations.")
     ] = "float32",
     engine: Annotated[Literal["plain", "folded", "compiled"], typer.Option(help="How the network runs.")] = "plain",
+    resize: Resize = None,
+    crop: Crop = None,
+    convert: Convert = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with votes and all digits.")] = False,
 ) -> None:
-    """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence."""
+    """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence.
+
+    With --resize, --crop or --convert the radius is that of the converted image. A file that is no image of the model's
+    kind is passed over, and named in the end; the exit code is then 2.
+    """
     from rs.certification.predict import answers
+    from rs.data.readers import Conversion
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 
@@ -55,6 +65,7 @@ def main(
     noise_seed = secrets.randbits(32) if seed is None else seed
     numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
     how: dict[str, Any] = {"device": device_named(device), "noise": noise, "precision": precision, "engine": engine}
+    how["how"] = Conversion(resize, crop, convert)
     for number, answer in enumerate(answers(images, model, data, **numbers, **how)):
         if seed is None and not as_json and number == 0:  # after all inputs have been checked
             message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"

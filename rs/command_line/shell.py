@@ -2,7 +2,6 @@
 
 import functools
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +23,10 @@ EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of 
 Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run of this command made there.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
+
+Resize = Annotated[int | None, typer.Option(help="Resize images: pixels of the shorter side, before the crop.")]
+Crop = Annotated[int | None, typer.Option(help="Crop images to a square of so many pixels in their middle.")]
+Convert = Annotated[bool, typer.Option("--convert", help="Convert images to 8-bit grey or RGB, as the model's are.")]
 
 Radii = Annotated[
     str | None,
@@ -88,6 +91,22 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return run_command
 
 
+EXTRAS = {
+    "study": ("dvc", "matplotlib", "pyarrow", "sklearn", "tabulate", "torchvision"),
+    "hub": ("huggingface_hub",),
+}
+"""Modules that only an installation with an extra has, by the extra."""
+
+
+def _what_is_missing(error: ModuleNotFoundError) -> str:
+    """Return how to install a module of an extra; raise the error if it is of none."""
+    name = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in EXTRAS.items() if name in modules), None)
+    if extra is None:
+        raise error
+    return f"this needs {name}, which a small installation has not; pip install 'rs[{extra}]'"
+
+
 def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake is one line on stderr and exit code 2, Ctrl-C one and exit code 130.
 
@@ -103,8 +122,11 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
     try:
         app(args=arguments)
     except InputError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)  # it may quote another's many lines
-        raise SystemExit(2) from None
+        message = str(error)
+    except ModuleNotFoundError as error:
+        message = _what_is_missing(error)
+    print("error:", " ".join(message.split()), file=sys.stderr)  # it may quote another's many lines
+    raise SystemExit(2)
 
 
 def parameters(path: Path, dataset: str) -> dict[str, Any]:
@@ -126,20 +148,13 @@ def launch(params: dict[str, Any]) -> None:
     Does nothing in a process that torchrun has started. Variables of the environment in the launcher are replaced.
 
     Raises:
-        InputError: If the launcher is not a command with ``torchrun`` in it, or cannot be run.
+        InputError: As :func:`rs.runtime.processes.launcher_words`, or if it cannot be run.
     """
-    launcher = params.get("launcher")
-    if launcher is None or "TORCHELASTIC_RUN_ID" in os.environ:
+    from rs.runtime.processes import launcher_words
+
+    words = [] if "TORCHELASTIC_RUN_ID" in os.environ else launcher_words(params)
+    if not words:
         return
-    try:
-        words = shlex.split(os.path.expandvars(launcher)) if isinstance(launcher, str) else []
-    except ValueError:  # a quote that is not closed
-        words = []
-    if "torchrun" not in words:
-        raise InputError(
-            f"params.yaml: launcher must be null or a command with the word torchrun in it, such as "
-            f"'torchrun --standalone --nproc-per-node 2', got {launcher!r}"
-        )
     at = words.index("torchrun")
     words[at : at + 1] = [sys.executable, "-m", "torch.distributed.run"]  # of this environment, wherever PATH leads
     spec = sys.modules["__main__"].__spec__  # of ``python -m``; the script of an installed command has none

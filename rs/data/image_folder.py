@@ -1,11 +1,12 @@
-"""Data sets whose images are read from disk one by one, such as ImageNet."""
+"""Images that are read from disk one by one: data sets such as ImageNet, and folders of pictures as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,38 +15,38 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import v2
 
 from rs.data import readers
-from rs.data.format import Epoch, Meta
+from rs.data.format import Epoch, Meta, describe
+from rs.data.readers import Conversion, Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
+from rs.statistics.certificate import UNLABELLED
 
 
+@dataclass(eq=False)
 class FolderImages:
-    """A split of a lazy data set; implements :class:`rs.data.format.Images`.
+    """A split whose images stay where they are; implements :class:`rs.data.format.Images`.
 
-    Test images: shorter side to ``meta.lazy.resize``, central crop of ``meta.shape``.
-
-    Raises:
-        InputError: If the files are no longer those that were prepared.
+    Test images: shorter side to ``how.resize``, central crop of ``meta.shape``.
     """
 
-    def __init__(self, meta: Meta, split: str) -> None:
-        assert meta.lazy is not None  # a packed data set has PackedImages
-        self.meta, self.lazy = meta, meta.lazy
-        self.fingerprint = meta.sha256[split]
-        self.tree = readers.tree(Path(self.lazy.root) / self.lazy.folders[split])
-        if tuple(self.tree.classes) != meta.classes or readers.tree_sum(self.tree) != self.fingerprint:
-            raise InputError(f"{self.tree.root} must hold the files that were prepared; prepare the data set again")
-        self.labels: NDArray[np.int64] = np.asarray(self.tree.targets, np.int64)
+    meta: Meta
+    tree: Tree
+    fingerprint: str
+    how: Conversion
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """Labels (N,)."""
+        return np.array([label for _, label in self.tree.samples], np.int64)
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.tree.samples)
 
     def pixels(self, index: int) -> Tensor:
         """Return image ``index`` with the test transform: float32 (C, H, W) in [0, 1]."""
-        return self._central(self.image(index))
+        return as_tensor(readers.picture(self.tree.samples[index][0], self.meta.shape, self.how))
 
     def image(self, index: int) -> Image.Image:
         """Return image ``index`` as it is on disk, in RGB.
@@ -54,27 +55,14 @@ class FolderImages:
             InputError: If the file is unreadable.
         """
         path = self.tree.samples[index][0]
-        try:
-            return self.tree.loader(path)
-        except (OSError, SyntaxError, ValueError) as error:
-            raise InputError(f"{path} must be an image, but: {readers.one_line(error)}; replace it") from error
-
-    @cached_property
-    def _central(self) -> Callable[[Image.Image], Tensor]:
-        return v2.Compose([*self._crop(False), *_to_tensor()])
-
-    def _crop(self, random: bool) -> list[v2.Transform]:
-        """Return what makes an image one of ``meta.shape``."""
-        side = self.meta.shape[1]
-        return [v2.RandomResizedCrop(side)] if random else [v2.Resize(self.lazy.resize), v2.CenterCrop(side)]
+        return Image.fromarray(readers.picture(path, how=Conversion(convert=True)).transpose(1, 2, 0))
 
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the images in ``order``, see :func:`rs.data.images.batches`; ``crop`` > 0 is random, resized."""
-        flip = [v2.RandomHorizontalFlip()] if epoch.flip else []
         loader = DataLoader(
-            _Augmented(self, v2.Compose([*self._crop(epoch.crop > 0), *flip, *_to_tensor()]), epoch.seed, epoch.number),
+            _Augmented(self, _augmentation(self, epoch), epoch.seed, epoch.number),
             batch_sampler=[chosen.tolist() for chosen in order.split(epoch.size)],
             num_workers=workers,
             pin_memory=torch.device(device).type == "cuda",
@@ -84,8 +72,97 @@ class FolderImages:
             yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
 
 
-def _to_tensor() -> list[v2.Transform]:
-    return [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+def split_of(meta: Meta, split: str) -> FolderImages:
+    """Return a split of a prepared data set whose images were left in place.
+
+    Raises:
+        InputError: If the files are no longer those that were prepared.
+    """
+    assert meta.lazy is not None  # a packed data set has PackedImages
+    tree, fingerprint = readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split]), meta.sha256[split]
+    if tree.classes != meta.classes or readers.tree_sum(tree) != fingerprint:
+        raise InputError(f"{tree.root} must hold the files that were prepared; prepare the data set again")
+    return FolderImages(meta, tree, fingerprint, Conversion(meta.lazy.resize, meta.shape[1], convert=True))
+
+
+def pictures_in(
+    root: Path, classes: Sequence[str] = (), shape: Sequence[int] = (), how: Conversion | None = None
+) -> FolderImages:
+    """Return the pictures in a folder as a split "test": without labels, or of one subfolder a class.
+
+    Args:
+        root: The folder: pictures, or subfolders with pictures, whose names are classes.
+        classes: Names of the classes in the order of the logits; if empty, those of the subfolders, sorted.
+        shape: (C, H, W) of the images of the model; if empty, that of the first picture.
+        how: How pictures are converted; ``None`` leaves them as they are.
+    Raises:
+        InputError: If there are no pictures, or both kinds, subfolders or files do not fit, or no classes are known.
+    """
+    how = how or Conversion()
+    tree = _labelled(root, tuple(classes))
+    shape = tuple(shape) or readers.picture(tree.samples[0][0], how=how).shape
+    digest = hashlib.sha256(f"{how}\n".encode())
+    for path, label in tree.samples:
+        pixels = readers.picture(path, shape, how)  # so that all are known to fit before the first is certified
+        name, content = Path(path).relative_to(root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
+        digest.update(f"{name} {label} {content}\n".encode())
+    fingerprint = digest.hexdigest()
+    meta = describe(
+        name=root.resolve().name + (f" ({how})" if str(how) else ""),
+        classes=tree.classes,
+        shape=shape,
+        mean=(0.0,) * shape[0],  # the model has its own normalisation
+        std=(1.0,) * shape[0],
+        source=f"pictures in {root}",
+        sizes={"test": len(tree.samples)},
+        sha256={"test": fingerprint},
+    )
+    return FolderImages(meta, tree, fingerprint, how)
+
+
+def _labelled(root: Path, classes: tuple[str, ...]) -> Tree:
+    """List pictures with their labels, :data:`rs.statistics.certificate.UNLABELLED` if they are in no subfolder."""
+    if not root.is_dir():
+        raise InputError(f"{root} must be a folder of pictures, but it is none; correct its name")
+    if len({*classes}) < len(classes):
+        raise InputError(f"the classes must have different names, got {', '.join(classes)}; correct the list")
+    flat = sorted(path for path in root.iterdir() if path.is_file() and readers.is_picture(path.name))
+    if not flat:
+        return _relabelled(readers.tree(root), classes)
+    if next(readers.images_in(root), None) is not None:
+        raise InputError(f"{root} must hold pictures or subfolders of pictures, got both; move the ones or the others")
+    if not classes:
+        raise InputError(f"the classes of the pictures in {root} must be known; name them, or make a subfolder of each")
+    return Tree(root, classes, tuple((str(path), UNLABELLED) for path in flat))
+
+
+def _relabelled(tree: Tree, classes: tuple[str, ...]) -> Tree:
+    names = classes or tree.classes
+    unknown = [name for name in tree.classes if name not in names]
+    if unknown:
+        raise InputError(
+            f"the subfolders of {tree.root} must have names of classes, {', '.join(names[:10])}"
+            f"{', ...' if len(names) > 10 else ''}; got {', '.join(unknown[:5])}"
+        )
+    return Tree(tree.root, names, tuple((path, names.index(tree.classes[label])) for path, label in tree.samples))
+
+
+def as_tensor(pixels: NDArray[np.uint8]) -> Tensor:
+    """Return uint8 pixels (C, H, W) as float32 in [0, 1]."""
+    return torch.from_numpy(np.array(pixels, order="C")).float() / 255  # Pillow's array is read-only, and (H, W, C)
+
+
+def _augmentation(images: FolderImages, epoch: Epoch) -> Callable[[Image.Image], Tensor]:
+    """Return what makes an image of an epoch from one on disk."""
+    from torchvision.transforms import v2  # slow to import, and no part of a small installation
+
+    cut = v2.RandomResizedCrop(images.meta.shape[1]) if epoch.crop > 0 else partial(images.how.apply, channels=3)
+    flip = [v2.RandomHorizontalFlip()] if epoch.flip else []
+    return v2.Compose([cut, *flip, _pixels])
+
+
+def _pixels(image: Image.Image) -> Tensor:
+    return as_tensor(np.asarray(image).transpose(2, 0, 1))
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,9 @@ def load(folder: Path, split: str) -> Images:
     if split not in meta.sizes:
         raise InputError(f"{folder} must have the split {split}, but it has {', '.join(meta.sizes)}; prepare it")
     if meta.lazy:
-        from rs.data.image_folder import FolderImages  # torchvision is slow to import, and needed here alone
+        from rs.data.image_folder import split_of  # Pillow is needed here alone
 
-        return FolderImages(meta, split)
+        return split_of(meta, split)
     return PackedImages(meta, *format.read_split(folder, split, meta))
 
 

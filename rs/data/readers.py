@@ -20,10 +20,16 @@ from rs.errors import InputError
 from rs.storage import files
 
 if TYPE_CHECKING:
-    from torchvision.datasets import ImageFolder
+    from PIL.Image import Image as PillowImage
 
 SPLIT_NAMES = {"train": ("train",), "test": ("test", "val", "validation")}
 """Folder or file names of a split, in order of preference."""
+
+CHANNELS = {1: "8-bit grey", 3: "8-bit RGB"}
+"""Kind of image, by the number of channels of a model."""
+
+LARGEST = 2**14
+"""Largest side of an image, in pixels."""
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Names of files that torchvision reads as images end so."""
@@ -41,7 +47,8 @@ class Raw:
 def digits_sums() -> dict[str, str]:
     """Return the SHA-256 of scikit-learn's file of digits, without importing scikit-learn."""
     spec = importlib.util.find_spec("sklearn")
-    assert spec is not None  # a dependency
+    if spec is None:
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
     assert spec.origin is not None
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     return {path.name: files.sha256(path)} if path.is_file() else {}
@@ -163,7 +170,16 @@ def folder(root: Path, test_folder: str | None) -> Raw:
     return Raw(splits, list(trees["train"].classes), f"folders of images: {sums}")
 
 
-def split_trees(root: Path, test_folder: str | None) -> dict[str, ImageFolder]:
+@dataclass(frozen=True)
+class Tree:
+    """The images of a folder of class folders."""
+
+    root: Path
+    classes: tuple[str, ...]  # names of the folders, sorted
+    samples: tuple[tuple[str, int], ...]  # path and label of each image, by class and then by path
+
+
+def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
     """List the images of both splits.
 
     Raises:
@@ -212,36 +228,134 @@ def images_in(folder: Path) -> Iterator[Path]:
     """Yield the images in the class folders of ``folder``, at any depth, as torchvision finds them, in any order."""
     for path, _, names in os.walk(folder, followlinks=True):
         if Path(path) != folder:
-            yield from (Path(path, name) for name in names if name.lower().endswith(EXTENSIONS))
+            yield from (Path(path, name) for name in names if is_picture(name))
 
 
-def tree(path: Path) -> ImageFolder:
+def tree(path: Path) -> Tree:
     """List the images of a folder of class folders, with torchvision's rules and order.
 
     Raises:
         InputError: If there is no such folder, no class in it, or a class without an image.
     """
-    from torchvision.datasets import ImageFolder
-
     try:
-        return ImageFolder(path)
+        classes = tuple(sorted(entry.name for entry in os.scandir(path) if entry.is_dir()))
     except OSError as error:
         raise InputError(f"{path} must hold class folders with images, but: {one_line(error)}; check it") from error
+    files_of = {name: _images_of_class(path / name) for name in classes}
+    empty = [name for name, found in files_of.items() if not found]
+    if empty or not classes:
+        what = f"there is none in {', '.join(empty[:5])}" if empty else "it has no folder"
+        raise InputError(f"{path} must hold class folders with images, but {what}; check it")
+    return Tree(path, classes, tuple((file, label) for label, name in enumerate(classes) for file in files_of[name]))
 
 
-def tree_sum(tree: ImageFolder) -> str:
+def _images_of_class(folder: Path) -> list[str]:
+    walked = sorted(os.walk(folder, followlinks=True))
+    return [os.path.join(path, name) for path, _, names in walked for name in sorted(names) if is_picture(name)]
+
+
+def is_picture(name: str) -> bool:
+    """Return whether a file of this name is taken for an image."""
+    return name.lower().endswith(EXTENSIONS)
+
+
+def class_names(path: Path) -> tuple[str, ...]:
+    """Read the names of classes from a text file, one a line.
+
+    Raises:
+        InputError: If it cannot be read, or a line is empty.
+    """
+    try:
+        names = tuple(line.strip() for line in path.read_text(encoding="utf-8").rstrip().split("\n"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} must hold names of classes, one a line, but: {one_line(error)}") from error
+    if "" in names:
+        raise InputError(f"{path} must hold a name on each line, but line {names.index('') + 1} is empty; remove it")
+    return names
+
+
+def tree_sum(tree: Tree) -> str:
     """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their contents."""
     names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
     return hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest()
 
 
-def _files(tree: ImageFolder) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
+def _files(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     for path, label in tree.samples:
         yield path, decode(Path(path).read_bytes(), path), label
 
 
-def decode(data: bytes, where: str) -> NDArray[np.uint8]:
-    """Decode an 8-bit grey or RGB image to (C, H, W).
+@dataclass(frozen=True)
+class Conversion:
+    """What makes a picture an image of the size and the channels of a model: the field's transform of test images."""
+
+    resize: int | None = None  # length of the shorter side, in pixels
+    crop: int | None = None  # side of the square in the middle
+    convert: bool = False  # to 8-bit grey or RGB
+
+    def __post_init__(self) -> None:
+        for name, side in (("resize", self.resize), ("crop", self.crop)):
+            if side is not None and not 1 <= side <= LARGEST:
+                raise InputError(f"--{name} must be a number of pixels from 1 to {LARGEST}, got {side}")
+
+    def __str__(self) -> str:
+        """Return it in words; empty if nothing is done.
+
+        >>> str(Conversion(256, 224, convert=True))
+        'shorter side 256, central 224x224, converted'
+        """
+        words = (
+            f"shorter side {self.resize}" if self.resize else "",
+            f"central {self.crop}x{self.crop}" if self.crop else "",
+            "converted" if self.convert else "",
+        )
+        return ", ".join(filter(None, words))
+
+    def apply(self, image: PillowImage, channels: int) -> PillowImage:
+        """Return the converted picture: first its channels, then its size (bilinear), then its middle."""
+        from PIL import Image
+
+        if self.convert:
+            image = image.convert("L" if channels == 1 else "RGB")
+        if self.resize is not None and self.resize != min(image.size):
+            width, height = (self.resize * side // min(image.size) for side in image.size)
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        if self.crop is None:
+            return image
+        if self.crop > min(image.size):
+            raise ValueError(f"a crop of {self.crop} pixels must fit into it, got {image.width} x {image.height}")
+        left, top = (round((side - self.crop) / 2) for side in image.size)
+        return image.crop((left, top, left + self.crop, top + self.crop))
+
+
+def picture(file: str | Path, shape: Sequence[int] | None = None, how: Conversion | None = None) -> NDArray[np.uint8]:
+    """Read an image file as uint8 (C, H, W).
+
+    Args:
+        file: Its path.
+        shape: (C, H, W) of the images of a model; ``None`` takes what comes.
+        how: How it is converted first; ``None`` leaves it as it is.
+    Raises:
+        InputError: If it is unreadable, or not an 8-bit grey or RGB image of exactly ``shape``.
+    """
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise InputError(f"{file} must be a file that can be read, but: {one_line(error)}; correct its name") from error
+    pixels = decode(content, str(file), how, 3 if shape is None else shape[0])
+    if shape is not None and pixels.shape != tuple(shape):
+        expected, actual = (f"{CHANNELS[c]} of {h}x{w} (height x width)" for c, h, w in (shape, pixels.shape))
+        steps = {"convert": pixels.shape[0] != shape[0], "resize": pixels.shape[1:] != tuple(shape[1:])}
+        remedy = " and ".join(step for step, is_needed in steps.items() if is_needed)
+        raise InputError(
+            f"{file} must be {expected}, as the images of the model are, got {actual}; {remedy} it, or let --convert, "
+            "--resize and --crop do so"
+        )
+    return pixels
+
+
+def decode(data: bytes, where: str, how: Conversion | None = None, channels: int = 3) -> NDArray[np.uint8]:
+    """Decode an 8-bit grey or RGB image to (C, H, W), after a conversion if one is given.
 
     Raises:
         InputError: If the bytes are no such image.
@@ -249,7 +363,8 @@ def decode(data: bytes, where: str) -> NDArray[np.uint8]:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data)) as file:
+            image = file if how is None else how.apply(file, channels)
             mode, pixels = image.mode, np.asarray(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{where} must be an image, but: {one_line(error)}; replace or remove it") from error

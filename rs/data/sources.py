@@ -149,7 +149,7 @@ class Folder:
             mean=tuple(self.mean),
             std=tuple(self.std),
             source=f"images left in {self.root}, read one by one",
-            sizes={split: len(tree) for split, tree in trees.items()},
+            sizes={split: len(tree.samples) for split, tree in trees.items()},
             sha256={split: readers.tree_sum(tree) for split, tree in trees.items()},
             lazy=Lazy(
                 root=self.root,

@@ -6,6 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -45,9 +46,9 @@ def check_folding(
         raise ValueError(f"folded, it is another function, by {difference:.2g} of logits up to {largest:.2g}")
 
 
-def device_of(module: nn.Module) -> torch.device:
-    """Return the device of a network's parameters; the CPU, if it has none."""
-    return next(module.parameters(), torch.empty(0)).device
+def device_of(module: nn.Module, x: Tensor | None = None) -> torch.device:
+    """Return the device of a network's first parameter or buffer; if it has neither, that of ``x``, or the CPU."""
+    return next(chain(module.parameters(), module.buffers()), torch.empty(0) if x is None else x).device
 
 
 def layout(device: torch.device, dtype: torch.dtype) -> torch.memory_format:

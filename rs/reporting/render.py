@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from math import ceil
 
 import pandas as pd
-from tabulate import tabulate
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,8 @@ def escape(text: str) -> str:
 
 def markdown(table: Table) -> str:
     """Return the caption, the table with the best in bold, and the notes."""
+
+    from tabulate import tabulate  # no part of a small installation
 
     def text(cell: Cell) -> str:
         plain = cell.text.replace("|", r"\|")

@@ -17,7 +17,7 @@ from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
 from rs.reporting.results import Result
 from rs.statistics import metrics
-from rs.statistics.certificate import ABSTAIN, asks_one_radius
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, asks_one_radius
 from rs.statistics.comparison import estimate, sample
 
 STEP = 0.25
@@ -41,7 +41,9 @@ def described(path: Path, radii: Sequence[float] | None = None) -> Numbers:
     result, sidecar = read_alone(path)
     rows = result.rows
     mode, at = metrics.mode_of(rows), radii_of([rows], radii)
+    labelled = metrics.has_labels(rows)
     holds_radii = not asks_one_radius(mode)
+    scored = labelled and holds_radii
     bounds = rows["p_lower"][rows["mode"] != "shortcut"].dropna()  # those of a shortcut were skipped
     abstains = rows["predict"] == ABSTAIN
     return {
@@ -55,10 +57,11 @@ def described(path: Path, radii: Sequence[float] | None = None) -> Numbers:
         "scope": result.scope,
         "sound": result.sound,
         **({} if result.provenance is None else asdict(result.provenance)),
-        "acr": metrics.acr(rows) if holds_radii else None,
-        "standard_error": metrics.standard_error(rows) if holds_radii and len(rows) > 1 else None,
-        "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if holds_radii else None,
-        "certified_accuracy": {f"{r:g}": float(metrics.certified_accuracy(rows, r)) for r in at},
+        "acr": metrics.acr(rows) if scored else None,
+        "standard_error": metrics.standard_error(rows) if scored and len(rows) > 1 else None,
+        "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if scored else None,
+        "certified_accuracy": {f"{r:g}": float(metrics.certified_accuracy(rows, r)) for r in at if labelled},
+        "certified_share": {f"{r:g}": _share(rows, r) for r in at if not labelled},
         "abstentions": int(abstains.sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
     }
@@ -121,7 +124,9 @@ def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None)
         return [only]
     if asked is not None:
         return list(asked)
-    largest = max(float((frame["radius"] * frame["correct"]).max()) for frame in rows)
+    largest = max(
+        float((frame["radius"] * (frame["correct"] | (frame["label"] == UNLABELLED))).max()) for frame in rows
+    )
     return [k * STEP for k in range(int(largest / STEP) + 1)]
 
 
@@ -138,6 +143,9 @@ def text_of(about: Numbers) -> str:
         "clean accuracy": _optional("{:.1%}", about["clean_accuracy"]),
         "certified accuracy": _columns("at", about["certified_accuracy"], lambda radius, _: f"{radius:>6}"),
         "": _columns("  ", about["certified_accuracy"], lambda _, share: f"{100 * share:5.1f}%"),
+        "labels": "" if about["certified_accuracy"] else "none, so neither accuracies nor an ACR",
+        "certified share": _columns("at", about["certified_share"], lambda radius, _: f"{radius:>6}"),
+        " ": _columns("  ", about["certified_share"], lambda _, share: f"{100 * share:5.1f}%"),
         "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / about['images']:.1%})",
         "p_A, lower bound": _quartiles(about["p_lower_quartiles"]),
     }
@@ -173,6 +181,11 @@ def _budget_of(rows: Sequence[pd.DataFrame]) -> Numbers:
     return {name: None if math.isnan(value) else value for name, value in known.items()} | whole
 
 
+def _share(rows: pd.DataFrame, radius: float) -> float:
+    """Return the share of images that some class, right or wrong, is certified for within a radius."""
+    return float(((rows["predict"] != ABSTAIN) & (rows["radius"] >= radius)).mean())
+
+
 def _optional(form: str, value: Any) -> str:
     return "" if value is None else form.format(value)
 
@@ -188,7 +201,7 @@ def _soundness(about: Mapping[str, Any]) -> str:
 
 
 def _columns(head: str, accuracies: Mapping[str, float], cell: Callable[[str, float], str]) -> str:
-    return head + "".join(f" {cell(radius, share)}" for radius, share in accuracies.items())
+    return head * bool(accuracies) + "".join(f" {cell(radius, share)}" for radius, share in accuracies.items())
 
 
 def _quartiles(quartiles: Sequence[float] | None) -> str:
@@ -216,6 +229,7 @@ def _of_images(rows: pd.DataFrame, images: np.ndarray) -> pd.DataFrame:
 def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
     """Refuse rows that do not say their noise and budget, and rows of different data sets."""
     for result, _ in read:
+        metrics.check_labels(result.rows, result.method)
         silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
         if silent:
             raise InputError(f"{result.method} must say its {', '.join(silent)} to be compared, as rows of `rs` do")

@@ -7,14 +7,52 @@ the processes wait for each other at the end. In training each has a part of the
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 from rs.errors import InputError
 
 TIMEOUT = timedelta(days=7)
 """How long the first process may wait for the last; if a process dies, torchrun ends the others at once."""
+
+
+LAUNCHERS = ("torchrun", "srun", "mpirun")
+"""Programs that ``launcher`` of the parameters may name first."""
+
+ANY_LAUNCHER = "RS_ANY_LAUNCHER"
+"""Variable of the environment that allows any other: set it to 1."""
+
+
+def launcher_words(values: dict[str, Any]) -> list[str]:
+    """Return the words of ``launcher`` in the parameters, variables of the environment filled in; none without one.
+
+    Raises:
+        InputError: If it is not a command that begins with one of :data:`LAUNCHERS` and has the word torchrun in it.
+
+    >>> launcher_words({"launcher": "srun --ntasks 2 torchrun --nnodes 2"})
+    ['srun', '--ntasks', '2', 'torchrun', '--nnodes', '2']
+    """
+    launcher = values.get("launcher")
+    if launcher is None:
+        return []
+    try:
+        words = shlex.split(os.path.expandvars(launcher)) if isinstance(launcher, str) else []
+    except ValueError:  # a quote that is not closed
+        words = []
+    if "torchrun" not in words:
+        raise InputError(
+            "params.yaml: launcher must be null or a command with the word torchrun in it, such as "
+            f"'torchrun --standalone --nproc-per-node 2', got {launcher!r}"
+        )
+    if words[0] not in LAUNCHERS and os.environ.get(ANY_LAUNCHER) != "1":
+        raise InputError(
+            f"params.yaml: launcher must be a command that begins with {', '.join(LAUNCHERS[:-1])} or {LAUNCHERS[-1]}, "
+            f"got {launcher!r}; if you trust this file, {ANY_LAUNCHER}=1 in the environment allows any program"
+        )
+    return words
 
 
 def rank_and_world_size() -> tuple[int, int]:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs.errors import InputError
+from rs.models.backend import device_of
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.grid_noise import LEVELS, grid_block, on_grid
-from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_key, evaluate, home_of, is_number
+from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_key, evaluate, is_number
 from rs.smoothing.inputs import check_draws as check_draws
 from rs.smoothing.noise import BLOCK, block
 from rs.smoothing.votes import Tally, evaluations_of, of_tallies
@@ -284,7 +285,7 @@ class SmoothedClassifier:
     def _image(self, x: ImageLike) -> Tensor:
         """Return an image as :meth:`votes` takes it, on the device of ``base``."""
         image = as_image(x)
-        return image.to(home_of(self.base, image))
+        return image.to(device_of(self.base, image))
 
     def _classes(self, x: Tensor) -> int:
         """Return K; of a classifier that was not told it, from its logits of ``x``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -188,11 +187,6 @@ def as_module(base: Base) -> nn.Module:
             "smoothed by rs.load(path).smooth()"
         )
     return Function(base)
-
-
-def home_of(module: nn.Module, x: Tensor) -> torch.device:
-    """Return the device of the first parameter or buffer of ``module``; that of ``x`` if it has neither."""
-    return next(chain(module.parameters(), module.buffers(), [x])).device
 
 
 def logits_of(output: Any) -> Tensor:

@@ -12,6 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
+from rs.smoothing.inputs import logits_of
 
 SIGMA = 0.25
 """Noise of the images that a classifier is tried on."""
@@ -73,10 +74,7 @@ def _again(module: nn.Module, images: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _logits(module: nn.Module, images: Tensor) -> Tensor:
-    output = module(images)
-    logits = getattr(output, "logits", output)  # as :func:`rs.smoothing.inputs.logits_of` does
-    if not isinstance(logits, Tensor):
-        raise InputError(f"the classifier must return its logits as one tensor, got {type(output).__name__}")
+    logits = logits_of(module(images))
     if logits.ndim != 2 or len(logits) != len(images):
         raise InputError(f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}")
     if not logits.is_floating_point():
@@ -89,7 +87,7 @@ def _logits(module: nn.Module, images: Tensor) -> Tensor:
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in [*module.named_parameters(), *module.named_buffers()]}
+    return {name: value.clone() for name, value in module.named_buffers()}
 
 
 def _cause(module: nn.Module, before: dict[str, Tensor]) -> str:

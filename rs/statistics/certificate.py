@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 ABSTAIN = -1
 """The prediction of a smoothed classifier that is not sure."""
 
+UNLABELLED = -2
+"""The label of an image whose class is not known; no prediction is that, and no such image counts as correct."""
+
 
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.

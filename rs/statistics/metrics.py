@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
-from rs.statistics.certificate import asks_one_radius, draws_at_most
+from rs.statistics.certificate import UNLABELLED, asks_one_radius, draws_at_most
 
 Rows: TypeAlias = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
 BUDGET = ("n0", "n", "alpha", "sigma")
@@ -67,6 +67,7 @@ def certified_accuracy(rows: Rows, radii: ArrayLike) -> NDArray[np.float64]:
     """
     frame, at = _frame(rows), np.asarray(radii, dtype=np.float64)
     mode_of(frame)
+    check_labels(frame)
     certified = np.sort(_column(frame, "radius")[_column(frame, "correct") == 1])
     beyond = certified.size - np.searchsorted(certified, at, side="left")
     return np.asarray(beyond / len(frame))[()]
@@ -108,6 +109,7 @@ def certified_at(rows: Rows, radius: float) -> NDArray[np.float64]:
     """
     frame = _frame(rows)
     mode_of(frame)
+    check_labels(frame)
     certified = (_column(frame, "correct") == 1) & (_column(frame, "radius") >= radius)
     return certified[np.argsort(_column(frame, "idx"), kind="stable")].astype(np.float64)
 
@@ -189,6 +191,25 @@ def check_radii(rows: Rows, what: str = "rows") -> None:
         )
 
 
+def has_labels(rows: Rows) -> bool:
+    """Return whether the classes of the images are known."""
+    frame = _frame(rows)
+    return "label" not in frame or not bool((frame["label"] == UNLABELLED).any())
+
+
+def check_labels(rows: Rows, what: str = "rows") -> None:
+    """Refuse rows of images whose classes are not known: they have no accuracy and no average certified radius.
+
+    Args:
+        rows: The rows.
+        what: What the message calls them.
+    Raises:
+        InputError: If they are such rows.
+    """
+    if not has_labels(rows):
+        raise InputError(f"{what} must have labels, but their images have none; put images into one folder a class")
+
+
 def budget(rows: Rows, name: str) -> float:
     """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if they do not say.
 
@@ -242,6 +263,7 @@ def _images(frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float6
 def _scores(frame: pd.DataFrame) -> NDArray[np.float64]:
     """Return radius times correct, shape (N,)."""
     check_radii(frame)
+    check_labels(frame)
     scores = _column(frame, "radius") * _column(frame, "correct")
     if not np.isfinite(scores).all():
         raise InputError("radius and correct must be finite numbers in every row, got NaN or infinity")

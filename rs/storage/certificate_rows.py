@@ -22,6 +22,7 @@ from rs.statistics.certificate import (
     ABSTAIN,
     MODES,
     SCOPES,
+    UNLABELLED,
     Votes,
     format_counts,
     is_mode,
@@ -268,6 +269,7 @@ def _check(path: Path, rows: pd.DataFrame) -> None:
         (rows["idx"].duplicated(), "idx must be unique"),
         (~rows["correct"].isin((0, 1)), "correct must be 0 or 1"),
         ((rows["predict"] == rows["label"]) != (rows["correct"] == 1), "correct must be 1 iff predict is label"),
+        ((rows["label"] == UNLABELLED) != (rows["label"].iloc[0] == UNLABELLED), "label must be known of all or none"),
         (rows["radius"] < 0, "radius must not be negative"),
         ((rows["predict"] == ABSTAIN) & (rows["radius"] != 0), "radius must be 0 where predict is -1 (abstains)"),
     ):

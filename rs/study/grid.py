@@ -101,6 +101,8 @@ def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) 
     for where, own in sections.items():
         _refuse_unknown(f"sections of {where}", check(dict[str, Any], own, where), [*NO_METHODS, *methods])
     _refuse_unknown("methods and members", {cell.method for cell in cells(values, dataset)}, methods)
+    if "tables" in values:
+        _refuse_unknown("tables.reference", [load(values, "tables.reference", str)], methods)
 
 
 def _refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:

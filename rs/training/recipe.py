@@ -48,13 +48,20 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     hyperparameters, origins = params.merge(values, *params.layers(f"{where}.{method}"), sigma=sigma)
     hyperparameters.pop("training", None)
     training, training_origins = params.merge(values, *params.training_layers(dataset, method), sigma=sigma)
-    return Recipe(
+    recipe = Recipe(
         architecture=model.architecture,
         name=method,
         method=params.check(METHODS[method], hyperparameters, f"{where}.{method}", origins),
         hyperparameters=hyperparameters,
         training=params.check(Training, training, f"{where}.training", training_origins),
     )
+    batch, steps = recipe.training.batch, recipe.method.steps_per_batch
+    if batch < steps:
+        raise InputError(
+            f"params.yaml: {training_origins['batch']}.batch must be at least the draws of {method}, {steps}, because "
+            f"a step takes batch // draws images; got {batch}"
+        )
+    return recipe
 
 
 @params.validated

@@ -103,7 +103,7 @@ FAULTS = {
     "place": (Nearest(lambda x: x * torch.arange(1, len(x) + 1)[:, None, None, None]), {}, "place in the batch"),
     "writes": (Nearest(lambda x: x.mul_(1.0).add_(0.1)), {}, "leave its images as they are"),
     "not finite": (Nearest(after=lambda logits: logits / 0), {}, "must be finite"),
-    "tuple": (Nearest(after=lambda logits: (logits,)), {}, "one tensor, got tuple"),
+    "tuple": (Nearest(after=lambda logits: (logits,)), {}, "must return logits .* got a tuple of 1"),
     "missing class": (Nearest(after=lambda logits: logits[:, 1:]), {}, "must have 5 logits.*it has 4"),
     "probabilities": (Nearest(after=lambda logits: logits.softmax(1)), {}, "returns probabilities"),
     "one class": (Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99), {}, "same class"),

@@ -10,10 +10,11 @@ from PIL import Image
 from torch import nn
 
 from rs.certification.load import load_classifier
-from rs.certification.predict import read_image
 from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
+from rs.data import readers
+from rs.data.image_folder import as_tensor
 from rs.ensemble.rules import Ensemble, Polytope, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputError
@@ -28,11 +29,9 @@ LINEAR = "tests.support.helpers:Linear"  # class 1, "right", where the first pix
 COLOUR = (3, 4, 6)
 
 
-class Untouchable(nn.Module):
-    """Fails the test that runs it."""
-
-    def forward(self, x):
-        raise AssertionError("the model was run")
+def lived_in_colours():
+    """A classifier of images of three channels."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(COLOUR)), 2))
 
 
 def disagreeing():
@@ -234,13 +233,13 @@ def test_too_few_draws_are_warned_of(capfd, model, tiny_files):
 
 def test_grey_images_reach_the_model_as_test_images_do(tmp_path):
     pixels = arrays(1, 3)[0]
-    x = read_image(picture(tmp_path / "a.png", pixels[0, 0]), SHAPE)
+    x = as_tensor(readers.picture(picture(tmp_path / "a.png", pixels[0, 0]), SHAPE))
     assert torch.equal(x, torch.from_numpy(pixels[0]).float() / 255)
 
 
 def test_colours_keep_their_order_and_lie_as_those_of_test_images_do(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, COLOUR, dtype=np.uint8)
-    x = read_image(picture(tmp_path / "a.png", np.ascontiguousarray(pixels.transpose(1, 2, 0))), COLOUR)
+    x = as_tensor(readers.picture(picture(tmp_path / "a.png", np.ascontiguousarray(pixels.transpose(1, 2, 0))), COLOUR))
     assert torch.equal(x, torch.from_numpy(pixels).float() / 255)
     assert x.is_contiguous()
 
@@ -258,18 +257,19 @@ GREY, RGB, RGBA = (4, 4), (4, 4, 3), (4, 4, 4)
         (RGBA, ("must be an 8-bit grey or RGB image, got mode RGBA; convert it",)),
     ],
 )
-def test_an_image_unlike_the_models_is_refused_before_the_model_is_run(capfd, tmp_path, tiny, shape, words_of_it):
+def test_an_image_unlike_the_models_is_passed_over_and_named_in_the_end(capfd, tmp_path, tiny, shape, words_of_it):
     good = first_pixel(tmp_path / "good.png", 255)
     bad = picture(tmp_path / "bad.png", np.zeros(shape, np.uint8))
-    line = refused(capfd, *words([good, bad], f"{__name__}:Untouchable", data=tiny, sigma=1))
-    assert line.startswith(f"error: {bad} must be ")
+    code, out, (line,) = command(capfd, *words([bad, good], LINEAR, data=tiny, sigma=1))
+    assert (code, out) == (2, asked(capfd, *words([good, good], LINEAR, data=tiny, sigma=1))[1:])
+    assert line.startswith(f"error: 1 of 2 images failed: {bad} must be ")
     assert all(word in line for word in words_of_it)
 
 
 @pytest.mark.parametrize(("shape", "came"), [((4, 6), "grey of 4x6"), ((6, 4, 3), "RGB of 6x4")])
 def test_a_model_of_colours_takes_colours_of_its_height_and_width(capfd, tmp_path, colour, shape, came):
     bad = picture(tmp_path / "bad.png", np.zeros(shape, np.uint8))
-    line = refused(capfd, *words([bad], f"{__name__}:Untouchable", data=colour, sigma=1))
+    line = refused(capfd, *words([bad], f"{__name__}:lived_in_colours", data=colour, sigma=1))
     assert f"must be 8-bit RGB of 4x6 (height x width), as the images of the model are, got 8-bit {came}" in line
 
 
@@ -279,13 +279,38 @@ def test_an_image_of_sixteen_bits_is_refused(capfd, tmp_path, model):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no image", "half"], ids=["missing", "empty", "text", "half"])
-def test_a_file_that_cannot_be_read_is_refused_before_the_model_is_run(capfd, tmp_path, tiny, content):
+def test_a_file_that_cannot_be_read_is_passed_over_and_named_in_the_end(capfd, tmp_path, tiny, content):
     good, bad = first_pixel(tmp_path / "good.png", 255), tmp_path / "bad.png"
     if content is not None:
         whole = (tmp_path / "good.png").read_bytes()
         bad.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
-    line = refused(capfd, *words([good, bad], f"{__name__}:Untouchable", data=tiny, sigma=1))
-    assert line.startswith(f"error: {bad} must be ")
+    code, out, (line,) = command(capfd, *words([good, bad, bad], LINEAR, data=tiny, sigma=1))
+    assert (code, len(out)) == (2, 1)
+    assert line.startswith(f"error: 2 of 3 images failed: {bad} must be ")
+    assert line.count(f"{bad} must be ") == 2
+
+
+def test_a_converted_image_gets_the_radius_of_what_it_was_converted_to(capfd, tmp_path, tiny):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 12, 4), dtype=np.uint8)
+    photo = picture(tmp_path / "photo.png", pixels)
+    grey = Image.fromarray(pixels).convert("L").resize((8, 6), Image.Resampling.BILINEAR).crop((2, 1, 6, 5))
+    grey.save(tmp_path / "grey.png")
+    options = {"data": tiny, "sigma": 1, "resize": 6, "crop": 4}
+    (line,) = asked(capfd, *words([photo], LINEAR, **options), "--convert", "--json")
+    (plain,) = asked(capfd, *words([tmp_path / "grey.png"], LINEAR, data=tiny, sigma=1), "--json")
+    conversion = "shorter side 6, central 4x4, converted"
+    assert json.loads(line) == {**json.loads(plain), "file": photo, "conversion": conversion}
+    (text,) = asked(capfd, *words([photo], LINEAR, **options), "--convert")
+    assert text.endswith(f"; of the image after conversion: {conversion}")
+
+
+@pytest.mark.parametrize(("name", "value"), [("resize", 0), ("crop", -1), ("resize", 10**30)])
+def test_a_side_that_is_none_is_refused(capfd, model, tiny_files, name, value):
+    assert f"--{name} must be a number of pixels" in refused(capfd, *words(tiny_files, model, **{name: value}))
+
+
+def test_a_crop_must_fit_into_the_image(capfd, model, tiny_files):
+    assert "a crop of 5 pixels must fit into it, got 4 x 4" in refused(capfd, *words(tiny_files, model, crop=5))
 
 
 def test_a_folder_is_no_image(capfd, tmp_path, model):

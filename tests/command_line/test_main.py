@@ -28,7 +28,7 @@ STAGES = {
     "import": "import_",
     "export": "export",
 }
-COMMANDS = ["prepare", "train", "certify", "show", "compare", "predict", "import", "export", "doctor"]
+COMMANDS = ["prepare", "train", "certify", "show", "compare", "predict", "import", "export", "card", "doctor"]
 
 
 def said(*words):

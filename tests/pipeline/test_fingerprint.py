@@ -10,6 +10,7 @@ import pytest
 
 from rs import params
 from rs.certification.certify_model import certification_settings
+from rs.command_line.study import check_recipe
 from rs.errors import InputError
 from rs.reporting.settings import check_study
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
@@ -139,6 +140,10 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
         (recipe(certify=CERTIFY | {"stop": {"tolerance": 1}}), r"recipes\.tiny\.certify\.stop\.at_radius is missing"),
         (recipe(pool={"cache": 1, "timed": 0}), r"recipes\.tiny\.pool\.cache: Input should be a valid boolean, got 1"),
         (recipe(weights={}), r"recipes\.tiny\.weights\.noises is missing"),
+        (
+            recipe(training=TRAINING | {"batch": 1}) | {"methods": ["macer", "smoothadv"]},
+            r"training\.batch must be at least the draws of smoothadv, 2",
+        ),
         ({"recipes": {"tiny": None}}, "must have the key"),
         ({"recipes": {"tiny": [1]}}, "tiny"),
         ({"recipes": [1]}, "tiny"),
@@ -167,6 +172,12 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
             r"ensembles\.0, combination three: there",
         ),
         ({"tables": POOL["tables"] | {"radii": []}}, r"tables\.radii: "),
+        ({"tables": POOL["tables"] | {"reference": "gausian"}}, r"tables\.reference must be among .*; got gausian"),
+        ({"launcher": "torchun -n 2"}, "launcher must be null or a command with the word torchrun"),
+        (
+            {"launcher": "sh -c torchrun torchrun"},
+            "launcher must be a command that begins with torchrun, srun or mpirun, got 'sh",
+        ),
         ({"tables": POOL["tables"] | {"combination": "three"}}, r"tables\.combination must be one that ensembles have"),
         ({"tables": POOL["tables"] | {"combination": "frozen"}}, r"tables\.combination must be one whose .* are sound"),
     ],
@@ -206,7 +217,7 @@ def test_a_number_of_any_size_in_any_place_is_good_or_refused_in_one_line():
             try:
                 check_study(changed, "tiny")
                 stage_parameters(changed, "tiny")
-                fingerprint.check_recipe(changed, "tiny")
+                check_recipe(changed, "tiny")
             except InputError as error:
                 assert "\n" not in str(error)  # noqa: PT017
             else:

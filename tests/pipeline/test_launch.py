@@ -58,11 +58,23 @@ def test_torchrun_is_told_the_module_and_every_word_of_the_command(started):
     assert [parsed.training_script, *parsed.training_script_args] == ["stages.certify", *sys.argv[1:]]
 
 
-def test_a_launcher_of_torchrun_stays_before_it(started):
-    launch({"launcher": "nice -n '1 0' torchrun"})
+@pytest.mark.parametrize("program", ["srun", "mpirun"])
+def test_a_launcher_of_torchrun_stays_before_it(started, program):
+    launch({"launcher": f"{program} -n '1 0' torchrun"})
     ((file, words),) = started
-    assert file == "nice"
-    assert words[:6] == ["nice", "-n", "1 0", sys.executable, "-m", "torch.distributed.run"]
+    assert file == program
+    assert words[:6] == [program, "-n", "1 0", sys.executable, "-m", "torch.distributed.run"]
+
+
+def test_another_program_needs_leave_of_the_environment(started, capfd, monkeypatch):
+    monkeypatch.delenv("RS_ANY_LAUNCHER", raising=False)
+    refused(capfd, "nice torchrun", "begins with torchrun, srun or mpirun, got 'nice torchrun'.*RS_ANY_LAUNCHER=1")
+    monkeypatch.setenv("PROGRAM", "nice")
+    refused(capfd, "$PROGRAM torchrun", "begins with")
+    assert started == []
+    monkeypatch.setenv("RS_ANY_LAUNCHER", "1")
+    launch({"launcher": "nice torchrun"})
+    assert [file for file, _ in started] == ["nice"]
 
 
 def test_variables_of_the_environment_are_replaced(started, monkeypatch):
@@ -84,6 +96,7 @@ def test_a_quotation_without_an_end_is_one_line_that_names_the_key(started, capf
 
 def test_a_launcher_that_cannot_be_run_is_one_line_that_names_the_key(started, capfd, monkeypatch):
     monkeypatch.setattr(os, "execvp", EXECVP)
+    monkeypatch.setenv("RS_ANY_LAUNCHER", "1")
     refused(capfd, "no-such-program torchrun", "no-such-program: .*No such file")
 
 

@@ -70,7 +70,7 @@ def test_what_is_not_one_function_is_refused_with_its_cause(name):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: (x.flatten(1),), "one tensor, got tuple"),
+        (lambda x: (x.flatten(1),), "must return logits .* got a tuple of 1"),
         (lambda x: x.flatten(), "must have the shape"),
         (lambda x: x.flatten(1).argmax(1, keepdim=True), "must be floating-point"),
         (lambda x: x.sub_(0.5).flatten(1), "leave its images as they are"),

@@ -1,0 +1,40 @@
+"""Write the page of a model that is shared: README.md, as the Hugging Face hub reads it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line.shell import Force
+
+EXAMPLE = """\
+rs card models/digits/0.25/advmacer/0 --out shared/README.md \\
+    --rows rows.tsv"""
+
+
+def main(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", file_okay=False, help="Model folder.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Markdown file to write.")],
+    rows: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, dir_okay=False, help="Certificate rows of this model, *.tsv; repeatable."),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Write what MODEL is, how it was trained and, from its rows, what it certifies."""
+    from rs.errors import InputError
+    from rs.models import checkpoint, model_card
+    from rs.reporting.row_files import described
+    from rs.storage import files
+    from rs.storage.certificate_rows import sidecar_of
+
+    files.check_output(out, "the page of a model", files.begins_with(model_card.BEGINNING), force=force)
+    network, card = checkpoint.load(model)
+    classifier = checkpoint.fingerprint(network)
+    results = [described(path) for path in rows or ()]
+    for path, about in zip(rows or (), results, strict=True):
+        if not about["certified_accuracy"]:
+            raise InputError(f"{path} must have labels, but its images have none; put images into one folder a class")
+        if files.value_in(sidecar_of(path), "classifier") != classifier:
+            raise InputError(f"{path} must be rows of {model}, but its sidecar names another model; certify this one")
+    files.write_text(out, model_card.page(card, results))

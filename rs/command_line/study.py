@@ -1,0 +1,71 @@
+"""What the cells of a study depend on beside files, after a check of all parameters; the stage ``fingerprint``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rs.data import sources
+from rs.params import load, section
+from rs.reporting.settings import check_study
+from rs.runtime import arithmetic, code_fingerprint
+from rs.runtime.processes import launcher_words
+from rs.storage import files
+from rs.study.grid import cells, check_names, stage_parameters
+
+
+def fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path, root: Path) -> dict[str, Any]:
+    """Check the parameters, and return what cells depend on: code, versions, raw data, merged parameters.
+
+    Args:
+        values: The parameters.
+        dataset: Name of the recipe and of the data set.
+        prepared: The prepared data set, which knows raw data that are not here.
+        out: Folder of the fingerprints of an earlier run; where none has changed, recipes are not checked again.
+        root: Folder that holds the packages ``rs`` and ``stages``.
+    Returns:
+        From the name of each fingerprint, a path without suffix, to its content.
+    Raises:
+        InputError: If a parameter is missing, unknown, out of range or does not fit the others; names it.
+    """
+    where = f"datasets.{dataset}"
+    check_study(values, dataset)
+    check_names(values, dataset, code_fingerprint.methods(root))
+    launcher_words(values)
+    arithmetic.wanted(values, dataset)
+    contents: dict[str, Any] = code_fingerprint.fingerprints(root) | {"versions": code_fingerprint.series()}
+    contents["ensembles"] = {key: values.get(key) for key in ("combinations", "ensembles")}
+    source = sources.settings(section(values, where), where)
+    parameters = stage_parameters(values, dataset)
+    contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
+    if not all(_is_known(out / f"{name}.json", content) for name, content in contents.items()):
+        check_recipe(values, dataset)
+    return contents | {f"raw/{dataset}": sources.fingerprint(source, prepared)}
+
+
+def _is_known(path: Path, content: Any) -> bool:
+    """Return whether a fingerprint is there already."""
+    return path.is_file() and files.read_json(path) == json.loads(json.dumps(content))
+
+
+def check_recipe(values: dict[str, Any], dataset: str) -> None:
+    """Check every value of the recipe as the stage that reads it does; that needs torch, seconds to import.
+
+    Raises:
+        InputError: If one is missing, unknown or out of range; names it.
+    """
+    from rs.certification.certify_model import certification_settings
+    from rs.certification.certify_pool import PoolSettings
+    from rs.ensemble.declare import check_rules
+    from rs.ensemble.member_outputs import WeightSettings
+    from rs.training.recipe import training_recipe
+
+    check_rules(values)
+    grid = cells(values, dataset)
+    for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in grid):
+        training_recipe(values, dataset, method, sigma)
+    certification_settings(values, dataset)
+    if values.get("ensembles") or any(cell.further for cell in grid):  # else there is no pool
+        load(values, f"recipes.{dataset}.pool", PoolSettings)
+        load(values, f"recipes.{dataset}.weights", WeightSettings)

@@ -1,0 +1,205 @@
+"""``rs certify`` on a folder of pictures: without a parameter file and without a prepared data set."""
+
+import hashlib
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rs.certification.certify_model import NO_RECIPE
+from rs.command_line.certify import main as certify
+from rs.command_line.compare import main as compare
+from rs.command_line.export import main as export
+from rs.command_line.shell import run
+from rs.command_line.show import main as show
+from rs.errors import InputError
+from rs.reporting.row_files import described
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.storage import certificate_rows
+from rs.storage.certificate_rows import sidecar_of
+from tests.support.helpers import CERTIFY, SHAPE, arrays, tiny_params, write_tiny
+
+LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
+IMAGES, LABELS = arrays(6, 3)
+NAMES = "left\nright\n"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    Path("names.txt").write_text(NAMES)
+
+
+def save(folder, number, pixels):
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(Path(folder, f"{number}.png"))
+
+
+@pytest.fixture
+def flat():
+    for number, image in enumerate(IMAGES):
+        save("photos", number, image[0])
+
+
+@pytest.fixture
+def labelled():
+    for number, (image, label) in enumerate(zip(IMAGES, LABELS, strict=True)):
+        save(f"labelled/{NAMES.split()[label]}", number, image[0])
+
+
+def ended(capfd, command, *words):
+    """Exit code of a command, and the text on stdout and on stderr."""
+    with pytest.raises(SystemExit) as end:
+        run(command, arguments=list(words))
+    return end.value.code, *capfd.readouterr()
+
+
+def certified(capfd, folder, out, *more):
+    words = (LINEAR, "--images", folder, "--sigma", "0.5", "--out", out, "--device", "cpu", *more)
+    return ended(capfd, certify, *words)
+
+
+def refused(capfd, folder, *more):
+    """The one line in which the command refuses, with no rows."""
+    code, out, err = certified(capfd, folder, "rows.tsv", *more)
+    assert (code, out, Path("rows.tsv").exists()) == (2, "", False)
+    (line,) = err.splitlines()
+    return line
+
+
+def test_subfolders_are_labels(capfd, labelled):
+    assert certified(capfd, "labelled", "rows.tsv")[0] == 0
+    rows = certificate_rows.read(Path("rows.tsv"))
+    assert rows["label"].tolist() == [0, 0, 0, 1, 1, 1]  # by class and then by name
+    first = [IMAGES[i, 0, 0, 0] > 127 for i in (0, 2, 4, 1, 3, 5)]
+    assert [int(predict) for predict in rows["predict"]] == [int(right) for right in first]
+    assert (rows["n0"].unique(), rows["n"].unique(), rows["alpha"].unique()) == ([100], [1000], [0.001])
+
+
+def test_the_list_of_classes_orders_the_labels(capfd, labelled):
+    Path("names.txt").write_text("right\nleft\nmiddle\n")
+    certified(capfd, "labelled", "rows.tsv")
+    message = certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[2]
+    assert "3" in message  # Linear has two logits
+    Path("names.txt").write_text("right\nleft\n")
+    assert certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[0] == 0
+    rows, other = (certificate_rows.read(Path(name)) for name in ("rows.tsv", "other.tsv"))
+    assert (rows["label"] + other["label"] == 1).all()
+    assert rows["predict"].tolist() == other["predict"].tolist()
+
+
+def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
+    code, out, _ = certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")
+    rows = certificate_rows.read(Path("rows.tsv"))
+    assert (code, rows["label"].unique().tolist(), rows["correct"].sum()) == (0, [-2], 0)
+    assert out.startswith(f"{(rows['predict'] >= 0).sum()} of 6 images certified, mean radius ")
+    about = described(Path("rows.tsv"))
+    assert (about["acr"], about["standard_error"], about["clean_accuracy"]) == (None, None, None)
+    assert about["certified_accuracy"] == {}
+    shares = [float(((rows["predict"] >= 0) & (rows["radius"] >= float(r))).mean()) for r in about["certified_share"]]
+    assert [*about["certified_share"].values()] == shares
+    assert len(shares) > 1
+    text = ended(capfd, show, "rows.tsv")[1]
+    assert "accurac" not in text.replace("so neither accuracies nor an ACR", "")
+    lines = Path("rows.tsv").read_text().split("\n")
+    fields = lines[1].split("\t")
+    Path("mixed.tsv").write_text(
+        "\n".join([lines[0], "\t".join([fields[0], "0", "-1", "0.0", "0", *fields[5:]]), *lines[2:]])
+    )
+    with pytest.raises(InputError, match="label must be known of all or none"):
+        certificate_rows.read(Path("mixed.tsv"))
+    for command, words in ((compare, ["rows.tsv", "rows.tsv"]), (export, ["rows.tsv", "--out", "log.tsv"])):
+        code, out, err = ended(capfd, command, *words)
+        assert (code, out) == (2, "")
+        assert "must have labels" in err
+
+
+def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
+    def certified_as(out, *more):
+        assert certified(capfd, "photos", out, "--classes", "names.txt", *more)[0] == 0
+        return json.loads(sidecar_of(Path(out)).read_text())
+
+    first, again = certified_as("a.tsv"), certified_as("b.tsv")
+    assert first == again
+    lines = "".join(f"{i}.png -2 {hashlib.sha256(image.tobytes()).hexdigest()}\n" for i, image in enumerate(IMAGES))
+    assert first["images"] == hashlib.sha256(f"\n{lines}".encode()).hexdigest()
+    assert (first["dataset"], first["classes"], first["rows"], first["sigma"]) == ("photos", 2, 6, 0.5)
+    Image.fromarray(255 - IMAGES[0, 0]).save("photos/0.png")
+    assert certified_as("c.tsv")["images"] != first["images"]
+    converted = certified_as("d.tsv", "--resize", "4", "--convert")
+    assert converted["dataset"] == "photos (shorter side 4, converted)"
+
+
+def test_a_conversion_makes_images_of_one_shape(capfd):
+    rng = np.random.default_rng(0)
+    for number, shape in enumerate([(9, 12, 3), (7, 5, 3), (6, 6)]):
+        save("photos", number, rng.integers(0, 256, shape, dtype=np.uint8))
+    assert "must be 8-bit RGB of 9x12" in refused(capfd, "photos", "--classes", "names.txt")
+    how = ("--resize", "5", "--crop", "4", "--convert", "--classes", "names.txt")
+    assert certified(capfd, "photos", "rows.tsv", *how)[0] == 0
+    assert len(certificate_rows.read(Path("rows.tsv"))) == 3
+
+
+BAD = {
+    "no such folder": (["nowhere"], "nowhere must be a folder of pictures"),
+    "no pictures": (["empty"], "empty must hold class folders with images, but it has no folder"),
+    "an empty class": (["hollow"], "there is none in left"),
+    "both kinds": (["both"], "got both"),
+    "no classes": (["photos"], "must be known"),
+    "an unknown class": (["labelled", "--classes", "other.txt"], "got right"),
+    "a class twice": (["photos", "--classes", "twice.txt"], "must have different names"),
+    "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must hold names"),
+    "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
+    "no image": (["broken", "--classes", "names.txt"], "0.png must be an image"),
+    "data too": (["photos", "--data", "data"], "give --data"),
+    "n of 0": (["photos", "--classes", "names.txt", "--n", "0"], "--n: "),
+    "no such subset": (["photos", "--classes", "names.txt", "--subset", "{first:5}"], "a subset must be"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
+def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
+    for folder in ("empty", "hollow/left"):
+        Path(folder).mkdir(parents=True)
+    save("both", 0, IMAGES[0, 0])
+    save("both/left", 0, IMAGES[0, 0])
+    Path("broken").mkdir()
+    Path("broken/0.png").write_text("no image")
+    for name, text in {"other": "left\nmiddle\n", "twice": "left\nleft\n", "gap": "left\n\nright\n"}.items():
+        Path(f"{name}.txt").write_text(text)
+    assert message in refused(capfd, *words)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "warns"), [({"other": {}}, True), ({"other": {"dataset": "tiny"}}, False), ({}, False)]
+)
+def test_a_recipe_of_another_data_set_is_warned_of(capfd, datasets, warns):
+    write_tiny(Path("data"))
+    values = {"recipes": {"other": tiny_params()["recipes"]["tiny"]}, "datasets": datasets}
+    Path("params.yaml").write_text(json.dumps(values))
+    words = (LINEAR, "--data", "data", "--dataset", "other", "--sigma", "0.5", "--out", "rows.tsv", "--device", "cpu")
+    code, _, err = ended(capfd, certify, *words)
+    assert (code, "warning: data holds tiny, but --dataset names the recipe of other" in err) == (0, warns)
+
+
+def test_without_a_recipe_the_numbers_are_the_defaults_of_the_library():
+    defaults = {key: one.default for key, one in inspect.signature(SmoothedClassifier.certify).parameters.items()}
+    assert {key: NO_RECIPE[key] for key in ("n0", "n", "alpha", "seed")} == {
+        key: defaults[key] for key in ("n0", "n", "alpha", "seed")
+    }
+
+
+def test_a_shortcut_needs_labels(capfd, flat):
+    Path("params.yaml").write_text(json.dumps(tiny_params(certify=CERTIFY | {"shortcut": True})))
+    assert "shortcut must be false" in refused(capfd, "photos", "--classes", "names.txt", "--dataset", "tiny")
+
+
+def test_options_of_pictures_are_for_pictures(capfd):
+    words = (LINEAR, "--data", "data", "--dataset", "tiny", "--out", "rows.tsv", "--crop", "4")
+    code, _, err = ended(capfd, certify, *words)
+    assert (code, SHAPE[1:]) == (2, (4, 4))
+    assert "are for --images" in err

@@ -1,0 +1,136 @@
+"""Sharing models: the page of a model, and the layout of the Hugging Face hub, offline."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard as HubCard
+
+import rs
+from rs.command_line.card import main as card_command
+from rs.command_line.shell import run
+from rs.errors import InputError
+from rs.models import checkpoint, model_card
+from rs.models.hub import HubModel
+from rs.reporting.row_files import described
+from rs.storage.certificate_rows import sidecar_of
+from tests.support.helpers import CLASSES, SHAPE, smallnet
+from tests.support.tiny_study import make_rows, write_rows
+
+CARD = checkpoint.ModelCard(
+    architecture="smallnet",
+    shape=list(SHAPE),
+    classes=list(CLASSES),
+    mean=[0.5],
+    std=[0.25],
+    dataset="tiny",
+    method="gaussian",
+    hyperparameters={},
+    training={},
+    sigma=0.25,
+    seed=0,
+    epochs=2,
+    device="cpu",
+    arithmetic="native",
+    versions={"torch": "2.14"},
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    checkpoint.save(tmp_path / "model", smallnet(), CARD)
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def rows(folder):
+    write_rows(make_rows(0.25, 0), Path("rows.tsv"))
+    sidecar = json.loads(sidecar_of(Path("rows.tsv")).read_text())
+    sidecar |= {"classifier": checkpoint.fingerprint(smallnet()), "dataset": "photos"}
+    sidecar_of(Path("rows.tsv")).write_text(json.dumps(sidecar))
+    return Path("rows.tsv")
+
+
+def written(capfd, *words):
+    with pytest.raises(SystemExit) as end:
+        run(card_command, arguments=list(map(str, words)))
+    return end.value.code, capfd.readouterr().err
+
+
+def test_a_model_comes_back_from_a_folder_as_it_was(folder):
+    model = HubModel.load(folder)
+    model.save_pretrained("shared")
+    assert {path.name for path in Path("shared").iterdir()} == {
+        *("model.safetensors", "model.json", "config.json", "README.md")
+    }
+    again = HubModel.from_pretrained("shared")
+    x = torch.rand(3, *SHAPE, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(again(x), smallnet().eval()(x))
+    assert (again.card, again.training) == (CARD, False)
+    assert Path("shared/model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert rs.load("shared").sigma == 0.25
+
+
+def test_a_pickle_is_never_loaded(folder):
+    HubModel.load(folder).save_pretrained("shared")
+    Path("shared/model.safetensors").unlink()
+    torch.save(smallnet().state_dict(), "shared/pytorch_model.bin")
+    with pytest.raises(InputError, match=r"model\.safetensors must be a file"):
+        HubModel.from_pretrained("shared")
+
+
+def test_of_a_repository_only_weights_and_card_are_asked_for(folder, monkeypatch):
+    asked = {}
+    monkeypatch.setattr("rs.models.hub.snapshot_download", lambda name, **how: asked.update(how) or str(folder))
+    assert HubModel._from_pretrained(model_id="someone/model", revision="v1").card == CARD
+    assert (asked["allow_patterns"], asked["revision"]) == (["model.safetensors", "model.json"], "v1")
+
+
+def test_a_page_that_is_there_stays(folder):
+    Path("shared").mkdir()
+    Path("shared/README.md").write_text("mine")
+    HubModel.load(folder).save_pretrained("shared")
+    assert Path("shared/README.md").read_text() == "mine"
+
+
+def test_the_hub_reads_the_numbers_of_the_page(capfd, folder, rows):
+    assert written(capfd, folder, "--rows", rows, "--out", "README.md") == (0, "")
+    page, about = HubCard.load("README.md"), described(rows)
+    assert (page.data.library_name, page.data.pipeline_tag) == ("rs", "image-classification")
+    found = {result.metric_name: result.metric_value for result in page.data.eval_results}
+    at = {f"certified accuracy at {radius}": share for radius, share in about["certified_accuracy"].items()}
+    assert at.pop("certified accuracy at 0") == about["clean_accuracy"]
+    assert found == {"ACR": about["acr"], "clean accuracy": about["clean_accuracy"], **at}
+    assert {result.dataset_name for result in page.data.eval_results} == {"photos"}  # not that of the training
+    assert f"| ACR | {about['acr']:.3f} ± {about['standard_error']:.3f} |" in page.text
+    assert "gaussian, sigma 0.25 in pixels of [0, 1], 2 epochs, seed 0" in page.text
+
+
+def test_without_rows_a_page_has_no_numbers():
+    page = model_card.page(CARD)
+    assert page.startswith(model_card.BEGINNING)
+    assert HubCard(page).data.eval_results is None
+    assert re.search(r"\d%|ACR", page) is None
+    assert "..., " not in model_card.page(replace(CARD, classes=[str(k) for k in range(100)])).splitlines()[-1]
+
+
+def test_rows_of_another_model_are_refused(capfd, folder, rows):
+    checkpoint.save(Path("other"), smallnet(1), CARD)
+    code, err = written(capfd, "other", "--rows", rows, "--out", "README.md")
+    assert (code, Path("README.md").exists()) == (2, False)
+    assert "must be rows of other" in err
+
+
+@pytest.mark.parametrize("text", ["a page of one's own", ""])
+def test_a_page_replaces_nothing_but_a_page_and_that_by_force(capfd, folder, text):
+    Path("README.md").write_text(text)
+    assert written(capfd, folder, "--out", "README.md", "--force")[0] == 2
+    assert Path("README.md").read_text() == text
+    assert written(capfd, folder, "--out", "new.md")[0] == 0
+    assert written(capfd, folder, "--out", "new.md")[0] == 2
+    assert written(capfd, folder, "--out", "new.md", "--force")[0] == 0
