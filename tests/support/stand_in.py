@@ -1,13 +1,14 @@
 """The pipeline as it is, with stages that take no time, for tests of what DVC and git make of it.
 
-``dvc.yaml``, ``params.yaml`` and the stage ``fingerprint`` are those of the project, so which cells run, and when they run
-again, is the project's. The other stages write, where their arguments say, a line that changes with what they read.
+``dvc.yaml``, ``params.yaml`` and the stage ``fingerprint`` are those of the project, so which cells run, and when they
+run again, is the project's. The other stages write, where their arguments say, a line that changes with what they read.
 """
 
 import hashlib
 import json
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 PLACES = ("--out", "--log", "--seconds", "--times")
@@ -63,10 +64,11 @@ def report(results: Path, out: Path) -> None:
 def main() -> None:
     """Be a stage."""
     stage, words = Path(sys.argv[0]).stem, sys.argv[1:]
-    options = {key: Path(value) for key, value in zip(words, words[1:], strict=False) if key.startswith("--")}
+    options = {key: Path(value) for key, value in pairwise(words) if key.startswith("--")}
     places = [options[name] for name in PLACES if name in options]
     if stage == "tables":
-        return report(options["--results"], *places)
+        report(options["--results"], *places)
+        return
     read = [Path(word) for word in words if Path(word).exists() and Path(word) not in places]
     if stage == "train":
         card = f"{words[0]}-{options['--sigma']}.json"
