@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Cells of the pipeline that `make repro` runs at once.
+# Cells of the pipeline that `make repro` runs at once, and tests that `make test` does.
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
@@ -44,7 +44,7 @@ check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m pytest --doctest-modules
+	$(BIN)/python -m pytest --doctest-modules --numprocesses=$(JOBS) --dist=worksteal
 
 # The tests under settings that imitate other processors, other BLAS kernels and another number of threads: the fast
 # ones, or all with TESTS=. Haswell and Prescott are kernels of OpenBLAS; without a setting it picks the machine's own.

@@ -91,7 +91,8 @@ def certify_model(
     images = data.load(folder, split)
     limit_threads(images.meta.shape)
     base = load_classifier(model, images.meta)
-    classifier = base.smooth(sigma, device=device, precision=settings.precision, engine=settings.engine, batch=batch)
+    how = {"noise": settings.noise, "precision": settings.precision, "engine": settings.engine}
+    classifier = base.smooth(sigma, device=device, batch=batch, **how)
     indices = select(len(images), settings.subset)
     if dry_run or not out.exists():
         _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, dry_run)

@@ -184,6 +184,7 @@ class MembersOnImages:
             x,
             self.settings.draws,
             index=index,
+            noise=self.settings.noise,
             precision=self.optimized.precision,
             batch=self.optimized.batch,
         )
@@ -219,6 +220,7 @@ class MembersOnImages:
             base,
             len(self.images.meta.classes),
             self.sigma,
+            noise=self.settings.noise,
             precision=self.optimized.precision,
             batch=self.optimized.batch,
             undecided=base.undecided,
@@ -241,6 +243,7 @@ class MembersOnImages:
             self.settings.n0,
             self.settings.n,
             self.settings.seed,
+            self.settings.noise,
             self.optimized.precision,
             self.device.type,
             code_fingerprint.version(MODULE),

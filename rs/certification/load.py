@@ -18,7 +18,7 @@ from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.backend import Engine, device_of
-from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
 from rs.smoothing.inputs import Base, as_module
 from rs.smoothing.one_function import check_one_function, noisy_pair
 
@@ -42,6 +42,7 @@ class Classifier:
         sigma: float | None = None,
         *,
         device: torch.device | str | None = None,
+        noise: Noise = "gaussian",
         precision: Precision = "float32",
         engine: Engine = "plain",
         batch: int | None = None,
@@ -51,13 +52,14 @@ class Classifier:
         Args:
             sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes the noise of its training.
             device: Where it runs; ``None`` leaves it where it is.
+            noise: See :class:`rs.smoothing.classifier.SmoothedClassifier`.
             precision, engine, batch: See :func:`rs.certification.inference.optimize_for_inference`.
         Raises:
-            InputError: If neither says the noise, an engine needs the shape of the images and it is unknown, or the
+            InputError: If neither says sigma, an engine needs the shape of the images and it is unknown, or the
                 classifier is not one function of each image; that is checked where the shape is known.
         """
-        noise = sigma if sigma is not None else self.sigma
-        if noise is None:
+        std = sigma if sigma is not None else self.sigma
+        if std is None:
             raise InputError(
                 f"the noise of the certificate must be known, but {self.name} does not say it; in Python give sigma, "
                 "on the command line give --sigma"
@@ -73,9 +75,10 @@ class Classifier:
         return SmoothedClassifier(
             runs.module,
             len(self.classes) or None,
-            noise,
+            std,
             precision=runs.precision,
             batch=runs.batch,
+            noise=noise,
             undecided=getattr(self.module, "undecided", False),  # of an ensemble whose rule has votes for no class
             engine=runs.engine,
         )

@@ -19,7 +19,7 @@ from rs.errors import InputError
 from rs.models.backend import Engine
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import progress
-from rs.smoothing.classifier import Precision, check_draws
+from rs.smoothing.classifier import Noise, Precision, check_draws
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
 CHANNELS = {1: "8-bit grey", 3: "8-bit RGB"}
@@ -88,6 +88,7 @@ def answers(
     seed: int,
     sigma: float | None,
     device: torch.device,
+    noise: Noise,
     precision: Precision,
     engine: Engine,
 ) -> Iterator[Answer]:
@@ -102,6 +103,7 @@ def answers(
         seed: At least 0; whoever chooses an image must not know it (see docs/method.md).
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the model.
         device: Where the base classifier runs.
+        noise: See :class:`rs.smoothing.classifier.SmoothedClassifier`.
         precision, engine: See :func:`rs.certification.inference.optimize_for_inference`.
     Raises:
         InputError: If the model, an image or a number is invalid.
@@ -112,9 +114,10 @@ def answers(
     check_draws(torch.zeros(base.shape), alpha, n0=n0, n=n)
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
-    classifier = base.smooth(sigma, device=device, precision=precision, engine=engine)
+    classifier = base.smooth(sigma, device=device, noise=noise, precision=precision, engine=engine)
     warn_if_n_too_small(n, alpha)
-    provenance = {"scope": base.scope, "device": device.type, "precision": precision, "engine": classifier.engine}
+    provenance = {"scope": base.scope, "device": device.type, "noise": noise}
+    provenance |= {"precision": precision, "engine": classifier.engine}
     pairs = enumerate(zip(files, images, strict=True))
     for index, (file, x) in progress(pairs, len(images), "predict", always=False):
         certificate = classifier.certify(x.to(device), n0, n, alpha, seed=seed, index=index)

@@ -33,6 +33,10 @@ def main(
         typer.Option("--n", "--draws", help="Draws that bound its probability, instead of the recipe's."),
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Failure probability, instead of the recipe's.")] = None,
+    noise: Annotated[
+        Literal["gaussian", "grid"] | None,
+        typer.Option(help="grid: rounded to multiples of 1/255, with which rounding cannot break the certificate."),
+    ] = None,
     subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None,
     at_radius: Annotated[
         float | None,
@@ -63,7 +67,7 @@ def main(
     chosen = parse(subset, "--subset") if subset else None
     if chosen is not None:
         subset_name(chosen)  # it says what a subset must be, where the check of all settings names types
-    overrides = {"n0": n0, "n": n, "alpha": alpha, "subset": chosen}
+    overrides = {"n0": n0, "n": n, "alpha": alpha, "noise": noise, "subset": chosen}
     overrides["stop"] = stop if (at_radius, tolerance) != (None, None) else None
     settings = certification_settings(values, dataset, overrides)
     launch(values)

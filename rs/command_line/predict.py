@@ -36,6 +36,10 @@ def main(
         typer.Option(help="Names the noise, with the position of the image; default: from the operating system."),
     ] = None,
     device: Device = "auto",
+    noise: Annotated[
+        Literal["gaussian", "grid"],
+        typer.Option(help="grid: rounded to multiples of 1/255, with which rounding cannot break the certificate."),
+    ] = "grid",
     precision: Annotated[
         Literal["float32", "bfloat16"], typer.Option(help="Of the network's weights and activations.")
     ] = "float32",
@@ -50,7 +54,7 @@ def main(
     # Whoever knows the seed beforehand can choose the image after the noise.
     noise_seed = secrets.randbits(32) if seed is None else seed
     numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
-    how: dict[str, Any] = {"device": device_named(device), "precision": precision, "engine": engine}
+    how: dict[str, Any] = {"device": device_named(device), "noise": noise, "precision": precision, "engine": engine}
     for number, answer in enumerate(answers(images, model, data, **numbers, **how)):
         if seed is None and not as_json and number == 0:  # after all inputs have been checked
             message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"

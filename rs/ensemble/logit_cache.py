@@ -16,7 +16,7 @@ from rs.ensemble.pool import NoisyPool, PoolEntry, SideBySide, Visitor
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
 from rs.smoothing.settings import Draws
 from rs.statistics.certificate import Certificate
 from rs.storage import files
@@ -37,6 +37,7 @@ class CacheKey:
     n0: int
     n: int
     seed: int
+    noise: Noise
     precision: Precision
     device: str  # its kind, which draws its own noise
     code: str  # that made them, ``rs.runtime.code_fingerprint.version``
@@ -92,7 +93,8 @@ class OutputCache:
             start += draws
 
         base = SideBySide(members)
-        classifier = SmoothedClassifier(base, key.num_classes, key.sigma, precision=key.precision, batch=batch)
+        how = {"noise": key.noise, "precision": key.precision, "batch": batch}
+        classifier = SmoothedClassifier(base, key.num_classes, key.sigma, **how)
         for draws, phase in ((key.n0, Stream.SELECT), (key.n, Stream.ESTIMATE)):
             classifier.visit(keep, x, draws, key.seed, phase, index)
         for store in stores:

@@ -142,6 +142,7 @@ class MemberOutputs:
                 certification.n0,
                 seed=certification.seed,
                 index=index,
+                noise=certification.noise,
                 precision=certification.precision,
                 batch=self.batch,
             )

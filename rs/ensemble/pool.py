@@ -27,7 +27,7 @@ from rs.ensemble.rules import (
 )
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
+from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier, check_draws
 from rs.smoothing.settings import Draws
 from rs.smoothing.votes import Tally, VoteCounter, of_tallies, winner
 from rs.statistics.certificate import Certificate
@@ -116,13 +116,14 @@ def noisy_pool(
     draws: Draws,
     *,
     index: int = 0,
+    noise: Noise = "gaussian",
     precision: Precision = "float32",
     batch: int | None = None,
 ) -> NoisyPool:
     """Return the members on noisy copies of ``x``; arguments are those of :func:`certify_entries`."""
     check_draws(x, draws.alpha, n0=draws.n0, n=draws.n)
     base = SideBySide(members)
-    classifier = SmoothedClassifier(base, num_classes, sigma, precision=precision, batch=batch)
+    classifier = SmoothedClassifier(base, num_classes, sigma, noise=noise, precision=precision, batch=batch)
 
     def visit(visitor: Visitor, needed: tuple[int, ...], number: int, phase: Stream) -> None:
         base.needed = needed
@@ -141,6 +142,7 @@ def certify_entries(
     *,
     index: int = 0,
     label: int | None = None,
+    noise: Noise = "gaussian",
     precision: Precision = "float32",
     batch: int | None = None,
 ) -> dict[str, Certificate]:
@@ -153,12 +155,13 @@ def certify_entries(
     Args:
         members: L classifiers, images (N, C, H, W) -> logits (N, K).
         entries: The classifiers to certify, by name.
-        num_classes, sigma, precision, batch: As for ``SmoothedClassifier``.
+        num_classes, sigma, noise, precision, batch: As for ``SmoothedClassifier``.
         x, index, label: As for its ``certify``. With ``label`` the second pass is made for the entries, and evaluates
             the members, that still need it.
         draws: The other arguments of ``certify``.
     """
-    noisy = noisy_pool(members, num_classes, sigma, x, draws, index=index, precision=precision, batch=batch)
+    how = {"noise": noise, "precision": precision, "batch": batch}
+    noisy = noisy_pool(members, num_classes, sigma, x, draws, index=index, **how)
     return noisy.certify(entries, label)
 
 
@@ -175,7 +178,7 @@ def select_classes(
 ) -> dict[str, int]:
     """Return the class that ``n0`` draws select for each entry, ABSTAIN for "undecided": the first pass of CERTIFY.
 
-    Arguments are those of :func:`certify_entries`; ``settings`` its ``index``, ``precision`` and ``batch``.
+    Arguments are those of :func:`certify_entries`; ``settings`` its ``index``, ``noise``, ``precision`` and ``batch``.
     """
     # No class has the number K, so every entry skips its n draws.
     draws = Draws(n0, n=1, alpha=0.5, seed=seed)

@@ -28,12 +28,15 @@ class Provenance:
     arithmetic: str | None = None
     torch: str | None = None  # the minor series, like 2.9
     numpy: str | None = None
+    noise: str | None = "gaussian"  # rows from before there was another one do not say it
 
     @classmethod
     def of(cls, sidecar: Mapping[str, Any]) -> Provenance:
         """Take from the sidecar of rows what may change them."""
         series = {name: ".".join(version.split(".")[:2]) for name, version in sidecar.get("versions", {}).items()}
-        return cls(**{field.name: sidecar.get(field.name, series.get(field.name)) for field in fields(cls)})
+        return cls(
+            **{field.name: sidecar.get(field.name, series.get(field.name, field.default)) for field in fields(cls)}
+        )
 
 
 @dataclass(frozen=True)

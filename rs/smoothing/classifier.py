@@ -16,6 +16,7 @@ from torch import Tensor
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
+from rs.smoothing.grid_noise import LEVELS, grid_block, on_grid
 from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_key, evaluate, home_of, is_number
 from rs.smoothing.inputs import check_draws as check_draws
 from rs.smoothing.noise import BLOCK, block
@@ -27,6 +28,9 @@ from rs.smoothing.votes import winner as winner
 from rs.statistics.certificate import ABSTAIN, Certificate
 
 Precision = Literal["float32", "bfloat16"]
+
+Noise = Literal["gaussian", "grid"]
+"""Gaussian numbers in float32, or rounded to multiples of 1/255: :mod:`rs.smoothing.grid_noise`."""
 
 
 class Run(Protocol):
@@ -73,6 +77,8 @@ class SmoothedClassifier:
             compute theirs in float32, and yours should too (``rs.models.architectures.Logits``).
         batch: Noisy images evaluated at once, rounded down to blocks of ``rs.smoothing.noise.BLOCK``; if ``None``,
             chosen by the size of an image and the kind of device. It does not change the noise.
+        noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, which 8-bit images alone are. With it the
+            certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.grid_noise``).
         undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
             counts against every class: if the ``n0`` draws select it, the classifier abstains.
         engine: How ``base`` was optimized for inference (``rs.certification.inference``); kept for the record.
@@ -93,6 +99,7 @@ class SmoothedClassifier:
         *,
         precision: Precision = "float32",
         batch: int | None = None,
+        noise: Noise = "gaussian",
         undecided: bool = False,
         engine: str = "plain",
     ) -> None:
@@ -104,12 +111,14 @@ class SmoothedClassifier:
             raise InputError(
                 f"sigma must be a positive number, got {sigma!r}; it is the std of the noise, in [0, 1] pixels"
             )
-        if precision not in get_args(Precision):
-            raise InputError(f"precision must be one of {', '.join(get_args(Precision))}; got {precision!r}")
+        for name, given, known in (("precision", precision, Precision), ("noise", noise, Noise)):
+            if given not in get_args(known):
+                raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
         if batch is not None and (not is_number(batch, Integral) or batch < 1):
             raise InputError(f"batch must be at least 1, got {batch!r}")
         self.base, self.num_classes, self.sigma = as_module(base), num_classes, sigma
-        self.precision, self.batch, self.undecided, self.engine = precision, batch, undecided, engine
+        self.precision, self.batch, self.noise = precision, batch, noise
+        self.undecided, self.engine = undecided, engine
 
     def certify(
         self,
@@ -252,13 +261,13 @@ class SmoothedClassifier:
         counter = VoteCounter([width], x.device)
         if not getattr(self.base, "lazy", False):
             with self._ready(x):
-                for noise in self._batches(x, draws, seed, *key, start=start):
-                    scores = evaluate(self.base, x + noise).to(x.device)
-                    counter.add(scores[None], (len(noise), width))
+                for batch in self._batches(x, draws, seed, *key, start=start):
+                    scores = evaluate(self.base, batch).to(x.device)
+                    counter.add(scores[None], (len(batch), width))
             return Tally(counter.fetch()[0])
         evaluations = 0
         with self._ready(x):
-            batches = (x + noise for noise in self._batches(x, draws, seed, *key, start=start))
+            batches = self._batches(x, draws, seed, *key, start=start)
             for scores, evaluated in cast(Lazy, self.base).in_turn(batches):
                 counter.add(scores[None], (len(scores), width))
                 evaluations += evaluated
@@ -269,8 +278,8 @@ class SmoothedClassifier:
     ) -> None:
         """Call ``visitor(output of base, number of draws)`` for every batch of noisy copies; see :meth:`votes`."""
         with self._ready(x):
-            for noise in self._batches(x, draws, seed, *key, start=start):
-                visitor(self.base(x + noise), len(noise))
+            for batch in self._batches(x, draws, seed, *key, start=start):
+                visitor(self.base(batch), len(batch))
 
     def _image(self, x: ImageLike) -> Tensor:
         """Return an image as :meth:`votes` takes it, on the device of ``base``."""
@@ -296,15 +305,17 @@ class SmoothedClassifier:
             yield
 
     def _batches(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Iterator[Tensor]:
-        """Yield the noise of ``draws`` draws in batches of whole blocks, each of shape (<= batch, C, H, W)."""
+        """Yield ``draws`` noisy copies of ``x`` in batches of whole blocks, each of shape (<= batch, C, H, W)."""
         if start % BLOCK:
             raise ValueError(f"start must be a multiple of {BLOCK}, got {start}; blocks of noise are not split")
+        levels, drawn = (None, block) if self.noise == "gaussian" else (on_grid(x), grid_block)
         blocks = max(1, (self.batch or default_batch(x)) // BLOCK)
         begin, end = start // BLOCK, -(-(start + draws) // BLOCK)
         for first in range(begin, end, blocks):
             indices = range(first, min(first + blocks, end))
-            noise = [block(i, x.shape, self.sigma, seed, *key, device=x.device) for i in indices]
-            yield torch.cat(noise)[: start + draws - first * BLOCK]
+            noise = torch.cat([drawn(i, x.shape, self.sigma, seed, *key, device=x.device) for i in indices])
+            noise = noise[: start + draws - first * BLOCK]
+            yield x + noise if levels is None else (levels + noise) / LEVELS
 
 
 def _reported(images: Iterable[ImageLike]) -> Iterator[ImageLike]:

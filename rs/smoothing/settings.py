@@ -9,7 +9,7 @@ from pydantic import Field
 
 from rs.models.backend import Engine
 from rs.params import Count, NonNegativeCount, validated
-from rs.smoothing.classifier import Precision
+from rs.smoothing.classifier import Noise, Precision
 from rs.smoothing.stopping import Stop
 from rs.study.subset import Subset
 
@@ -36,6 +36,7 @@ class CertificationSettings:
     precision: Precision
     engine: Engine  # plain: the network as it was trained; folded or compiled: optimized for inference
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
+    noise: Noise = "gaussian"  # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem
     stop: Stop | None = None  # stop at an answer; n is then the most draws
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ KEYS = (
 NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning")
 """Sections of a recipe that are no methods."""
 
-CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "precision")
+CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "noise", "precision")
 """What the weights of ensembles depend on in the section ``certify``: the test images, and their selected classes."""
 
 

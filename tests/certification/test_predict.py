@@ -111,7 +111,7 @@ def colour(tmp_path):
 
 def direct(module, sigma, pixels, n0, n, alpha, seed):
     """Certificates of grey images (N, H, W), image i with noise i."""
-    classifier = SmoothedClassifier(module, 2, sigma)
+    classifier = SmoothedClassifier(module, 2, sigma, noise="grid")
     inputs = torch.from_numpy(pixels).float()[:, None] / 255
     return [classifier.certify(x, n0, n, alpha, seed=seed, index=i) for i, x in enumerate(inputs)]
 
@@ -132,6 +132,7 @@ def test_json_says_what_the_smoothed_classifier_says_of_each_image(capfd, model,
             **numbers,
             "scope": "model",
             "device": "cuda" if torch.cuda.is_available() else "cpu",
+            "noise": "grid",
             "precision": "float32",
             "engine": "plain",
         }

@@ -24,6 +24,7 @@ def key_of(models, indices=(0, 7), **changes):
         n0=N0,
         n=N,
         seed=1,
+        noise="gaussian",
         precision="float32",
         device="cpu",
         code="of today",

@@ -1,0 +1,202 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from torch import nn
+
+from rs.errors import InputError
+from rs.runtime.streams import Stream, stream
+from rs.smoothing import grid_noise
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.grid_noise import LEVELS, grid_block, grid_table, on_grid
+from rs.smoothing.noise import BLOCK
+
+SHAPE, SIGMA = torch.Size((3, 8, 8)), 0.25
+SIGMAS = (0.01, 0.12, 0.25, 0.5, 1.0)
+
+
+def probabilities(sigma):
+    """Exact counts of 64-bit numbers, by level."""
+    table = grid_table(sigma)
+    steps = [0, *map(int, table.cumulative), 2**64]
+    return {table.lowest + k: high - low for k, (low, high) in enumerate(zip(steps, steps[1:]))}  # noqa: B905, RUF007
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_a_level_has_the_mass_of_the_normal_law_around_it(sigma):
+    found = probabilities(sigma)
+    assert sum(found.values()) == 2**64
+    levels = np.array(list(found))
+    # by the upper tail of |k|, where SciPy's numbers keep their relative precision
+    edges = stats.norm.sf((np.abs(levels)[:, None] + [-0.5, 0.5]) / (LEVELS * sigma))
+    expected = np.where(levels == 0, 1 - 2 * edges[:, 1], edges[:, 0] - edges[:, 1])
+    mass = np.array([count / 2**64 for count in found.values()])
+    np.testing.assert_allclose(mass, expected, rtol=0, atol=4 * np.finfo(float).eps)
+    assert stats.norm.sf((levels.max() - 0.5) / (LEVELS * sigma)) < 2.0**-62  # what lies beyond is of no weight
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_the_law_is_symmetric_to_the_last_bit(sigma):
+    found = probabilities(sigma)
+    assert all(abs(found[level] - found[-level]) <= 1 for level in found if level > 0)  # the 1 of 2^64 - 1, at the end
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_sixteen_bits_say_the_level_exactly_where_all_numbers_that_begin_with_them_have_it(sigma):
+    table, first = grid_table(sigma), np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    low, high = table.levels(first), table.levels(first + np.uint64(2**48 - 1))
+    known = ~np.isnan(table.known)
+    assert np.array_equal(known, low == high)  # levels grow with the number
+    assert np.array_equal(table.known[known], low[known])
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_number_has_the_level_whose_cumulative_count_it_is_below(v):
+    table = grid_table(SIGMA)
+    level = int(table.levels(np.array([v], dtype=np.uint64))[0])
+    cumulative = [0, *map(int, table.cumulative), 2**64]
+    assert cumulative[level - table.lowest] <= v < cumulative[level - table.lowest + 1]
+
+
+def test_draws_follow_the_law():
+    found = probabilities(SIGMA)
+    drawn = torch.cat([grid_block(k, SHAPE, SIGMA, 0, 1, device="cpu").flatten() for k in range(20)])
+    assert torch.equal(drawn, drawn.round())
+    # bins of 20 levels, the tails together
+    edges = [-math.inf, *range(-150, 151, 20), math.inf]
+    law = [sum(count for level, count in found.items() if low < level <= high) / 2**64
+           for low, high in zip(edges, edges[1:])]  # noqa: B905, RUF007  # fmt: skip
+    counts = [((drawn > low) & (drawn <= high)).sum().item() for low, high in zip(edges, edges[1:])]  # noqa: B905, RUF007
+    assert stats.chisquare(counts, np.array(law) * len(drawn)).pvalue > 1e-6
+    assert stats.pearsonr(drawn[1:], drawn[:-1]).pvalue > 1e-6
+
+
+def test_where_the_first_bits_leave_the_level_open_the_others_decide_by_the_law():
+    table = grid_table(SIGMA)
+    open_words = np.flatnonzero(np.isnan(table.known))
+    assert len(open_words) >= 1  # there are more than two levels
+    rng = np.random.default_rng(0)
+    word = int(open_words[len(open_words) // 2])
+    v = (np.uint64(word) << np.uint64(48)) + rng.integers(0, 2**48, 20_000, dtype=np.uint64)
+    levels, counts = np.unique(table.levels(v), return_counts=True)
+    cumulative = [0, *map(int, table.cumulative), 2**64]
+    law = [
+        min(cumulative[int(level) - table.lowest + 1], (word + 1) << 48)
+        - max(cumulative[int(level) - table.lowest], word << 48)
+        for level in levels
+    ]
+    assert sum(law) == 2**48
+    assert stats.chisquare(counts, np.array(law) / 2**48 * len(v)).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("other", [(1, 1), (0, 2), (0, 1, 0)])
+def test_noise_depends_on_its_key_alone(other):
+    one = grid_block(3, SHAPE, SIGMA, 0, 1, device="cpu")
+    assert one.shape == (BLOCK, *SHAPE)
+    assert one.dtype == torch.float32
+    assert torch.equal(one, grid_block(3, SHAPE, SIGMA, 0, 1, device="cpu"))
+    assert not torch.equal(one, grid_block(3, SHAPE, SIGMA, *other, device="cpu"))
+    assert not torch.equal(one, grid_block(4, SHAPE, SIGMA, 0, 1, device="cpu"))
+
+
+def test_the_numbers_are_those_of_this_table_on_every_machine():
+    """Philox's bits are fixed by its authors (Salmon et al. 2011), and the rest is whole numbers."""
+    drawn = grid_block(0, torch.Size((1, 2, 2)), SIGMA, 7, Stream.ESTIMATE, 0, device="cpu")
+    bits = np.random.Philox(np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 0, 0)))
+    words = [int(word) >> shift & 0xFFFF for word in bits.random_raw(BLOCK) for shift in (0, 16, 32, 48)]
+    rest = iter([int(word) >> 16 for word in bits.random_raw(BLOCK)])
+    table = grid_table(SIGMA)
+    whole = [word << 48 | (next(rest) if np.isnan(table.known[word]) else 0) for word in words]
+    assert drawn.flatten().tolist() == table.levels(np.array(whole, dtype=np.uint64)).tolist()
+
+
+def test_torchs_generator_gives_the_same_law(monkeypatch):
+    table = grid_table(SIGMA)
+    first = torch.arange(2**16).reshape(64, 1024)
+    for rest, expected in ((0, 0), (2**48 - 1, 2**48 - 1)):
+        given = iter([first, torch.full_like(first, rest)])
+        monkeypatch.setattr(grid_noise.torch, "randint", lambda *_, given=given, **__: next(given))
+        made = grid_noise._drawn_on(torch.device("cpu"), table, tuple(first.shape), stream(0))
+        v = (np.arange(2**16, dtype=np.uint64) << np.uint64(48)) + np.uint64(expected)
+        assert made.flatten().tolist() == table.levels(v).tolist()
+
+
+@given(st.lists(st.integers(0, 255), min_size=4, max_size=4))
+def test_eight_bit_images_are_on_the_grid(levels):
+    x = torch.tensor(levels, dtype=torch.uint8).reshape(1, 2, 2)
+    for pixels in (x.float() / 255, torch.from_numpy((x.numpy() / 255).astype(np.float32)), x.double() / 255):
+        assert on_grid(pixels).flatten().tolist() == levels
+
+
+@pytest.mark.parametrize("pixel", [0.5, 1 / 16, 0.1 + 1e-4])
+def test_other_images_are_refused(pixel):
+    with pytest.raises(InputError, match=r"multiples of 1/255 .*; give the 8-bit image, or noise: gaussian"):
+        on_grid(torch.full((1, 2, 2), pixel))
+    with pytest.raises(InputError, match="multiples of 1/255"):
+        SmoothedClassifier(nn.Flatten(), 4, SIGMA, noise="grid").certify(torch.full((1, 2, 2), pixel), 1, 1, 0.5)
+
+
+class Recorder(nn.Module):
+    """Keeps what it is shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.shown = []
+
+    def forward(self, x):
+        self.shown.append(x)
+        return x.flatten(1)[:, :2]
+
+
+def test_the_network_sees_multiples_of_1_255_rounded_once():
+    x, base = torch.tensor([[[0, 255], [17, 128]]], dtype=torch.uint8), Recorder()
+    SmoothedClassifier(base, 2, SIGMA, noise="grid", batch=200).certify(x.numpy(), 100, 250, 0.01, seed=3)
+    noise = [grid_block(k, x.shape, SIGMA, 3, phase, 0, device="cpu") for phase, k in ((4, 0), (5, 0), (5, 1), (5, 2))]
+    expected = ((torch.cat(noise)[:350].int() + x.int()).double() / 255).float()
+    assert torch.equal(torch.cat(base.shown), expected)
+
+
+@pytest.mark.parametrize("sigma", [0.12, 0.25, 1.0])
+def test_the_radius_of_a_half_line_is_its_distance_and_not_a_bit_more(sigma):
+    """h(z) = 1[round(255 z) >= t] has its boundary at (t - 1/2) / 255: sigma Phi^-1(P(h = 1)) is the distance."""
+    law = probabilities(sigma)
+    for x, t in ((100, 90), (200, 30), (3, 3)):
+        beyond = sum(count for level, count in law.items() if x + level < t) / 2**64
+        distance = (x - t + 0.5) / LEVELS
+        steps = (2**-64 + 4 * np.finfo(float).eps * beyond) / stats.norm.pdf(distance / sigma)
+        assert sigma * stats.norm.isf(beyond) == pytest.approx(
+            distance, abs=sigma * steps + 4 * np.finfo(float).eps * distance
+        )
+
+
+class LowBits(nn.Module):
+    """Class 1 where more than 47 pixels are no multiples of 2^-30: it tells images by how their sums were rounded."""
+
+    def forward(self, x):
+        scaled = x.flatten(1).double() * 2**30
+        fine = (scaled != scaled.round()).sum(dim=1)
+        return torch.stack([47.5 - fine, fine - 47.5], dim=1)
+
+
+def test_rounding_makes_a_false_certificate_of_gaussian_noise_and_none_on_the_grid():
+    """The black image and one of pixels 2/255 are nearer to each other than the radius that the first one gets.
+
+    Numbers of N(0, sigma^2) below 2^-7 are held to 2^-31 and finer; the sum with 2/255 is not.
+    """
+    black = torch.zeros(1, 64, 63)
+    grey = torch.full_like(black, 2 / LEVELS)
+    distance = (grey - black).norm().item()
+
+    def certificates(noise):
+        smoothed = SmoothedClassifier(LowBits(), 2, SIGMA, noise=noise)
+        return [smoothed.certify(x, 100, 1_000, 0.001) for x in (black, grey)]
+
+    of_black, of_grey = certificates("gaussian")
+    assert (of_black.predict, of_grey.predict) == (1, 0)  # and g is said to be constant between them:
+    assert of_black.radius > distance
+    of_black, of_grey = certificates("grid")
+    assert of_black.predict == of_grey.predict
