@@ -40,7 +40,8 @@ def yaml(name):
 
 def required(python, system):
     """Names of all packages that this project brings with it for a Python version, by the metadata of what is here."""
-    found, waiting = set(), [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    own = [one for extra in PROJECT["optional-dependencies"].values() for one in extra]
+    found, waiting = set(), [*PROJECT["dependencies"], *(one for one in own if not one.startswith("rs["))]
     setting = {"python_version": python, "python_full_version": f"{python}.0", "platform_system": system}
     while waiting:
         requirement = Requirement(waiting.pop())
