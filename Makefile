@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro study plots test test-portable check format setup bench
+.PHONY: repro study plots test test-portable check format docs setup bench
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
 # on, so several can run at once, group by group, in as many shares as there are jobs; the last line is the plain
@@ -71,6 +71,10 @@ test-on-%: setup
 format:
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The pages as a site, in build/docs; a warning is an error.
+docs: setup
+	$(BIN)/python -m sphinx --fail-on-warning --quiet docs build/docs
 
 setup: $(VENV)/.installed
 

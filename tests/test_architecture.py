@@ -1,4 +1,4 @@
-"""The pictures of docs/architecture.md show the packages and the pipeline as they are."""
+"""The pictures of docs/architecture.md and docs/pipeline.md show the packages and the pipeline as they are."""
 
 import re
 from itertools import product
@@ -12,9 +12,10 @@ from tests.test_imports import MAY_IMPORT
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def drawn(heading: str) -> set[tuple[str, str]]:
-    """The arrows of the picture under a heading."""
-    block = TEXT.split(f"## {heading}")[1].split("```mermaid")[1].split("```")[0]
+def drawn(page: str) -> set[tuple[str, str]]:
+    """The arrows of the picture of a page."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (block,) = re.findall(r"```mermaid\n(.*?)```", text, flags=re.S)
     return set(re.findall(r"(\w+) --> (\w+)", block))
 
 
@@ -30,7 +31,7 @@ def reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 def test_the_packages_are_those_of_the_import_table() -> None:
     table = {(package, other) for package, others in MAY_IMPORT.items() for other in others}
-    assert drawn("The packages of `rs`") == reduced(table)
+    assert drawn("architecture.md") == reduced(table)
 
 
 def test_every_package_has_a_line() -> None:
@@ -57,7 +58,14 @@ def test_the_stages_are_those_of_the_pipeline() -> None:
         if one != other and (dep.startswith(out) or out.startswith(dep))
     }
     edges -= {("train_members", "certify")}  # the same folders by name, but of other seeds
-    assert drawn("The pipeline") == reduced(edges)
+    assert drawn("pipeline.md") == reduced(edges)
+
+
+def test_every_stage_has_a_line() -> None:
+    text = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \| [a-z]", text.split("## Run it")[0], flags=re.M) == [
+        *params.read(ROOT / "dvc.yaml")["stages"]
+    ]
 
 
 @pytest.mark.parametrize("edges", [{("a", "b"), ("b", "c"), ("a", "c")}])

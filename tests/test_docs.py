@@ -3,16 +3,25 @@
 import ast
 import importlib
 import re
+import shlex
 import shutil
+import sys
 from pathlib import Path
 from statistics import NormalDist
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from dvc.cli.parser import get_main_parser
+from torch import nn
+from torchvision.models import ResNet18_Weights, resnet18
 
+import rs
+from rs import params
 from tests.support.helpers import ROOT, SHAPE, Linear
+from tests.support.pages import PAGES, blocks, check_typer, command_of, commands
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 FOLDERS = ("rs", "stages", "benchmarks", "tests")
 MADE_UP = re.compile(r"mine|MINE|NAME|smoothed|largest")
 """In names that a page makes up, for files that the reader writes."""
@@ -86,18 +95,181 @@ def test_a_test_that_is_named_exists(file: str, name: str) -> None:
     assert any(name in test for test in found), found
 
 
+# ------------------------------------------------------------------------------------------ commands
+
+NOT_RUN = {
+    "minutes": "the small study of tests/pipeline/test_pipeline.py runs what they run",
+    "hours": "the small study of tests/pipeline/test_pipeline.py runs what they run",
+    "network and GPU-days": "nothing here may load data or take days",
+    "network": "no test may need one",
+    "several processes": "tests/pipeline/test_launch.py starts several, tests/certification tries every option",
+    "SLURM": "there is no such cluster",
+    "elsewhere": "tests/pipeline/test_study.py runs these blocks on another machine's folder",
+    "trained models": "there are none in a checkout; tests/ensemble and tests/command_line make some",
+}
+"""Why a block of commands is not run as it stands, and where what it does is tested; its commands are parsed."""
+
+RUN = {"README.md", "start.md", "certify.md", "vary.md", "remote.md", "pipeline.md", "scaling.md", "CONTRIBUTING.md"}
+"""Pages with blocks that tests/pipeline/test_pages.py or test_contributing.py runs."""
+
+
+def test_a_block_of_commands_is_run_or_says_why_not() -> None:
+    marked = {(page.name, block.reason) for page in PAGES for block in blocks(page)}
+    assert {page for page, reason in marked if not reason} == RUN
+    assert {reason for _, reason in marked if reason} == {*NOT_RUN}
+
+
+def words_on_pages() -> list:
+    """Every command of a page that a program of this project, DVC or make would parse."""
+    return [
+        pytest.param(words, id=f"{page.name}-{shlex.join(words)}")
+        for page in PAGES
+        for block in blocks(page)
+        for words in commands(block.text)
+        if words[0] in ("rs", "python", "torchrun", "dvc", "make")
+    ]
+
+
+@pytest.mark.parametrize("words", words_on_pages())
+def test_a_command_has_the_options_that_it_is_given(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    match words:
+        case ["rs", *rest]:
+            check_typer(*command_of("rs", rest))
+        case ["torchrun", *_]:
+            module, *rest = words[words.index("--") + 1 :]
+            check_typer(*command_of(module, rest))
+        case ["python", "-m", "pip" | "pytest", *_]:
+            pass
+        case ["python", "-m", module, *rest]:
+            check_typer(*command_of(module, rest))
+        case ["python", "-c", code]:
+            compile(code, "page", "exec")
+        case ["dvc", *rest]:
+            check_dvc(rest)
+        case ["make", *rest]:
+            check_make(rest)
+        case _:
+            pytest.fail(f"unknown: {words}")
+
+
+def check_dvc(words: list[str]) -> None:
+    """Parse words as DVC would; stages and parameters that are named must be there."""
+    read = get_main_parser().parse_args(words)
+    values = params.read(ROOT / "params.yaml")
+    stages = {*params.read(ROOT / "dvc.yaml")["stages"], "largest"}
+    for target in getattr(read, "targets", None) or ():
+        assert MADE_UP.search(target) or "$" in target or target.split("@")[0] in stages, target
+    for change in getattr(read, "set_param", None) or ():
+        *path, name = change.split("=")[0].split(".")
+        section = values
+        for key in path:
+            section = section[key.removeprefix("+")]
+        assert name in section or change.startswith("+"), f"{change}: there is no {name}"
+
+
+def check_make(words: list[str]) -> None:
+    """Targets and variables must be those of the Makefile."""
+    text = (ROOT / "Makefile").read_text()
+    for word in words:
+        variable, equals, _ = word.partition("=")
+        pattern = rf"\$\({variable}\)|\$\(or \$\({variable}\)" if equals else rf"^{variable}:"
+        assert re.search(pattern, text, re.MULTILINE), word
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["rs show", "rs show a.tsv --digits 3", "rs predict a.png --model m --engine fast", "rs certify m --n few ..."],
+)
+def test_a_command_that_would_fail_is_found(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Exception, match=r"(?i)missing|No such option|is not one of|is not a valid|be a valid"):
+        check_typer(*command_of("rs", words.split()[1:]))
+
+
+@pytest.mark.parametrize(
+    "words", ["make studdy", "make study DATASETS=x", "dvc repro trian", "dvc exp run -S method=[]"]
+)
+def test_a_target_or_a_parameter_that_is_not_there_is_found(words: str) -> None:
+    program, *rest = words.split()
+    with pytest.raises(AssertionError):
+        (check_make if program == "make" else check_dvc)(rest)
+
+
+# ------------------------------------------------------------------------------------------ Python
+
+
 def python_of(page: str) -> str:
-    """The blocks of Python of a page, one after the other."""
-    return "\n".join(re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S))
+    """The blocks of Python of a page, one after the other, but for those that are a file."""
+    return "\n".join(block.text for block in blocks(ROOT / page, "python") if not block.file)
+
+
+def test_the_python_of_every_page_is_run_by_a_test_below() -> None:
+    assert {page.name for page in PAGES if python_of(page)} == {"README.md", "certify.md", "tables.md"}
 
 
 def test_the_example_of_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     """All n votes are for one class, so the radius is sigma Phi^-1(alpha^(1/n)) on every machine."""
     code = python_of("README.md")
     exec(code, {})
-    assert capsys.readouterr().out.strip() == re.findall(r"print\(certificate\)  # (.*)", code)[0]
+    printed = capsys.readouterr().out
+    assert printed == blocks(ROOT / "README.md", "text")[0].text
     radius = 0.25 * NormalDist().inv_cdf(0.001**0.001)
-    assert f"l2 radius {int(radius * 1e4) / 1e4}" in code
+    assert f"l2 radius {int(radius * 1e4) / 1e4}" in printed
+
+
+def test_the_example_of_the_page_on_tables_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(python_of("docs/tables.md"), {})
+    assert capsys.readouterr().out == blocks(ROOT / "docs/tables.md", "text")[0].text
+
+
+class Output(SimpleNamespace):
+    """What models of Hugging Face return: not a tensor."""
+
+
+class WithLogits(nn.Module):
+    """A stand-in for a model of Hugging Face."""
+
+    def forward(self, pixel_values: torch.Tensor) -> Output:
+        """Logits of two classes, beside something else."""
+        brightness = pixel_values.mean(dim=(1, 2, 3))
+        return Output(loss=None, logits=torch.stack([-brightness, brightness], dim=1))
+
+
+@pytest.fixture
+def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``my_package.models`` as the page has it, and libraries that would load weights replaced by small ones."""
+    (block,) = [block for block in blocks(ROOT / "docs/certify.md", "python") if block.file]
+    path = tmp_path / block.file
+    path.parent.mkdir()
+    path.write_text(block.text)
+    monkeypatch.syspath_prepend(tmp_path)
+    facts = {"mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
+    timm, transformers = ModuleType("timm"), ModuleType("transformers")
+    timm.create_model = lambda name, pretrained: resnet18(num_classes=3)
+    timm.data = SimpleNamespace(resolve_model_data_config=lambda network: facts)
+    processor = SimpleNamespace(image_mean=facts["mean"], image_std=facts["std"])
+    transformers.AutoImageProcessor = SimpleNamespace(from_pretrained=lambda name: processor)
+    transformers.AutoModelForImageClassification = SimpleNamespace(from_pretrained=lambda name: WithLogits())
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: resnet18().state_dict())
+    yield
+    for name in ("my_package", "my_package.models"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("my_package")
+@pytest.mark.parametrize(("name", "classes"), [("torchvision", 1000), ("timm", 3), ("hugging_face", 2)])
+def test_models_of_other_libraries_are_certified_as_the_page_says(name: str, classes: int) -> None:
+    smoothed = rs.load(f"my_package.models:{name}_model").smooth(0.25)
+    certificate = smoothed.certify(torch.full((3, 32, 32), 0.9), n0=10, n=20)
+    assert len(certificate.counts) == classes
+    assert certificate.counts.sum() == 20
+    if name == "hugging_face":  # normalised before it: 0.9 is brighter than the mean
+        assert certificate.predict == 1
 
 
 @pytest.mark.usefixtures("models_here")

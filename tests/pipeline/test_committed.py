@@ -52,11 +52,24 @@ def md5(path):
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
-def readme_rows(columns):
-    """Cells of the lines of the README's table of so many columns, below its head."""
-    lines = (ROOT / "README.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    return [row for row in rows if len(row) == columns and re.search(r"\d", row[-1]) and "σ" not in row[-1]]
+def tables(page, heading=None):
+    """The tables of a page, or of what stands below a heading: the titles of their columns, and their rows of cells."""
+    text = (ROOT / page).read_text()
+    text = text if heading is None else re.split(rf"^## {heading}$", text, flags=re.MULTILINE)[1].split("\n## ")[0]
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines())
+        yield head, rows
+
+
+def table(page, *titles, heading=None):
+    """The one of them whose first columns have these titles: the other titles, and the rows."""
+    ((head, rows),) = ((head, rows) for head, rows in tables(page, heading) if tuple(head[: len(titles)]) == titles)
+    return head[len(titles) :], rows
+
+
+def sigmas(titles):
+    """The noise levels that columns are of."""
+    return [float(re.fullmatch(r"σ = ([\d.]+)", title)[1]) for title in titles]
 
 
 def committed(name, dataset="digits", **where):
@@ -64,6 +77,12 @@ def committed(name, dataset="digits", **where):
     frame = pd.read_csv(ROOT / "reports" / dataset / f"{name}.csv")
     (row,) = (row for _, row in frame.iterrows() if all(row[key] == value for key, value in where.items()))
     return row
+
+
+def mean(row):
+    """The ACR of a row with its errors, over images and, if known, over trainings too."""
+    both = row["standard_error_with_seeds"]
+    return f"{row['acr']:.3f} ± {row['standard_error']:.3f}" + f" [{both:.3f}]" * (not math.isnan(both))
 
 
 def shown(row, prefix):
@@ -75,51 +94,75 @@ def shown(row, prefix):
     return re.sub(r"^[+-](0\.0*)(?= )", r"\1", text)
 
 
-def test_the_methods_of_the_readme_are_those_of_the_committed_report():
-    rows = readme_rows(3)
-    assert len(rows) == 7
+def test_the_table_of_the_readme_is_that_of_the_committed_report():
+    titles, rows = table("README.md", "method")
+    assert [row[0] for row in rows[:7]] == [*METHODS]
+    assert len(titles) >= 1
+    assert len(rows) > 7
+    for name, *cells in rows:
+        ensemble, _, combination = name.partition(", ")
+        for sigma, cell in zip(sigmas(titles), cells, strict=True):
+            where = {"ensemble": ensemble, "combination": combination} if combination else {"method": name}
+            csv = f"ensembles-{sigma}" if combination else "main"
+            assert cell == mean(committed(csv, "cifar10-cpu", sigma=sigma, **where))
+
+
+def test_the_methods_of_the_page_on_digits_are_those_of_the_committed_report():
+    titles, rows = table("docs/digits.md", "method")
+    assert sigmas(titles) == [0.25, 0.5]
+    assert [row[0] for row in rows] == [*METHODS]
     for method, *cells in rows:
-        for sigma, cell in zip((0.25, 0.5), cells, strict=True):
+        for sigma, cell in zip(sigmas(titles), cells, strict=True):
             row = committed("main", method=method, sigma=sigma)
-            seeds = f" [{row['standard_error_with_seeds']:.3f}]" if row["seeds"] > 1 else ""
-            assert cell == f"{row['acr']:.3f} ± {row['standard_error']:.3f}{seeds} ({row['clean_accuracy']:.1%})"
+            assert cell == f"{mean(row)} ({row['clean_accuracy']:.1%})"
 
 
-def test_the_ensembles_of_the_readme_are_those_of_the_committed_report():
-    rows = [row for row in readme_rows(8) if row[1] != "average"]
-    assert len(rows) == 9
+def test_the_ensembles_of_the_page_on_digits_are_those_of_the_committed_report():
+    titles, rows = table("docs/digits.md", "ensemble", "combination")
+    assert sigmas(titles[1::3]) == [0.25, 0.5]
+    assert len(rows) == 12
     for ensemble, combination, *cells in rows:
-        for sigma, (members, mean, difference) in zip((0.25, 0.5), (cells[:3], cells[3:]), strict=True):
+        for sigma, found in zip((0.25, 0.5), (cells[:3], cells[3:]), strict=True):
             row = committed(f"ensembles-{sigma}", ensemble=ensemble, combination=combination)
             evaluated = committed(f"times/weighting-{sigma}", ensemble=ensemble, combination=combination)
-            assert members == f"{evaluated['members_per_draw']:.2f}"
-            assert mean == f"{row['acr']:.3f}"
-            assert difference == shown(row, "reference_")
+            difference = "–" if combination == "average" else shown(row, "reference_")
+            assert found == [f"{evaluated['members_per_draw']:.2f}", f"{row['acr']:.3f}", difference]
 
 
-def test_the_methods_of_the_readme_on_cifar10_are_those_of_the_committed_report():
-    rows = readme_rows(5)
-    assert len(rows) == 7
-    for method, mean, gain, published, accuracy in rows:
-        row = committed("main", "cifar10-cpu", method=method, sigma=0.25)
-        seeds = f" [{row['standard_error_with_seeds']:.3f}]" if row["seeds"] > 1 else ""
-        assert mean == f"{row['acr']:.3f} ± {row['standard_error']:.3f}{seeds}"
+LEVELS = re.findall(r"^## Results at sigma (\S+)$", (ROOT / "docs/cifar10-cpu.md").read_text(), re.MULTILINE)
+
+
+def test_the_page_on_cifar10_has_every_noise_level_of_the_readme():
+    titles, _ = table("README.md", "method")
+    assert sigmas(titles) == [float(level) for level in LEVELS]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_methods_of_the_page_on_cifar10_are_those_of_the_committed_report(level):
+    titles, rows = table("docs/cifar10-cpu.md", "method", heading=f"Results at sigma {level}")
+    assert titles == ["ACR", "to gaussian", "ACR published", "clean accuracy"]
+    assert [row[0] for row in rows] == [*METHODS]
+    for method, found, gain, published, accuracy in rows:
+        where = {"method": method, "sigma": float(level)}
+        row = committed("main", "cifar10-cpu", **where)
+        assert found == mean(row)
         assert accuracy == f"{row['clean_accuracy']:.1%}"
         assert published == ("–" if math.isnan(row["paper_acr"]) else f"{row['paper_acr']:.3f}")
         if method != "gaussian":
-            assert gain == shown(committed("differences", "cifar10-cpu", method=method, reference="gaussian"), "")
+            assert gain == shown(committed("differences", "cifar10-cpu", reference="gaussian", **where), "")
 
 
-def test_the_ensembles_of_the_readme_on_cifar10_are_those_of_the_committed_report():
-    rows = readme_rows(6)
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_ensembles_of_the_page_on_cifar10_are_those_of_the_committed_report(level):
+    titles, rows = table("docs/cifar10-cpu.md", "ensemble", "combination", heading=f"Results at sigma {level}")
+    assert titles == ["members per draw", "ACR", "to average", "to mean of members"]
     assert len(rows) == 16
-    for ensemble, combination, members, mean, to_average, to_members in rows:
-        row = committed("ensembles-0.25", "cifar10-cpu", ensemble=ensemble, combination=combination)
-        evaluated = committed("times/weighting-0.25", "cifar10-cpu", ensemble=ensemble, combination=combination)
-        assert (members, mean) == (f"{evaluated['members_per_draw']:.2f}", f"{row['acr']:.3f}")
+    for ensemble, combination, members, acr_shown, to_average, to_members in rows:
+        row = committed(f"ensembles-{level}", "cifar10-cpu", ensemble=ensemble, combination=combination)
+        evaluated = committed(f"times/weighting-{level}", "cifar10-cpu", ensemble=ensemble, combination=combination)
+        assert (members, acr_shown) == (f"{evaluated['members_per_draw']:.2f}", f"{row['acr']:.3f}")
         assert to_members == shown(row, "members_")
-        if combination != "average":
-            assert to_average == shown(row, "reference_")
+        assert to_average == ("–" if combination == "average" else shown(row, "reference_"))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,288 @@
+"""The commands and notebooks of the pages run as they stand, and the pages make a site."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+from nbclient import NotebookClient
+from PIL import Image
+
+import rs
+from rs import params
+from rs.command_line.main import app
+from rs.command_line.shell import run as run_command
+from rs.models import checkpoint
+from rs.storage.files import write_json
+from tests.support.helpers import ROOT
+from tests.support.pages import blocks, commands, written_out
+from tests.support.small_project import environment, run
+from tests.support.stand_in import stand_in_project
+from tests.support.untrained import save_model
+
+LISTS = {"methods": ["gaussian", "advmacer"], "sigmas": [0.25], "members": [], "member_seeds": [], "ensembles": []}
+
+
+# ------------------------------------------------------------------------------------------ DVC
+
+
+def with_lists(text: str) -> str:
+    """The parameters with a small grid, and all else as it was written: comments too."""
+    for name, values in LISTS.items():
+        lines = "".join(f"\n  - {value}" for value in values) or " []"
+        text, count = re.subn(rf"^{name}:.*(?:\n  .*)*", f"{name}:{lines}", text, count=1, flags=re.MULTILINE)
+        assert count == 1
+    return text
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a small grid that was run and committed, its stages stand-ins."""
+    root = stand_in_project(tmp_path_factory.mktemp("pages") / "project")
+    path = root / "params.yaml"
+    path.write_text(with_lists(path.read_text()))
+    (root / ".venv" / "bin").mkdir(parents=True)
+    (root / ".venv" / "bin" / "activate").touch()
+    run(root, "dvc", "repro", "--quiet")
+    commit(root)
+    return root
+
+
+def commit(root: Path) -> None:
+    """Commit what there is."""
+    run(root, "git", "add", "--all")
+    run(root, "git", "commit", "--quiet", "--message", "Run the study")
+
+
+def shell(root: Path, *texts: str) -> list[str]:
+    """Run blocks of commands one after the other, each in a shell that ends at the first failure; what they print."""
+    outputs = []
+    for text in texts:
+        command = ["bash", "-euc", text]
+        done = subprocess.run(command, cwd=root, env=environment(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        outputs.append(done.stdout)
+    return outputs
+
+
+def shown(page: str) -> list[str]:
+    """The blocks of commands of a page that are run."""
+    return [block.text for block in blocks(ROOT / "docs" / page) if not block.reason]
+
+
+def state(root: Path) -> dict[str, bytes]:
+    """The contents of parameters, lock, report and outputs."""
+    places = ("params.yaml", "dvc.lock", "reports", "models", "results", "logs", "fingerprints")
+    files = [file for place in places for file in [root / place, *(root / place).rglob("*")] if file.is_file()]
+    return {str(file.relative_to(root)): file.read_bytes() for file in files}
+
+
+@pytest.mark.slow
+def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, root := tmp_path / "copy", symlinks=True)
+    before = state(root)
+    change, back, again, compare, rows, grid = shown("vary.md")
+    assert re.findall("Running stage '(.*)'", (printed := shell(root, change)[0])) == [
+        "fingerprint",
+        "train@digits-advmacer-0.25-0",
+        "certify@digits-advmacer-0.25-0",
+        "ensemble@digits-0.25",
+        "weights@digits-0.25",
+        "certify_ensembles@digits-0.25",
+        "tables@digits",
+    ]
+    assert re.search(r"recipes\.digits\.advmacer\.lam +0\.5 +1\.0", printed)
+    assert "advmacer.0.25.acr" in printed
+    assert "gaussian" not in printed.split("recipes.digits.advmacer.lam")[-1]
+    written = read(root, "params.yaml").decode()
+    kept = [line for line in before["params.yaml"].decode().splitlines() if not re.match(" +- {", line)]
+    assert {*re.findall(r" # .*", "\n".join(kept))} <= {*re.findall(r" # .*", written)}
+    assert before["params.yaml"] != read(root, "params.yaml")
+    shell(root, back)
+    assert state(root) == before
+    assert run(root, "git", "status", "--short") == ""
+    listed = shell(root, again)[0]
+    assert "lam-1" in listed
+    assert state(root) == before
+    table = shell(root, compare)[0]
+    assert all(name in table for name in ("lam-1", "lam-2", "advmacer.0.25.acr"))
+    shell(root, rows)
+    assert read(root, "lam-1.tsv") != before["results/digits/0.25/advmacer-0.tsv"]
+    shell(root, grid)
+    assert state(root) == before
+
+
+def read(root: Path, name: str) -> bytes:
+    """The contents of a file."""
+    return (root / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, here := tmp_path / "here", symlinks=True)
+    push, pull = shown("remote.md")
+    shell(here, push)
+    run(tmp_path, "git", "clone", "--quiet", "here", "there")
+    there = tmp_path / "there"
+    printed = shell(there, pull)[0]
+    assert re.findall("Running stage '(.*)'", printed) == ["fingerprint"]
+    assert re.findall(r"^(\w\S*):$", printed, re.MULTILINE) == ["fingerprint"]
+    assert state(there) == state(here)
+    assert run(there, "git", "status", "--short") == ""
+
+
+@pytest.mark.slow
+def test_the_plots_are_a_web_page_and_a_queue_takes_what_the_page_puts_into_it(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, root := tmp_path / "copy", symlinks=True)
+    (plots,) = shown("pipeline.md")
+    assert "index.html" in shell(root, plots)[0]
+    (queue,) = shown("scaling.md")
+    first = queue.split("dvc queue start")[0]
+    shell(root, first)
+    assert run(root, "dvc", "queue", "status").count("Queued") >= 2
+
+
+# ------------------------------------------------------------------------------------------ the command rs
+
+
+MODEL = """
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+
+class NearestMean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        digits = load_digits()
+        images, labels = torch.tensor(digits.images / 16).float().flatten(1), torch.tensor(digits.target)
+        self.register_buffer("means", torch.stack([images[labels == k].mean(dim=0) for k in range(10)]))
+
+    def forward(self, x):
+        return x.flatten(1) @ self.means.T - self.means.square().sum(dim=1) / 2
+
+
+build = NearestMean
+"""
+
+
+def rs_commands(root: Path, *pages: str) -> None:
+    """Run the commands ``rs`` of pages in this process, and those of Python."""
+    for page in pages:
+        for block in blocks(ROOT / page):
+            for words in commands(block.text) if not block.reason else ():
+                if words[:2] == ["python", "-c"]:
+                    exec(words[2], {})
+                if words[0] == "rs":
+                    rs_command(words[1:])
+
+
+def rs_command(words: list[str]) -> None:
+    """Run a command; it must succeed."""
+    with pytest.raises(SystemExit) as ended:
+        run_command(app, written_out(words))
+    assert ended.value.code in (0, None), words
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prepared digits."""
+    folder = tmp_path_factory.mktemp("digits") / "digits"
+    rs_command(["prepare", "digits", "--out", str(folder), "--params", str(ROOT / "params.yaml")])
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> Path:
+    """A folder with digits, an untrained network for them, a model of the user's, an image, and the parameters."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("RS_DEVICE", "cpu")
+    monkeypatch.syspath_prepend(tmp_path)
+    shutil.copytree(digits, "data/digits")
+    shutil.copytree(digits, "data/cifar10")
+    meta = params.read(digits / "meta.json")
+    shape = {name: meta[name] for name in ("shape", "classes")}
+    save_model(Path("models/digits/0.25/advmacer/0"), dataset="digits", versions=checkpoint.versions(), **shape)
+    certify = params.read(ROOT / "params.yaml")["defaults"]["certify"] | {"n": 1000, "engine": "plain"}
+    recipes = {name: {"arithmetic": "native", "certify": certify} for name in ("digits", "cifar10")}
+    write_json(Path("params.yaml"), {"recipes": recipes})
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "models.py").write_text(MODEL)
+    return tmp_path
+
+
+def test_the_commands_of_the_readme_and_the_start_run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rs_commands(workplace, "README.md")
+    assert "ACR" in capsys.readouterr().out
+    Path("results/digits/0.25").mkdir(parents=True)
+    for name, suffix in ((name, suffix) for name in ("advmacer-0", "gaussian-0") for suffix in (".tsv", ".json")):
+        shutil.copy(f"rows{suffix}", f"results/digits/0.25/{name}{suffix}")
+    rs_commands(workplace, "docs/start.md")
+    assert np.asarray(Image.open("digit.png")).shape == (8, 8)
+    assert re.search(r"^digit.png: ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(make_image(workplace), "photo.png")
+    first, *_ = blocks(ROOT / "docs/certify.md")
+    certify = next(commands(first.text))
+    rs_command([*certify[1:-1], "other.tsv"])
+    rs_commands(workplace, "docs/certify.md")
+    assert Path("log.tsv").is_file()
+    assert not Path("dry.tsv").exists()
+
+
+def make_image(folder: Path) -> Path:
+    """An image of 8x8 grey pixels."""
+    Image.fromarray(np.full((8, 8), 128, np.uint8)).save(folder / "grey.png")
+    return folder / "grey.png"
+
+
+# ------------------------------------------------------------------------------------------ notebooks and site
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["certify", "ensemble"])
+def test_a_notebook_runs_from_top_to_bottom(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    path = ROOT / "examples" / f"{name}.ipynb"
+    book = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in book.cells)
+    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}).execute()
+    kinds = {kind for cell in book.cells for output in cell.get("outputs", ()) for kind in output.get("data", ())}
+    assert "image/png" in kinds
+
+
+def test_links_of_the_notebooks_lead_to_files() -> None:
+    for path in (ROOT / "examples").glob("*.ipynb"):
+        text = "\n".join(
+            cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"
+        )
+        assert all((path.parent / link).is_file() for link in re.findall(r"\]\(([^)#]+)", text))
+
+
+@pytest.mark.slow
+def test_the_pages_make_a_site_without_a_warning(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--quiet",
+        "-d",
+        "trees",
+        str(ROOT / "docs"),
+        "site",
+    ]
+    variables = environment() | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert pages <= {path.stem for path in (tmp_path / "site").glob("*.html")}
+    described = (tmp_path / "site" / "api.html").read_text()
+    assert all(f'id="rs.{name}"' in described for name in rs.__all__ if name != "__version__")

@@ -1,0 +1,109 @@
+"""What the pages show: blocks of commands and of Python, and the commands as words."""
+
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+from typer.main import get_command
+
+from rs.command_line import main as rs_command
+from rs.command_line.shell import add, application
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+BLOCK = re.compile(r"(?:^<!-- not run: ([^\n]*) -->\n)?^```(\w+) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SEPARATORS = {"&&", "||", "|", ";", "&", "(", ")", "$", "<", ">", ">>", "{", "}"}
+BEFORE_A_COMMAND = re.compile(r"\w+=.*|do|done|while|if|then|else|!|read")
+
+
+class Block(NamedTuple):
+    """A block between fences."""
+
+    reason: str  # why no test runs it; empty if one does
+    language: str
+    file: str  # that it is the text of, if it is
+    text: str
+
+
+def blocks(page: Path, language: str = "sh") -> list[Block]:
+    """The blocks of a language on a page."""
+    found = [Block(*parts) for parts in BLOCK.findall(page.read_text(encoding="utf-8"))]
+    return [block for block in found if block.language == language]
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The simple commands of shell text, each as its words, without assignments and redirections.
+
+    >>> list(commands("A=1 dvc pull && rs show a.tsv \\\\\\n  b.tsv  # both\\nx | y"))
+    [['dvc', 'pull'], ['rs', 'show', 'a.tsv', 'b.tsv'], ['x'], ['y']]
+    """
+    for line in _lines(text):
+        command: list[str] = []
+        for word in [*line, ";"]:
+            if word in SEPARATORS:
+                if command:
+                    yield command
+                command = []
+            elif command or not BEFORE_A_COMMAND.fullmatch(word):
+                command.append(word)
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    """The words of each line, or of several that a backslash or a quote joins."""
+    waiting = ""
+    for line in text.replace("\\\n", " ").splitlines():
+        waiting += line + "\n"
+        lexer = shlex.shlex(waiting, posix=True, punctuation_chars="();<>|&")
+        lexer.whitespace_split = True
+        try:
+            words = list(lexer)
+        except ValueError:  # a quote goes on in the next line
+            continue
+        yield words
+        waiting = ""
+    assert not waiting.strip(), waiting
+
+
+STANDS_FOR = {
+    "...": "--sigma 0.5 --dataset cifar10 --data data/cifar10 --subset '{stride: 20}' --out dry.tsv",
+    "$data": "--dataset cifar10 --data data/cifar10",
+    "$seconds": "60",
+}
+"""Words of pages, and the options of commands before or the variables that they stand for."""
+
+
+def written_out(words: list[str]) -> list[str]:
+    """The words of a command with what they stand for."""
+    return [word for short in words for word in (shlex.split(STANDS_FOR[short]) if short in STANDS_FOR else [short])]
+
+
+def check_typer(command: typer.core.TyperCommand, words: list[str]) -> None:
+    """Parse words as a command does, in an empty folder, making the files that must be there; raises what is wrong."""
+    for _ in words:
+        try:
+            command.make_context(command.name, written_out(words))
+            return
+        except Exception as error:
+            missing = re.search(r"'([^']+)' does not exist", str(error))
+            if missing is None:
+                raise
+            path = Path(missing[1])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch() if path.suffix else path.mkdir()
+    command.make_context(command.name, written_out(words))
+
+
+def command_of(program: str, words: list[str]) -> tuple[typer.core.TyperCommand, list[str]]:
+    """The Typer command that ``rs WORDS`` or ``python -m PROGRAM WORDS`` runs, and the words left for it."""
+    if program == "rs":
+        group = get_command(rs_command.app)
+        if words[0].startswith("-"):
+            return group, words
+        return group.commands[words[0]], words[1:]
+    add(app := application(), importlib.import_module(program).main)
+    return get_command(app), words

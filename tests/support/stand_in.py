@@ -1,0 +1,84 @@
+"""The pipeline as it is, with stages that take no time, for tests of what DVC and git make of it.
+
+``dvc.yaml``, ``params.yaml`` and the stage ``fingerprint`` are those of the project, so which cells run, and when they
+run again, is the project's. The other stages write, where their arguments say, a line that changes with what they read.
+"""
+
+import hashlib
+import json
+import shutil
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+PLACES = ("--out", "--log", "--seconds", "--times")
+PLOTS = {
+    "curves": "sigma,method,radius,accuracy\n0.25,gaussian,0.0,0.5\n",
+    "p-lower": "sigma,method,members,p,share\n0.25,gaussian,1,0.5,0.5\n",
+    "equal-cost": "sigma,kind,method,members,evaluations,draws,acr,error_images,error\n0.25,a,a,1,2,2,0.5,0.1,0.1\n",
+}
+
+
+def stand_in_project(root: Path) -> Path:
+    """Make a repository of the project in ``root``, with a first commit, in which all stages but one are stand-ins."""
+    from tests.support.small_project import ROOT, copy_project, run
+
+    copy_project(root)
+    for path in (root / "stages").glob("*.py"):
+        if path.stem not in ("__init__", "fingerprint"):
+            shutil.copy(__file__, path)
+    shutil.copytree(ROOT / ".dvc" / "plots", root / ".dvc" / "plots", dirs_exist_ok=True)
+    shutil.copy(ROOT / ".dvc" / "config", root / ".dvc")
+    shutil.copy(ROOT / ".gitignore", root)
+    run(root, "git", "config", "user.name", "Someone")
+    run(root, "git", "config", "user.email", "someone@example.org")
+    run(root, "git", "add", "--all")
+    run(root, "git", "commit", "--quiet", "--message", "Begin")
+    return root
+
+
+def digest(*paths: Path) -> str:
+    """A hash of the contents of files and folders."""
+    files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, or a file in a folder: a name without an ending is a folder's."""
+    file = path if path.suffix in (".tsv", ".json", ".csv") else path / "made.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def report(results: Path, out: Path) -> None:
+    """Write a made-up ACR of every method of the results, and the files of the plots."""
+    metrics: dict[str, dict[str, dict[str, float]]] = {}
+    for path in sorted(results.glob("*/*.tsv")):
+        acr = int(path.read_text()[:4], 16) / 0xFFFF
+        metrics.setdefault(path.stem.rpartition("-")[0], {})[path.parent.name] = {"acr": acr}
+    write(out / "metrics.json", json.dumps(metrics, indent=2))
+    for name, text in PLOTS.items():
+        write(out / f"{name}.csv", text)
+
+
+def main() -> None:
+    """Be a stage."""
+    stage, words = Path(sys.argv[0]).stem, sys.argv[1:]
+    options = {key: Path(value) for key, value in pairwise(words) if key.startswith("--")}
+    places = [options[name] for name in PLACES if name in options]
+    if stage == "tables":
+        report(options["--results"], *places)
+        return
+    read = [Path(word) for word in words if Path(word).exists() and Path(word) not in places]
+    if stage == "train":
+        card = f"{words[0]}-{options['--sigma']}.json"
+        read.append(Path("fingerprints/parameters") / options["--dataset"] / "train" / card)
+    for place in places:
+        write(place, digest(*read))
+        if stage == "certify":
+            write(place.with_suffix(".json"), "{}")
+            write(place.with_suffix(".seconds.csv"), "seconds\n")
+
+
+if __name__ == "__main__":
+    main()
