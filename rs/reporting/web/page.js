@@ -7,7 +7,7 @@ const PAGE_ROWS = 50; // images that are shown at once
 const SHARE = 0.9; // part of alpha that two-sided certificates spend on the selected class
 const PROBABILITIES = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999];
 const DASHES = { 1: [], 2: [7, 3], 3: [2, 2] };
-const MIXED = "#8a8f98";
+const MIXED = "#9467bd"; // of ensembles of several methods
 
 const state = {};
 const charts = {};
@@ -33,7 +33,8 @@ function setOptions(id, options, chosen) {
 }
 
 function setTable(id, titles, rows) {
-  const head = element("tr", {}, ...titles.map((title) => element("th", {}, title)));
+  const words = (k) => rows[0]?.children[k]?.className === "text" && "text";
+  const head = element("tr", {}, ...titles.map((title, k) => element("th", { class: words(k) }, title)));
   $(id).replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
@@ -324,27 +325,27 @@ function config() {
   return { background: "transparent", axis, view: { stroke: null }, font: "system-ui, sans-serif" };
 }
 
-const quantitative = (field, title, more = {}) => ({ field, type: "quantitative", title, scale: { zero: false, nice: true }, ...more });
+const quantitative = (field, title, more = {}) => ({ field, type: "quantitative", title, scale: { zero: false, nice: false, padding: 10 }, axis: { tickCount: 6 }, ...more });
 const own = { field: "colour", type: "nominal", scale: null };
 const tips = (...pairs) => pairs.map(([field, title, format]) => ({ field, title, ...(format ? { format, type: "quantitative" } : { type: "nominal" }) }));
 
-const bars = (x, title) => ({
-  height: { step: 17 },
-  encoding: { y: { field: "name", type: "nominal", sort: null, title: null }, color: own },
+const named = { y: { field: "name", type: "nominal", sort: null, title: null, axis: { grid: true } }, color: own };
+const bars = (title) => ({
+  height: 20 + 17 * Math.max(...DATA.levels.map((one) => one.groups.filter((group) => group.headline).length)),
   layer: [
-    { mark: { type: "rule", strokeWidth: 1 }, encoding: { x: quantitative("outerLow", title), x2: { field: "outerHigh" } } },
-    { mark: { type: "rule", strokeWidth: 3, opacity: 0.55 }, encoding: { x: quantitative("low", title), x2: { field: "high" } } },
-    { mark: { type: "point", filled: true, size: 60, opacity: 1 }, encoding: { x: quantitative(x, title), tooltip: tips(["name", "method"], ["value", "value", ".4f"], ["errorImages", "± over images", ".4f"], ["error", "± with seeds", ".4f"]) } },
+    { mark: { type: "rule", strokeWidth: 1 }, encoding: { ...named, x: quantitative("outerLow", title), x2: { field: "outerHigh" } } },
+    { mark: { type: "rule", strokeWidth: 3, opacity: 0.55 }, encoding: { ...named, x: quantitative("low", title), x2: { field: "high" } } },
+    { mark: { type: "point", filled: true, size: 60, opacity: 1 }, encoding: { ...named, x: quantitative("value", title), tooltip: tips(["name", "method"], ["value", "value", ".4f"], ["errorImages", "± over images", ".4f"], ["error", "± with seeds", ".4f"]) } },
   ],
 });
 
-const zero = { data: { values: [{ at: 0 }] }, mark: { type: "rule", strokeDash: [4, 3], color: "#999" }, encoding: { x: { field: "at", type: "quantitative" } } };
+const zero = { mark: { type: "rule", strokeDash: [4, 3], color: MIXED }, encoding: { x: { datum: 0 } } };
 
-const curve = (x, y) => ({
+const curve = (x, y, interpolate) => ({
   height: 360,
   encoding: { x, y },
   layer: [
-    { mark: { type: "line", interpolate: "linear", strokeWidth: 1.8 }, encoding: { color: own, detail: { field: "name" }, strokeDash: { field: "dash", type: "nominal", scale: null } } },
+    { mark: { type: "line", interpolate, strokeWidth: 1.8 }, encoding: { color: own, detail: { field: "name" }, strokeDash: { field: "dash", type: "nominal", scale: null } } },
     { params: [{ name: "near", select: { type: "point", on: "pointerover", nearest: true, encodings: ["x", "y"], clear: "pointerout" } }],
       mark: { type: "point", filled: true, size: 70 },
       encoding: { color: own, opacity: { condition: { param: "near", empty: false, value: 1 }, value: 0 }, tooltip: tips(["name", "method"], ["tip", "at"], ["share", "share of images", ".1%"]) } },
@@ -363,24 +364,23 @@ const scatter = (x) => ({
 
 const share = quantitative("share", null, { scale: { domain: [0, 1] }, axis: { format: "%" } });
 const SPECS = {
-  "acr-chart": () => bars("value", "ACR"),
+  "acr-chart": () => bars("ACR"),
   "difference-chart": () => {
-    const made = bars("value", "difference of ACR");
+    const made = bars("difference of ACR");
     return { ...made, layer: [zero, ...made.layer] };
   },
-  "curves-chart": () => curve(quantitative("x", "certified ℓ₂ radius r", { scale: { zero: true, nice: false } }), share),
+  "curves-chart": () => curve(quantitative("x", "certified ℓ₂ radius r", { scale: { zero: true, nice: false } }), share, "step-before"),
   "probability-chart": () => curve(quantitative("x", "p, lower bound of the label's probability", { scale: { nice: false, zero: false },
-    axis: { values: PROBABILITIES.map(normalQuantile), labelExpr: "format(cumulativeNormal(datum.value), '.4~g')" } }), share),
-  "time-chart": () => scatter(quantitative("seconds", "training time (s)", { scale: { zero: true } })),
-  "members-chart": () => scatter(quantitative("shifted", "members", { axis: { values: [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15] } })),
-  "cost-chart": () => scatter(quantitative("evaluations", "members a draw")),
+    axis: { values: PROBABILITIES.map(normalQuantile), labelExpr: "format(cumulativeNormal(datum.value), '.4~g')" } }), share, "step-after"),
+  "time-chart": () => scatter(quantitative("seconds", "training time (s)", { scale: { zero: true, nice: false, padding: 10 } })),
+  "members-chart": () => scatter(quantitative("shifted", "members", { axis: { values: [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15], format: "d" } })),
+  "cost-chart": () => scatter(quantitative("evaluations", "members a draw", { axis: { tickCount: 5, format: "~g" } })),
 };
 
 /** Draw a chart anew, where it has none or colours have changed, or give it other values. */
 async function draw(id, values) {
   if (charts[id]) {
-    charts[id].change("values", vega.changeset().remove(() => true).insert(values));
-    await charts[id].runAsync();
+    await charts[id].data("values", values).runAsync();
     return;
   }
   const spec = { width: "container", autosize: { type: "fit-x", contains: "padding" }, data: { name: "values", values }, ...SPECS[id]() };
@@ -503,6 +503,7 @@ function showSettings() {
   const asCertified = state.alpha === DATA.alpha && state.images === DATA.images && state.sides === "one";
   $("status").replaceChildren(asCertified ? "as certified" : "recomputed from the votes");
   $("status").className = asCertified ? "" : "changed";
+  $("reset").hidden = asCertified;
 }
 
 /** Compute and show everything anew. */
