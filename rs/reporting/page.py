@@ -1,7 +1,7 @@
 """The report as one page that recomputes: votes, commands and provenance of every result, in a file of its own.
 
 The files in the folder ``web`` beside this one are its program. Vega-Lite comes from the package vl-convert-python.
-Nothing in the page asks for anything outside it, and its bytes depend on rows, sidecars, training seconds and parameters
+Nothing in the page asks for anything outside it. Its bytes depend on rows, sidecars, training seconds and parameters
 alone.
 """
 
@@ -36,6 +36,9 @@ from rs.study import grid
 WEB = Path(__file__).with_name("web")
 LIMIT = 5_000_000
 """Bytes of a page at most: where votes are too many, the page has those of half of the images, or of a quarter, ..."""
+
+POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""What the page may do: run programs of these hashes, which evaluate no text as code, and style itself."""
 
 SIDECAR = ("code", "versions", "device", "precision", "engine", "arithmetic", "outputs", "seed", "subset", "images")
 """What the page tells of the sidecar of rows."""
@@ -297,7 +300,7 @@ def _html(data: Record) -> bytes:
     scripts = {"LIBRARY": _library(), "STATISTICS": _text("statistics.js"), "PAGE": _text("page.js")}
     own = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
     parts = {name: f"<script>{script}</script>" for name, script in scripts.items()} | {
-        "POLICY": f"default-src 'none'; script-src {own}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+        "POLICY": POLICY.format(own),
         "STYLE": _text("page.css"),
         "LICENCES": html.escape(_text("licences.txt")),
         "TITLE": html.escape(data["dataset"]),

@@ -1,7 +1,7 @@
 """Everything that a study reports, as file names and their bytes: made whole before the first file is written.
 
-What holds wall times lies in the folder ``times``, and ``index.html`` shows those of training. The bytes of all other files
-depend on rows and parameters alone.
+What holds wall times lies in the folder ``times``, and ``index.html`` shows those of training. The bytes of all other
+files depend on rows and parameters alone.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const STEPS = 200; // points of a curve
 const PAGE_ROWS = 50; // images that are shown at once
-const SHARE = 0.9; // part of alpha that two-sided certificates spend on the selected class
 const PROBABILITIES = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999];
 const DASHES = { 1: [], 2: [7, 3], 3: [2, 2] };
 const MIXED = "#9467bd"; // of ensembles of several methods
@@ -64,26 +63,6 @@ function columnsOf(one, result) {
   const [results, images] = [one.results.length, one.labels.length];
   const column = (c) => one.columns.subarray((c * results + result) * images, (c * results + result + 1) * images);
   return { other: column(0), missing: column(1), rest: column(2), own: column(3) };
-}
-
-/** Return f, which looks up what it has found before. */
-function remembered(f) {
-  const known = new Map();
-  return (key) => {
-    if (!known.has(key)) known.set(key, f(key));
-    return known.get(key);
-  };
-}
-
-/** Return the bounds and radii of the settings, functions of votes. */
-function newBounds() {
-  const two = remembered((classes) => {
-    const low = remembered((k) => lowerBound(k, DATA.n, SHARE * state.alpha));
-    const high = remembered((k) => upperBound(k, DATA.n, ((1 - SHARE) * state.alpha) / (classes - 1)));
-    return (sigma, first, second) => twoSidedRadius(sigma, low(first), Math.min(1 - low(first), high(second)));
-  });
-  const one = remembered((k) => lowerBound(k, DATA.n, state.alpha));
-  return { one, two };
 }
 
 /** Return the certificates of a result for the first images, or null where two-sided ones cannot be told. */
@@ -164,7 +143,8 @@ function acrCell(one) {
   const { group, acr } = one;
   if (!acr) return cell(soft("needs all votes"));
   const errors = ` ± ${fixed(acr.errorImages, 3)}${brackets(acr.error, 3)}`;
-  return cell(number(fixed(acr.value, 3), `ACR of ${group.name}`, group.results, acr), soft(errors), one.tie ? " " : "", one.tie ? tag("tie") : null);
+  const exact = { ...acr, p: null };
+  return cell(number(fixed(acr.value, 3), `ACR of ${group.name}`, group.results, exact), soft(errors), one.tie ? " " : "", one.tie ? tag("tie") : null);
 }
 
 function cleanCell({ group, clean }) {
@@ -219,7 +199,7 @@ function showCombinations() {
     const groups = kept.filter((group) => group.ensemble === ensemble);
     rows.push(...combinationRows(groups));
   }
-  const titles = ["Ensemble", "Combination", "Scope", "ACR ± error [with seeds]", "Clean accuracy", "ACR less members' mean", `ACR less ${DATA.combination}`, "Members a draw"];
+  const titles = ["Ensemble", "Combination, scope", "ACR ± error [with seeds]", "Clean accuracy", "ACR less members' mean", `ACR less ${DATA.combination}`, "Members a draw"];
   setTable("combinations", titles, rows);
 }
 
@@ -231,9 +211,9 @@ function combinationRows(groups) {
     const beside = group.beside && sampleOf(group.beside.map((k) => [k]));
     const draws = moments(group.results.map((k) => level().results[k].evaluations)).mean;
     const dagger = group.sound ? "" : element("a", { href: "#unsound", title: "not sound: see below the table" }, " †");
-    const scope = group.sound ? group.scope : `${group.scope}: not sound`;
+    const scope = soft(group.sound ? ` ${group.scope}` : ` ${group.scope}: not sound`);
     return element("tr", { class: [i ? "" : "first-of-many", one.best ? "best" : ""].join(" ") },
-      cell(group.ensemble), text(group.combination, dagger), text(scope), acrCell(one), cleanCell(one),
+      cell(group.ensemble), text(group.combination, dagger, scope), acrCell(one), cleanCell(one),
       differenceCell(group, compare(group, members), [...group.results, ...new Set((group.members ?? []).flat())], "the mean of its members"),
       group.beside ? differenceCell(group, compare(group, beside), [...group.results, ...group.beside], DATA.combination) : cell("–"),
       cell(number(String(+draws.toPrecision(3)), `members evaluated a draw by ${group.name}`, group.results, { value: draws })));
@@ -262,7 +242,9 @@ const KINDS = { right: "right", abstains: "abstains", mistakes: "confident mista
 function showImages() {
   const rows = imageRows();
   const result = level().results[state.classifier];
-  $("found").replaceChildren(`${rows.length.toLocaleString("en")} of ${state.images.toLocaleString("en")} images. Classes are the numbers of the data set; the pictures themselves are not in this page.`);
+  const skipped = columnsOf(level(), state.classifier).missing.some((votes) => votes > DATA.n);
+  const note = skipped ? " Where the n₀ draws chose a wrong class, the n draws were skipped, so this study has no confident mistakes." : "";
+  $("found").replaceChildren(`${rows.length.toLocaleString("en")} of ${state.images.toLocaleString("en")} images. Classes are the numbers of the data set; the pictures themselves are not in this page.${note}`);
   const shown = rows.slice(0, state.rows).map((one) => {
     const image = level().indices[one.i];
     const radius = one.votes === null ? "–" : number(fixed(one.radius, 3), `radius of image ${image} by ${result.name}`, [state.classifier], { value: one.radius });
@@ -286,13 +268,14 @@ function showProvenance() {
 
 function list(values) {
   const pairs = Object.entries(values).filter(([, value]) => value !== null && value !== undefined);
-  const shown = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+  const named = (value) => Object.entries(value).map(([name, part]) => `${name} ${typeof part === "object" ? JSON.stringify(part) : part}`);
+  const shown = (value) => (typeof value === "object" ? named(value).join(", ") : String(value));
   return element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, shown(value))]));
 }
 
 /** Show where a number comes from: its files, the commands that make them, and their parameters. */
 function openPanel(what, exact, results) {
-  const settings = { α: state.alpha, images: `first ${state.images}`, radii: `${state.sides}-sided`, σ: level().sigma };
+  const settings = `σ = ${level().sigma}, α = ${state.alpha}, first ${state.images} images, ${state.sides}-sided radii`;
   const numbers = { value: exact.value, "standard error over images": exact.errorImages, "over images and seeds": exact.error, "p-value of 0": exact.p };
   const parts = [...new Set(results)].map((i, k) => {
     const one = level().results[i];
@@ -300,7 +283,7 @@ function openPanel(what, exact, results) {
       element("pre", {}, `dvc repro ${one.target}\n\n${one.command}`),
       list({ "parameters": one.parameters, "certified with": { n0: DATA.n0, n: DATA.n, alpha: DATA.alpha, sigma: level().sigma }, "weights chose": one.chosen, ...DATA.provenance[one.provenance] }));
   });
-  const head = [element("h3", {}, what), list({ ...numbers, settings }), element("p", {}, parts.length > 1 ? `From ${parts.length} files of rows:` : "From one file of rows:")];
+  const head = [element("h3", {}, what), list({ ...numbers, "at these settings": settings }), element("p", {}, parts.length > 1 ? `From ${parts.length} files of rows:` : "From one file of rows:")];
   $("panel-body").replaceChildren(...head, ...parts);
   if (!$("panel").open) $("panel").showModal();
 }
@@ -508,7 +491,7 @@ function showSettings() {
 
 /** Compute and show everything anew. */
 async function update() {
-  state.bounds = newBounds();
+  state.bounds = boundsOf(DATA.n, state.alpha);
   state.certificates = remembered((index) => certificatesOf(level(), index));
   state.all = numbersOf(level().groups.filter((group) => group.headline || group.cost));
   state.headline = numbersOf(level().groups.filter((group) => group.headline));

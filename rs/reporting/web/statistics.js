@@ -133,6 +133,32 @@ function twoSidedRadius(sigma, lower, upper) {
   return lower > upper ? (sigma / 2) * (normalQuantile(lower) - normalQuantile(upper)) : 0;
 }
 
+/** Return f, which looks up what it has found before. */
+function remembered(f) {
+  const known = new Map();
+  return (key) => {
+    if (!known.has(key)) known.set(key, f(key));
+    return known.get(key);
+  };
+}
+
+/**
+ * Return bounds and radii as functions of votes of so many draws.
+ *
+ * `one(votes)` is the lower bound. `two(classes)` is a function of sigma and of the votes for the selected class and for
+ * the second one; nine tenths of alpha pay for the lower bound, the rest evenly for the other classes' upper bounds
+ * (rs.statistics.radius.two_sided_radius).
+ */
+function boundsOf(trials, alpha) {
+  const one = remembered((votes) => lowerBound(votes, trials, alpha));
+  const low = remembered((votes) => lowerBound(votes, trials, 0.9 * alpha));
+  const two = remembered((classes) => {
+    const high = remembered((votes) => upperBound(votes, trials, ((1 - 0.9) * alpha) / (classes - 1)));
+    return (sigma, first, second) => twoSidedRadius(sigma, low(first), Math.min(1 - low(first), high(second)));
+  });
+  return { one, two };
+}
+
 /** Return the two-sided p-value of value / error by Student's t. */
 function pValue(value, error, freedom) {
   if (error === 0) return value === 0 ? 1 : 0;
