@@ -322,5 +322,5 @@ def _library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as a program that can stand in HTML."""
     from vl_convert import javascript_bundle
 
-    bundle = javascript_bundle().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    bundle = javascript_bundle("").replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return f"(() => {{{bundle}}})();"  # so that its names are its own

@@ -269,14 +269,13 @@ def rows_of(archive):
                         votes = parse_counts(row["counts"]).get(min(first, key=lambda c: (-first[c], c)), 0)
                         numbers = (float(row[name]) for name in ("alpha", "sigma", "p_lower", "radius"))
                         found.add((votes, int(row["n"]), *numbers))
-    return sorted(found)
+    return found
 
 
 @needs_node
 @pytest.mark.slow
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
-def test_every_committed_row_is_found_again_from_its_votes(archive):
-    rows = rows_of(archive)
+def test_every_committed_row_is_found_again_from_its_votes():
+    rows = sorted(set().union(*map(rows_of, ARCHIVES)))
     found = node("([k, n, a, sigma]) => [lowerBound(k, n, a), oneSidedRadius(sigma, lowerBound(k, n, a))]", rows)
     close(found, np.array([row[4:] for row in rows]))
 
@@ -468,6 +467,19 @@ def test_the_switches_choose_the_lines_of_both_charts(shown):
     shown.tab.wait_for_timeout(100)
     ensembles = shown.tab.locator("#toggles input").count() - 2
     assert [lines(chart) for chart in charts] == [1 + ensembles, 1 + ensembles]
+
+
+@needs_chromium
+def test_a_line_under_the_mouse_tells_its_name_and_share(shown):
+    chart = shown.tab.locator("#curves-chart svg")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    shown.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    shown.tab.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
+    tip = shown.tab.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    assert re.search(r"method:?\s*(gaussian|advmacer)", tip.inner_text())
+    assert re.search(r"share of images:?\s*[\d.]+%", tip.inner_text())
 
 
 @needs_chromium

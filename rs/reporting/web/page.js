@@ -6,7 +6,7 @@ const STEPS = 200; // points of a curve
 const PAGE_ROWS = 50; // images that are shown at once
 const PROBABILITIES = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999];
 const DASHES = { 1: [], 2: [7, 3], 3: [2, 2] };
-const MIXED = "#9467bd"; // of ensembles of several methods
+const MIXED = ["#9467bd", "#cc79a7", "#17a2b8", "#a0a022"]; // of ensembles of several methods, by which
 
 const state = {};
 const charts = {};
@@ -295,7 +295,8 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 
 /** Return the colour of a group: of its method, or grey for several methods. */
 function colourOf(group) {
-  if (group.trained.length > 1) return MIXED;
+  const mixtures = [...new Set(level().groups.filter((one) => one.trained.length > 1).map((one) => one.trained.join()))];
+  if (group.trained.length > 1) return MIXED[mixtures.indexOf(group.trained.join()) % MIXED.length];
   const colour = DATA.colours[group.trained[0]] ?? css("--ink");
   return dark.matches && colour === "#0072b2" ? "#4aa8e8" : colour;
 }
@@ -322,7 +323,7 @@ const bars = (title) => ({
   ],
 });
 
-const zero = { mark: { type: "rule", strokeDash: [4, 3], color: MIXED }, encoding: { x: { datum: 0 } } };
+const zero = { mark: { type: "rule", strokeDash: [4, 3], color: "#888888" }, encoding: { x: { datum: 0 } } };
 
 const curve = (x, y, interpolate) => ({
   height: 360,
