@@ -319,8 +319,9 @@ def _hash(script: str) -> str:
 
 @cache
 def _library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as a program that can stand in HTML."""
+    """Return Vega-Embed, with Vega and Vega-Lite in it, as a program that can stand in HTML."""
     from vl_convert import javascript_bundle
 
-    bundle = javascript_bundle("").replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    return f"(() => {{{bundle}}})();"  # so that its names are its own
+    bundle = javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    safe = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return f"(() => {{{safe}}})();"  # so that its names are its own
