@@ -1,6 +1,7 @@
 """Everything that a study reports, as file names and their bytes: made whole before the first file is written.
 
-What holds wall times lies in the folder ``times``. The bytes of all other files depend on rows and parameters alone.
+What holds wall times lies in the folder ``times``, and ``index.html`` shows those of training. The bytes of all other
+files depend on rows and parameters alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rs.params import section
 from rs.reporting import claims, ensemble_tables, figures, method_tables, variance_tables
 from rs.reporting.external_logs import read_external_log
 from rs.reporting.load import StudyFiles
+from rs.reporting.page import page
 from rs.reporting.published import published
 from rs.reporting.render import Table, render
 from rs.reporting.results import Groups, grouped, only, results_of
@@ -73,7 +75,9 @@ def report(
         return content
     figures_of_paper = published(grid.base_dataset(values, dataset))
     content |= _of_methods(groups, settings, study, values, names, figures_of_paper)
-    return content | (_of_ensembles(groups, study, figures_of_paper) if study.ensembles else {})
+    content |= _of_ensembles(groups, study, figures_of_paper) if study.ensembles else {}
+    html = page(groups, study, values, settings.reference)
+    return content if html is None else content | {"index.html": html}
 
 
 def write(folder: Path, content: Files) -> None:

@@ -1,0 +1,327 @@
+"""The report as one page that recomputes: votes, commands and provenance of every result, in a file of its own.
+
+The files in the folder ``web`` beside this one are its program. Vega-Lite comes from the package vl-convert-python.
+Nothing in the page asks for anything outside it. Its bytes depend on rows, sidecars, training seconds and parameters
+alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rs.reporting.ensemble_tables import families, models_by_member
+from rs.reporting.figures import COLOURS
+from rs.reporting.load import StudyFiles
+from rs.reporting.results import Group, Groups, Result, only, results_of
+from rs.statistics import metrics
+from rs.statistics.certificate import votes_for, votes_of
+from rs.statistics.votes import dense_votes
+from rs.storage import files
+from rs.storage.certificate_rows import sidecar_of
+from rs.study import grid
+
+WEB = Path(__file__).with_name("web")
+LIMIT = 5_000_000
+"""Bytes of a page at most: where votes are too many, the page has those of half of the images, or of a quarter, ..."""
+
+POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""What the page may do: run programs of these hashes, which evaluate no text as code, and style itself."""
+
+SIDECAR = ("code", "versions", "device", "precision", "engine", "arithmetic", "outputs", "seed", "subset", "images")
+"""What the page tells of the sidecar of rows."""
+
+Record = dict[str, Any]
+"""Values by name, as in JSON."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows of a result come from: paths and commands as in the pipeline, whatever folder was read."""
+
+    file: str
+    target: str  # DVC's name of the cell that makes them
+    command: str  # what that cell runs
+    parameters: Record
+    sidecar: Path  # where it was read
+
+
+def page(groups: Groups, study: StudyFiles, values: dict[str, Any], reference: str) -> bytes | None:
+    """Return the page of a study; ``None`` if no rows hold their votes.
+
+    Args:
+        groups: All results; those without votes (external logs, early stopping) are left out.
+        study: What the parameters declare.
+        values: The parameters.
+        reference: The method that the others are compared with at first.
+    """
+    shown = only(groups, lambda result: not result.external and has_votes(result))
+    if not shown:
+        return None
+    sources = _sources(study, values)
+    images = min(len(result.rows) for result in results_of(shown))
+    while len(content := _html(_data(shown, study, sources, reference, images))) > LIMIT and images > 2:
+        images //= 2
+    return content
+
+
+def has_votes(result: Result) -> bool:
+    """Return whether rows hold the votes of a fixed number of draws."""
+    rows = result.rows
+    return metrics.mode_of(rows) == "certify" and not ((rows["counts"] == "-") & (rows["n"] > 0)).any()
+
+
+def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
+    """Return of every image what its certificates depend on, in numbers that are mostly 0.
+
+    Args:
+        rows: In the order of the images' numbers, with votes.
+        draws: n.
+    Returns:
+        Shape (4, N): the class that the n0 draws chose + 1, or 0 for the label; draws that did not vote for it, n + 1
+        where the n draws were skipped; those of them that voted for none of the first two classes; votes for the label
+        if it was not chosen.
+    """
+    labels = rows["label"].to_numpy()
+    chosen = dense_votes(list(rows["counts0"])).argmax(axis=1)  # the lowest class of several
+    votes = votes_of(rows["counts"])
+    row, k, count = votes
+    second = np.zeros(len(rows), dtype=np.int64)
+    np.maximum.at(second, row, np.where(k == chosen[row], 0, count))
+    skipped, right = rows["n"].to_numpy() == 0, chosen == labels
+    missing = draws - votes_for(votes, chosen)
+    own = np.where(right, 0, votes_for(votes, labels))
+    return np.stack(
+        [
+            np.where(right, 0, chosen + 1),
+            np.where(skipped, draws + 1, missing),
+            np.where(skipped, 0, missing - second),
+            own,
+        ]
+    )
+
+
+def packed(columns: Sequence[NDArray[np.int64]], width: int) -> str:
+    """Return numbers of at most ``width`` bytes as text: byte by byte, the low ones of all first, deflated, base64."""
+    whole = np.stack(columns, axis=1).astype("<u8")  # (4, results, images)
+    planes = [(whole >> np.uint64(8 * byte)).astype(np.uint8).tobytes() for byte in range(width)]
+    return base64.b64encode(zlib.compress(b"".join(planes), 9)).decode()
+
+
+# ----------------------------------------------------------------------------------------------------- data
+
+
+def _data(groups: Groups, study: StudyFiles, sources: Mapping[Any, Source], reference: str, images: int) -> Record:
+    results = results_of(groups)
+    n0, n, alpha = (metrics.common_budget([one.rows for one in results], name) for name in ("n0", "n", "alpha"))
+    made_by: list[Record] = []
+    levels = [
+        _level(sigma, methods, study, sources, made_by, images, int(n)) | {"reference": _reference(methods, reference)}
+        for sigma, methods in groups.items()
+    ]
+    return {
+        "dataset": study.dataset,
+        "subset": results[0].subset,
+        "images": images,
+        "certified": len(results[0].rows),
+        "n0": int(n0),
+        "n": int(n),
+        "alpha": alpha,
+        "combination": study.combination,
+        "colours": COLOURS,
+        "levels": levels,
+        "provenance": made_by,
+    }
+
+
+def _level(
+    sigma: float,
+    methods: Mapping[str, Group],
+    study: StudyFiles,
+    sources: Mapping[Any, Source],
+    made_by: list[Record],
+    images: int,
+    draws: int,
+) -> Record:
+    """Return the results and groups of a noise level; what made their rows is added to ``made_by``."""
+    place = {id(result): i for i, result in enumerate(result for one in methods.values() for result in one.results)}
+    results = [result for one in methods.values() for result in one.results]
+    frames = [result.rows.sort_values("idx", kind="stable")[:images] for result in results]
+    width = 2 if draws < 65_535 else 4
+    singles = models_by_member(methods)
+    return {
+        "sigma": sigma,
+        "indices": frames[0]["idx"].tolist(),
+        "labels": frames[0]["label"].tolist(),
+        "width": width,
+        "votes": packed([vote_columns(frame, draws) for frame in frames], width),
+        "results": [_result(result, sources[_key(result)], singles, made_by) for result in results],
+        "groups": [_group(group, methods, study.combination, singles, place) for group in methods.values()],
+    }
+
+
+def _result(
+    result: Result, source: Source, singles: Mapping[tuple[str, int | None], Result], made_by: list[Record]
+) -> Record:
+    sidecar = files.read_json(source.sidecar)
+    how = {name: sidecar[name] for name in SIDECAR if name in sidecar}
+    if how not in made_by:
+        made_by.append(how)
+    trained = [singles[member] for member in result.members if member in singles] or [result]
+    seconds = [one.training_seconds for one in trained if one.training_seconds is not None]
+    return {
+        "name": result.name,
+        "file": source.file,
+        "target": source.target,
+        "command": source.command,
+        "parameters": source.parameters,
+        "chosen": result.chosen,
+        "provenance": made_by.index(how),
+        "classes": result.classes,
+        "seeds": sorted(result.seeds),
+        "evaluations": result.members_per_draw,
+        "seconds": sum(seconds) if len(seconds) == (len(result.members) or 1) else None,
+    }
+
+
+def _group(
+    group: Group,
+    methods: Mapping[str, Group],
+    combination: str,
+    singles: Mapping[tuple[str, int | None], Result],
+    place: Mapping[int, int],
+) -> Record:
+    first = group.first
+    teams = [[singles.get(member) for member in result.members] for result in group.results]
+    others = {
+        result.members: result
+        for other in methods.values()
+        if other.first.combination == combination
+        for result in other.results
+    }
+    beside = [others.get(result.members) for result in group.results] if first.combination != combination else []
+    return {
+        "name": first.method,
+        "ensemble": first.ensemble,
+        "combination": first.combination,
+        "scope": first.scope,
+        "sound": group.sound,
+        "size": len(first.members) or 1,
+        "trained": first.training_methods or [first.method],
+        "headline": first.ensemble is None or first.combination == combination,
+        "cost": "evaluations" in first.rows and group in families(methods, str(first.combination)),
+        "results": [place[id(result)] for result in group.results],
+        "members": [_places(team, place) for team in teams] if first.members else None,
+        "beside": _places(beside, place) or None,
+    }
+
+
+def _places(results: Sequence[Result | None], place: Mapping[int, int]) -> list[int]:
+    """Return the numbers of results; none if one of them is not there."""
+    return [] if None in results else [place[id(result)] for result in results]
+
+
+def _reference(methods: Mapping[str, Group], wanted: str) -> str:
+    return wanted if wanted in methods else next(iter(methods))
+
+
+# -------------------------------------------------------------------------------------------------- sources
+
+
+def _key(result: Result) -> tuple[str, float, int | None, tuple[tuple[str, int], ...]]:
+    return result.method, result.sigma, result.seed, result.members
+
+
+def _sources(study: StudyFiles, values: dict[str, Any]) -> dict[Any, Source]:
+    """Return where each result of the study comes from."""
+    return dict([*_sources_of_models(study, values), *_sources_of_ensembles(study, values)])
+
+
+def _sources_of_models(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Source]]:
+    for cell in study.cells:
+        file = cell.rows(Path("results") / study.dataset).as_posix()
+        model = f"models/{study.dataset}/{cell.sigma}/{cell.method}/{cell.seed}"
+        alone = f"python -m stages.certify {model} --dataset {study.dataset} --data data/{study.dataset} --out {file}"
+        yield (
+            (cell.method, float(cell.sigma), cell.seed, ()),
+            Source(
+                file,
+                cell.target("certify"),
+                pool_command(study.dataset, cell.sigma) if cell.further else alone,
+                grid.configuration(values, study.dataset, cell.method, float(cell.sigma)),
+                sidecar_of(cell.rows(study.results)),
+            ),
+        )
+
+
+def _sources_of_ensembles(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Source]]:
+    declared = values.get("combinations") or {}
+    for sigma in study.sigmas:
+        for ensemble in study.ensembles:
+            read = study.ensemble_rows(ensemble, sigma)
+            yield (
+                (study.label(ensemble), float(sigma), None, ensemble.members),
+                Source(
+                    f"results/{study.dataset}/{read.relative_to(study.results).as_posix()}",
+                    grid.pool_target(study.dataset, sigma),
+                    pool_command(study.dataset, sigma),
+                    {"combination": ensemble.key, **declared[ensemble.key]},
+                    sidecar_of(read),
+                ),
+            )
+
+
+def pool_command(dataset: str, sigma: Any) -> str:
+    """Return the command that certifies further seeds and ensembles of a noise level."""
+    cell = f"{dataset}/{sigma}"
+    return (
+        f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} --weights weights/{cell} "
+        f"--data data/{dataset} --out results/{cell}/pool --times results/{cell}/times"
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- HTML
+
+
+def _html(data: Record) -> bytes:
+    """Return the page, which forbids itself every request and every program that is not its own."""
+    scripts = {"LIBRARY": _library(), "STATISTICS": _text("statistics.js"), "PAGE": _text("page.js")}
+    own = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
+    parts = {name: f"<script>{script}</script>" for name, script in scripts.items()} | {
+        "POLICY": POLICY.format(own),
+        "STYLE": _text("page.css"),
+        "LICENCES": html.escape(_text("licences.txt")),
+        "TITLE": html.escape(data["dataset"]),
+        "DATA": json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+    }
+    return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], _text("page.html")).encode()
+
+
+def _text(name: str) -> str:
+    return (WEB / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+@cache
+def _library() -> str:
+    """Return Vega-Embed, with Vega and Vega-Lite in it, as a program that can stand in HTML."""
+    from vl_convert import javascript_bundle
+
+    bundle = javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    safe = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return f"(() => {{{safe}}})();"  # so that its names are its own

@@ -1,0 +1,550 @@
+"""The page of a study: what it holds, that its numbers are Python's, and, where there is a browser, what it does."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import yaml
+from scipy import stats
+from scipy.special import ndtri
+
+from rs.params import read
+from rs.reporting import page, report
+from rs.reporting.results import grouped
+from rs.statistics.certificate import parse_counts
+from rs.statistics.comparison import estimate, sample
+from rs.statistics.radius import lower_bound, two_sided_radius, upper_bound
+from rs.statistics.two_sided import two_sided
+from rs.statistics.votes import label_bounds
+from rs.storage import certificate_rows
+from tests.support.helpers import ROOT
+from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, make_study
+
+NODE = shutil.which("node")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_node = pytest.mark.skipif(NODE is None, reason="node runs the page's mathematics")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="a Chromium shows the page")
+ARCHIVES = sorted((ROOT / "reports" / "rows").glob("*/*.tar.xz"))
+PAGES = sorted((ROOT / "reports").glob("*/index.html"))
+TOLERANCE = 1e-9
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study with families of ensembles."""
+    return add_family(make_study(tmp_path_factory.mktemp("study")))
+
+
+def read_study(root):
+    """What the page of the study in ``root`` is made of."""
+    values = read(root / "params.yaml")
+    settings, declared = report._declared(values, "tiny", *(root / name for name in ("results", "logs", "weights")))
+    groups = grouped([*declared.read_models(), *declared.read_ensembles()])
+    return groups, declared, values, settings.reference
+
+
+def page_of(root):
+    return page.page(*read_study(root)).decode()
+
+
+@pytest.fixture(scope="module")
+def text(study):
+    return page_of(study)
+
+
+def data_of(text):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def scripts_of(text):
+    return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+
+
+def votes_of_level(level):
+    """Columns of votes as the page packs them, (4, results, images)."""
+    raw = np.frombuffer(zlib.decompress(base64.b64decode(level["votes"])), dtype=np.uint8)
+    planes = raw.reshape(level["width"], 4, len(level["results"]), -1).astype(np.int64)
+    return sum(plane << (8 * byte) for byte, plane in enumerate(planes))
+
+
+# ------------------------------------------------------------------------------------------------- what it holds
+
+
+class Reader(HTMLParser):
+    """Collects what a page could ask the network for, and elements that are not closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.open = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.asked += [value for name, value in attrs if name in ("src", "href", "action", "srcset", "data")]
+        self.open += [] if tag in ("meta", "input", "link", "br") else [tag]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_nothing_in_the_page_names_another_file(text):
+    reader = Reader()
+    reader.feed(text)
+    assert reader.asked == []
+    assert reader.open == []
+    assert "url(" not in re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+
+
+def test_the_page_forbids_every_program_but_its_own_and_every_request(text):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts_of(text)]
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
+    assert len(hashes) == 3
+    assert set(rules) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
+
+
+def test_the_votes_in_the_page_are_those_of_the_rows(study, text):
+    data = data_of(text)
+    groups, *_ = read_study(study)
+    assert [level["sigma"] for level in data["levels"]] == list(SIGMAS)
+    for level in data["levels"]:
+        other, missing, rest, own = votes_of_level(level)
+        results = [result for group in groups[level["sigma"]].values() for result in group.results]
+        assert len(results) == len(level["results"])
+        for i, result in enumerate(results):
+            for k, (_, row) in enumerate(result.rows.sort_values("idx").iterrows()):
+                first, counts = parse_counts(row["counts0"]), parse_counts(row["counts"])
+                chosen = min(first, key=lambda c: (-first[c], c))
+                second = max([votes for c, votes in counts.items() if c != chosen], default=0)
+                assert other[i, k] == (0 if chosen == row["label"] else chosen + 1)
+                assert missing[i, k] == N - counts.get(chosen, 0)
+                assert missing[i, k] - rest[i, k] == second
+                assert own[i, k] == (0 if chosen == row["label"] else counts.get(row["label"], 0))
+
+
+def test_skipped_draws_have_a_number_of_their_own(study):
+    path = study / "results/0.25/gaussian-0.tsv"
+    rows = certificate_rows.read(path)[:2]
+    skipped = rows.assign(n=0, counts="-", counts0=f"2:{N0}", label=1)
+    assert page.vote_columns(skipped, N).tolist() == [[3, 3], [N + 1, N + 1], [0, 0], [0, 0]]
+
+
+def test_votes_of_more_than_two_bytes_are_packed_too():
+    columns = np.array([[[3, 0]], [[100_001, 65_536]], [[0, 255]], [[256, 70_000]]]).swapaxes(0, 1)
+    level = {"votes": page.packed(list(columns), 4), "width": 4, "results": [None]}
+    assert votes_of_level(level).tolist() == columns.swapaxes(0, 1).tolist()
+
+
+def test_every_command_is_that_of_the_pipeline(text):
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    data = data_of(text)
+    seen = set()
+    for level in data["levels"]:
+        for result in level["results"]:
+            stage, item = result["target"].split("@")
+            seen.add(stage)
+            dataset, *method, sigma = re.fullmatch(r"(tiny)-(?:(\w+)-)?([\d.]+)(?:-\d+)?", item).groups()
+            command = re.sub(r"\s+", " ", stages[stage]["cmd"])
+            item = {"dataset": dataset, "method": method[0], "sigma": sigma, "seed": item.rpartition("-")[2]}
+            assert result["command"] == re.sub(r"\$\{item\.(\w+)\}", lambda match, item=item: item[match[1]], command)
+            assert f"--out {result['file']}" in result["command"] or "/pool/" in result["file"]
+    assert seen == {"certify", "certify_ensembles"}
+
+
+def test_the_bytes_depend_on_no_folder_and_come_again(study, text, tmp_path):
+    shutil.copytree(study, tmp_path / "elsewhere")
+    assert page_of(tmp_path / "elsewhere") == text
+    assert str(study) not in text
+
+
+def test_a_page_that_would_be_too_large_has_the_first_images(study, text, monkeypatch):
+    monkeypatch.setattr(page, "LIMIT", len(text.encode()) - 1)
+    less = data_of(page_of(study))
+    assert (less["images"], less["certified"]) == (IMAGES // 2, IMAGES)
+    full = data_of(text)
+    for level, whole in zip(less["levels"], full["levels"], strict=True):
+        assert level["labels"] == whole["labels"][: IMAGES // 2]
+        assert (votes_of_level(level) == votes_of_level(whole)[:, :, : IMAGES // 2]).all()
+
+
+def test_the_votes_of_two_thousand_images_and_four_hundred_classifiers_fit(text):
+    """Votes as of a real study, a third of them unanimous, but unlike among classifiers: worse than any study."""
+    rng = np.random.default_rng(0)
+    sure = rng.beta(6, 1, (400, 2000))
+    missing = rng.binomial(1000, 1 - np.where(rng.random(sure.shape) < 1 / 3, 1, sure))
+    rest = rng.binomial(missing, 0.3)
+    columns = np.stack([np.zeros_like(missing), missing, rest, np.zeros_like(missing)], axis=1)
+    assert len(page.packed(list(columns), 2)) + len(text) < page.LIMIT
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.parent.name)
+def test_the_committed_pages_are_small_enough(path):
+    assert path.stat().st_size < page.LIMIT
+
+
+def test_results_without_votes_are_left_out(study, tmp_path):
+    shutil.copytree(study, tmp_path / "s")
+    for path in (tmp_path / "s/results").rglob("*.tsv"):
+        rows = certificate_rows.read(path)
+        certificate_rows.write(rows.assign(mode=f"within:0.1:{N}"), path)
+    assert page.page(*read_study(tmp_path / "s")) is None
+
+
+# ------------------------------------------------------------------------------------------- its mathematics
+
+
+def node(expression, given):
+    """The values of an expression of JavaScript in the names of the page's mathematics, at each of ``given``."""
+    program = (page.WEB / "statistics.js").read_text() + (
+        f"\nconst given = JSON.parse(require('fs').readFileSync(0));"
+        f"\nconsole.log(JSON.stringify(given.map({expression})));"
+    )
+    done = subprocess.run([NODE, "-e", program], input=json.dumps(given), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def close(found, wanted):
+    assert np.abs(np.array(found, dtype=float) - wanted).max() <= TOLERANCE
+
+
+GRID = [
+    (k, n, alpha)
+    for n in (1, 2, 3, 7, 10, 100, 500, 1000, 10_000, 100_000)
+    for k in sorted({0, 1, 2, n // 10, n // 3, n // 2, 9 * n // 10, n - 2, n - 1, n})
+    if 0 <= k <= n
+    for alpha in (1e-9, 1e-6, 1e-4, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.9)
+]
+
+
+@needs_node
+def test_bounds_and_radii_are_pythons():
+    found = node("([k, n, a]) => [lowerBound(k, n, a), upperBound(k, n, a)]", GRID)
+    low, high = (np.array([bound(*one) for one in GRID]) for bound in (lower_bound, upper_bound))
+    close(found, np.stack([low, high], axis=1))
+    some = [(float(p),) for p in {*low, *high} if 0 < p < 1]
+    close(node("([p]) => normalQuantile(p)", some), ndtri([p for (p,) in some]))
+    close(node("([p]) => oneSidedRadius(2, p)", some), [2 * max(ndtri(p), 0) for (p,) in some])
+
+
+@needs_node
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_two_sided_radii_are_pythons(classes):
+    splits = [(first, second) for first in (0, 300, 500, 700, 999, 1000) for second in (0, 1, 200, 1000 - first)]
+    splits = [(a, b) for a, b in splits if a + b <= 1000 and (classes > 2 or a + b == 1000)]
+    for alpha in (1e-5, 0.001, 0.1):
+        found = node(f"([a, b]) => boundsOf(1000, {alpha}).two({classes})(0.5, a, b)", splits)
+        counts = np.zeros((len(splits), classes), dtype=int)
+        counts[:, :2] = splits
+        for row, (first, second) in enumerate(splits):  # what is left goes to classes with fewer votes than the second
+            left = 1000 - first - second
+            for k in range(2, classes):
+                counts[row, k] = min(left, second)
+                left -= counts[row, k]
+        whole = counts.sum(axis=1) == 1000
+        assert whole.sum() >= 4
+        wanted = two_sided_radius(counts[whole], np.zeros(whole.sum(), int), 0.5, alpha)
+        close(np.array(found)[whole], wanted)
+
+
+def rows_of(archive):
+    """Votes for the selected class, n, alpha, sigma, p_lower and radius of every row of an archive, each once."""
+    found = set()
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.name.endswith(".tsv") and member.name.startswith("results/"):
+                lines = tar.extractfile(member).read().decode().splitlines()
+                head = lines[0].split("\t")
+                for line in lines[1:]:
+                    row = dict(zip(head, line.split("\t"), strict=True))
+                    if row["mode"] == "certify":
+                        first = parse_counts(row["counts0"])
+                        votes = parse_counts(row["counts"]).get(min(first, key=lambda c: (-first[c], c)), 0)
+                        numbers = (float(row[name]) for name in ("alpha", "sigma", "p_lower", "radius"))
+                        found.add((votes, int(row["n"]), *numbers))
+    return found
+
+
+@needs_node
+@pytest.mark.slow
+def test_every_committed_row_is_found_again_from_its_votes():
+    rows = sorted(set().union(*map(rows_of, ARCHIVES)))
+    found = node("([k, n, a, sigma]) => [lowerBound(k, n, a), oneSidedRadius(sigma, lowerBound(k, n, a))]", rows)
+    close(found, np.array([row[4:] for row in rows]))
+
+
+@needs_node
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.parent.name)
+def test_every_row_of_a_committed_page_has_pythons_bounds(path):
+    data = data_of(path.read_text())
+    for level in data["levels"]:
+        _, missing, rest, _ = votes_of_level(level)
+        drawn = missing <= data["n"]
+        pairs = np.unique(np.stack([data["n"] - missing[drawn], (missing - rest)[drawn]]), axis=1).T
+        low = lower_bound(pairs[:, 0], data["n"], data["alpha"])
+        given = [(int(k), data["n"], data["alpha"]) for k in pairs[:, 0]]
+        close(node("([k, n, a]) => lowerBound(k, n, a)", given), low)
+
+
+@needs_node
+def test_p_values_are_those_of_students_t():
+    given = [
+        (value, error, freedom)
+        for value in (0.001, 0.3, 2.0, 9.0)
+        for error in (0.5, 1)
+        for freedom in (1, 2.7, 11, 1999)
+    ]
+    found = node("([v, e, f]) => pValue(v, e, f)", given)
+    close(found, [2 * stats.t.sf(v / e, f) for v, e, f in given])
+    assert node("([v, e]) => pValue(v, e, 5)", [(0, 0), (1, 0)]) == [1, 0]
+
+
+@needs_node
+def test_estimates_are_pythons(study):
+    groups, *_ = read_study(study)
+    for methods in groups.values():
+        given = {name: _sample_for_node(group) for name, group in methods.items()}
+        pairs = [(given[a], given[b]) for a in methods for b in methods if a != b]
+        singles = [(one,) for one in given.values()]
+        found = node("(some) => estimate(...some)", [*singles, *pairs])
+        wanted = [group.acr for group in methods.values()]
+        wanted += [methods[a].less(methods[b]) for a in methods for b in methods if a != b]
+        assert any(one.error is not None for one in wanted)
+        for mine, theirs in zip(found, wanted, strict=True):
+            close([mine["value"], mine["errorImages"], mine["p"]], [theirs.value, theirs.error_images, theirs.p_value])
+            assert (mine["error"] is None) == (theirs.error is None)
+            close([mine["error"] or 0], [theirs.error or 0])
+            assert mine["tie"] == theirs.tie
+
+
+def _sample_for_node(group):
+    return {"scores": group.sample.scores.tolist(), "seeds": [sorted(result.seeds) for result in group.results]}
+
+
+# ---------------------------------------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A Chromium without a window."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives Chromium")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+class Shown:
+    """The page in a tab, and what it asked for and complained of."""
+
+    def __init__(self, browser, path, **look):
+        self.tab, self.said, self.asked = browser.new_page(**look), [], []
+        self.tab.on("console", lambda message: self.said.append(message.text))
+        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.url, self.updates = path.as_uri(), 0
+        self.tab.goto(self.url)
+        self.updated()
+
+    def updated(self):
+        """Wait for the next update."""
+        self.updates += 1
+        self.tab.wait_for_selector(f'html[data-ready="{self.updates}"]', state="attached")
+
+    def set(self, control, value):
+        """Move a slider, as a hand does."""
+        self.tab.locator(control).evaluate("(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", value)
+        self.updated()
+
+    def table(self, name):
+        """Cells of the body of a table, as text."""
+        rows = self.tab.locator(f"#{name} tbody tr").all()
+        return [row.locator("td").all_inner_texts() for row in rows]
+
+    def numbers(self):
+        """The headline numbers that the page has computed, by method."""
+        pick = "({group, acr, clean}) => [group.name, acr && {...acr, clean}]"
+        return dict(self.tab.evaluate(f"() => state.headline.map({pick})"))
+
+
+@pytest.fixture
+def shown(browser, study, text):
+    path = study / "index.html"
+    path.write_text(text)
+    shown = Shown(browser, path)
+    yield shown
+    assert shown.said == []
+    assert shown.asked == [shown.url]
+    shown.tab.close()
+
+
+def rows_at(rows, alpha=ALPHA, images=IMAGES):
+    """The first rows with the radii of another alpha."""
+    rows = rows.sort_values("idx")[:images].reset_index(drop=True)
+    votes = [parse_counts(text).get(0, 0) for text in rows["counts"]]  # class 0 was chosen
+    low = lower_bound(votes, N, alpha)
+    predict = np.where(low >= 0.5, 0, -1)
+    radii = float(rows["sigma"][0]) * ndtri(np.maximum(low, 0.5))
+    return rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int), alpha=alpha)
+
+
+def check_headline(shown, methods, change):
+    """Hold the numbers on the page against those of Python's rows after ``change``."""
+    numbers = shown.numbers()
+    assert len(numbers) >= 4
+    for name, found in numbers.items():
+        group = methods[name]
+        frames = [change(rows) for rows in group.rows]
+        wanted = estimate(sample(frames, [result.seeds for result in group.results]))
+        close([found["value"], found["errorImages"]], [wanted.value, wanted.error_images])
+        close([found["error"] or 0], [wanted.error or 0])
+        close([found["clean"]], [np.mean([frame["correct"].mean() for frame in frames])])
+
+
+@needs_chromium
+def test_the_page_shows_the_numbers_of_the_study(shown, study):
+    groups, *_ = read_study(study)
+    check_headline(shown, groups[0.25], lambda rows: rows)
+    shown.tab.select_option("#sigma", "1")
+    shown.updated()
+    check_headline(shown, groups[0.5], lambda rows: rows)
+    assert [row[0] for row in shown.table("headline")] == list(shown.numbers())
+
+
+@needs_chromium
+def test_the_sliders_recompute_every_number(shown, study):
+    groups, *_ = read_study(study)
+    shown.set("#alpha", "-4")
+    assert shown.tab.locator("#alpha-text").inner_text() == "1e-4"
+    check_headline(shown, groups[0.25], lambda rows: rows_at(rows, 1e-4))
+    shown.set("#images", "10")
+    assert shown.tab.locator("#images-text").inner_text() == "first 10"
+    check_headline(shown, groups[0.25], lambda rows: rows_at(rows, 1e-4, 10))
+    assert shown.tab.locator("#status").inner_text() == "recomputed from the votes"
+    shown.tab.click("#reset")
+    shown.updated()
+    check_headline(shown, groups[0.25], lambda rows: rows)
+    assert shown.tab.locator("#status").inner_text() == "as certified"
+
+
+@needs_chromium
+def test_two_sided_radii_are_those_of_the_same_votes(shown, study):
+    groups, *_ = read_study(study)
+    before = shown.numbers()
+    shown.tab.check("input[value=two]")
+    shown.updated()
+    check_headline(shown, groups[0.25], lambda rows: two_sided(rows, CLASSES))
+    assert shown.numbers() != before
+
+
+@needs_chromium
+def test_the_bounds_of_labels_are_those_of_the_rows(shown, study):
+    groups, *_ = read_study(study)
+    results = [result for group in groups[0.25].values() for result in group.results]
+    for index, result in enumerate(results):
+        found = shown.tab.evaluate(f"() => Array.from(certificates({index}).label)")
+        close(found, label_bounds(result.rows.sort_values("idx")))
+
+
+@needs_chromium
+def test_the_switches_choose_the_lines_of_both_charts(shown):
+    def lines(chart):
+        return shown.tab.locator(f"#{chart} g.mark-line path").count()
+
+    charts = ("curves-chart", "probability-chart")
+    assert [lines(chart) for chart in charts] == [2, 2]
+    shown.tab.uncheck("#toggles input[value=gaussian]")
+    shown.tab.wait_for_timeout(100)
+    assert [lines(chart) for chart in charts] == [1, 1]
+    shown.tab.locator("#toggles h3 button", has_text="all").last.click()
+    shown.tab.wait_for_timeout(100)
+    ensembles = shown.tab.locator("#toggles input").count() - 2
+    assert [lines(chart) for chart in charts] == [1 + ensembles, 1 + ensembles]
+
+
+@needs_chromium
+def test_a_line_under_the_mouse_tells_its_name_and_share(shown):
+    chart = shown.tab.locator("#curves-chart svg")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    shown.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    shown.tab.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
+    tip = shown.tab.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    assert re.search(r"method:?\s*(gaussian|advmacer)", tip.inner_text())
+    assert re.search(r"share of images:?\s*[\d.]+%", tip.inner_text())
+
+
+@needs_chromium
+def test_any_number_leads_to_its_rows_command_and_parameters(shown):
+    shown.tab.locator("#headline .value").first.click()
+    panel = shown.tab.locator("#panel")
+    told = panel.inner_text()
+    assert "results/tiny/0.25/gaussian-0.tsv" in told
+    assert "dvc repro certify@tiny-gaussian-0.25-0" in told
+    assert "python -m stages.certify models/tiny/0.25/gaussian/0 --dataset tiny" in told
+    assert f"n {N}, alpha {ALPHA}" in told
+    panel.locator("button").click()
+    assert not panel.is_visible()
+    shown.tab.locator("#combinations .value").last.click()
+    assert "stages.certify_ensembles tiny" in panel.inner_text()
+    shown.tab.keyboard.press("Escape")
+    shown.tab.locator("#time-chart g.mark-symbol path").first.click(force=True)
+    assert "results/tiny/" in panel.inner_text()
+
+
+@needs_chromium
+def test_the_table_of_combinations_tells_which_are_not_sound(shown):
+    rows = {tuple(row[:2]): row for row in shown.table("combinations")}
+    (unsound,) = [row for row in rows.values() if "not sound" in row[1]]
+    assert unsound[1].startswith("per-image †")
+    assert "not sound" in shown.tab.locator("#unsound").inner_text()
+    assert shown.tab.locator("#combinations tr.best", has_text="†").count() == 0
+
+
+@needs_chromium
+def test_images_are_filtered_and_sorted(shown, study):
+    groups, *_ = read_study(study)
+    rows = groups[0.25]["gaussian"].rows[0]
+    wanted = {
+        "all": rows,
+        "right": rows[rows["correct"] == 1],
+        "abstains": rows[rows["predict"] == -1],
+        "mistakes": rows[(rows["predict"] >= 0) & (rows["correct"] == 0)],
+        "skipped": rows[:0],
+    }
+    assert all(len(wanted[name]) for name in ("right", "abstains", "mistakes"))
+    for name, frame in wanted.items():
+        shown.tab.select_option("#filter", name)
+        assert {row[0] for row in shown.table("gallery")} == {f"image {i}" for i in frame["idx"]}
+    shown.tab.select_option("#filter", "all")
+    for order, sign in (("largest", -1), ("smallest", 1)):
+        shown.tab.select_option("#sort", order)
+        radii = [float(row[3]) for row in shown.table("gallery")]
+        assert radii == sorted(radii, key=lambda radius, sign=sign: sign * radius)
+    shown.tab.select_option("#sort", "index")
+    assert [row[0] for row in shown.table("gallery")] == [f"image {i}" for i in range(IMAGES)]
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_page_fits_phones_and_desktops_in_light_and_dark(browser, study, text, width, scheme):
+    path = study / f"{width}-{scheme}.html"
+    path.write_text(text)
+    shown = Shown(browser, path, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert shown.tab.evaluate("document.documentElement.scrollWidth") == width
+    paper = shown.tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", paper))) > 380) == (scheme == "light")
+    for chart in shown.tab.locator(".chart svg").all():
+        assert 200 < chart.bounding_box()["width"] <= width
+    assert shown.tab.locator(".chart svg").count() == 7
+    assert shown.said == []
+    shown.tab.close()
