@@ -126,8 +126,14 @@ def certify_split(
     limit_threads(images.meta.shape)
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
         raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
-    how = {"noise": settings.noise, "precision": settings.precision, "engine": settings.engine}
-    classifier = base.smooth(sigma, device=device, batch=batch, **how)
+    classifier = base.smooth(
+        sigma,
+        device=device,
+        noise=settings.noise,
+        precision=settings.precision,
+        engine=settings.engine,
+        batch=batch,
+    )
     indices = select(len(images), settings.subset)
     if dry_run or not out.exists():
         _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, dry_run)

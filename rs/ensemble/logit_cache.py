@@ -93,8 +93,9 @@ class OutputCache:
             start += draws
 
         base = SideBySide(members)
-        how = {"noise": key.noise, "precision": key.precision, "batch": batch}
-        classifier = SmoothedClassifier(base, key.num_classes, key.sigma, **how)
+        classifier = SmoothedClassifier(
+            base, key.num_classes, key.sigma, noise=key.noise, precision=key.precision, batch=batch
+        )
         for draws, phase in ((key.n0, Stream.SELECT), (key.n, Stream.ESTIMATE)):
             classifier.visit(keep, x, draws, key.seed, phase, index)
         for store in stores:

@@ -160,8 +160,9 @@ def certify_entries(
             the members, that still need it.
         draws: The other arguments of ``certify``.
     """
-    how = {"noise": noise, "precision": precision, "batch": batch}
-    noisy = noisy_pool(members, num_classes, sigma, x, draws, index=index, **how)
+    noisy = noisy_pool(
+        members, num_classes, sigma, x, draws, index=index, noise=noise, precision=precision, batch=batch
+    )
     return noisy.certify(entries, label)
 
 

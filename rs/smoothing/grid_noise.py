@@ -55,7 +55,7 @@ def grid_table(sigma: float) -> GridTable:
 
     With s = 255 sigma; each Phi is computed to 128 bits and rounded to the nearest multiple of 2^-64.
     """
-    import mpmath  # torch brings it; needed here alone
+    import mpmath  # needed here alone
 
     most = math.ceil(REACH * LEVELS * sigma)
     with mpmath.workprec(128):
