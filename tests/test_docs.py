@@ -161,13 +161,13 @@ def check_dvc(words: list[str]) -> None:
     values = params.read(ROOT / "params.yaml")
     stages = {*params.read(ROOT / "dvc.yaml")["stages"], "largest"}
     for target in getattr(read, "targets", None) or ():
-        assert MADE_UP.search(target) or "$" in target or target.split("@")[0] in stages, target
+        known = target.split("@")[0] in stages or (ROOT / target).is_file()
+        assert known or MADE_UP.search(target) or "$" in target, target
     for change in getattr(read, "set_param", None) or ():
-        *path, name = change.split("=")[0].split(".")
         section = values
-        for key in path:
-            section = section[key.removeprefix("+")]
-        assert name in section or change.startswith("+"), f"{change}: there is no {name}"
+        for key in change.split("=")[0].split(".") if not change.startswith("+") else ():
+            assert key in section, f"{change}: there is no {key}"
+            section = section[key]
 
 
 def check_make(words: list[str]) -> None:
