@@ -102,6 +102,7 @@ NOT_RUN = {
     "hours": "the small study of tests/pipeline/test_pipeline.py runs what they run",
     "network and GPU-days": "nothing here may load data or take days",
     "network": "no test may need one",
+    "a network for 224 pixels": "tests/command_line/test_certify.py converts small pictures",
     "several processes": "tests/pipeline/test_launch.py starts several, tests/certification tries every option",
     "SLURM": "there is no such cluster",
     "elsewhere": "tests/pipeline/test_study.py runs these blocks on another machine's folder",
