@@ -26,7 +26,7 @@ def test_several_seeds_give_their_mean_and_both_errors():
     """ACRs 1 and 2: mean 1.5; the mean of the seeds is 1.5 on every image, so no error over images; over seeds 1/2."""
     seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
     table = method_tables.main(grouped(seeds), NOTHING)
-    assert cell(table, "gaussian", "σ = 0.5").text == "1.500 ± 0.000 [0.500] (100.0%)"
+    assert cell(table, "gaussian", "σ = 0.5").text == "1.5000 ± 0.0000 [0.5000] (100.0%)"
     assert notes.SEEDS in table.notes
     assert table.data[["standard_error", "standard_error_with_seeds"]].to_numpy().tolist() == [[0.0, 0.5]]
 
