@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from rs.storage import files
@@ -41,11 +42,17 @@ HTML = """\
 
 def page() -> str:
     """Return the page, with the licences of its scripts."""
+    return HTML % (LICENCES.read_text(), vega_embed(VEGA_LITE))
+
+
+@cache
+def vega_embed(vega_lite: str | None = None) -> str:
+    """Return Vega-Embed, with Vega and Vega-Lite of this series in it, as a program that can stand in HTML."""
     from vl_convert import javascript_bundle
 
-    bundle = javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    bundle = javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite)
     program = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    return HTML % (LICENCES.read_text(), f"(() => {{{program}}})();")  # so that its names are its own
+    return f"(() => {{{program}}})();"  # so that its names are its own
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from rs.reporting.ensemble_tables import families, models_by_member
 from rs.reporting.figures import COLOURS
 from rs.reporting.load import StudyFiles
+from rs.reporting.offline_plots import vega_embed
 from rs.reporting.results import Group, Groups, Result, only, results_of
 from rs.statistics import metrics
 from rs.statistics.certificate import votes_for, votes_of
@@ -297,7 +297,7 @@ def pool_command(dataset: str, sigma: Any) -> str:
 
 def _html(data: Record) -> bytes:
     """Return the page, which forbids itself every request and every program that is not its own."""
-    scripts = {"LIBRARY": _library(), "STATISTICS": _text("statistics.js"), "PAGE": _text("page.js")}
+    scripts = {"LIBRARY": vega_embed(), "STATISTICS": _text("statistics.js"), "PAGE": _text("page.js")}
     own = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
     parts = {name: f"<script>{script}</script>" for name, script in scripts.items()} | {
         "POLICY": POLICY.format(own),
@@ -315,13 +315,3 @@ def _text(name: str) -> str:
 
 def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-@cache
-def _library() -> str:
-    """Return Vega-Embed, with Vega and Vega-Lite in it, as a program that can stand in HTML."""
-    from vl_convert import javascript_bundle
-
-    bundle = javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    safe = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    return f"(() => {{{safe}}})();"  # so that its names are its own

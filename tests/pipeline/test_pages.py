@@ -211,7 +211,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> 
     certify = params.read(ROOT / "params.yaml")["defaults"]["certify"] | {"n": 1000, "engine": "plain"}
     recipes = {name: {"arithmetic": "native", "certify": certify} for name in ("digits", "cifar10")}
     write_json(Path("params.yaml"), {"recipes": recipes})
-    for label, name in enumerate("zero one two three four five six seven eight nine".split()):
+    for label, name in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]):
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.fromarray(np.full((8, 8), 25 * label, np.uint8)).save(tmp_path / "photos" / name / "1.png")
     (tmp_path / "names.txt").write_text("\n".join(sorted(path.name for path in (tmp_path / "photos").iterdir())))
