@@ -92,7 +92,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 
 EXTRAS = {
-    "study": ("dvc", "matplotlib", "pyarrow", "sklearn", "tabulate", "torchvision"),
+    "study": ("dvc", "matplotlib", "pyarrow", "sklearn", "tabulate", "torchvision", "vl_convert"),
     "hub": ("huggingface_hub",),
 }
 """Modules that only an installation with an extra has, by the extra."""

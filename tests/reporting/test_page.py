@@ -479,7 +479,7 @@ def test_a_line_under_the_mouse_tells_its_name_and_share(shown):
     shown.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     shown.tab.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
     tip = shown.tab.locator("#vg-tooltip-element.visible")
-    tip.wait_for()
+    tip.wait_for(timeout=60_000)
     assert re.search(r"method:?\s*(gaussian|advmacer)", tip.inner_text())
     assert re.search(r"share of images:?\s*[\d.]+%", tip.inner_text())
 

@@ -325,14 +325,17 @@ const bars = (title) => ({
 
 const zero = { mark: { type: "rule", strokeDash: [4, 3], color: "#888888" }, encoding: { x: { datum: 0 } } };
 
+// of the cell around a point, whose datum holds that of the point; an encoding looks into it for numbers alone
+const CELL = "(datum.datum || datum)";
+const NEAREST = `{method: ${CELL}.name, at: ${CELL}.tip, 'share of images': format(${CELL}.share, '.1%')}`;
 const curve = (x, y, interpolate) => ({
   height: 360,
   encoding: { x, y },
   layer: [
     { mark: { type: "line", interpolate, strokeWidth: 1.8 }, encoding: { color: own, detail: { field: "name" }, strokeDash: { field: "dash", type: "nominal", scale: null } } },
     { params: [{ name: "near", select: { type: "point", on: "pointerover", nearest: true, encodings: ["x", "y"], clear: "pointerout" } }],
-      mark: { type: "point", filled: true, size: 70 },
-      encoding: { color: own, opacity: { condition: { param: "near", empty: false, value: 1 }, value: 0 }, tooltip: tips(["name", "method"], ["tip", "at"], ["share", "share of images", ".1%"]) } },
+      mark: { type: "point", filled: true, size: 70, tooltip: { expr: NEAREST } },
+      encoding: { color: own, opacity: { condition: { param: "near", empty: false, value: 1 }, value: 0 } } },
   ],
 });
 
