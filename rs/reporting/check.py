@@ -1,0 +1,401 @@
+"""Check a bundle of a study of certified robustness, with Python 3.11 or later and nothing but its standard library.
+
+    python check.py BUNDLE
+
+A bundle is a tar archive, compressed by xz: rows (votes and certificates, a line an image), sidecars (what made them),
+cards of models, ensembles, the protocol, the report's tables and claims, and the SHA-256 of each. This file believes no
+number that follows from others: from the votes it derives every class, bound, radius and correctness, from these the
+tables, and from those the claims. It writes nothing, and says what it could not derive. It cannot know whether the
+votes were cast so: ``rs verify BUNDLE --image I`` casts those of an image again.
+"""
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+import lzma
+import math
+import sys
+import tarfile
+from collections import Counter, namedtuple
+from decimal import Decimal, localcontext
+from functools import cache
+from statistics import fmean, stdev
+
+MANIFEST, STUDY = "manifest.json", "study.json"
+LARGEST = 2**31  # bytes of a bundle, unpacked
+STATED = Decimal("1e-12")  # bounds and radii are proved to this part of them; float64 carries little more
+CLOSE, TIE = 1e-9, 0.05  # averages of float64 in another order; the level of ties
+ROW = "idx label predict radius correct p_lower n0 n alpha sigma counts0 counts mode scope".split()
+ALIKE = "dataset images classes subset n0 n alpha seed noise precision shortcut".split()  # in all sidecars
+ESTIMATE = "difference error_images error p_value tie images seeds".split()
+Result = namedtuple("Result", "label key scope members seeds scores reach")
+
+
+DERIVED = ("main", "certified-", "curves", "differences", "ensembles-", "acr-vs-members", "mixed")
+KEYS = {"sigma", "method", "reference", "ensemble", "combination", "radius", "kind", "mixed", "single", "members"}
+FAULTS = (ArithmeticError, AttributeError, EOFError, LookupError, lzma.LZMAError, tarfile.TarError, TypeError, ValueError)
+
+
+class Wrong(Exception):
+    """A bundle contradicts itself; says where."""
+
+
+def demand(holds, what):
+    """Refuse the bundle unless ``holds``."""
+    if not holds:
+        raise Wrong(what)
+
+
+def pack(files):
+    """Return files by name as a bundle: the manifest is made, and the same files make the same archive."""
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items()) if name != MANIFEST}
+    files, tar = files | {MANIFEST: (json.dumps(hashes, indent=2) + "\n").encode()}, io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in sorted(files.items()):
+            entry = tarfile.TarInfo(name)  # without times and owners
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return tar.getvalue()
+
+
+def unpack(bundle):
+    """Return the files of a bundle, if their archive is the one that they make."""
+    xz = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    tar = xz.decompress(bundle, LARGEST)
+    demand(xz.eof and not xz.unused_data, "the archive must end where its compressed data end")
+    with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
+        files = {entry.name: archive.extractfile(entry).read() for entry in archive.getmembers() if entry.isreg()}
+    demand(pack(files) == tar, f"the archive must hold files alone, and {MANIFEST} the SHA-256 of each, in order")
+    return files
+
+
+@cache
+def proved_bound(k, n, alpha, stated):
+    """Prove a Clopper-Pearson bound, P(Bin(n, bound) >= k) = alpha, to STATED of it.
+
+    The probability grows with p: let it be below alpha at a p just below the bound, and above it just above. It is the
+    sum of C(n, j) p^j (1 - p)^(n - j) over j >= k, each term made from the one before. The terms left out are fewer
+    than n, none above the last, so below 1e-20 of the sum together; at 50 digits, roundings of so many positive numbers
+    add less than 1e-40 to that.
+    """
+    chances = []
+    with localcontext(prec=50, Emin=-(10**9)):
+        for p in (Decimal(stated) * (1 - STATED), Decimal(stated) * (1 + STATED)):
+            if p >= 1:  # a bound that is all but 1
+                chances.append(Decimal(1))
+                continue
+            total = term = math.comb(n, k) * p**k * (1 - p) ** (n - k)
+            for j in range(k, n):
+                ratio = p * (n - j) / ((1 - p) * (j + 1))
+                term *= ratio
+                total += term
+                if ratio < 1 and term * n * 10**20 < total:
+                    break
+            chances.append(total)
+        slack = Decimal("1e-19")
+        return chances[0] * (1 + slack) <= Decimal(alpha) <= chances[1] * (1 - slack)
+
+
+@cache
+def proved_radius(p_lower, sigma, stated):
+    """Prove R = sigma Phi^-1(p_lower) to STATED (R + sigma): Phi is at most p_lower just below, at least just above."""
+    with localcontext(prec=50):
+        z = Decimal(stated) / Decimal(sigma)
+        return phi(z - STATED * (z + 1)) <= Decimal(p_lower) <= phi(z + STATED * (z + 1))
+
+
+def phi(z):
+    """Return the normal distribution function: 1/2 + density (z + z^3 / 3 + z^5 / 15 + ...), terms of one sign."""
+    total = term = z
+    for j in itertools.count(3, 2):
+        term *= z * z / j
+        total += term
+        if abs(term) <= abs(total) * Decimal("1e-45"):
+            two_pi = 2 * Decimal("3.14159265358979323846264338327950288419716939937511")
+            return Decimal("0.5") + total * (-z * z / 2).exp() / two_pi.sqrt()
+
+
+def check_row(row, side, members):
+    """Derive a row from its votes, and demand that it is so."""
+    undecided = side["classes"] if side["scope"] == "set" else None  # the number of votes for no class
+    votes = {}
+    for name in ("counts0", "counts"):
+        pairs = [pair.split(":") for pair in row[name].split(",")] if row[name] != "-" else []
+        own = votes[name] = {int(k): int(number) for k, number in pairs}
+        text = ",".join(f"{k}:{own[k]}" for k in sorted(own)) or "-"
+        demand(row[name] == text and min(own.values(), default=1) > 0, f"{name} must be votes, class by class")
+        demand(all(0 <= k < side["classes"] or k == undecided for k in own), f"{name} must be of classes")
+    n0, n, label, predict = (int(row[name]) for name in ("n0", "n", "label", "predict"))
+    demand((n0, n) == tuple(sum(own.values()) for own in votes.values()), "n0 and n must be the numbers of votes")
+    for name in ("n0", "alpha", "sigma", "scope"):
+        demand(row[name] == str(side[name]), f"{name} must be the sidecar's")
+    chosen = max(sorted(votes["counts0"]), key=votes["counts0"].get)  # the lowest of equals
+    if row["mode"] == "shortcut":  # the n draws were skipped
+        demand(side["shortcut"] and n == 0 and chosen != label, "a shortcut must be of a wrong class")
+        demand(row["p_lower"] == row["radius"] == "0.0", "a shortcut must have no bound and no radius")
+        derived = -1 if chosen == undecided else chosen
+    else:
+        k = 0 if chosen == undecided else votes["counts"].get(chosen, 0)
+        proved = proved_bound(k, n, row["alpha"], row["p_lower"]) if k else row["p_lower"] == "0.0"
+        demand(row["mode"] == "certify" and n == side["n"], "mode must be certify or shortcut, n the sidecar's")
+        demand(proved, "p_lower must be the Clopper-Pearson bound of the votes")
+        sure = Decimal(row["p_lower"]) >= Decimal("0.5")
+        proved = proved_radius(row["p_lower"], row["sigma"], row["radius"]) if sure else row["radius"] == "0.0"
+        demand(proved, "radius must be sigma Phi^-1(p_lower), or 0 below one half")
+        derived = chosen if sure else -1
+    demand(predict == derived, "predict must be the class of the n0 votes, or -1 where the bound is below one half")
+    demand(row["correct"] == str(int(predict == label)), "correct must say whether predict is label")
+    demand(0 <= label < side["classes"], "label must be a class")
+    demand(n0 + n <= int(row.get("evaluations", n0 + n)) <= members * (n0 + n), "evaluations must be 1 to all a draw")
+
+
+def check_rows(path, text, side, members):
+    """Check the rows of a classifier; return images with labels, scores, and radii of right images."""
+    first, *lines, end = text.split("\n")
+    names = first.split("\t")
+    demand(names in (ROW, [*ROW, "evaluations"]) and not end, f"{path} must have the columns of rows")
+    demand(len(lines) == side["rows"], f"{path} must have as many rows as its sidecar says")
+    rows = [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
+    for number, row in enumerate(rows, 2):
+        try:
+            check_row(row, side, members)
+        except Wrong as error:
+            raise Wrong(f"{path}, line {number}: {error}") from None
+    reach = [float(row["radius"]) if row["correct"] == "1" else -1.0 for row in rows]  # wrong: certified at no radius
+    return [(row["idx"], row["label"]) for row in rows], [max(radius, 0.0) for radius in reach], reach
+
+
+def place(study, sigma, one):
+    """Return where the rows of a classifier are, by the methods and seeds of its members."""
+    seeds = {method: [str(seed) for other, seed in one["members"] if other == method] for method, _ in one["members"]}
+    slug = "+".join("-".join([method, *own]) for method, own in seeds.items()) + f".{one['key']}" * bool(one["key"])
+    return f"{study['dataset']}/{sigma}/{one['folder']}{slug}"
+
+
+def read_results(files, study):
+    """Check rows, sidecars, cards and ensembles of every classifier; return results by noise level and label."""
+    groups, alike, prints = {}, dict(study["certify"]), {}
+    for sigma, one in itertools.product(study["sigmas"], study["classifiers"]):
+        name, key, scope, members = one["name"], one["key"], one["scope"], tuple(map(tuple, one["members"]))
+        path = f"results/{place(study, sigma, one)}"
+        model = path.split("/", 1)[1].replace("/pool/", "/") + ".json" if key else f"{study['dataset']}/{sigma}/{name}/{members[0][1]}"
+        side = json.loads(files[f"{path}.json"])
+        demand(f"/{side['model']}".endswith(f"/{model}"), f"{path}.json must be of {model}")
+        demand((side["scope"], str(side["sigma"])) == (scope, sigma), f"{path}.json: scope and sigma must be the study's")
+        for field in ALIKE:
+            common = alike.setdefault(field, side.get(field))
+            demand(side.get(field) == common, f"{path}.json: {field} must be {common}, as in all of the study")
+        if key is None:
+            prints[sigma, members[0]] = {"method": name, "seed": members[0][1], "classifier": side.get("classifier")}
+        if card := json.loads(files.get(side["model"] + "/model.json" * (key is None), "{}")):
+            demand((card["dataset"], card["sigma"]) == (side["dataset"], side["sigma"]), f"{model}: another study's")
+            theirs = card["members"] if key else [card | {"classifier": side["classifier"]}]
+            wanted = [prints[sigma, member] for member in members]
+            demand([{field: own[field] for field in wanted[0]} for own in theirs] == wanted, f"{model}: other members")
+        images, scores, reach = check_rows(f"{path}.tsv", files[f"{path}.tsv"].decode(), side, len(members))
+        demand(images == alike.setdefault(sigma, images), f"{path}.tsv must be of the images of the others")
+        label = name if key in (None, study["combination"]) else f"{name} ({key})"
+        result = Result(label, key, scope, members, {seed for _, seed in members}, scores, reach)
+        groups.setdefault(float(sigma), {}).setdefault(label, []).append(result)
+    return groups
+
+
+def average(columns):
+    """Return the means of equally long lists, place by place."""
+    return [sum(column) / len(columns) for column in zip(*columns, strict=True)]
+
+
+def estimate(*groups, prefix=""):
+    """Return the mean score of results, or the difference of two, with errors over images and seeds (docs/method.md).
+    """
+
+    def gaps(without=None):
+        kept = [[one.scores for one in group if without not in one.seeds] for group in groups]
+        means = [average(scores) for scores in kept if scores]
+        return None if len(means) < len(groups) else [v[0] - sum(v[1:]) for v in zip(*means, strict=True)]
+
+    seeds = sorted({seed for group in groups for one in group for seed in one.seeds})
+    whole, parts = gaps(), [gaps(seed) for seed in seeds]
+    value, by_images, both = fmean(whole), stdev(whole) / math.sqrt(len(whole)), None
+    p_value = student(value, by_images, len(whole) - 1)
+    if None not in parts:  # pseudo-values of the jackknife over seeds
+        size = len(seeds)
+        both, freedom = two_way([[size * a - (size - 1) * b for a, b in zip(whole, part, strict=True)] for part in parts])
+        p_value = max(p_value, student(value, both, freedom))
+    numbers = (value, by_images, both, p_value, p_value > TIE, len(whole), len(seeds))
+    return {prefix + name: number for name, number in zip(ESTIMATE, numbers, strict=True)}
+
+
+def two_way(table):
+    """Return the error of the mean of a table of seeds by images, both random, and its degrees of freedom."""
+    by_seed, by_image = [fmean(row) for row in table], average(table)
+    seeds, images, mean = len(by_seed), len(by_image), fmean(by_seed)
+    rest = sum((v - s - i + mean) ** 2 for row, s in zip(table, by_seed) for v, i in zip(row, by_image))
+    free = (seeds - 1) * (images - 1)
+    rest = (rest / free / (seeds * images), free)
+    parts = [(stdev(by_image) ** 2 / images, images - 1), (stdev(by_seed) ** 2 / seeds, seeds - 1)]
+    larger = [part for part in parts if part[0] > rest[0]]
+    if len(larger) < 2:
+        return math.sqrt((larger or [rest])[0][0]), (larger or [rest])[0][1]
+    total = parts[0][0] + parts[1][0] - rest[0]
+    return math.sqrt(total), total**2 / sum(variance**2 / freedom for variance, freedom in [*parts, rest])
+
+
+def student(value, error, freedom):
+    """Return the two-sided p-value of a mean by Student's t."""
+    return float(value == 0) if error == 0 else beta(freedom / 2, 0.5, freedom / (freedom + (value / error) ** 2))
+
+
+def beta(a, b, x):
+    """Return the incomplete beta function I_x(a, b) by its series (DLMF 8.17.8)."""
+    if x > (a + 1) / (a + b + 2):
+        return 1 - beta(b, a, 1 - x)
+    total = term = 1.0
+    for m in itertools.count():
+        term *= (a + b + m) / (a + 1 + m) * x
+        total += term
+        if term < 1e-17 * total:
+            log = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + b * math.log1p(-x)
+            return total * math.exp(log + a * math.log(x)) / a if x > 0 else 0.0
+
+
+class Tables:
+    """What follows from the scores of a study: cells of tables, and claims."""
+
+    CLAIMS = ("| AdvMacer beats SmoothAdv |", "| EsbRS ", "| mixed ", "| optimal ")
+
+    def __init__(self, groups, study):
+        self.groups, self.default, self.sigmas = groups, study["combination"], study["sigmas"]
+        self.names = list(dict.fromkeys((one["name"], len(one["members"])) for one in study["classifiers"] if one["key"]))
+
+    def label(self, name, key):
+        """Return the name of a classifier in tables."""
+        return name if key in (None, self.default) else f"{name} ({key})"
+
+    def best(self, methods):
+        """Return the sound label of largest ACR, and those that tie with it."""
+        sound = {label: group for label, group in methods.items() if group[0].scope != "per-image"}
+        first = max(sound, key=lambda label: fmean(fmean(one.scores) for one in sound[label]))
+        return {label for label in sound if label == first or estimate(sound[first], sound[label])["tie"]}
+
+    def of_members(self, group, methods):
+        """Return the means of the members of ensembles, and their best members, as results of the ensembles' seeds."""
+        singles = {one.members: one.scores for own in methods.values() for one in own if one.key is None}
+        teams = [(one, [singles[member,] for member in one.members]) for one in group]
+        return [[one._replace(scores=choose(team)) for one, team in teams] for choose in (average, lambda t: max(t, key=fmean))]
+
+    def cells(self, table, said):
+        """Return what must stand in the line of a table that says which classifiers it is about."""
+        methods = self.groups[float(said["sigma"])]
+        if table == "mixed":
+            found = estimate(methods[said["mixed"]], methods[said["single"]], prefix="acr_")
+            return found | {"verdict": "tie" if found["acr_tie"] else "helped" if found["acr_difference"] > 0 else "hurt"}
+        if table == "acr-vs-members":
+            return headline(methods[said["kind"] if said["ensemble"].endswith(" x1") and said["members"] == "1" else said["ensemble"]])
+        group = methods[said["method"] if "method" in said else self.label(said["ensemble"], said["combination"])]
+        if table == "differences":
+            return estimate(group, methods[said["reference"]])
+        if "accuracy" in said:  # certified accuracies and their curves
+            return {"accuracy": accuracy(group, float(said["radius"]))}
+        own = table.startswith("ensembles")
+        shown = {label: other for label, other in methods.items() if (other[0].key if own else other[0].key in (None, self.default))}
+        sound = {"sound": group[0].scope != "per-image", "best": group[0].label in self.best(shown)}
+        found = headline(group) | sound
+        if own:
+            mean, largest = self.of_members(group, methods)
+            found |= {"scope": group[0].scope} | estimate(group, mean, prefix="members_") | estimate(group, largest, prefix="best_member_")
+            plain = {one.members: one for other in shown.values() for one in other if one.key == self.default}
+            if group[0].key != self.default and plain.keys() >= {one.members for one in group}:
+                found |= estimate(group, [plain[one.members] for one in group], prefix="reference_")
+        return found
+
+    def comparisons(self):
+        """Return claim, sigma, subject and the two groups to compare, if there are any, of every claim."""
+        for sigma, methods in zip(self.sigmas, self.groups.values(), strict=True):
+            yield "AdvMacer beats SmoothAdv", sigma, "means over seeds", methods.get("advmacer"), methods.get("smoothadv")
+            for name, size in self.names:
+                plain, optimal = (methods.get(self.label(name, key)) for key in ("average", "optimal"))
+                if plain:
+                    yield "EsbRS beats the mean of its members", sigma, name, plain, self.of_members(plain, methods)[0]
+                    kinds = sorted({method for method, _ in plain[0].members})
+                    for single in [f"{kind} x{size}" for kind in kinds if len(kinds) > 1]:
+                        other = methods.get(self.label(single, "average"))
+                        yield "mixed beats single-method", sigma, f"{name} against {single}", plain, other
+                if optimal:
+                    yield "optimal weights beat equal ones", sigma, name, optimal, plain
+
+    def claims(self):
+        """Return the lines of the tables of claims, with p-values corrected by their number (Holm 1979)."""
+        found, counts = [], []
+        every = list(self.comparisons())
+        for claim in dict.fromkeys(one[0] for one in every):
+            pairs = [(one, estimate(*one[3:]) if one[3] and one[4] else None) for one in every if one[0] == claim]
+            ordered, largest, verdicts = sorted((e["p_value"], i) for i, (_, e) in enumerate(pairs) if e), 0.0, {}
+            for rank, (p_value, i) in enumerate(ordered):
+                largest = max(largest, min(1.0, p_value * (len(ordered) - rank)))
+                verdicts[i] = "tie" if largest > TIE else "held" if pairs[i][1]["difference"] > 0 else "not held"
+            for i, (one, e) in enumerate(pairs):
+                text, verdict = "", verdicts.get(i, "not tested")
+                if e:
+                    value, both = e["difference"], e["error"]
+                    text = (f"{value:+.4f}" if abs(value) >= 0.00005 else "0.0000") + f" ± {e['error_images']:.4f}"
+                    text += "" if both is None else f" [{both:.4f}]"
+                found.append(f"| {claim} | {one[1]} | {one[2]} | {text} | {verdict + ', images only' * bool(e and both is None)} |")
+            own = Counter(verdicts.get(i, "not tested") for i in range(len(pairs)))
+            counts.append(f"| {claim} | {' | '.join(str(own[v]) for v in ('held', 'not held', 'tie', 'not tested'))} |")
+        return counts + found
+
+
+def accuracy(group, radius):
+    """Return the share of images that are right with at least this radius, mean over results."""
+    return fmean(fmean(own >= radius for own in one.reach) for one in group)
+
+
+def headline(group):
+    """Return ACR, errors and clean accuracy, under the names that tables have for them."""
+    found = estimate(group)
+    names = {"acr": "difference", "standard_error": "error_images", "standard_error_with_seeds": "error"}
+    names |= {"images": "images", "seeds": "seeds", "error_images": "error_images", "error": "error"}
+    return {name: found[other] for name, other in names.items()} | {"clean_accuracy": accuracy(group, 0.0)}
+
+
+def agree(text, value):
+    """Whether a cell says a value."""
+    if value is None or isinstance(value, (str, bool)):
+        return text == ("" if value is None else str(value))
+    return abs(float(text) - value) <= CLOSE * abs(value) + 1e-13
+
+
+def check(bundle):
+    """Check a bundle; return, line by line, what was derived and what was not."""
+    files = unpack(bundle)
+    study = json.loads(files[STUDY])
+    tables = Tables(read_results(files, study), study)
+    folder, report = f"reports/{study['dataset']}/", []
+    for path in sorted(name for name in files if name.startswith(folder) and name.endswith(".csv")):
+        table, done, left = path.removeprefix(folder).removesuffix(".csv"), 0, {}
+        for number, said in enumerate(csv.DictReader(io.StringIO(files[path].decode())), 2):
+            found = tables.cells(table, said) if table.startswith(DERIVED) else {}
+            for name in found.keys() & said.keys():
+                demand(agree(said[name], found[name]), f"{path}, line {number}: {name} must be {found[name]}")
+            done += len(found.keys() & said.keys())
+            left |= dict.fromkeys(said.keys() - found.keys() - KEYS)
+        report.append(f"{path}: {done} cells derived; not derived: {', '.join(sorted(left)) or 'none'}")
+    for method, numbers in json.loads(files[f"{folder}metrics.json"]).items():
+        for sigma, own in numbers.items():
+            found = headline(tables.groups[float(sigma)][method])
+            for name in own.keys() & found.keys():
+                demand(agree(own[name], found[name]), f"{folder}metrics.json: {name} of {method} must be {found[name]}")
+    said = [line for line in files[f"{folder}claims.md"].decode().split("\n") if line.startswith(tables.CLAIMS)]
+    demand(said == tables.claims(), f"{folder}claims.md must say what follows from the rows")
+    return report
+
+
+if __name__ == "__main__":
+    try:
+        with open(sys.argv[1], "rb") as file:
+            print(*check(file.read()), sep="\n")
+    except (Wrong, *FAULTS) as error:
+        sys.exit(f"refused: {error or type(error).__name__}")
