@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import lzma
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from rs import params
 from rs.errors import InputError
 from rs.reporting import check
 from rs.reporting.settings import report_settings
-from rs.storage import files
 from rs.study.ensembles import declared
 from rs.study.grid import cells
 from rs.study.subset import subset_name
@@ -112,5 +110,7 @@ def _cards(content: dict[str, bytes]) -> list[str]:
 
 def _bytes(path: Path) -> bytes:
     if not path.is_file():
-        raise InputError(f"{path} must be a file, but there is none; a bundle is of a whole study, so reproduce it first")
+        raise InputError(
+            f"{path} must be a file, but there is none; a bundle is of a whole study, so reproduce it first"
+        )
     return path.read_bytes()

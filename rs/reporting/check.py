@@ -30,12 +30,22 @@ CLOSE, TIE = 1e-9, 0.05  # averages of float64 in another order; the level of ti
 ROW = "idx label predict radius correct p_lower n0 n alpha sigma counts0 counts mode scope".split()
 ALIKE = "dataset images classes subset n0 n alpha seed noise precision shortcut".split()  # in all sidecars
 ESTIMATE = "difference error_images error p_value tie images seeds".split()
-Result = namedtuple("Result", "label key scope members seeds scores reach")
+Result = namedtuple("Result", "key scope members seeds scores reach")
 
 
+UNSOUND, VERDICTS = "per-image", ("held", "not held", "tie", "not tested")
 DERIVED = ("main", "certified-", "curves", "differences", "ensembles-", "acr-vs-members", "mixed")
 KEYS = {"sigma", "method", "reference", "ensemble", "combination", "radius", "kind", "mixed", "single", "members"}
-FAULTS = (ArithmeticError, AttributeError, EOFError, LookupError, lzma.LZMAError, tarfile.TarError, TypeError, ValueError)
+FAULTS = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    lzma.LZMAError,
+    tarfile.TarError,
+    TypeError,
+    ValueError,
+)
 
 
 class Wrong(Exception):
@@ -174,16 +184,22 @@ def place(study, sigma, one):
     return f"{study['dataset']}/{sigma}/{one['folder']}{slug}"
 
 
+def label_of(name, key, default):
+    """Return the name of a classifier in tables."""
+    return name if key in (None, default) else f"{name} ({key})"
+
+
 def read_results(files, study):
     """Check rows, sidecars, cards and ensembles of every classifier; return results by noise level and label."""
     groups, alike, prints = {}, dict(study["certify"]), {}
     for sigma, one in itertools.product(study["sigmas"], study["classifiers"]):
         name, key, scope, members = one["name"], one["key"], one["scope"], tuple(map(tuple, one["members"]))
         path = f"results/{place(study, sigma, one)}"
-        model = path.split("/", 1)[1].replace("/pool/", "/") + ".json" if key else f"{study['dataset']}/{sigma}/{name}/{members[0][1]}"
+        made = f"{path.rpartition('/')[2]}.json" if key else f"{name}/{members[0][1]}"
+        model = f"{study['dataset']}/{sigma}/{made}"
         side = json.loads(files[f"{path}.json"])
         demand(f"/{side['model']}".endswith(f"/{model}"), f"{path}.json must be of {model}")
-        demand((side["scope"], str(side["sigma"])) == (scope, sigma), f"{path}.json: scope and sigma must be the study's")
+        demand((side["scope"], str(side["sigma"])) == (scope, sigma), f"{path}.json: scope or sigma is another's")
         for field in ALIKE:
             common = alike.setdefault(field, side.get(field))
             demand(side.get(field) == common, f"{path}.json: {field} must be {common}, as in all of the study")
@@ -196,9 +212,8 @@ def read_results(files, study):
             demand([{field: own[field] for field in wanted[0]} for own in theirs] == wanted, f"{model}: other members")
         images, scores, reach = check_rows(f"{path}.tsv", files[f"{path}.tsv"].decode(), side, len(members))
         demand(images == alike.setdefault(sigma, images), f"{path}.tsv must be of the images of the others")
-        label = name if key in (None, study["combination"]) else f"{name} ({key})"
-        result = Result(label, key, scope, members, {seed for _, seed in members}, scores, reach)
-        groups.setdefault(float(sigma), {}).setdefault(label, []).append(result)
+        result = Result(key, scope, members, {seed for _, seed in members}, scores, reach)
+        groups.setdefault(float(sigma), {}).setdefault(label_of(name, key, study["combination"]), []).append(result)
     return groups
 
 
@@ -208,8 +223,7 @@ def average(columns):
 
 
 def estimate(*groups, prefix=""):
-    """Return the mean score of results, or the difference of two, with errors over images and seeds (docs/method.md).
-    """
+    """Return the mean score of results, or the difference of two, with errors over images and seeds (docs/method.md)."""
 
     def gaps(without=None):
         kept = [[one.scores for one in group if without not in one.seeds] for group in groups]
@@ -222,7 +236,9 @@ def estimate(*groups, prefix=""):
     p_value = student(value, by_images, len(whole) - 1)
     if None not in parts:  # pseudo-values of the jackknife over seeds
         size = len(seeds)
-        both, freedom = two_way([[size * a - (size - 1) * b for a, b in zip(whole, part, strict=True)] for part in parts])
+        both, freedom = two_way(
+            [[size * a - (size - 1) * b for a, b in zip(whole, part, strict=True)] for part in parts]
+        )
         p_value = max(p_value, student(value, both, freedom))
     numbers = (value, by_images, both, p_value, p_value > TIE, len(whole), len(seeds))
     return {prefix + name: number for name, number in zip(ESTIMATE, numbers, strict=True)}
@@ -232,7 +248,11 @@ def two_way(table):
     """Return the error of the mean of a table of seeds by images, both random, and its degrees of freedom."""
     by_seed, by_image = [fmean(row) for row in table], average(table)
     seeds, images, mean = len(by_seed), len(by_image), fmean(by_seed)
-    rest = sum((v - s - i + mean) ** 2 for row, s in zip(table, by_seed) for v, i in zip(row, by_image))
+    rest = sum(
+        (v - s - i + mean) ** 2
+        for row, s in zip(table, by_seed, strict=True)
+        for v, i in zip(row, by_image, strict=True)
+    )
     free = (seeds - 1) * (images - 1)
     rest = (rest / free / (seeds * images), free)
     parts = [(stdev(by_image) ** 2 / images, images - 1), (stdev(by_seed) ** 2 / seeds, seeds - 1)]
@@ -261,93 +281,6 @@ def beta(a, b, x):
             return total * math.exp(log + a * math.log(x)) / a if x > 0 else 0.0
 
 
-class Tables:
-    """What follows from the scores of a study: cells of tables, and claims."""
-
-    CLAIMS = ("| AdvMacer beats SmoothAdv |", "| EsbRS ", "| mixed ", "| optimal ")
-
-    def __init__(self, groups, study):
-        self.groups, self.default, self.sigmas = groups, study["combination"], study["sigmas"]
-        self.names = list(dict.fromkeys((one["name"], len(one["members"])) for one in study["classifiers"] if one["key"]))
-
-    def label(self, name, key):
-        """Return the name of a classifier in tables."""
-        return name if key in (None, self.default) else f"{name} ({key})"
-
-    def best(self, methods):
-        """Return the sound label of largest ACR, and those that tie with it."""
-        sound = {label: group for label, group in methods.items() if group[0].scope != "per-image"}
-        first = max(sound, key=lambda label: fmean(fmean(one.scores) for one in sound[label]))
-        return {label for label in sound if label == first or estimate(sound[first], sound[label])["tie"]}
-
-    def of_members(self, group, methods):
-        """Return the means of the members of ensembles, and their best members, as results of the ensembles' seeds."""
-        singles = {one.members: one.scores for own in methods.values() for one in own if one.key is None}
-        teams = [(one, [singles[member,] for member in one.members]) for one in group]
-        return [[one._replace(scores=choose(team)) for one, team in teams] for choose in (average, lambda t: max(t, key=fmean))]
-
-    def cells(self, table, said):
-        """Return what must stand in the line of a table that says which classifiers it is about."""
-        methods = self.groups[float(said["sigma"])]
-        if table == "mixed":
-            found = estimate(methods[said["mixed"]], methods[said["single"]], prefix="acr_")
-            return found | {"verdict": "tie" if found["acr_tie"] else "helped" if found["acr_difference"] > 0 else "hurt"}
-        if table == "acr-vs-members":
-            return headline(methods[said["kind"] if said["ensemble"].endswith(" x1") and said["members"] == "1" else said["ensemble"]])
-        group = methods[said["method"] if "method" in said else self.label(said["ensemble"], said["combination"])]
-        if table == "differences":
-            return estimate(group, methods[said["reference"]])
-        if "accuracy" in said:  # certified accuracies and their curves
-            return {"accuracy": accuracy(group, float(said["radius"]))}
-        own = table.startswith("ensembles")
-        shown = {label: other for label, other in methods.items() if (other[0].key if own else other[0].key in (None, self.default))}
-        sound = {"sound": group[0].scope != "per-image", "best": group[0].label in self.best(shown)}
-        found = headline(group) | sound
-        if own:
-            mean, largest = self.of_members(group, methods)
-            found |= {"scope": group[0].scope} | estimate(group, mean, prefix="members_") | estimate(group, largest, prefix="best_member_")
-            plain = {one.members: one for other in shown.values() for one in other if one.key == self.default}
-            if group[0].key != self.default and plain.keys() >= {one.members for one in group}:
-                found |= estimate(group, [plain[one.members] for one in group], prefix="reference_")
-        return found
-
-    def comparisons(self):
-        """Return claim, sigma, subject and the two groups to compare, if there are any, of every claim."""
-        for sigma, methods in zip(self.sigmas, self.groups.values(), strict=True):
-            yield "AdvMacer beats SmoothAdv", sigma, "means over seeds", methods.get("advmacer"), methods.get("smoothadv")
-            for name, size in self.names:
-                plain, optimal = (methods.get(self.label(name, key)) for key in ("average", "optimal"))
-                if plain:
-                    yield "EsbRS beats the mean of its members", sigma, name, plain, self.of_members(plain, methods)[0]
-                    kinds = sorted({method for method, _ in plain[0].members})
-                    for single in [f"{kind} x{size}" for kind in kinds if len(kinds) > 1]:
-                        other = methods.get(self.label(single, "average"))
-                        yield "mixed beats single-method", sigma, f"{name} against {single}", plain, other
-                if optimal:
-                    yield "optimal weights beat equal ones", sigma, name, optimal, plain
-
-    def claims(self):
-        """Return the lines of the tables of claims, with p-values corrected by their number (Holm 1979)."""
-        found, counts = [], []
-        every = list(self.comparisons())
-        for claim in dict.fromkeys(one[0] for one in every):
-            pairs = [(one, estimate(*one[3:]) if one[3] and one[4] else None) for one in every if one[0] == claim]
-            ordered, largest, verdicts = sorted((e["p_value"], i) for i, (_, e) in enumerate(pairs) if e), 0.0, {}
-            for rank, (p_value, i) in enumerate(ordered):
-                largest = max(largest, min(1.0, p_value * (len(ordered) - rank)))
-                verdicts[i] = "tie" if largest > TIE else "held" if pairs[i][1]["difference"] > 0 else "not held"
-            for i, (one, e) in enumerate(pairs):
-                text, verdict = "", verdicts.get(i, "not tested")
-                if e:
-                    value, both = e["difference"], e["error"]
-                    text = (f"{value:+.4f}" if abs(value) >= 0.00005 else "0.0000") + f" ± {e['error_images']:.4f}"
-                    text += "" if both is None else f" [{both:.4f}]"
-                found.append(f"| {claim} | {one[1]} | {one[2]} | {text} | {verdict + ', images only' * bool(e and both is None)} |")
-            own = Counter(verdicts.get(i, "not tested") for i in range(len(pairs)))
-            counts.append(f"| {claim} | {' | '.join(str(own[v]) for v in ('held', 'not held', 'tie', 'not tested'))} |")
-        return counts + found
-
-
 def accuracy(group, radius):
     """Return the share of images that are right with at least this radius, mean over results."""
     return fmean(fmean(own >= radius for own in one.reach) for one in group)
@@ -357,40 +290,129 @@ def headline(group):
     """Return ACR, errors and clean accuracy, under the names that tables have for them."""
     found = estimate(group)
     names = {"acr": "difference", "standard_error": "error_images", "standard_error_with_seeds": "error"}
-    names |= {"images": "images", "seeds": "seeds", "error_images": "error_images", "error": "error"}
-    return {name: found[other] for name, other in names.items()} | {"clean_accuracy": accuracy(group, 0.0)}
+    return found | {name: found[other] for name, other in names.items()} | {"clean_accuracy": accuracy(group, 0.0)}
 
 
-def agree(text, value):
-    """Whether a cell says a value."""
-    if value is None or isinstance(value, (str, bool)):
-        return text == ("" if value is None else str(value))
-    return abs(float(text) - value) <= CLOSE * abs(value) + 1e-13
+def of_members(group, methods):
+    """Return the members' means, and the best members, of ensembles, as results of the ensembles' seeds."""
+    singles = {one.members: one.scores for own in methods.values() for one in own if one.key is None}
+    teams = [(one, [singles[member,] for member in one.members]) for one in group]
+    means = [one._replace(scores=average(team)) for one, team in teams]
+    return means, [one._replace(scores=max(team, key=fmean)) for one, team in teams]
+
+
+def is_best(label, methods):
+    """Whether a group has the largest ACR of the sound ones, or ties with it."""
+    acrs = {name: fmean(fmean(one.scores) for one in own) for name, own in methods.items() if own[0].scope != UNSOUND}
+    first = max(acrs, key=acrs.get)
+    return label in acrs and (label == first or estimate(methods[first], methods[label])["tie"])
+
+
+def cells(table, said, groups, default):
+    """Return what must stand in a line of a table, by what the line is about."""
+    methods = groups[float(said["sigma"])]
+    if table == "mixed":
+        found = estimate(methods[said["mixed"]], methods[said["single"]], prefix="acr_")
+        return found | {"verdict": "tie" if found["acr_tie"] else "helped" if found["acr_difference"] > 0 else "hurt"}
+    if table == "acr-vs-members":
+        return headline(methods[said["ensemble"].removesuffix(" x1")])
+    own = {label: group for label, group in methods.items() if group[0].key}
+    beside = {label: group for label, group in methods.items() if group[0].key in (None, default)}
+    if "method" in said:
+        group = methods[said["method"]]
+        if table == "differences":
+            return estimate(group, methods[said["reference"]])
+        if "accuracy" in said:
+            return {"accuracy": accuracy(group, float(said["radius"]))}
+        found = headline(group) | {"best": is_best(said["method"], beside)}
+    else:
+        label = label_of(said["ensemble"], said["combination"], default)
+        group, plain = methods[label], {one.members: one for other in beside.values() for one in other}
+        found = headline(group) | {"best": is_best(label, own), "scope": group[0].scope}
+        against = dict(zip(("members_", "best_member_"), of_members(group, methods), strict=True))
+        if said["combination"] != default and plain.keys() >= {one.members for one in group}:
+            against["reference_"] = [plain[one.members] for one in group]
+        for prefix, other in against.items():
+            found |= estimate(group, other, prefix=prefix)
+    return found | {"sound": group[0].scope != UNSOUND}
+
+
+def comparisons(groups, study):
+    """Return claim, noise level, subject and the two groups to compare, where both are there, of every claim."""
+    names = dict.fromkeys((one["name"], len(one["members"])) for one in study["classifiers"] if one["key"])
+    for sigma, methods in zip(study["sigmas"], groups.values(), strict=True):
+        yield "AdvMacer beats SmoothAdv", sigma, "means over seeds", methods.get("advmacer"), methods.get("smoothadv")
+        for name, size in names:
+            plain, optimal = (methods.get(label_of(name, key, study["combination"])) for key in ("average", "optimal"))
+            kinds = sorted({method for method, _ in plain[0].members}) if plain else []
+            if plain:
+                yield "EsbRS beats the mean of its members", sigma, name, plain, of_members(plain, methods)[0]
+            for single in [f"{kind} x{size}" for kind in kinds if len(kinds) > 1]:
+                other = methods.get(label_of(single, "average", study["combination"]))
+                yield "mixed beats single-method", sigma, f"{name} against {single}", plain, other
+            if optimal:
+                yield "optimal weights beat equal ones", sigma, name, optimal, plain
+
+
+def claims(groups, study):
+    """Return the lines of the tables of claims, with p-values corrected for their number (Holm 1979)."""
+    every, counts, lines = list(comparisons(groups, study)), [], []
+    for claim in dict.fromkeys(one[0] for one in every):
+        pairs = [(one[1:3], estimate(*one[3:]) if all(one[3:]) else None) for one in every if one[0] == claim]
+        p_values, largest, verdicts = sorted(found["p_value"] for _, found in pairs if found), 0.0, {None: "not tested"}
+        for rank, p_value in enumerate(p_values):
+            largest = max(largest, p_value * (len(p_values) - rank))
+            verdicts[p_value] = "tie" if min(largest, 1.0) > TIE else "held"
+        own = Counter()
+        for (sigma, subject), found in pairs:
+            verdict = verdicts[found and found["p_value"]]
+            verdict, text = "not held" if verdict == "held" and found["difference"] < 0 else verdict, ""
+            own[verdict] += 1
+            if found:
+                value, both = found["difference"], found["error"]
+                text = (f"{value:+.4f}" if abs(value) >= 0.00005 else "0.0000") + f" ± {found['error_images']:.4f}"
+                text, verdict = (text, f"{verdict}, images only") if both is None else (f"{text} [{both:.4f}]", verdict)
+            lines.append(f"| {claim} | {sigma} | {subject} | {text} | {verdict} |")
+        counts.append(" | ".join([f"| {claim}", *(str(own[verdict]) for verdict in VERDICTS)]) + " |")
+    return counts + lines
+
+
+def agree(path, said, found):
+    """Demand that what is said is what was found; return the names of both."""
+    for name in said.keys() & found.keys():
+        text, value = said[name], found[name]
+        if value is None or isinstance(value, (str, bool)):
+            same = text in ("", None) if value is None else str(text) == str(value)
+        else:
+            same = abs(float(text) - value) <= CLOSE * abs(value) + (0 if name.endswith("p_value") else 1e-13)
+        demand(same, f"{path}: {name} must be {value}, not {text}")
+    return said.keys() & found.keys()
 
 
 def check(bundle):
     """Check a bundle; return, line by line, what was derived and what was not."""
     files = unpack(bundle)
     study = json.loads(files[STUDY])
-    tables = Tables(read_results(files, study), study)
-    folder, report = f"reports/{study['dataset']}/", []
-    for path in sorted(name for name in files if name.startswith(folder) and name.endswith(".csv")):
-        table, done, left = path.removeprefix(folder).removesuffix(".csv"), 0, {}
+    groups, folder = read_results(files, study), f"reports/{study['dataset']}/"
+    lines = [
+        f"rows: {sum(len(one.scores) for own in groups.values() for group in own.values() for one in group)} derived"
+    ]
+    for path in [name for name in sorted(files) if name.startswith(folder) and name.endswith(".csv")]:
+        table, done, left = path.removeprefix(folder).removesuffix(".csv"), 0, set()
         for number, said in enumerate(csv.DictReader(io.StringIO(files[path].decode())), 2):
-            found = tables.cells(table, said) if table.startswith(DERIVED) else {}
-            for name in found.keys() & said.keys():
-                demand(agree(said[name], found[name]), f"{path}, line {number}: {name} must be {found[name]}")
-            done += len(found.keys() & said.keys())
-            left |= dict.fromkeys(said.keys() - found.keys() - KEYS)
-        report.append(f"{path}: {done} cells derived; not derived: {', '.join(sorted(left)) or 'none'}")
-    for method, numbers in json.loads(files[f"{folder}metrics.json"]).items():
-        for sigma, own in numbers.items():
-            found = headline(tables.groups[float(sigma)][method])
-            for name in own.keys() & found.keys():
-                demand(agree(own[name], found[name]), f"{folder}metrics.json: {name} of {method} must be {found[name]}")
-    said = [line for line in files[f"{folder}claims.md"].decode().split("\n") if line.startswith(tables.CLAIMS)]
-    demand(said == tables.claims(), f"{folder}claims.md must say what follows from the rows")
-    return report
+            found = cells(table, said, groups, study["combination"]) if table.startswith(DERIVED) else {}
+            names = agree(f"{path}, line {number}", said, found)
+            done, left = done + len(names), left | {name for name in said.keys() - names - KEYS if said[name]}
+        lines.append(f"{path}: {done} cells derived; not derived: {', '.join(sorted(left)) or 'none'}")
+    for method, levels in json.loads(files[f"{folder}metrics.json"]).items():
+        for sigma, said in levels.items():
+            agree(f"{folder}metrics.json, {method}", said, headline(groups[float(sigma)][method]))
+    claimed, found = files[f"{folder}claims.md"].decode().split("\n"), claims(groups, study)
+    about = tuple({line[: line.index("|", 2)] for line in found})
+    demand(
+        [line for line in claimed if line.startswith(about)] == found, f"{folder}claims.md must follow from the rows"
+    )
+    return [*lines, f"{folder}claims.md: {len(found)} lines derived; not derived: equal training time, text"]
 
 
 if __name__ == "__main__":
