@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, compare, doctor, export, import_, predict, prepare, show, train
+from rs.command_line import bundle, certify, compare, doctor, export, import_, predict, prepare, show, train, verify
 from rs.command_line.shell import add, application, run
 
 app = application(no_args_is_help=True, add_completion=True)
@@ -18,6 +18,8 @@ COMMANDS = {
     "predict": predict,
     "import": import_,
     "export": export,
+    "bundle": bundle,
+    "verify": verify,
     "doctor": doctor,
 }
 for name, module in COMMANDS.items():

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rs import params
 from rs.errors import InputError
 from rs.reporting import check
-from rs.reporting.settings import report_settings
-from rs.study.ensembles import declared
-from rs.study.grid import cells
-from rs.study.subset import subset_name
 
 CHECKER, PARAMETERS = "check.py", "params.yaml"
 """Names of the checker and of the parameters in a bundle."""
@@ -56,18 +54,46 @@ def verify(bundle: bytes, name: str) -> list[str]:
     Raises:
         InputError: If the bundle is damaged or contradicts itself.
     """
-    try:
-        found, content = check.check(bundle), check.unpack(bundle)
-        study = json.loads(content[check.STUDY])
-        values = params.parse(content[PARAMETERS].decode(), PARAMETERS)
-        check.demand(study_of(values, study["dataset"]) == study, f"{check.STUDY} must say what {PARAMETERS} says")
-    except (check.Wrong, *check.FAULTS) as error:
-        raise InputError(f"{name} must agree with itself, but: {error or type(error).__name__}") from error
+    with _named(name):
+        found = check.check(bundle)
+    study, values, _ = opened(bundle, name)
+    if study_of(values, study["dataset"]) != study:
+        raise InputError(f"{name}: {check.STUDY} must say what {PARAMETERS} says, but does not; do not believe it")
     return found
+
+
+def opened(bundle: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, bytes]]:
+    """Return what the checker reads of the parameters, the parameters, and all files of a bundle.
+
+    Raises:
+        InputError: If the bundle is damaged.
+    """
+    with _named(name):
+        content = check.unpack(bundle)
+        return json.loads(content[check.STUDY]), params.parse(content[PARAMETERS].decode(), PARAMETERS), content
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Turn what the checker raises into an error of the user's input."""
+    try:
+        yield
+    except (check.Wrong, *check.FAULTS) as error:
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{name} must be a bundle that agrees with itself, but: {reason}; do not believe it") from error
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a file is compressed as bundles are."""
+    return path.is_file() and path.read_bytes()[:6] == b"\xfd7zXZ\0"
 
 
 def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     """Return what the checker must know of the parameters, in plain JSON."""
+    from rs.study.ensembles import declared  # NumPy, which must not be loaded before the arithmetic is chosen
+    from rs.study.grid import cells
+    from rs.study.subset import subset_name
+
     certify, _ = params.merge(values, *params.layers(f"recipes.{dataset}.certify"), optional=True)
     protocol = {name: certify[name] for name in check.ALIKE if name in certify}
     if "subset" in protocol:
@@ -80,7 +106,7 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     return {
         "dataset": dataset,
         "sigmas": [str(sigma) for sigma in params.section(values, "sigmas")],
-        "combination": report_settings(values).combination,
+        "combination": params.section(values, "tables.combination"),
         "certify": protocol,
         "classifiers": [*classifiers.values(), *ensembles],
     }
