@@ -40,10 +40,14 @@ def recount(
             model = models / study["dataset"] / sigma / one["name"] / str(one["members"][0][1])
             if one["key"] is None and model.is_dir():
                 rows = f"results/{study['dataset']}/{sigma}/{one['folder']}{one['name']}-{model.name}"
-                yield _same_votes(json.loads(content[f"{rows}.json"]), content[f"{rows}.tsv"], model, images, index, device)
+                yield _same_votes(
+                    json.loads(content[f"{rows}.json"]), content[f"{rows}.tsv"], model, images, index, device
+                )
                 found += 1
     if not found:
-        raise InputError(f"{models} must hold models of the bundle, {study['dataset']}/SIGMA/METHOD/SEED; has none of them")
+        raise InputError(
+            f"{models} must hold models of the bundle, {study['dataset']}/SIGMA/METHOD/SEED; has none of them"
+        )
 
 
 def _same_votes(
@@ -77,4 +81,6 @@ def _row(rows: bytes, index: int) -> dict[str, str]:
     for line in lines:
         if line[0] == str(index):
             return dict(zip(names, line, strict=True))
-    raise InputError(f"--image must be one of the {len(lines)} images of the rows, {lines[0][0]} to {lines[-1][0]}; got {index}")
+    raise InputError(
+        f"--image must be one of the {len(lines)} images of the rows, {lines[0][0]} to {lines[-1][0]}; got {index}"
+    )

@@ -78,9 +78,11 @@ def _named(name: str) -> Iterator[None]:
     """Turn what the checker raises into an error of the user's input."""
     try:
         yield
-    except (check.Wrong, *check.FAULTS) as error:
+    except (check.BundleError, *check.FAULTS) as error:
         reason = str(error) or type(error).__name__
-        raise InputError(f"{name} must be a bundle that agrees with itself, but: {reason}; do not believe it") from error
+        raise InputError(
+            f"{name} must be a bundle that agrees with itself, but: {reason}; do not believe it"
+        ) from error
 
 
 def is_bundle(path: Path) -> bool:

@@ -27,35 +27,25 @@ MANIFEST, STUDY = "manifest.json", "study.json"
 LARGEST = 2**31  # bytes of a bundle, unpacked
 STATED = Decimal("1e-12")  # bounds and radii are proved to this part of them; float64 carries little more
 CLOSE, TIE = 1e-9, 0.05  # averages of float64 in another order; the level of ties
-ROW = "idx label predict radius correct p_lower n0 n alpha sigma counts0 counts mode scope".split()
-ALIKE = "dataset images classes subset n0 n alpha seed noise precision shortcut".split()  # in all sidecars
-ESTIMATE = "difference error_images error p_value tie images seeds".split()
+ROW = "idx label predict radius correct p_lower n0 n alpha sigma counts0 counts mode scope".split()  # noqa: SIM905
+ALIKE = "dataset images classes subset n0 n alpha seed noise precision shortcut".split()  # noqa: SIM905
+ESTIMATE = "difference error_images error p_value tie images seeds".split()  # noqa: SIM905
 Result = namedtuple("Result", "key scope members seeds scores reach")
-
-
 UNSOUND, VERDICTS = "per-image", ("held", "not held", "tie", "not tested")
 DERIVED = ("main", "certified-", "curves", "differences", "ensembles-", "acr-vs-members", "mixed")
-KEYS = {"sigma", "method", "reference", "ensemble", "combination", "radius", "kind", "mixed", "single", "members"}
-FAULTS = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    lzma.LZMAError,
-    tarfile.TarError,
-    TypeError,
-    ValueError,
-)
+KEYS = {"sigma", "method", "reference", "ensemble", "combination", "radius", "kind", "mixed", "single"}
+BROKEN = (EOFError, lzma.LZMAError, tarfile.TarError)
+FAULTS = (*BROKEN, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-class Wrong(Exception):
+class BundleError(Exception):
     """A bundle contradicts itself; says where."""
 
 
 def demand(holds, what):
     """Refuse the bundle unless ``holds``."""
     if not holds:
-        raise Wrong(what)
+        raise BundleError(what)
 
 
 def pack(files):
@@ -90,12 +80,9 @@ def proved_bound(k, n, alpha, stated):
     than n, none above the last, so below 1e-20 of the sum together; at 50 digits, roundings of so many positive numbers
     add less than 1e-40 to that.
     """
-    chances = []
+    slack, chances = Decimal("1e-19"), []
     with localcontext(prec=50, Emin=-(10**9)):
-        for p in (Decimal(stated) * (1 - STATED), Decimal(stated) * (1 + STATED)):
-            if p >= 1:  # a bound that is all but 1
-                chances.append(Decimal(1))
-                continue
+        for p in (Decimal(stated) * (1 - STATED), min(Decimal(stated) * (1 + STATED), 1 - STATED**2)):
             total = term = math.comb(n, k) * p**k * (1 - p) ** (n - k)
             for j in range(k, n):
                 ratio = p * (n - j) / ((1 - p) * (j + 1))
@@ -104,7 +91,6 @@ def proved_bound(k, n, alpha, stated):
                 if ratio < 1 and term * n * 10**20 < total:
                     break
             chances.append(total)
-        slack = Decimal("1e-19")
         return chances[0] * (1 + slack) <= Decimal(alpha) <= chances[1] * (1 - slack)
 
 
@@ -118,13 +104,13 @@ def proved_radius(p_lower, sigma, stated):
 
 def phi(z):
     """Return the normal distribution function: 1/2 + density (z + z^3 / 3 + z^5 / 15 + ...), terms of one sign."""
-    total = term = z
-    for j in itertools.count(3, 2):
+    total, term, j = z, z, 1
+    while abs(term) > abs(total) * Decimal("1e-45"):
+        j += 2
         term *= z * z / j
         total += term
-        if abs(term) <= abs(total) * Decimal("1e-45"):
-            two_pi = 2 * Decimal("3.14159265358979323846264338327950288419716939937511")
-            return Decimal("0.5") + total * (-z * z / 2).exp() / two_pi.sqrt()
+    two_pi = 2 * Decimal("3.14159265358979323846264338327950288419716939937511")
+    return Decimal("0.5") + total * (-z * z / 2).exp() / two_pi.sqrt()
 
 
 def check_row(row, side, members):
@@ -171,8 +157,8 @@ def check_rows(path, text, side, members):
     for number, row in enumerate(rows, 2):
         try:
             check_row(row, side, members)
-        except Wrong as error:
-            raise Wrong(f"{path}, line {number}: {error}") from None
+        except BundleError as error:
+            raise BundleError(f"{path}, line {number}: {error}") from None
     reach = [float(row["radius"]) if row["correct"] == "1" else -1.0 for row in rows]  # wrong: certified at no radius
     return [(row["idx"], row["label"]) for row in rows], [max(radius, 0.0) for radius in reach], reach
 
@@ -248,37 +234,36 @@ def two_way(table):
     """Return the error of the mean of a table of seeds by images, both random, and its degrees of freedom."""
     by_seed, by_image = [fmean(row) for row in table], average(table)
     seeds, images, mean = len(by_seed), len(by_image), fmean(by_seed)
-    rest = sum(
-        (v - s - i + mean) ** 2
-        for row, s in zip(table, by_seed, strict=True)
-        for v, i in zip(row, by_image, strict=True)
-    )
+    gaps = [v - s - i + mean for row, s in zip(table, by_seed, strict=True) for v, i in zip(row, by_image, strict=True)]
     free = (seeds - 1) * (images - 1)
-    rest = (rest / free / (seeds * images), free)
+    rest = (sum(gap * gap for gap in gaps) / free / (seeds * images), free)
     parts = [(stdev(by_image) ** 2 / images, images - 1), (stdev(by_seed) ** 2 / seeds, seeds - 1)]
-    larger = [part for part in parts if part[0] > rest[0]]
-    if len(larger) < 2:
-        return math.sqrt((larger or [rest])[0][0]), (larger or [rest])[0][1]
+    positive = [part for part in parts if part[0] > rest[0]]
+    if len(positive) < 2:  # of what is left, the variance and its degrees of freedom
+        variance, freedom = (positive or [rest])[0]
+        return math.sqrt(variance), freedom
     total = parts[0][0] + parts[1][0] - rest[0]
     return math.sqrt(total), total**2 / sum(variance**2 / freedom for variance, freedom in [*parts, rest])
 
 
 def student(value, error, freedom):
     """Return the two-sided p-value of a mean by Student's t."""
-    return float(value == 0) if error == 0 else beta(freedom / 2, 0.5, freedom / (freedom + (value / error) ** 2))
+    if not error:
+        return float(not value)
+    square = (value / error) ** 2
+    return beta(freedom / 2, 0.5, freedom / (freedom + square), square / (freedom + square))
 
 
-def beta(a, b, x):
-    """Return the incomplete beta function I_x(a, b) by its series (DLMF 8.17.8)."""
+def beta(a, b, x, y):
+    """Return the incomplete beta function I_x(a, b) by its series (DLMF 8.17.8); y is 1 - x, to all digits."""
     if x > (a + 1) / (a + b + 2):
-        return 1 - beta(b, a, 1 - x)
-    total = term = 1.0
-    for m in itertools.count():
+        return 1 - beta(b, a, y, x)
+    total, term, m = 1.0, 1.0, 0
+    while term > 1e-17 * total:
         term *= (a + b + m) / (a + 1 + m) * x
-        total += term
-        if term < 1e-17 * total:
-            log = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + b * math.log1p(-x)
-            return total * math.exp(log + a * math.log(x)) / a if x > 0 else 0.0
+        total, m = total + term, m + 1
+    log = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + b * math.log(y)
+    return total * math.exp(log + a * math.log(x)) / a if x > 0 else 0.0
 
 
 def accuracy(group, radius):
@@ -315,7 +300,8 @@ def cells(table, said, groups, default):
         found = estimate(methods[said["mixed"]], methods[said["single"]], prefix="acr_")
         return found | {"verdict": "tie" if found["acr_tie"] else "helped" if found["acr_difference"] > 0 else "hurt"}
     if table == "acr-vs-members":
-        return headline(methods[said["ensemble"].removesuffix(" x1")])
+        group = methods[said["kind" if said["members"] == "1" else "ensemble"]]
+        return headline(group) | {"members": len(group[0].members)}
     own = {label: group for label, group in methods.items() if group[0].key}
     beside = {label: group for label, group in methods.items() if group[0].key in (None, default)}
     if "method" in said:
@@ -381,11 +367,13 @@ def agree(path, said, found):
     """Demand that what is said is what was found; return the names of both."""
     for name in said.keys() & found.keys():
         text, value = said[name], found[name]
-        if value is None or isinstance(value, (str, bool)):
-            same = text in ("", None) if value is None else str(text) == str(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            floor = 0 if name.endswith("p_value") else 1e-13
+            demand(
+                abs(float(text) - value) <= CLOSE * abs(value) + floor, f"{path}: {name} must be {value}, not {text}"
+            )
         else:
-            same = abs(float(text) - value) <= CLOSE * abs(value) + (0 if name.endswith("p_value") else 1e-13)
-        demand(same, f"{path}: {name} must be {value}, not {text}")
+            demand(str(text) == ("" if value is None else str(value)), f"{path}: {name} must be {value}, not {text}")
     return said.keys() & found.keys()
 
 
@@ -419,5 +407,5 @@ if __name__ == "__main__":
     try:
         with open(sys.argv[1], "rb") as file:
             print(*check(file.read()), sep="\n")
-    except (Wrong, *FAULTS) as error:
+    except (BundleError, *FAULTS) as error:
         sys.exit(f"refused: {error or type(error).__name__}")

@@ -28,7 +28,19 @@ STAGES = {
     "import": "import_",
     "export": "export",
 }
-COMMANDS = ["prepare", "train", "certify", "show", "compare", "predict", "import", "export", "bundle", "verify", "doctor"]
+COMMANDS = [
+    "prepare",
+    "train",
+    "certify",
+    "show",
+    "compare",
+    "predict",
+    "import",
+    "export",
+    "bundle",
+    "verify",
+    "doctor",
+]
 
 
 def said(*words):

@@ -1,15 +1,13 @@
 """The made-up study with everything that a bundle holds: sidecars in full, cards, ensembles, and its report."""
 
 import hashlib
-import json
 import lzma
-import shutil
 from pathlib import Path
 
 from rs import params
 from rs.reporting import check, report
 from rs.storage import files
-from tests.support.tiny_study import ALPHA, CLASSES, ENSEMBLES, IMAGES, N0, N, add_family, make_study
+from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, N, add_family, make_study
 
 CERTIFY = f"""\
 defaults:
