@@ -21,6 +21,7 @@ import tarfile
 from collections import Counter, namedtuple
 from decimal import Decimal, localcontext
 from functools import cache
+from pathlib import Path
 from statistics import fmean, stdev
 
 MANIFEST, STUDY = "manifest.json", "study.json"
@@ -122,11 +123,12 @@ def check_row(row, side, members):
         own = votes[name] = {int(k): int(number) for k, number in pairs}
         text = ",".join(f"{k}:{own[k]}" for k in sorted(own)) or "-"
         demand(row[name] == text and min(own.values(), default=1) > 0, f"{name} must be votes, class by class")
-        demand(all(0 <= k < side["classes"] or k == undecided for k in own), f"{name} must be of classes")
+        known = all(0 <= k < side["classes"] or k == undecided for k in [*own, int(row["label"])])
+        demand(known, f"{name} and label must be of the sidecar's classes")
     n0, n, label, predict = (int(row[name]) for name in ("n0", "n", "label", "predict"))
     demand((n0, n) == tuple(sum(own.values()) for own in votes.values()), "n0 and n must be the numbers of votes")
-    for name in ("n0", "alpha", "sigma", "scope"):
-        demand(row[name] == str(side[name]), f"{name} must be the sidecar's")
+    same = all(float(row[name]) == side[name] for name in ("n0", "alpha", "sigma")) and row["scope"] == side["scope"]
+    demand(same, "n0, alpha, sigma and scope must be the sidecar's")
     chosen = max(sorted(votes["counts0"]), key=votes["counts0"].get)  # the lowest of equals
     if row["mode"] == "shortcut":  # the n draws were skipped
         demand(side["shortcut"] and n == 0 and chosen != label, "a shortcut must be of a wrong class")
@@ -137,13 +139,12 @@ def check_row(row, side, members):
         proved = proved_bound(k, n, row["alpha"], row["p_lower"]) if k else row["p_lower"] == "0.0"
         demand(row["mode"] == "certify" and n == side["n"], "mode must be certify or shortcut, n the sidecar's")
         demand(proved, "p_lower must be the Clopper-Pearson bound of the votes")
-        sure = Decimal(row["p_lower"]) >= Decimal("0.5")
+        sure = float(row["p_lower"]) >= 0.5
         proved = proved_radius(row["p_lower"], row["sigma"], row["radius"]) if sure else row["radius"] == "0.0"
         demand(proved, "radius must be sigma Phi^-1(p_lower), or 0 below one half")
         derived = chosen if sure else -1
     demand(predict == derived, "predict must be the class of the n0 votes, or -1 where the bound is below one half")
     demand(row["correct"] == str(int(predict == label)), "correct must say whether predict is label")
-    demand(0 <= label < side["classes"], "label must be a class")
     demand(n0 + n <= int(row.get("evaluations", n0 + n)) <= members * (n0 + n), "evaluations must be 1 to all a draw")
 
 
@@ -151,8 +152,8 @@ def check_rows(path, text, side, members):
     """Check the rows of a classifier; return images with labels, scores, and radii of right images."""
     first, *lines, end = text.split("\n")
     names = first.split("\t")
-    demand(names in (ROW, [*ROW, "evaluations"]) and not end, f"{path} must have the columns of rows")
-    demand(len(lines) == side["rows"], f"{path} must have as many rows as its sidecar says")
+    whole = names in (ROW, [*ROW, "evaluations"]) and len(lines) == side["rows"] and not end
+    demand(whole, f"{path} must have the columns of rows, and as many rows as its sidecar says")
     rows = [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
     for number, row in enumerate(rows, 2):
         try:
@@ -181,11 +182,10 @@ def read_results(files, study):
     for sigma, one in itertools.product(study["sigmas"], study["classifiers"]):
         name, key, scope, members = one["name"], one["key"], one["scope"], tuple(map(tuple, one["members"]))
         path = f"results/{place(study, sigma, one)}"
-        made = f"{path.rpartition('/')[2]}.json" if key else f"{name}/{members[0][1]}"
-        model = f"{study['dataset']}/{sigma}/{made}"
+        model = f"{study['dataset']}/{sigma}/" + (f"{Path(path).name}.json" if key else f"{name}/{members[0][1]}")
         side = json.loads(files[f"{path}.json"])
         demand(f"/{side['model']}".endswith(f"/{model}"), f"{path}.json must be of {model}")
-        demand((side["scope"], str(side["sigma"])) == (scope, sigma), f"{path}.json: scope or sigma is another's")
+        demand((side["scope"], side["sigma"]) == (scope, float(sigma)), f"{path}.json: scope or sigma is another's")
         for field in ALIKE:
             common = alike.setdefault(field, side.get(field))
             demand(side.get(field) == common, f"{path}.json: {field} must be {common}, as in all of the study")
@@ -209,7 +209,7 @@ def average(columns):
 
 
 def estimate(*groups, prefix=""):
-    """Return the mean score of results, or the difference of two, with errors over images and seeds (docs/method.md)."""
+    """Return the mean score of results, or the difference of two, with its two errors (docs/method.md)."""
 
     def gaps(without=None):
         kept = [[one.scores for one in group if without not in one.seeds] for group in groups]
@@ -217,16 +217,14 @@ def estimate(*groups, prefix=""):
         return None if len(means) < len(groups) else [v[0] - sum(v[1:]) for v in zip(*means, strict=True)]
 
     seeds = sorted({seed for group in groups for one in group for seed in one.seeds})
-    whole, parts = gaps(), [gaps(seed) for seed in seeds]
+    whole, parts, size = gaps(), [gaps(seed) for seed in seeds], len(seeds)
     value, by_images, both = fmean(whole), stdev(whole) / math.sqrt(len(whole)), None
     p_value = student(value, by_images, len(whole) - 1)
     if None not in parts:  # pseudo-values of the jackknife over seeds
-        size = len(seeds)
-        both, freedom = two_way(
-            [[size * a - (size - 1) * b for a, b in zip(whole, part, strict=True)] for part in parts]
-        )
+        table = [[size * a - (size - 1) * b for a, b in zip(whole, part, strict=True)] for part in parts]
+        both, freedom = two_way(table)
         p_value = max(p_value, student(value, both, freedom))
-    numbers = (value, by_images, both, p_value, p_value > TIE, len(whole), len(seeds))
+    numbers = (value, by_images, both, p_value, p_value > TIE, len(whole), size)
     return {prefix + name: number for name, number in zip(ESTIMATE, numbers, strict=True)}
 
 
@@ -236,7 +234,7 @@ def two_way(table):
     seeds, images, mean = len(by_seed), len(by_image), fmean(by_seed)
     gaps = [v - s - i + mean for row, s in zip(table, by_seed, strict=True) for v, i in zip(row, by_image, strict=True)]
     free = (seeds - 1) * (images - 1)
-    rest = (sum(gap * gap for gap in gaps) / free / (seeds * images), free)
+    rest = (fmean(gap * gap for gap in gaps) / free, free)
     parts = [(stdev(by_image) ** 2 / images, images - 1), (stdev(by_seed) ** 2 / seeds, seeds - 1)]
     positive = [part for part in parts if part[0] > rest[0]]
     if len(positive) < 2:  # of what is left, the variance and its degrees of freedom
@@ -367,13 +365,10 @@ def agree(path, said, found):
     """Demand that what is said is what was found; return the names of both."""
     for name in said.keys() & found.keys():
         text, value = said[name], found[name]
+        same = str(text) == ("" if value is None else str(value))
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            floor = 0 if name.endswith("p_value") else 1e-13
-            demand(
-                abs(float(text) - value) <= CLOSE * abs(value) + floor, f"{path}: {name} must be {value}, not {text}"
-            )
-        else:
-            demand(str(text) == ("" if value is None else str(value)), f"{path}: {name} must be {value}, not {text}")
+            same = abs(float(text) - value) <= CLOSE * abs(value) + 1e-13 * (not name.endswith("p_value"))
+        demand(same, f"{path}: {name} must be {value}, not {text}")
     return said.keys() & found.keys()
 
 
@@ -382,9 +377,7 @@ def check(bundle):
     files = unpack(bundle)
     study = json.loads(files[STUDY])
     groups, folder = read_results(files, study), f"reports/{study['dataset']}/"
-    lines = [
-        f"rows: {sum(len(one.scores) for own in groups.values() for group in own.values() for one in group)} derived"
-    ]
+    lines = [f"results: all rows of {len(study['classifiers'])} classifiers a noise level derived from their votes"]
     for path in [name for name in sorted(files) if name.startswith(folder) and name.endswith(".csv")]:
         table, done, left = path.removeprefix(folder).removesuffix(".csv"), 0, set()
         for number, said in enumerate(csv.DictReader(io.StringIO(files[path].decode())), 2):
@@ -396,16 +389,13 @@ def check(bundle):
         for sigma, said in levels.items():
             agree(f"{folder}metrics.json, {method}", said, headline(groups[float(sigma)][method]))
     claimed, found = files[f"{folder}claims.md"].decode().split("\n"), claims(groups, study)
-    about = tuple({line[: line.index("|", 2)] for line in found})
-    demand(
-        [line for line in claimed if line.startswith(about)] == found, f"{folder}claims.md must follow from the rows"
-    )
+    claimed = [line for line in claimed if line.startswith(tuple(line[: line.index("|", 2)] for line in found))]
+    demand(claimed == found, f"{folder}claims.md must say what follows from the rows")
     return [*lines, f"{folder}claims.md: {len(found)} lines derived; not derived: equal training time, text"]
 
 
 if __name__ == "__main__":
     try:
-        with open(sys.argv[1], "rb") as file:
-            print(*check(file.read()), sep="\n")
+        print(*check(Path(sys.argv[1]).read_bytes()), sep="\n")
     except (BundleError, *FAULTS) as error:
         sys.exit(f"refused: {error or type(error).__name__}")
