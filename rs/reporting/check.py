@@ -24,8 +24,7 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 
-MANIFEST, STUDY = "manifest.json", "study.json"
-LARGEST = 2**31  # bytes of a bundle, unpacked
+MANIFEST, STUDY, LARGEST = "manifest.json", "study.json", 2**31  # bytes of a bundle, unpacked
 STATED = Decimal("1e-12")  # bounds and radii are proved to this part of them; float64 carries little more
 CLOSE, TIE = 1e-9, 0.05  # averages of float64 in another order; the level of ties
 ROW = "idx label predict radius correct p_lower n0 n alpha sigma counts0 counts mode scope".split()  # noqa: SIM905
