@@ -1,5 +1,6 @@
 """The checker of bundles: its bounds against the library's, and forgeries of every field and cell, hashes included."""
 
+import ast
 import csv
 import io
 import itertools
@@ -7,6 +8,7 @@ import json
 import lzma
 import math
 import re
+import shutil
 import subprocess
 import sys
 from decimal import Decimal
@@ -17,7 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from typer.testing import CliRunner
 
+from rs.command_line.main import app
+from rs.errors import InputError
 from rs.reporting import check
 from rs.reporting.bundle import make_bundle, verify
 from rs.statistics.radius import lower_bound, radius
@@ -282,5 +287,41 @@ def test_a_file_that_is_missing_is_caught(content):
 def test_the_library_compares_the_protocol_with_the_parameters(content):
     forged = content | {"params.yaml": content["params.yaml"].replace(b"alpha: 0.01", b"alpha: 0.02")}
     assert refused(packed(forged)) == ""  # the standard library reads no YAML
-    with pytest.raises(Exception, match=r"study\.json must say what params\.yaml says"):
+    with pytest.raises(InputError, match=r"study\.json must say what params\.yaml says"):
         verify(packed(forged), "forged.tar.xz")
+
+
+# ------------------------------------------------------------------------------------------------- the commands
+
+
+def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
+    out = tmp_path / "tiny.tar.xz"
+    words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
+    made = CliRunner().invoke(app, [*map(str, words)])
+    assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (0, check.check(bundle), bundle)
+    found = CliRunner().invoke(app, ["verify", str(out)])
+    assert (found.exit_code, found.stdout) == (0, made.stdout)
+    out.write_bytes(_with_byte(bundle, 1000, bundle[1000] ^ 1))
+    assert isinstance(CliRunner().invoke(app, ["verify", str(out)]).exception, InputError)
+
+
+def test_a_study_that_contradicts_itself_is_not_bundled(study, tmp_path):
+    root = tmp_path / "copy"
+    shutil.copytree(study, root)
+    rows = root / ROWS
+    rows.write_text(rows.read_text().replace("\tcertify\t", "\tshortcut\t", 1))
+    with pytest.raises(InputError, match="line 2: a shortcut must be of a wrong class"):
+        make_bundle(root, root / "params.yaml", "tiny")
+
+
+def test_the_checker_is_short_enough_to_be_read():
+    """Lines of code: neither blank, nor comments, nor docstrings."""
+    source = Path(check.__file__).read_text()
+    bodies = [
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+    ]
+    texts = [node.body[0] for node in bodies if ast.get_docstring(node) is not None]
+    told = {line for text in texts for line in range(text.lineno, text.end_lineno + 1)}
+    lines = enumerate(source.splitlines(), 1)
+    code = [line for number, line in lines if number not in told and line.strip() and line.strip()[0] != "#"]
+    assert len(code) <= 300
