@@ -77,7 +77,7 @@ def test_the_version_is_that_of_the_installed_project():
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["certfy"], "No such command 'certfy'. Did you mean 'certify'?"),
+        (["doctr"], "No such command 'doctr'. Did you mean 'doctor'?"),
         (["tables"], "No such command 'tables'"),
         (["certify", "--drws", "3"], "--draws"),
         (["export", "nowhere.tsv", "--out", "log.tsv"], "'nowhere.tsv' does not exist"),

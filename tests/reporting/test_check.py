@@ -105,9 +105,15 @@ def test_the_normal_distribution_is_that_of_the_tables(z, digits):
 
 
 @pytest.mark.parametrize("freedom", [1, 2.5, 11, 1999])
-@pytest.mark.parametrize("t", [1e-9, 0.1, 1.0, 1.96, 5.0, 40.0])
+@pytest.mark.parametrize("t", [1e-4, 0.1, 1.0, 1.96, 5.0, 40.0])
 def test_p_values_are_those_of_students_t(t, freedom):
     assert check.student(t, 1.0, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), rel=1e-10)
+
+
+@pytest.mark.parametrize("t", [1e-12, 1e-9, 1e-6, 1.0])
+def test_p_values_near_1_keep_their_digits(t):
+    """One degree of freedom is Cauchy's law."""
+    assert 1 - check.student(t, 1.0, 1) == pytest.approx(2 / math.pi * math.atan(t), rel=1e-3, abs=3e-16)
 
 
 # ------------------------------------------------------------------------------------------------- bundles
