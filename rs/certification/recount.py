@@ -66,7 +66,10 @@ def _same_votes(
     label = int(row["label"]) if row["mode"] == "shortcut" else None
     budget = {name: side[name] for name in ("n0", "n", "alpha", "seed")}
     made = smoothed.certify(images.pixels(index).to(device), index=index, label=label, **budget)
-    for name, own in (("counts0", format_counts(made.counts0)), ("counts", format_counts(made.counts))):
+    for name, own in (
+        ("counts0", format_counts(made.counts0.tolist())),
+        ("counts", format_counts(made.counts.tolist())),
+    ):
         if own != row[name]:
             raise InputError(
                 f"{model}: {name} of image {index} must be {row[name]}, as the rows say, but are {own} here, "
