@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import card, certify, compare, doctor, export, import_, predict, prepare, show, train
+from rs.command_line import (
+    bundle,
+    card,
+    certify,
+    compare,
+    doctor,
+    export,
+    import_,
+    predict,
+    prepare,
+    show,
+    train,
+    verify,
+)
 from rs.command_line.shell import add, application, run
 
 app = application(no_args_is_help=True, add_completion=True)
@@ -19,6 +32,8 @@ COMMANDS = {
     "import": import_,
     "export": export,
     "card": card,
+    "bundle": bundle,
+    "verify": verify,
     "doctor": doctor,
 }
 for name, module in COMMANDS.items():

@@ -175,6 +175,12 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` in one step."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON with a final newline, in one step."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")

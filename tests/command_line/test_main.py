@@ -28,7 +28,20 @@ STAGES = {
     "import": "import_",
     "export": "export",
 }
-COMMANDS = ["prepare", "train", "certify", "show", "compare", "predict", "import", "export", "card", "doctor"]
+COMMANDS = [
+    "prepare",
+    "train",
+    "certify",
+    "show",
+    "compare",
+    "predict",
+    "import",
+    "export",
+    "card",
+    "bundle",
+    "verify",
+    "doctor",
+]
 
 
 def said(*words):
@@ -65,7 +78,7 @@ def test_the_version_is_that_of_the_installed_project():
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["certfy"], "No such command 'certfy'. Did you mean 'certify'?"),
+        (["doctr"], "No such command 'doctr'. Did you mean 'doctor'?"),
         (["tables"], "No such command 'tables'"),
         (["certify", "--drws", "3"], "--draws"),
         (["export", "nowhere.tsv", "--out", "log.tsv"], "'nowhere.tsv' does not exist"),
@@ -89,7 +102,7 @@ def test_a_stage_runs_the_function_of_the_command(module):
 def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monkeypatch):
     """They are parsed as the command parses them: its options, choices and files that must be there."""
     monkeypatch.chdir(tmp_path)
-    for file in ("rows.tsv", "a.tsv", "b.tsv"):
+    for file in ("rows.tsv", "a.tsv", "b.tsv", "digits.tar.xz"):
         Path(file).touch()
     _, out, _ = said(name, "--help")
     lines = out.partition("\n  Example:\n")[2].replace("\\\n", " ").splitlines()

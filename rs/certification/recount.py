@@ -1,0 +1,89 @@
+"""Casting the votes of a bundle's rows again, with the models at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rs.certification.load import load_classifier
+from rs.data import images as data
+from rs.data.format import Images
+from rs.errors import InputError
+from rs.models import checkpoint
+from rs.statistics.certificate import format_counts
+
+
+def recount(
+    study: dict[str, Any], content: dict[str, bytes], models: Path, folder: Path, index: int, device: torch.device
+) -> Iterator[str]:
+    """Draw the noise of an image again, and count the votes of every model of a bundle that is at hand.
+
+    Args:
+        study: What the bundle says of its classifiers (``rs.reporting.bundle.study_of``).
+        content: Its files.
+        models: Folder of models, ``DATASET/SIGMA/METHOD/SEED`` in it.
+        folder: The prepared data set.
+        index: Number of the image.
+        device: Where the models run.
+    Yields:
+        A line for each model: its votes are the same.
+    Raises:
+        InputError: If no model is at hand, a model or the images are others than those of the rows, or a vote is.
+    """
+    images, found = data.load(folder, "test"), 0
+    for sigma in study["sigmas"]:
+        for one in study["classifiers"]:
+            model = models / study["dataset"] / sigma / one["name"] / str(one["members"][0][1])
+            if one["key"] is None and model.is_dir():
+                rows = f"results/{study['dataset']}/{sigma}/{one['folder']}{one['name']}-{model.name}"
+                yield _same_votes(
+                    json.loads(content[f"{rows}.json"]), content[f"{rows}.tsv"], model, images, index, device
+                )
+                found += 1
+    if not found:
+        raise InputError(
+            f"{models} must hold models of the bundle, {study['dataset']}/SIGMA/METHOD/SEED; has none of them"
+        )
+
+
+def _same_votes(
+    side: dict[str, Any], rows: bytes, model: Path, images: Images, index: int, device: torch.device
+) -> str:
+    row = _row(rows, index)
+    base = load_classifier(str(model), images.meta)
+    for what, said, own in (
+        ("images", side["images"], images.fingerprint),
+        ("weights", side["classifier"], checkpoint.fingerprint(base.module)),
+    ):
+        if said != own:
+            raise InputError(f"{model} must have the {what} of the rows, {said[:12]}..., got {own[:12]}...")
+    how = {"noise": side.get("noise", "gaussian"), "precision": side["precision"], "engine": side["engine"]}
+    smoothed = base.smooth(side["sigma"], device=device, **how)
+    label = int(row["label"]) if row["mode"] == "shortcut" else None
+    budget = {name: side[name] for name in ("n0", "n", "alpha", "seed")}
+    made = smoothed.certify(images.pixels(index).to(device), index=index, label=label, **budget)
+    for name, own in (
+        ("counts0", format_counts(made.counts0.tolist())),
+        ("counts", format_counts(made.counts.tolist())),
+    ):
+        if own != row[name]:
+            raise InputError(
+                f"{model}: {name} of image {index} must be {row[name]}, as the rows say, but are {own} here, "
+                f"in {how['engine']} {how['precision']} on {device.type}; the rows are of a {side['device']}, and "
+                "another kind of machine can change a few votes where the arithmetic is native"
+            )
+    return f"{model}: the {made.n0 + made.n:,} votes on image {index} are those of the rows"
+
+
+def _row(rows: bytes, index: int) -> dict[str, str]:
+    names, *lines = (line.split("\t") for line in rows.decode().splitlines())
+    for line in lines:
+        if line[0] == str(index):
+            return dict(zip(names, line, strict=True))
+    raise InputError(
+        f"--image must be one of the {len(lines)} images of the rows, {lines[0][0]} to {lines[-1][0]}; got {index}"
+    )

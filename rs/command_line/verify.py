@@ -1,0 +1,42 @@
+"""Check a bundle of a study: derive all numbers from the votes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line.shell import Device
+
+EXAMPLE = """\
+rs verify digits.tar.xz
+rs verify digits.tar.xz --models models --data data/digits --image 7"""
+
+
+def main(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", exists=True, dir_okay=False, help="Made by rs bundle.")],
+    models: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of the models, to draw noise and count votes again.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
+    image: Annotated[int, typer.Option(min=0, help="Number of the image whose votes are counted again.")] = 0,
+    device: Device = "auto",
+) -> None:
+    """Derive each bound, radius, table and claim of BUNDLE from its votes; say what does not follow from them."""
+    from rs.errors import InputError
+    from rs.reporting.bundle import opened, verify
+    from rs.runtime import arithmetic
+
+    if (models is None) != (data is None):
+        raise InputError("--models and --data must be given together, or neither; votes need models and images")
+    content = bundle.read_bytes()
+    study, values, files = opened(content, str(bundle))
+    if models is not None:
+        arithmetic.choose(values, study["dataset"])
+    print(*verify(content, str(bundle)), sep="\n")
+    if models is None or data is None:
+        return
+    from rs.certification.recount import recount
+    from rs.runtime.device import device_named
+
+    for line in recount(study, files, models, data, image, device_named(device)):
+        print(line)

@@ -1,0 +1,333 @@
+"""The checker of bundles: its bounds against the library's, and forgeries of every field and cell, hashes included."""
+
+import ast
+import csv
+import io
+import itertools
+import json
+import lzma
+import math
+import re
+import shutil
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from typer.testing import CliRunner
+
+from rs.command_line.main import app
+from rs.errors import InputError
+from rs.reporting import check
+from rs.reporting.bundle import make_bundle, verify
+from rs.statistics.radius import lower_bound, radius
+from tests.support.tiny_bundle import make_bundled_study, packed
+
+GRID = [
+    (k, n, alpha)
+    for n in (1, 2, 10, 200, 1_000, 10_000, 100_000)
+    for alpha in ("0.05", "0.001", "1e-06")
+    for k in sorted({1, n // 3 + 1, n // 2 + 1, n - n // 100, n - 1, n} - {0})
+]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return make_bundled_study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def bundle(study):
+    return make_bundle(study, study / "params.yaml", "tiny")[0]
+
+
+@pytest.fixture(scope="module")
+def content(bundle):
+    return check.unpack(bundle)
+
+
+def refused(bundle):
+    """What the checker says of a forgery; empty if it passes."""
+    try:
+        check.check(bundle)
+    except (check.BundleError, *check.FAULTS) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), GRID)
+def test_the_bounds_of_the_library_are_proved_and_their_neighbours_are_not(k, n, alpha):
+    """To twelve digits: 2e-12 of itself higher or lower is refused."""
+    bound = float(lower_bound(k, n, float(alpha)))
+    assert check.proved_bound(k, n, alpha, repr(bound))
+    for factor in (Fraction(10**12 - 2, 10**12), Fraction(10**12 + 2, 10**12)):
+        other = Fraction(bound) * factor
+        text = str(Decimal(other.numerator) / Decimal(other.denominator))
+        assert not check.proved_bound(k, n, alpha, text)
+
+
+@pytest.mark.parametrize(("k", "n"), [(k, n) for n in (1, 2, 5, 12) for k in range(1, n + 1)])
+def test_a_proof_agrees_with_exact_rational_arithmetic(k, n):
+    """With alpha the exact probability at p = 3/7, that p is the bound."""
+    p = Fraction(3, 7)
+    alpha = sum(math.comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(k, n + 1))
+    near = [str(Decimal(3) / Decimal(7) * (1 + Decimal(step) * check.STATED)) for step in ("-2", "-.9", ".9", "2")]
+    exact = str(Decimal(alpha.numerator) / Decimal(alpha.denominator))
+    assert [check.proved_bound(k, n, exact, text) for text in near] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("sigma", ["0.12", "0.25", "1.0"])
+@pytest.mark.parametrize(("k", "n", "alpha"), GRID)
+def test_the_radii_of_the_library_are_proved_and_their_neighbours_are_not(k, n, alpha, sigma):
+    bound = float(lower_bound(k, n, float(alpha)))
+    if bound < 0.5:
+        return
+    made = float(radius(bound, float(sigma)))
+    assert check.proved_radius(repr(bound), sigma, repr(made))
+    for step in (-2.5e-12, 2.5e-12):
+        assert not check.proved_radius(repr(bound), sigma, repr(made + step * (made + float(sigma))))
+
+
+@pytest.mark.parametrize(
+    ("z", "digits"),  # Abramowitz & Stegun 1964, table 26.1
+    [("0", "0.5"), ("1", "0.841344746068543"), ("2", "0.977249868051821"), ("3", "0.998650101968370")],
+)
+def test_the_normal_distribution_is_that_of_the_tables(z, digits):
+    assert abs(check.phi(Decimal(z) if z != "0" else Decimal("1e-30")) - Decimal(digits)) < Decimal("1e-15")
+
+
+@pytest.mark.parametrize("freedom", [1, 2.5, 11, 1999])
+@pytest.mark.parametrize("t", [1e-4, 0.1, 1.0, 1.96, 5.0, 40.0])
+def test_p_values_are_those_of_students_t(t, freedom):
+    assert check.student(t, 1.0, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), rel=1e-10)
+
+
+@pytest.mark.parametrize("t", [1e-12, 1e-9, 1e-6, 1.0])
+def test_p_values_near_1_keep_their_digits(t):
+    """One degree of freedom is Cauchy's law."""
+    assert 1 - check.student(t, 1.0, 1) == pytest.approx(2 / math.pi * math.atan(t), rel=1e-3, abs=3e-16)
+
+
+# ------------------------------------------------------------------------------------------------- bundles
+
+
+def test_a_bundle_passes_and_its_bytes_repeat(study, bundle):
+    assert refused(bundle) == ""
+    assert make_bundle(study, study / "params.yaml", "tiny")[0] == bundle
+
+
+def test_the_checker_runs_alone(bundle, content, tmp_path):
+    """By the copy in the bundle, in a Python that sees no other package."""
+    (tmp_path / "check.py").write_bytes(content["check.py"])
+    for name, data in (("good", bundle), ("bad", bundle[:-1])):
+        (tmp_path / name).write_bytes(data)
+    command = [sys.executable, "-I", "-S", "check.py"]
+    good, bad = (
+        subprocess.run([*command, name], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for name in ("good", "bad")
+    )
+    assert (good.returncode, good.stdout.splitlines()) == (0, check.check(bundle))
+    assert bad.returncode == 1
+    assert bad.stderr.startswith("refused: ")
+
+
+def test_the_checker_imports_the_standard_library_alone():
+    source = Path(check.__file__).read_text()
+    named = re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE)
+    assert set(named) <= set(sys.stdlib_module_names)
+
+
+def test_every_bit_of_an_archive_counts():
+    """Of a small one, whose container is that of all: its compressed data, their frame, and the tar within."""
+    small = packed({"a.txt": b"one file\n", "b/c.txt": bytes(range(200))})
+    assert set(check.unpack(small)) == {"a.txt", "b/c.txt", check.MANIFEST}
+    passed = []
+    for at, bit in itertools.product(range(len(small)), range(8)):
+        try:
+            check.unpack(_with_byte(small, at, small[at] ^ 1 << bit))
+            passed.append((at, bit))
+        except (check.BundleError, *check.FAULTS):
+            pass
+    assert passed == []
+
+
+def test_every_byte_of_the_tar_counts_where_it_is_compressed_anew():
+    tar = lzma.decompress(packed({"a.txt": b"one file\n", "b/c.txt": bytes(200)}))
+    for at in range(len(tar)):
+        with pytest.raises((check.BundleError, *check.FAULTS)):
+            check.unpack(lzma.compress(_with_byte(tar, at, tar[at] ^ 1), preset=0))
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_no_altered_byte_passes(bundle, data):
+    at = data.draw(st.integers(0, len(bundle) - 1))
+    value = data.draw(st.integers(0, 255).filter(lambda value: value != bundle[at]))
+    assert refused(_with_byte(bundle, at, value))
+
+
+@pytest.mark.parametrize("change", [lambda b: b + b"\0", lambda b: b + b, lambda b: b[:-4], lambda b: b""])
+def test_an_archive_with_more_or_less_is_refused(bundle, change):
+    assert refused(change(bundle))
+
+
+def _with_byte(bundle, at, value):
+    return bundle[:at] + bytes([value]) + bundle[at + 1 :]
+
+
+# ------------------------------------------------------------------------------------------------- forgeries
+
+ROWS = "results/tiny/0.5/advmacer-0.tsv"
+ENSEMBLE = "results/tiny/0.25/pool/advmacer-0-1.average"
+FREE = {"model", "classifier", "device"}
+"""Of a sidecar, what no number of the bundle contradicts: where the model was, and the machine."""
+
+
+def altered(text):
+    """Another value of the same kind."""
+    if re.fullmatch(r"-?\d+", text):
+        return str(int(text) + 1)
+    try:
+        return repr(float(text) * (1 + 1e-5) if float(text) else 0.125)
+    except ValueError:
+        return {"True": "False", "False": "True"}.get(text, text + "x")
+
+
+@pytest.mark.parametrize("name", check.ROW)
+def test_a_field_of_a_row_is_caught_with_its_hash_made_anew(content, name):
+    head, first, *lines = content[ROWS].decode().split("\n")
+    row = dict(zip(head.split("\t"), first.split("\t"), strict=True))
+    row[name] = altered(row[name]) if not name.startswith("counts") else re.sub(r"\d+$", "7", row[name])
+    forged = "\n".join([head, "\t".join(row.values()), *lines])
+    assert forged.encode() != content[ROWS]
+    assert ROWS in refused(packed(content | {ROWS: forged.encode()}))
+
+
+@pytest.mark.parametrize("move", [1, -1])
+def test_a_vote_that_goes_to_another_class_is_caught(content, move):
+    head, first, *lines = content[ROWS].decode().split("\n")
+    moved = re.sub(r"0:(\d+),1:(\d+)", lambda m: f"0:{int(m[1]) - move},1:{int(m[2]) + move}", first)
+    assert moved != first
+    forged = "\n".join([head, moved, *lines]).encode()
+    assert "p_lower" in refused(packed(content | {ROWS: forged}))
+
+
+@pytest.mark.parametrize("path", [f"{ROWS[:-4]}.json", f"{ENSEMBLE}.json"])
+def test_a_field_of_a_sidecar_is_caught_with_its_hash_made_anew(content, path):
+    side = json.loads(content[path])
+    passed = []
+    for name, value in side.items():
+        other = (not value) if isinstance(value, bool) else altered(str(value))
+        kind = type(value)
+        forged = packed(content | {path: json.dumps(side | {name: kind(other)}).encode()})
+        passed += [] if refused(forged) else [name]
+    assert set(passed) <= FREE
+
+
+def test_a_member_of_an_ensemble_is_caught_with_its_hash_made_anew(content):
+    path = json.loads(content[f"{ENSEMBLE}.json"])["model"]
+    for name in ("method", "seed", "classifier"):
+        card = json.loads(content[path])
+        one = card["members"][1]
+        one[name] = type(one[name])(altered(str(one[name])))
+        assert refused(packed(content | {path: json.dumps(card).encode()}))
+
+
+@pytest.mark.parametrize("name", ["dataset", "sigma", "method", "seed"])
+def test_a_field_of_a_card_is_caught_with_its_hash_made_anew(content, name):
+    path = "models/tiny/0.5/advmacer/0/model.json"
+    card = json.loads(content[path])
+    forged = card | {name: type(card[name])(altered(str(card[name])))}
+    assert refused(packed(content | {path: json.dumps(forged).encode()}))
+
+
+@pytest.mark.parametrize("name", ["main", "differences", "ensembles-0.25", "certified-0.5", "acr-vs-members", "mixed"])
+def test_every_derived_cell_of_a_table_is_caught_with_its_hash_made_anew(content, name):
+    path = f"reports/tiny/{name}.csv"
+    header, *lines = csv.reader(io.StringIO(content[path].decode()))
+    said = next(line for line in check.check(packed(content)) if line.startswith(path))
+    free = set(said.rpartition(": ")[2].split(", ")) | check.KEYS
+    passed = []
+    for i, j in itertools.product(range(len(lines)), range(len(header))):
+        if header[j] in free or not lines[i][j]:
+            continue
+        forged = [list(line) for line in lines]
+        forged[i][j] = altered(forged[i][j])
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows([header, *forged])
+        passed += [] if refused(packed(content | {path: out.getvalue().encode()})) else [(i, header[j])]
+    assert passed == []
+
+
+def test_a_verdict_is_caught_with_its_hash_made_anew(content):
+    path = "reports/tiny/claims.md"
+    lines = content[path].decode().split("\n")
+    claims = [at for at, line in enumerate(lines) if line.startswith(("| AdvMacer beats SmoothAdv", "| EsbRS"))]
+    assert claims
+    for at in claims:
+        forged = list(lines)
+        forged[at] = re.sub(r"(tie|not tested|held|\d)(\D*)$", r"0held\2", lines[at])
+        assert "claims.md" in refused(packed(content | {path: "\n".join(forged).encode()}))
+
+
+def test_the_manifest_must_be_that_of_the_files(content):
+    for text in (b"{}", content[check.MANIFEST].replace(b"0", b"1", 1)):
+        tar = check.pack(content).replace(content[check.MANIFEST], text.ljust(len(content[check.MANIFEST])))
+        assert refused(lzma.compress(tar))
+
+
+def test_a_file_that_is_missing_is_caught(content):
+    for path in content:
+        if path.startswith("results/"):
+            assert refused(packed({name: data for name, data in content.items() if name != path}))
+
+
+def test_the_library_compares_the_protocol_with_the_parameters(content):
+    forged = content | {"params.yaml": content["params.yaml"].replace(b"alpha: 0.01", b"alpha: 0.02")}
+    assert refused(packed(forged)) == ""  # the standard library reads no YAML
+    with pytest.raises(InputError, match=r"study\.json must say what params\.yaml says"):
+        verify(packed(forged), "forged.tar.xz")
+
+
+# ------------------------------------------------------------------------------------------------- the commands
+
+
+def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
+    out = tmp_path / "tiny.tar.xz"
+    words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
+    made = CliRunner().invoke(app, [*map(str, words)])
+    assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (0, check.check(bundle), bundle)
+    found = CliRunner().invoke(app, ["verify", str(out)])
+    assert (found.exit_code, found.stdout) == (0, made.stdout)
+    out.write_bytes(_with_byte(bundle, 1000, bundle[1000] ^ 1))
+    assert isinstance(CliRunner().invoke(app, ["verify", str(out)]).exception, InputError)
+
+
+def test_a_study_that_contradicts_itself_is_not_bundled(study, tmp_path):
+    root = tmp_path / "copy"
+    shutil.copytree(study, root)
+    rows = root / ROWS
+    rows.write_text(rows.read_text().replace("\tcertify\t", "\tshortcut\t", 1))
+    with pytest.raises(InputError, match="line 2: a shortcut must be of a wrong class"):
+        make_bundle(root, root / "params.yaml", "tiny")
+
+
+def test_the_checker_is_short_enough_to_be_read():
+    """Lines of code: neither blank, nor comments, nor docstrings."""
+    source = Path(check.__file__).read_text()
+    bodies = [
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+    ]
+    texts = [node.body[0] for node in bodies if ast.get_docstring(node) is not None]
+    told = {line for text in texts for line in range(text.lineno, text.end_lineno + 1)}
+    lines = enumerate(source.splitlines(), 1)
+    code = [line for number, line in lines if number not in told and line.strip() and line.strip()[0] != "#"]
+    assert len(code) <= 300

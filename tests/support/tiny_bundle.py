@@ -1,0 +1,63 @@
+"""The made-up study with everything that a bundle holds: sidecars in full, cards, ensembles, and its report."""
+
+import hashlib
+import lzma
+from pathlib import Path
+
+from rs import params
+from rs.reporting import check, report
+from rs.storage import files
+from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, N, add_family, make_study
+
+CERTIFY = f"""\
+defaults:
+  certify: {{n0: {N0}, n: {N}, alpha: {ALPHA}, seed: 0, subset: {{first: {IMAGES}}}, noise: grid, precision: float32,
+    shortcut: false}}
+"""
+
+
+def fingerprint(name: str) -> str:
+    """A made-up fingerprint of a classifier."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def make_bundled_study(root: Path) -> Path:
+    """Write the study with families into ``root``, as a project has it; return ``root``."""
+    add_family(make_study(root))
+    (root / "params.yaml").write_text((root / "params.yaml").read_text() + CERTIFY)
+    for name in ("results", "logs", "weights"):
+        (root / name).rename(root / "moved")
+        (root / name).mkdir()
+        (root / "moved").rename(root / name / "tiny")
+    for path in sorted((root / "results").rglob("*.json")):
+        _complete(root, path)
+    values = params.read(root / "params.yaml")
+    folders = [root / name / "tiny" for name in ("results", "logs", "weights")]
+    report.write(root / "reports" / "tiny", report.report(values, "tiny", *folders))
+    return root
+
+
+def _complete(root: Path, path: Path) -> None:
+    """Give a sidecar what the stages write, and write the card of its model or the file of its ensemble."""
+    side = files.read_json(path)
+    budget = {"dataset": "tiny", "images": fingerprint("images"), "seed": 0, "noise": "grid", "precision": "float32"}
+    side |= budget | {"classifier": fingerprint(side["model"]), "shortcut": False, "rows": IMAGES, "classes": CLASSES}
+    files.write_json(path, side | {"device": "cpu"})
+    card = {"dataset": "tiny", "sigma": side["sigma"]}
+    if side["scope"] == "model":
+        *_, method, seed = side["model"].split("/")
+        files.write_json(root / side["model"] / "model.json", card | {"method": method, "seed": int(seed)})
+        return
+    parts = [part.split("-") for part in path.stem.partition(".")[0].split("+")]
+    members = [(method, int(seed)) for method, *seeds in parts for seed in seeds]
+    folder = f"models/tiny/{side['sigma']}"
+    listed = [
+        {"path": f"{folder}/{m}/{s}", "method": m, "seed": s, "classifier": fingerprint(f"{folder}/{m}/{s}")}
+        for m, s in members
+    ]
+    files.write_json(root / side["model"], card | {"members": listed})
+
+
+def packed(content: dict[str, bytes]) -> bytes:
+    """The bundle of files, with the manifest that they make: what a forger would hand on."""
+    return lzma.compress(check.pack(content), check=lzma.CHECK_SHA256)
