@@ -3,7 +3,8 @@
 ``python -m benchmarks.falsify 'models/digits/*/*/0' 'weights/digits/*/*.json' --data data/digits --out OUT.csv``
 
 A certificate says that the class keeps a probability of at least 1/2 up to its radius R. Each attack looks for a point
-at .9 R or .99 R where it does not. It may leave [0, 1], knows weights and sigma, and draws its noise anew in each step:
+at .9 R or .99 R where it does not. It may leave [0, 1], except where weights are solved for images, knows the networks and
+sigma, and draws its noise anew in each step:
 
 - two ascents of the soft smoothed margin log z_hat_r - log z_hat_y, one to the runner-up of the moment, one from a
   random start to the second class with sharpened votes (Salman et al. 2019; Athalye et al. 2018: expectation over
@@ -246,7 +247,7 @@ def attacks(attacked: Attacked, points: Points, rng: torch.Generator) -> Iterato
             margin = z.gather(1, target[:, None]) - z.gather(1, points.y[:, None])
             return torch.autograd.grad(margin.sum(), x)[0]
 
-        return climb(gradient, points, start, rng)
+        return climb(gradient, points, start, rng, boxed=isinstance(attacked, PerImage))
 
     yield ascend(torch.zeros_like(points.x), 1.0, None)
     start = project(torch.randn(points.x.shape, generator=rng, device=points.x.device), 1.0) * points.epsilon / 2
@@ -260,10 +261,13 @@ def others(z: Tensor, y: Tensor) -> Tensor:
     return z.scatter(1, y[:, None], -torch.inf)
 
 
-def climb(gradient: Callable[[Tensor], Tensor], points: Points, u: Tensor, rng: torch.Generator) -> Tensor:
-    """Ascend by unit steps of 2 epsilon / T within the ball."""
+def climb(
+    gradient: Callable[[Tensor], Tensor], points: Points, u: Tensor, rng: torch.Generator, *, boxed: bool = False
+) -> Tensor:
+    """Ascend by unit steps of 2 epsilon / T within the ball; and, if ``boxed``, among images."""
     for _ in range(STEPS):
-        u = project(u + 2 / STEPS * points.epsilon * unit(gradient(points.x + u), rng), points.epsilon)
+        u = u + 2 / STEPS * points.epsilon * unit(gradient(points.x + u), rng)
+        u = project((points.x + u).clamp(0, 1) - points.x if boxed else u, points.epsilon)
     return u
 
 
@@ -357,6 +361,8 @@ def _worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, se
     index, x, (y, epsilon) = image.index, image.x, (image.certificate.predict, image.certificate.radius * distance)
     if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
         us = torch.stack([on_grid_within(u, epsilon) for u in us])
+    if isinstance(attacked, PerImage):  # its pipeline takes images alone
+        us = (x + us).clamp(0, 1) - x
     assert us.double().flatten(1).norm(dim=1).max() <= epsilon
     shares = [attacked.at(x + u, index).votes(x + u, SCREENED, *_key(seed, index, 0))[y] / SCREENED for u in us]
     share, u = min(shares), us[int(np.argmin(shares))]
