@@ -3,8 +3,8 @@
 ``python -m benchmarks.falsify 'models/digits/*/*/0' 'weights/digits/*/*.json' --data data/digits --out OUT.csv``
 
 A certificate says that the class keeps a probability of at least 1/2 up to its radius R. Each attack looks for a point
-at .9 R or .99 R where it does not. It may leave [0, 1], except where weights are solved for images, knows the networks and
-sigma, and draws its noise anew in each step:
+at .9 R or .99 R where it does not. It may leave [0, 1], except where weights are solved for images;
+it knows the networks and sigma, and draws its noise anew in each step:
 
 - two ascents of the soft smoothed margin log z_hat_r - log z_hat_y, one to the runner-up of the moment, one from a
   random start to the second class with sharpened votes (Salman et al. 2019; Athalye et al. 2018: expectation over
@@ -67,13 +67,13 @@ LEVEL = 1e-6
 """Of the test that says that a certificate is false."""
 N0, N, ALPHA = 100, 1_000, 0.001
 """Of the certificates."""
-SCREENED, DOUBTFUL = 300, 0.6
+SCREENED, DOUBTFUL = 200, 0.65
 """Votes that choose the worst point; the share of the class among them above which it holds."""
-JUDGED, CLEAR = 20_000, 1_000
+JUDGED, CLEAR = 20_000, 500
 """Fresh votes that judge the worst point; where the first ones leave the class less than 1 - DOUBTFUL."""
 SEED = 1
-STEPS, DRAWS, SCORED = 20, 32, 128
-"""Of an attack: steps; draws in each with gradients, and without."""
+STEPS, DRAWS, SCORED, COPIES = 12, 16, 48, 3
+"""Of an attack: steps; draws in each with gradients, and without; perturbed copies that gradients of weights are of."""
 SETTINGS: tuple[tuple[Noise, Precision], ...] = (
     ("gaussian", "float32"),
     ("grid", "float32"),
@@ -191,7 +191,10 @@ class PerImage:
     def _copies(self) -> list[list[dict[str, Tensor]]]:
         how = self.settings
         return [
-            [perturbed_parameters(m, how.share, how.scale, how.seed, name, copy) for copy in range(how.copies)]
+            [
+                perturbed_parameters(m, how.share, how.scale, how.seed, name, copy)
+                for copy in range(min(COPIES, how.copies))
+            ]
             for m, name in zip(self.members, self.names, strict=True)
         ]
 
@@ -209,7 +212,7 @@ class PerImage:
                 for parameters in own
             ]
         )
-        p = p.reshape(len(self.members), how.copies, len(x), how.noises, -1)
+        p = p.reshape(len(self.members), -1, len(x), how.noises, -1)
         return p.permute(2, 0, 1, 3, 4).flatten(2, 3)
 
 
@@ -302,18 +305,20 @@ class Verdict(NamedTuple):
     flipped: bool  # that of another class is above, at LEVEL
 
 
-def judge(smoothed: SmoothedClassifier, x: Tensor, y: int, key: tuple[int, ...], draws: int = JUDGED) -> Verdict:
-    """Judge a point by fresh votes; which other class may have won, another half of them says."""
-    rival = int(np.delete(real(smoothed, smoothed.votes(x, SCREENED, *key, 0)), y).argmax())
-    counts = smoothed.votes(x, draws, *key, 1)
-    other = int(np.delete(real(smoothed, counts), y)[rival])
-    below, above = stats.binom.cdf(counts[y], draws, 0.5), stats.binom.sf(other - 1, draws, 0.5)
+def judge(
+    smoothed: SmoothedClassifier, x: Tensor, y: int, rival: int, key: tuple[int, ...], draws: int = JUDGED
+) -> Verdict:
+    """Judge a point by fresh votes; ``rival`` is the other class that may have won."""
+    counts = smoothed.votes(x, draws, *key)
+    below, above = stats.binom.cdf(counts[y], draws, 0.5), stats.binom.sf(counts[rival] - 1, draws, 0.5)
     return Verdict(int(counts[y]) / draws, bool(below <= LEVEL), bool(above <= LEVEL))
 
 
-def real(smoothed: SmoothedClassifier, counts: np.ndarray) -> np.ndarray:
-    """Votes of classes, without those for none."""
-    return counts[:-1] if smoothed.undecided else counts
+def others_of(counts: np.ndarray, y: int, smoothed: SmoothedClassifier) -> np.ndarray:
+    """Votes without those for the class y and those for none."""
+    left = counts.copy()
+    left[[y, -1] if smoothed.undecided else y] = -1
+    return left
 
 
 class Certified(NamedTuple):
@@ -336,9 +341,13 @@ class Attempt:
 
 
 def falsify(attacked: Attacked, images: Sequence[Certified], seed: int) -> list[Attempt]:
-    """Attack certified images at .99 R and at 2.5 R, and judge the worst points; .9 R takes the first, pulled in."""
+    """Attack certified images at .99 R and at 2.5 R, and judge the worst points.
+
+    At .9 R it is the worst point at .99 R, pulled in. Weights that are solved for images are attacked inside alone.
+    """
     farthest = max(INSIDE)
-    rows = [(image, distance) for image in images for distance in (farthest, BEYOND)]
+    distances = (farthest,) if isinstance(attacked, PerImage) else (farthest, BEYOND)
+    rows = [(image, distance) for image in images for distance in distances]
     x = torch.stack([image.x for image, _ in rows])
     epsilons = [image.certificate.radius * distance * (1 - 1e-6) for image, distance in rows]
     points = Points(
@@ -348,31 +357,37 @@ def falsify(attacked: Attacked, images: Sequence[Certified], seed: int) -> list[
         [image.index for image, _ in rows],
     )
     rng = torch.Generator(x.device).manual_seed(seed)
-    found = torch.stack(list(attacks(attacked, points, rng)), dim=1)  # (B, A, C, H, W)
+    found = torch.stack(list(attacks(attacked, points, rng)), dim=1)  # (B, attacks, C, H, W)
     attempts = []
     for (image, distance), us in zip(rows, found, strict=True):
-        pulled = INSIDE if distance == farthest else (distance,)
-        attempts += [_worst(attacked, image, one, us * (one / distance), seed) for one in pulled]
+        attempts.append(worst(attacked, image, distance, us, seed))
+        for nearer in INSIDE if distance == farthest else ():
+            if nearer < distance:
+                pulled = attempts[-1].u[None] * (nearer / distance)
+                attempts.append(worst(attacked, image, nearer, pulled, seed))
     return attempts
 
 
-def _worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, seed: int) -> Attempt:
-    """Judge the perturbation of several that leaves the class the fewest votes."""
+def worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, seed: int) -> Attempt:
+    """Judge the perturbation, of several (A, C, H, W), that leaves the class the fewest votes."""
     index, x, (y, epsilon) = image.index, image.x, (image.certificate.predict, image.certificate.radius * distance)
     if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
         us = torch.stack([on_grid_within(u, epsilon) for u in us])
     if isinstance(attacked, PerImage):  # its pipeline takes images alone
         us = (x + us).clamp(0, 1) - x
     assert us.double().flatten(1).norm(dim=1).max() <= epsilon
-    shares = [attacked.at(x + u, index).votes(x + u, SCREENED, *_key(seed, index, 0))[y] / SCREENED for u in us]
-    share, u = min(shares), us[int(np.argmin(shares))]
+    found = [attacked.at(x + u, index) for u in us]
+    counts = [at.votes(x + u, SCREENED, *_key(seed, index, 0)) for at, u in zip(found, us, strict=True)]
+    number = int(np.argmin([count[y] for count in counts]))
+    share, u = float(counts[number][y] / SCREENED), us[number]
     if share > DOUBTFUL:
-        return Attempt(index, distance, u, Verdict(float(share), False, False), False)
+        return Attempt(index, distance, u, Verdict(share, False, False), False)
     draws, key = JUDGED if share > 1 - DOUBTFUL else CLEAR, _key(seed, index, 1)
-    verdict = judge(attacked.at(x + u, index), x + u, y, key, draws)
+    rival = int(others_of(counts[number], y, found[number]).argmax())
+    verdict = judge(found[number], x + u, y, rival, key, draws)
     anew = isinstance(attacked, PerImage) and verdict.flipped
     if anew:
-        anew = judge(attacked.at(x + u, index, repeat=1), x + u, y, key, draws).flipped
+        anew = judge(attacked.at(x + u, index, repeat=1), x + u, y, rival, key, draws).flipped
     return Attempt(index, distance, u, verdict, anew)
 
 
@@ -464,7 +479,11 @@ def main(
             certified, attempts = group.attempts(attacked, test, images, place)
             key = {"model": model, "sigma": attacked.sigma, "classifier": group.name, "scope": scope}
             key |= {"noise": noise, "precision": precision}
-            done += [key | counted([one for one in attempts if one.distance == at], at) for at in (*INSIDE, BEYOND)]
+            done += [
+                key | counted([one for one in attempts if one.distance == at], at)
+                for at in (*INSIDE, BEYOND)
+                if scope != "per-image" or at < 1
+            ]
             files.write_csv(out, COLUMNS, done)
             print(model, noise, precision, file=sys.stderr, flush=True)
             flips = [one for one in attempts if one.distance < 1 and one.anew]
