@@ -119,6 +119,11 @@ class AverageLogits(nn.Module):
         return self.rule.scores(Outputs([member(x) for member in self.members])).clamp_min(LOG_CLAMP).log()
 
 
+def surrogate_of(module: nn.Module) -> nn.Module:
+    """What gradients are of: a network itself, or the average of the members of an ensemble."""
+    return (AverageLogits([*module.members]) if isinstance(module, Ensemble) else module).eval()
+
+
 @dataclass(frozen=True)
 class PerImage:
     """The classifier whose weights are solved for each image: another one at each point (Algorithm 2 of the paper)."""
@@ -162,10 +167,10 @@ class PerImage:
     def soft(self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float) -> Tensor:
         """Soft smoothed prediction with the weights of each point, with gradients through them; (B, K)."""
         p = torch.stack([forward(member, x, noise).double().softmax(-1) for member in self.members])
-        mixed = torch.einsum("bl,lbmk->bmk", self._solved(x, y, indices), p)
+        mixed = torch.einsum("bl,lbmk->bmk", self.solved(x, y, indices), p)
         return soft_probabilities(mixed.clamp_min(LOG_CLAMP).log(), beta)
 
-    def _solved(self, x: Tensor, y: Tensor, indices: Sequence[int]) -> Tensor:
+    def solved(self, x: Tensor, y: Tensor, indices: Sequence[int]) -> Tensor:
         """Weights (B, L), with gradients: on the members that have any, w is the solution of S w = 1, scaled."""
         labelled = self.spec.combination.target == "label"
         targets = torch.as_tensor(self.labels[list(indices)]) if labelled else y.cpu()
@@ -212,7 +217,7 @@ class PerImage:
                 for parameters in own
             ]
         )
-        p = p.reshape(len(self.members), -1, len(x), how.noises, -1)
+        p = p.unflatten(0, (len(self.members), -1)).unflatten(2, (len(x), how.noises))
         return p.permute(2, 0, 1, 3, 4).flatten(2, 3)
 
 
@@ -417,25 +422,25 @@ class Group:
             return PerImage(members, names, test.labels, spec, settings, len(test.meta.classes)), "per-image"
         loaded = load_classifier(self.model, test.meta)
         smoothed = loaded.smooth(device=device, noise=self.noise, precision=self.precision)
-        surrogate = AverageLogits([*loaded.module.members]) if isinstance(loaded.module, Ensemble) else loaded.module
-        return Fixed(smoothed, surrogate.eval()), loaded.scope
-
-    def attempts(
-        self, attacked: Attacked, test: Images, images: int, device: torch.device
-    ) -> tuple[list[Certified], list[Attempt]]:
-        """Certify so many images, evenly spread, and attack those that are certified."""
-        certified = []
-        for index in (round(i * len(test) / images) for i in range(min(images, len(test)))):
-            x = test.pixels(index).to(device)
-            made = attacked.at(x, index).certify(x, N0, N, ALPHA, index=index)
-            certified += [Certified(index, x, made)] if made.radius > 0 else []
-        return certified, falsify(attacked, certified, SEED) if certified else []
+        return Fixed(smoothed, surrogate_of(loaded.module)), loaded.scope
 
     @property
     def name(self) -> str:
         """Of the classifier, in a table."""
         path = Path(self.model)
         return path.stem if path.suffix == ".json" else "-".join(path.parts[-2:])
+
+
+def attempts_on(
+    attacked: Attacked, test: Images, images: int, device: torch.device
+) -> tuple[list[Certified], list[Attempt]]:
+    """Certify so many images, evenly spread, and attack those that are certified."""
+    certified = []
+    for index in (round(i * len(test) / images) for i in range(min(images, len(test)))):
+        x = test.pixels(index).to(device)
+        made = attacked.at(x, index).certify(x, N0, N, ALPHA, index=index)
+        certified += [Certified(index, x, made)] if made.radius > 0 else []
+    return certified, falsify(attacked, certified, SEED) if certified else []
 
 
 def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
@@ -476,7 +481,7 @@ def main(
                 continue
             group = Group(model, noise, precision)
             attacked, scope = group.attacked(test, settings, place)
-            certified, attempts = group.attempts(attacked, test, images, place)
+            certified, attempts = attempts_on(attacked, test, images, place)
             key = {"model": model, "sigma": attacked.sigma, "classifier": group.name, "scope": scope}
             key |= {"noise": noise, "precision": precision}
             done += [
