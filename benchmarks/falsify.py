@@ -3,8 +3,8 @@
 ``python -m benchmarks.falsify 'models/digits/*/*/0' 'weights/digits/*/*.json' --data data/digits --out OUT.csv``
 
 A certificate says that the class keeps a probability of at least 1/2 up to its radius R. Each attack looks for a point
-at .9 R or .99 R where it does not. It may leave [0, 1], except where weights are solved for images;
-it knows the networks and sigma, and draws its noise anew in each step:
+at .9 R or .99 R where it does not. It may leave [0, 1], knows the networks and sigma, and draws its noise anew in each
+step:
 
 - two ascents of the soft smoothed margin log z_hat_r - log z_hat_y, one to the runner-up of the moment, one from a
   random start to the second class with sharpened votes (Salman et al. 2019; Athalye et al. 2018: expectation over
@@ -13,7 +13,8 @@ it knows the networks and sigma, and draws its noise anew in each step:
 
 The worst point is then judged by fresh votes: the class is below one half, or another is above it, where an exact
 binomial test says so at 1e-6. Beyond the radius, at 2.5 R, the same attack should succeed: so it is strong.
-Weights that are chosen image by image are solved anew at the attacked point, and attacked through their solution.
+Weights that are chosen image by image are solved anew at the attacked point, and attacked through their solution; with
+``--boxed`` among images in [0, 1] alone.
 
 Rows are written group after group; the same command continues. Gradients are those of the machine that computes them,
 so another one finds other points: numbers of flips can differ by a few, and say what is at least possible.
@@ -45,7 +46,6 @@ from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.member_outputs import WeightSettings
 from rs.ensemble.outputs import Outputs
 from rs.ensemble.perturbation import margins, noisy_copies, perturbed_parameters, perturbed_probabilities
-from rs.ensemble.pool import PoolEntry, select_classes
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import device_named
@@ -56,6 +56,7 @@ from rs.smoothing.grid_noise import LEVELS
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 from rs.statistics.certificate import Certificate
 from rs.statistics.ensemble_weights import algorithm2, inverse_square_margins
+from rs.statistics.radius import lower_bound, upper_bound
 from rs.storage import files
 
 if TYPE_CHECKING:
@@ -72,14 +73,14 @@ SCREENED, DOUBTFUL = 200, 0.65
 JUDGED, CLEAR = 20_000, 500
 """Fresh votes that judge the worst point; where the first ones leave the class less than 1 - DOUBTFUL."""
 SEED = 1
-STEPS, DRAWS, SCORED, COPIES = 12, 16, 48, 3
+STEPS, DRAWS, SCORED, COPIES = 12, 16, 48, 4
 """Of an attack: steps; draws in each with gradients, and without; perturbed copies that gradients of weights are of."""
 SETTINGS: tuple[tuple[Noise, Precision], ...] = (
     ("gaussian", "float32"),
     ("grid", "float32"),
     ("gaussian", "bfloat16"),
 )
-COLUMNS = ("model", "sigma", "classifier", "scope", "noise", "precision", "distance", "attacked", "below_half")
+COLUMNS = ("model", "sigma", "classifier", "scope", "noise", "precision", "boxed", "distance", "attacked", "below_half")
 COLUMNS += ("flipped", "flipped_anew", "least_share", "flips")
 
 
@@ -134,6 +135,7 @@ class PerImage:
     spec: EnsembleSpec
     settings: WeightSettings
     classes: int
+    boxed: bool  # attacked among images in [0, 1] alone
 
     @property
     def sigma(self) -> float:
@@ -161,8 +163,8 @@ class PerImage:
         """The class whose margins choose the weights."""
         if self.spec.combination.target == "label":
             return int(self.labels[index])
-        entries = {"average": PoolEntry(tuple(range(len(self.members))), SoftmaxAverage())}
-        return select_classes(self.members, entries, self.classes, self.spec.sigma, x, N0, index=index)["average"]
+        average = SmoothedClassifier(Ensemble(self.members, SoftmaxAverage()), self.classes, self.spec.sigma)
+        return int(average.votes(x, N0, 0, Stream.SELECT, index).argmax())
 
     def soft(self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float) -> Tensor:
         """Soft smoothed prediction with the weights of each point, with gradients through them; (B, K)."""
@@ -255,7 +257,7 @@ def attacks(attacked: Attacked, points: Points, rng: torch.Generator) -> Iterato
             margin = z.gather(1, target[:, None]) - z.gather(1, points.y[:, None])
             return torch.autograd.grad(margin.sum(), x)[0]
 
-        return climb(gradient, points, start, rng, boxed=isinstance(attacked, PerImage))
+        return climb(gradient, points, start, rng, boxed=isinstance(attacked, PerImage) and attacked.boxed)
 
     yield ascend(torch.zeros_like(points.x), 1.0, None)
     start = project(torch.randn(points.x.shape, generator=rng, device=points.x.device), 1.0) * points.epsilon / 2
@@ -378,7 +380,7 @@ def worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, see
     index, x, (y, epsilon) = image.index, image.x, (image.certificate.predict, image.certificate.radius * distance)
     if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
         us = torch.stack([on_grid_within(u, epsilon) for u in us])
-    if isinstance(attacked, PerImage):  # its pipeline takes images alone
+    if isinstance(attacked, PerImage) and attacked.boxed:
         us = (x + us).clamp(0, 1) - x
     assert us.double().flatten(1).norm(dim=1).max() <= epsilon
     found = [attacked.at(x + u, index) for u in us]
@@ -411,6 +413,7 @@ class Group:
     model: str  # path
     noise: Noise
     precision: Precision
+    boxed: bool = False
 
     def attacked(self, test: Images, settings: WeightSettings, device: torch.device) -> tuple[Attacked, str]:
         """Load it; and its scope."""
@@ -419,7 +422,9 @@ class Group:
             members, _ = ensemble_spec.load_members(spec.members, spec.dataset, spec.sigma, Path(self.model), test.meta)
             names = [zlib.crc32(f"{member.method}-{member.seed}".encode()) for member in spec.members]
             members = [member.to(device) for member in members]
-            return PerImage(members, names, test.labels, spec, settings, len(test.meta.classes)), "per-image"
+            return PerImage(
+                members, names, test.labels, spec, settings, len(test.meta.classes), self.boxed
+            ), "per-image"
         loaded = load_classifier(self.model, test.meta)
         smoothed = loaded.smooth(device=device, noise=self.noise, precision=self.precision)
         return Fixed(smoothed, surrogate_of(loaded.module)), loaded.scope
@@ -457,6 +462,62 @@ def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
     }
 
 
+# ------------------------------------------------------------------------------------------------------ summary
+
+
+def summary(rows: pd.DataFrame) -> list[str]:
+    """Return the lines of two Markdown tables: classifiers of sound scope, and weights that are chosen by image."""
+    sound, by_image = rows[rows["scope"] != "per-image"], rows[rows["scope"] == "per-image"]
+    lines = [
+        "| | certificates | false at .9 R | false at .99 R | rate, at most | least share | below one half at 2.5 R | "
+        "rate, at least |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    kinds = sound["classifier"].map(kind_of)
+    settings = sound["noise"] + ", " + sound["precision"]
+    for names, order in ((kinds, sorted(set(kinds))), (settings, sorted(set(settings)))):
+        lines += [_sound_line(name, sound[names == name]) for name in order]
+    lines += [_sound_line("all", sound)] if len(sound) else []
+    lines += [
+        "",
+        "| weights by image | σ | certified | below one half at .99 R | another class at .99 R | rate, 95 % |",
+    ]
+    lines[-1] += " with other draws | another class at .9 R |"
+    lines += ["|---|---:|---:|---:|---:|---:|---:|---:|"]
+    return lines + [_image_line(*key, group) for key, group in by_image.groupby(["classifier", "sigma", "boxed"])]
+
+
+def kind_of(classifier: str) -> str:
+    """The method of a model, METHOD-SEED, or the combination of an ensemble, MEMBERS.COMBINATION."""
+    return classifier.rpartition(".")[2] if "." in classifier else classifier.rpartition("-")[0]
+
+
+def _sound_line(name: str, rows: pd.DataFrame) -> str:
+    near, far, beyond = (rows[rows["distance"] == distance] for distance in (*INSIDE, BEYOND))
+    count, found = int(far["attacked"].sum()), int(beyond["below_half"].sum())
+    false = int(far["below_half"].sum())
+    at_most, at_least = upper_bound(false, count, 0.05), lower_bound(found, count, 0.05)
+    cells = [name, f"{count:,}", str(int(near["below_half"].sum())), str(false), f"{at_most:.2%}"]
+    cells += [f"{far['least_share'].astype(float).min():.3f}", f"{found:,}", f"{at_least:.1%}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def _image_line(classifier: str, sigma: float, boxed: bool, rows: pd.DataFrame) -> str:
+    near, far = (rows[rows["distance"] == distance].iloc[0] for distance in INSIDE)
+    count, flipped = int(far["attacked"]), int(far["flipped"])
+    low, high = lower_bound(flipped, count, 0.025), upper_bound(flipped, count, 0.025)
+    cells = [
+        classifier + (", in [0, 1]" if boxed else ""),
+        str(sigma),
+        str(count),
+        str(far["below_half"]),
+        str(flipped),
+        f"{low:.2%} to {high:.2%}",
+    ]
+    cells += [str(far["flipped_anew"]), str(near["flipped"])]
+    return f"| {' | '.join(cells)} |"
+
+
 def main(
     models: Annotated[list[str], typer.Argument(help="Model folders, or *.json of ensembles.")],
     data: DataFolder,
@@ -465,9 +526,10 @@ def main(
     images: Annotated[int, typer.Option(min=1, help="Images of each group, evenly spread over the test split.")] = 24,
     params: ParamsFile = Path("params.yaml"),
     device: Device = "cpu",
+    boxed: Annotated[bool, typer.Option("--boxed", help="Weights by image: attack among images in [0, 1].")] = False,
     picture: Annotated[Path | None, typer.Option(help="PNG of the surest flip of weights chosen by image.")] = None,
 ) -> None:
-    """Attack the certificates of every model with every noise and precision, and count the false ones."""
+    """Attack the certificates of every model with every noise and precision, count the false ones, and print tables."""
     settings = parameters.load(parameters.read(params), f"recipes.{recipe}.weights", WeightSettings)
     place = device_named(device)
     torch.set_num_threads(1)
@@ -477,13 +539,14 @@ def main(
     for model in models:
         per_image = model.endswith(".json") and ensemble_spec.read(Path(model)).combination.scope == "per-image"
         for noise, precision in SETTINGS[:1] if per_image else SETTINGS:
-            if any((row["model"], row["noise"], row["precision"]) == (model, noise, precision) for row in done):
+            names, key = ("model", "noise", "precision", "boxed"), (model, noise, precision, str(boxed))
+            if any(tuple(str(row[name]) for name in names) == key for row in done):
                 continue
-            group = Group(model, noise, precision)
+            group = Group(model, noise, precision, boxed)
             attacked, scope = group.attacked(test, settings, place)
             certified, attempts = attempts_on(attacked, test, images, place)
             key = {"model": model, "sigma": attacked.sigma, "classifier": group.name, "scope": scope}
-            key |= {"noise": noise, "precision": precision}
+            key |= {"noise": noise, "precision": precision, "boxed": boxed}
             done += [
                 key | counted([one for one in attempts if one.distance == at], at)
                 for at in (*INSIDE, BEYOND)
@@ -495,6 +558,7 @@ def main(
             if picture and flips and (worst := min(flips, key=lambda one: one.verdict.share)).verdict.share < surest:
                 surest = worst.verdict.share
                 draw(picture, attacked, next(one for one in certified if one.index == worst.index), worst)
+    print("\n".join(summary(pd.DataFrame(done))))
 
 
 def draw(path: Path, attacked: PerImage, image: Certified, attempt: Attempt) -> None:
