@@ -11,7 +11,7 @@ step:
   transformation);
 - one without gradients, by Stein's identity on the scores of the certified classifier itself.
 
-The worst point is then judged by fresh votes: the class is below one half, or another is above it, where an exact
+The worst point is then judged by fresh votes: the class is below one half, or another has more, where an exact
 binomial test says so at 1e-6. Beyond the radius, at 2.5 R, the same attack should succeed: so it is strong.
 Weights that are chosen image by image are solved anew at the attacked point, and attacked through their solution; with
 ``--boxed`` among images in [0, 1] alone.
@@ -81,7 +81,7 @@ SETTINGS: tuple[tuple[Noise, Precision], ...] = (
     ("gaussian", "bfloat16"),
 )
 COLUMNS = ("model", "sigma", "classifier", "scope", "noise", "precision", "boxed", "distance", "attacked", "below_half")
-COLUMNS += ("flipped", "flipped_anew", "least_share", "flips")
+COLUMNS += ("outvoted", "outvoted_anew", "flipped", "least_share", "images")
 
 
 # ---------------------------------------------------------------------------------------------- what is attacked
@@ -309,7 +309,8 @@ class Verdict(NamedTuple):
 
     share: float  # of the votes
     below_half: bool  # its probability is below one half, at LEVEL
-    flipped: bool  # that of another class is above, at LEVEL
+    outvoted: bool  # that of another class is larger, at LEVEL: the smoothed classifier gives another class
+    flipped: bool  # and is above one half, at LEVEL
 
 
 def judge(
@@ -318,7 +319,8 @@ def judge(
     """Judge a point by fresh votes; ``rival`` is the other class that may have won."""
     counts = smoothed.votes(x, draws, *key)
     below, above = stats.binom.cdf(counts[y], draws, 0.5), stats.binom.sf(counts[rival] - 1, draws, 0.5)
-    return Verdict(int(counts[y]) / draws, bool(below <= LEVEL), bool(above <= LEVEL))
+    larger = stats.binom.sf(counts[rival] - 1, counts[y] + counts[rival], 0.5)  # given the votes for the two
+    return Verdict(int(counts[y]) / draws, *(bool(p_value <= LEVEL) for p_value in (below, larger, above)))
 
 
 def others_of(counts: np.ndarray, y: int, smoothed: SmoothedClassifier) -> np.ndarray:
@@ -344,7 +346,7 @@ class Attempt:
     distance: float  # in certified radii
     u: Tensor = field(repr=False)
     verdict: Verdict
-    anew: bool  # per-image: flipped too with weights from other draws
+    anew: bool  # per-image: outvoted too with weights from other draws
 
 
 def falsify(attacked: Attacked, images: Sequence[Certified], seed: int) -> list[Attempt]:
@@ -388,13 +390,13 @@ def worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, see
     number = int(np.argmin([count[y] for count in counts]))
     share, u = float(counts[number][y] / SCREENED), us[number]
     if share > DOUBTFUL:
-        return Attempt(index, distance, u, Verdict(share, False, False), False)
+        return Attempt(index, distance, u, Verdict(share, False, False, False), False)
     draws, key = JUDGED if share > 1 - DOUBTFUL else CLEAR, _key(seed, index, 1)
     rival = int(others_of(counts[number], y, found[number]).argmax())
     verdict = judge(found[number], x + u, y, rival, key, draws)
-    anew = isinstance(attacked, PerImage) and verdict.flipped
+    anew = isinstance(attacked, PerImage) and verdict.outvoted
     if anew:
-        anew = judge(attacked.at(x + u, index, repeat=1), x + u, y, rival, key, draws).flipped
+        anew = judge(attacked.at(x + u, index, repeat=1), x + u, y, rival, key, draws).outvoted
     return Attempt(index, distance, u, verdict, anew)
 
 
@@ -449,16 +451,17 @@ def attempts_on(
 
 
 def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
-    """Counts of the attempts at a distance, in certified radii; and those that flipped, by image."""
+    """Counts of the attempts at a distance, in certified radii; and those that another class outvoted, by image."""
     verdicts = [attempt.verdict for attempt in attempts]
     return {
         "distance": distance,
         "attacked": len(verdicts),
         "below_half": sum(verdict.below_half for verdict in verdicts),
+        "outvoted": sum(verdict.outvoted for verdict in verdicts),
         "flipped": sum(verdict.flipped for verdict in verdicts),
-        "flipped_anew": sum(attempt.anew for attempt in attempts),
+        "outvoted_anew": sum(attempt.anew for attempt in attempts),
         "least_share": min((verdict.share for verdict in verdicts), default=None),
-        "flips": " ".join(str(attempt.index) for attempt in attempts if attempt.verdict.flipped),
+        "images": " ".join(str(attempt.index) for attempt in attempts if attempt.verdict.outvoted),
     }
 
 
@@ -504,17 +507,10 @@ def _sound_line(name: str, rows: pd.DataFrame) -> str:
 
 def _image_line(classifier: str, sigma: float, boxed: bool, rows: pd.DataFrame) -> str:
     near, far = (rows[rows["distance"] == distance].iloc[0] for distance in INSIDE)
-    count, flipped = int(far["attacked"]), int(far["flipped"])
-    low, high = lower_bound(flipped, count, 0.025), upper_bound(flipped, count, 0.025)
-    cells = [
-        classifier + (", in [0, 1]" if boxed else ""),
-        str(sigma),
-        str(count),
-        str(far["below_half"]),
-        str(flipped),
-        f"{low:.2%} to {high:.2%}",
-    ]
-    cells += [str(far["flipped_anew"]), str(near["flipped"])]
+    count, lost = int(far["attacked"]), int(far["outvoted"])
+    low, high = lower_bound(lost, count, 0.025), upper_bound(lost, count, 0.025)
+    cells = [classifier + (", in [0, 1]" if boxed else ""), str(sigma), str(count), str(far["below_half"]), str(lost)]
+    cells += [f"{low:.1%} to {high:.1%}", str(far["outvoted_anew"]), str(near["outvoted"])]
     return f"| {' | '.join(cells)} |"
 
 

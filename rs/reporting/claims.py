@@ -192,8 +192,8 @@ def _under_attack(evidence: Evidence, sigma: Any) -> Iterator[Finding]:
     """Whether weights that are solved anew at an attacked point keep the certified class."""
     claim, rows = "weights chosen by the image keep the guarantee", evidence.attacked(sigma)
     for row in rows:
-        numbers = f"another class in {row['flipped']} of {row['attacked']} certified balls"
-        yield Finding(claim, sigma, row["classifier"], numbers, "not held" if int(row["flipped"]) else "tie")
+        numbers = f"another class in {row['outvoted']} of {row['attacked']} certified balls"
+        yield Finding(claim, sigma, row["classifier"], numbers, "not held" if int(row["outvoted"]) else "tie")
     if not rows:
         yield Finding(claim, sigma, "attacks", "", "not tested")
 

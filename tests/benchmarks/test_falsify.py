@@ -81,10 +81,10 @@ def test_a_certificate_that_reaches_beyond_the_boundary_is_found_and_a_true_one_
     false, true = ([Certified(0, x, claimed(radius))] for radius in (1.3, 1.0))
     verdicts = {one.distance: one.verdict for one in falsify.falsify(attacked, false, 0)}
     assert {distance: verdict[1:] for distance, verdict in verdicts.items()} == dict.fromkeys(
-        (0.9, 0.99, 2.5), (True, True)
+        (0.9, 0.99, 2.5), (True, True, True)
     )
     inside = [one.verdict for one in falsify.falsify(attacked, true, 0) if one.distance < 1]
-    assert [verdict[1:] for verdict in inside] == [(False, False)] * 2
+    assert [verdict[1:] for verdict in inside] == [(False, False, False)] * 2
 
 
 class Thirds(nn.Module):
@@ -96,14 +96,24 @@ class Thirds(nn.Module):
         return torch.stack([(z < -edge).float(), (z.abs() <= edge).float(), (z > edge).float()], dim=1)
 
 
+class Fifths(nn.Module):
+    """Classes 0, 1 and 2 for 1/5, 2/5 and 2/5 of N(0, sigma^2) on the first pixel."""
+
+    def forward(self, x):
+        z = x[:, 0, 0, 0] / SIGMA
+        low, high = -0.8416212, 0.2533471  # Phi^-1(1/5), Phi^-1(3/5)
+        return torch.stack([(z < low).float(), ((z >= low) & (z <= high)).float(), (z > high).float()], dim=1)
+
+
 @pytest.mark.parametrize(
     ("base", "y", "expected"),
     [
-        (Constant(0), 0, (False, False)),
-        (Constant(1), 0, (True, True)),
-        (Thirds(), 0, (True, False)),
+        (Constant(0), 0, (False, False, False)),
+        (Constant(1), 0, (True, True, True)),
+        (Thirds(), 0, (True, False, False)),
+        (Fifths(), 0, (True, True, False)),
     ],
-    ids=["sure", "another", "none above one half"],
+    ids=["sure", "another", "thirds", "outvoted below one half"],
 )
 def test_a_class_can_fall_below_one_half_without_another_above(base, y, expected):
     smoothed = SmoothedClassifier(base, sigma=SIGMA)
@@ -208,5 +218,5 @@ def test_no_attack_reaches_another_class_inside_the_radius(
     inside = [one.verdict for one in attempts if one.distance < 1]
     record_property("tried", len(inside))
     assert inside
-    assert not [verdict for verdict in inside if verdict.below_half or verdict.flipped]
+    assert not [verdict for verdict in inside if any(verdict[1:])]
     assert all(math.isfinite(verdict.share) for verdict in inside)

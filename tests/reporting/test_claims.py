@@ -109,7 +109,7 @@ def test_equal_time_is_read_from_its_own_folder(root):
     assert one.numbers.split()[0] == f"{gaps.mean():+.4f}"
 
 
-ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,flipped
+ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,outvoted
 0.25,two.per-image,per-image,0.9,12,0,0
 0.25,two.per-image,per-image,0.99,12,4,3
 0.25,two.average,global,0.99,12,0,0
