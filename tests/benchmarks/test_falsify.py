@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -23,7 +24,7 @@ from rs.methods import METHODS
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import Certificate
 from tests.support import tiny_pool
-from tests.support.helpers import Constant, tiny_images, trainer
+from tests.support.helpers import ROOT, Constant, tiny_images, trainer
 
 SIGMA, SHAPE = 0.5, (1, 4, 4)
 CPU = torch.device("cpu")
@@ -220,3 +221,44 @@ def test_no_attack_reaches_another_class_inside_the_radius(
     assert inside
     assert not [verdict for verdict in inside if any(verdict[1:])]
     assert all(math.isfinite(verdict.share) for verdict in inside)
+
+
+# --- The table of the page
+
+
+def counts(classifier, scope, distance, attacked, below, **changes):
+    fixed = {"sigma": 0.25, "noise": "grid", "precision": "float32", "boxed": False, "flipped": 0, "outvoted_anew": 0}
+    return fixed | {
+        "classifier": classifier,
+        "scope": scope,
+        "distance": distance,
+        "attacked": attacked,
+        "below_half": below,
+        "outvoted": below,
+        "least_share": 0.5 + distance / 100,
+        **changes,
+    }
+
+
+def test_the_tables_add_counts_up_and_bound_their_rates():
+    """Of n = 59 a rate of 5 % and more would show with probability 95 %: 0.95^59 = .0485."""
+    sound = [
+        counts("macer-0", "model", distance, attacked, below)
+        for attacked in (20, 39)
+        for distance, below in ((0.9, 0), (0.99, 0), (2.5, attacked))
+    ]
+    image = [counts("a.per-image", "per-image", distance, 10, below) for distance, below in ((0.9, 0), (0.99, 1))]
+    lines = falsify.summary(pd.DataFrame(sound + image))
+    at_most, at_least = 1 - 0.05 ** (1 / 59), 0.05 ** (1 / 59)
+    expected = f"| 59 | 0 | 0 | {at_most:.2%} | 0.510 | 59 | {at_least:.1%} |"
+    assert [line for line in lines if expected in line] == [
+        f"| {name} {expected}" for name in ("macer", "grid, float32", "all")
+    ]
+    low, high = 1 - 0.975 ** (1 / 10), 0.4450
+    assert lines[-1] == f"| a.per-image | 0.25 | 10 | 1 | 1 | {low:.1%} to {high:.1%} | 0 | 0 |"
+
+
+def test_the_page_has_the_tables_of_the_counts():
+    page = (ROOT / "docs" / "falsification.md").read_text(encoding="utf-8")
+    for line in falsify.summary(pd.read_csv(ROOT / "docs" / "falsification" / "digits.csv")):
+        assert line in page
