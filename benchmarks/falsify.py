@@ -526,7 +526,9 @@ def main(
     params: ParamsFile = Path("params.yaml"),
     device: Device = "cpu",
     boxed: Annotated[bool, typer.Option("--boxed", help="Weights by image: attack among images in [0, 1].")] = False,
-    picture: Annotated[Path | None, typer.Option(help="PNG of the surest flip of weights chosen by image.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="PNG of the surest false certificate of weights by image.")
+    ] = None,
 ) -> None:
     """Attack the certificates of every model with every noise and precision, count the false ones, and print tables."""
     settings = parameters.load(parameters.read(params), f"recipes.{recipe}.weights", WeightSettings)
@@ -553,7 +555,7 @@ def main(
             ]
             files.write_csv(out, COLUMNS, done)
             print(model, noise, precision, file=sys.stderr, flush=True)
-            flips = [one for one in attempts if one.distance < 1 and one.anew]
+            flips = [one for one in attempts if one.distance < 1 and one.verdict.below_half]
             if picture and flips and (worst := min(flips, key=lambda one: one.verdict.share)).verdict.share < surest:
                 surest = worst.verdict.share
                 draw(picture, attacked, next(one for one in certified if one.index == worst.index), worst)

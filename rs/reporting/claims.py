@@ -49,7 +49,7 @@ The paper's claims are about CIFAR-10 and ResNet-110, 500 images and n = 100,000
 they need not hold.
 
 Weights chosen by the image were attacked at .99 of certified radii, and solved anew at the attacked points
-([falsification.md](../../docs/falsification.md)): one other class there, and the guarantee does not hold.
+([falsification.md](../../docs/falsification.md)): where a class falls below one half, its certificate is false.
 """
 
 TIMES_HEAD = """\
@@ -189,11 +189,12 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _under_attack(evidence: Evidence, sigma: Any) -> Iterator[Finding]:
-    """Whether weights that are solved anew at an attacked point keep the certified class."""
+    """Whether the certified class keeps half of the votes where weights are solved anew at an attacked point."""
     claim, rows = "weights chosen by the image keep the guarantee", evidence.attacked(sigma)
     for row in rows:
-        numbers = f"another class in {row['outvoted']} of {row['attacked']} certified balls"
-        yield Finding(claim, sigma, row["classifier"], numbers, "not held" if int(row["outvoted"]) else "tie")
+        below, outvoted, attacked = row["below_half"], row["outvoted"], row["attacked"]
+        numbers = f"of {attacked} certified balls the class is below one half in {below}, and outvoted in {outvoted}"
+        yield Finding(claim, sigma, row["classifier"], numbers, "not held" if int(below) else "tie")
     if not rows:
         yield Finding(claim, sigma, "attacks", "", "not tested")
 
