@@ -17,7 +17,7 @@ Weights that are chosen image by image are solved anew at the attacked point, an
 ``--boxed`` among images in [0, 1] alone.
 
 Rows are written group after group; the same command continues. Gradients are those of the machine that computes them,
-so another one finds other points: numbers of flips can differ by a few, and say what is at least possible.
+so another one finds other points: its counts can differ by a few, and say what is at least possible.
 """
 
 from __future__ import annotations
@@ -513,7 +513,7 @@ def _image_line(classifier: str, sigma: float, boxed: bool, rows: pd.DataFrame) 
     count, lost = int(far["attacked"]), int(far["outvoted"])
     low, high = lower_bound(lost, count, 0.025), upper_bound(lost, count, 0.025)
     cells = [classifier + (", in [0, 1]" if boxed else ""), str(sigma), str(count), str(far["below_half"]), str(lost)]
-    cells += [f"{low:.1%} to {high:.1%}", str(far["outvoted_anew"]), str(near["outvoted"])]
+    cells += [f"{low:.1%} to {high:.1%}", str(int(far["outvoted_anew"])), str(int(near["outvoted"]))]
     return f"| {' | '.join(cells)} |"
 
 
