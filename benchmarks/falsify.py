@@ -486,9 +486,9 @@ def summary(rows: pd.DataFrame) -> list[str]:
     lines += [_sound_line("all", sound)] if len(sound) else []
     lines += [
         "",
-        "| weights by image | σ | certified | below one half at .99 R | another class at .99 R | rate, 95 % |",
+        "| weights by image | σ | certified | below one half at .99 R | rate, 95 % | another class at .99 R |",
     ]
-    lines[-1] += " with other draws | another class at .9 R |"
+    lines[-1] += " with other draws | below one half at .9 R |"
     lines += ["|---|---:|---:|---:|---:|---:|---:|---:|"]
     return lines + [_image_line(*key, group) for key, group in by_image.groupby(["classifier", "sigma", "boxed"])]
 
@@ -510,11 +510,11 @@ def _sound_line(name: str, rows: pd.DataFrame) -> str:
 
 def _image_line(classifier: str, sigma: float, boxed: bool, rows: pd.DataFrame) -> str:
     near, far = (rows[rows["distance"] == distance].iloc[0] for distance in INSIDE)
-    count, lost = int(far["attacked"]), int(far["outvoted"])
-    low, high = lower_bound(lost, count, 0.025), upper_bound(lost, count, 0.025)
-    cells = [classifier + (", in [0, 1]" if boxed else ""), str(sigma), str(count), str(far["below_half"]), str(lost)]
-    cells += [f"{low:.1%} to {high:.1%}", str(int(far["outvoted_anew"])), str(int(near["outvoted"]))]
-    return f"| {' | '.join(cells)} |"
+    count, false = int(far["attacked"]), int(far["below_half"])
+    low, high = lower_bound(false, count, 0.025), upper_bound(false, count, 0.025)
+    cells = [classifier + (", in [0, 1]" if boxed else ""), str(sigma), str(count), str(false)]
+    cells += [f"{low:.1%} to {high:.1%}", *(str(int(far[name])) for name in ("outvoted", "outvoted_anew"))]
+    return f"| {' | '.join([*cells, str(near['below_half'])])} |"
 
 
 def main(
