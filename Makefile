@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro study plots test test-portable check format docs setup bench
+.PHONY: repro study plots test trust audit test-portable check format docs setup bench
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
 # on, so several can run at once, group by group, in as many shares as there are jobs; the last line is the plain
@@ -52,6 +52,11 @@ check:
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest --doctest-modules --numprocesses=$(JOBS) --dist=worksteal
 
+# What tries to break the promises: attacks on certificates, fuzzing, faults, and the tests of `make test` that refuse bad
+# input. At the end a table by family: tried, held or refused clearly, broken.
+trust: setup
+	$(BIN)/python -m pytest -q -m trust --numprocesses=$(JOBS) --dist=worksteal
+
 # The tests under settings that imitate other processors, other BLAS kernels and another number of threads: the fast
 # ones, or all with TESTS=. Haswell and Prescott are kernels of OpenBLAS; without a setting it picks the machine's own.
 TESTS ?= -m 'not slow'
@@ -67,6 +72,12 @@ test-portable: $(addprefix test-on-,$(MACHINES))
 
 test-on-%: setup
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(MACHINE.$*) $(BIN)/python -m pytest -q $(TESTS)
+
+# What is known to be unsafe among the versions of the lock file, and the licences; both programs are installed for it.
+audit: setup
+	$(BIN)/python -m pip install --quiet pip-audit pip-licenses
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps
+	$(BIN)/pip-licenses --format=markdown --order=license
 
 format:
 	$(BIN)/ruff format .

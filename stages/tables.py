@@ -21,6 +21,7 @@ def main(
     external_log_n: Annotated[int | None, typer.Option(help="Their n; default: what their radii tell.")] = None,
     external_log_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: likewise.")] = None,
     equal_time: Annotated[Path | None, typer.Option(help="Folder of rows of MACER in AdvMacer's time.")] = None,
+    attacks: Annotated[Path | None, typer.Option(help="Folder of counts of attacks, DATASET.csv.")] = None,
     so_far: Annotated[bool, typer.Option("--so-far", help="Only the claims, by the rows that there are.")] = False,
 ) -> None:
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
@@ -31,7 +32,7 @@ def main(
     check_replaceable(out, "claims.md", "reports")
     known = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
     theirs = external_logs.named(external_log or [], **known)
-    report.write(out, report.report(values, dataset, results, logs, weights, theirs, equal_time, so_far))
+    report.write(out, report.report(values, dataset, results, logs, weights, theirs, equal_time, so_far, attacks))
 
 
 if __name__ == "__main__":

@@ -52,3 +52,37 @@ def models_here(tmp_path, monkeypatch, saved):
     """The current folder is an empty one but for these models."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(saved, "models")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Leave out tests marked ``trust``, or with ``-m trust`` take them and the families of ``support.trust``."""
+    from tests.support.trust import family_of, module_of
+
+    asked, left = "trust" in config.getoption("markexpr"), []
+    for item in items:
+        marker = item.get_closest_marker("trust")
+        family = family_of(item.nodeid, marker.args if marker else ())
+        if not asked:
+            left += [item] if marker else []
+        elif marker or family:
+            item.add_marker(pytest.mark.trust)
+            item.user_properties.append(("family", family or module_of(item.nodeid)))
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the table of ``make trust``, if it ran."""
+    from tests.support.trust import table
+
+    reports = [one for outcome in ("passed", "failed", "error") for one in terminalreporter.stats.get(outcome, [])]
+    cases = [
+        (said["family"], int(said.get("tried", 1)), report.passed)
+        for report in reports
+        if "family" in (said := dict(report.user_properties))
+    ]
+    if cases:
+        terminalreporter.section("trust")
+        terminalreporter.write_line("\n".join(table(sorted(cases))))

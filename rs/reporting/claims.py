@@ -3,11 +3,13 @@
 A claim about ACR is held where the difference is above 0 at the level of 5 %, not held where it is below 0 at that
 level, and a tie between: by its error over images, and by that over images and training seeds
 (``rs.statistics.comparison``), with p-values corrected for the number of differences of the claim (Holm). What has no
-rows yet is not tested. A claim about time compares seconds of training, with a tenth to spare, on a page of its own.
+rows yet is not tested. A guarantee is not held where an attack broke it; one that was attacked in vain is a tie.
+A claim about time compares seconds of training, with a tenth to spare, on a page of its own.
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,9 @@ VERDICTS = ("held", "not held", "tie", "not tested")
 PAPERS_EPOCHS = (150, 440)
 """Of AdvMacer and of MACER, in the paper: its claim about their times is one about these."""
 
+JUST_INSIDE = "0.99"
+"""Distance of attacked points, in certified radii."""
+
 SPARE = 1.1
 """Times as long as it may take at most where a claim is about time."""
 
@@ -42,6 +47,9 @@ claim (Holm). An images-only verdict is about these trainings: there is one of e
 {about}
 The paper's claims are about CIFAR-10 and ResNet-110, 500 images and n = 100,000: on other data, networks or budgets
 they need not hold.
+
+Weights chosen by the image were attacked at .99 of certified radii, and solved anew at the attacked points
+([falsification.md](../../docs/falsification.md)): where a class falls below one half, its certificate is false.
 """
 
 TIMES_HEAD = """\
@@ -78,6 +86,7 @@ class Evidence:
     study: StudyFiles
     groups: Groups  # the models and ensembles of the study, those that there are
     equal_time: Path | None = None  # folder of rows of MACER trained for the time of AdvMacer, by sigma
+    attacks: Path | None = None  # folder of what attacks on certificates found, DATASET.csv (``benchmarks.falsify``)
 
     def methods(self, sigma: Any) -> dict[str, Group]:
         """Return the groups of a noise level."""
@@ -97,6 +106,15 @@ class Evidence:
         """Return MACER, stopped when it had trained for as long as AdvMacer."""
         path = self.equal_time and self.equal_time / str(sigma) / "macer-0.tsv"
         return sample([certificate_rows.read(path)], [[0]]) if path and path.exists() else None
+
+    def attacked(self, sigma: Any) -> list[dict[str, str]]:
+        """Return the counts of attacks on weights that are chosen by the image, just inside the certified radius."""
+        path = self.attacks and self.attacks / f"{self.study.dataset}.csv"
+        if not path or not path.exists():
+            return []
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["scope"] == "per-image"]
+        return [row for row in rows if float(row["sigma"]) == float(sigma) and row["distance"] == JUST_INSIDE]
 
     def declared(self, name: str, combination: str) -> list[EnsembleDeclaration]:
         """Return the sub-ensembles of a name that the parameters declare."""
@@ -166,6 +184,19 @@ def times_page(evidence: Evidence) -> str:
 def findings(evidence: Evidence) -> Iterator[Finding]:
     """Return what became of every claim about ACR at every noise level."""
     yield from judged([comparison for sigma in evidence.study.sigmas for comparison in _comparisons(evidence, sigma)])
+    for sigma in evidence.study.sigmas:
+        yield from _under_attack(evidence, sigma)
+
+
+def _under_attack(evidence: Evidence, sigma: Any) -> Iterator[Finding]:
+    """Whether the certified class keeps half of the votes where weights are solved anew at an attacked point."""
+    claim, rows = "weights chosen by the image keep the guarantee", evidence.attacked(sigma)
+    for row in rows:
+        below, outvoted, attacked = row["below_half"], row["outvoted"], row["attacked"]
+        numbers = f"of {attacked} certified balls the class is below one half in {below}, and outvoted in {outvoted}"
+        yield Finding(claim, sigma, row["classifier"], numbers, "not held" if int(below) else "tie")
+    if not rows:
+        yield Finding(claim, sigma, "attacks", "", "not tested")
 
 
 def judged(comparisons: Sequence[Comparison]) -> Iterator[Finding]:

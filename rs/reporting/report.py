@@ -49,6 +49,7 @@ def report(
     external_logs: Sequence[Mapping[str, Any]] = (),
     equal_time: Path | None = None,
     so_far: bool = False,
+    attacks: Path | None = None,
 ) -> Files:
     """Read a study and make its claims, tables and pictures.
 
@@ -61,6 +62,7 @@ def report(
         external_logs: Arguments of ``rs.reporting.external_logs.read_external_log`` for every external log.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
         so_far: Whether to judge the claims alone, by the rows that there are.
+        attacks: Folder of what attacks on certificates found, DATASET.csv.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
@@ -70,7 +72,7 @@ def report(
     models = study.read_models(so_far)
     external = [read_external_log(beside=models, **log) for log in external_logs]
     groups = grouped([*models, *external, *study.read_ensembles(so_far)])
-    content = _claims(groups, settings, study, values, equal_time)
+    content = _claims(settings, values, claims.Evidence(study, _own(groups), equal_time, attacks))
     if so_far:
         return content
     figures_of_paper = published(grid.base_dataset(values, dataset))
@@ -112,11 +114,13 @@ def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, 
         )
 
 
-def _claims(
-    groups: Groups, settings: ReportSettings, study: StudyFiles, values: dict[str, Any], equal_time: Path | None
-) -> Files:
-    evidence = claims.Evidence(study, only(groups, lambda result: not result.external), equal_time)
-    model, _ = params.merge(values, *params.layers(f"recipes.{study.dataset}.model"), optional=True)
+def _own(groups: Groups) -> Groups:
+    """Return what is not external."""
+    return only(groups, lambda result: not result.external)
+
+
+def _claims(settings: ReportSettings, values: dict[str, Any], evidence: claims.Evidence) -> Files:
+    model, _ = params.merge(values, *params.layers(f"recipes.{evidence.study.dataset}.model"), optional=True)
     page, times_page = claims.page(evidence, model.get("architecture"), settings.remarks), claims.times_page(evidence)
     return {"claims.md": page.encode(), "times/claims.md": times_page.encode()}
 

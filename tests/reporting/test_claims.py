@@ -22,7 +22,7 @@ def evidence(root, **changes):
     values = params.read(root / "params.yaml") | changes
     study = StudyFiles.of(values, "tiny", "average", root / "results", root / "logs", root / "weights")
     groups = grouped([*study.read_models(so_far=True), *study.read_ensembles(so_far=True)])
-    return Evidence(study, groups, root / "equal-time")
+    return Evidence(study, groups, root / "equal-time", root / "attacks")
 
 
 def by_key(found):
@@ -107,6 +107,29 @@ def test_equal_time_is_read_from_its_own_folder(root):
     one = found(root)["AdvMacer beats MACER at equal training time", 0.25, "seed 0"]
     gaps = score(cell_rows("advmacer", 0.25, 0)) - score(other)
     assert one.numbers.split()[0] == f"{gaps.mean():+.4f}"
+
+
+ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,outvoted
+0.25,two.per-image,per-image,0.9,12,0,0
+0.25,two.per-image,per-image,0.99,12,4,3
+0.25,two.average,global,0.99,12,0,0
+0.25,three.per-image,per-image,0.99,11,0,0
+"""
+
+
+def test_one_false_certificate_refutes_the_guarantee_of_weights_by_image_and_none_does_not_prove_it(root):
+    guarantee = "weights chosen by the image keep the guarantee"
+    assert {one.verdict for (claim, *_), one in found(root).items() if claim == guarantee} == {"not tested"}
+    files.write_text(root / "attacks" / "tiny.csv", ATTACKS)
+    verdicts = {key[1:]: one.verdict for key, one in found(root).items() if key[0] == guarantee}
+    assert verdicts == {
+        (0.25, "two.per-image"): "not held",
+        (0.25, "three.per-image"): "tie",
+        (0.5, "attacks"): "not tested",
+    }
+    assert found(root)[guarantee, 0.25, "two.per-image"].numbers == (
+        "of 12 certified balls the class is below one half in 4, and outvoted in 3"
+    )
 
 
 @pytest.mark.parametrize(("macer", "smoothadv", "verdicts"), [(18, 5.5, "hh"), (16.3, 5.4, "nn"), (16.4, 5.5, "hh")])

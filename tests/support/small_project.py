@@ -34,6 +34,7 @@ def copy_project(root: Path, *folders: str) -> None:
     root.mkdir()
     for folder in ("rs", "stages", "benchmarks", *folders):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "docs" / "falsification", root / "docs" / "falsification")
     for name in ("dvc.yaml", "params.yaml", ".dvcignore", "Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, root)
     (root / ".gitignore").write_text("".join(f"/{name}\n" for name in MADE))

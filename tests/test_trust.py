@@ -1,0 +1,80 @@
+"""The frame of ``make trust``: what it takes, what it leaves out of other runs, and its table."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.helpers import ROOT, python
+from tests.support.trust import FAMILIES, family_of, module_of, table
+
+
+@pytest.mark.parametrize(("family", "name"), [(family, name) for family, names in FAMILIES.items() for name in names])
+def test_what_a_family_names_is_there(family: str, name: str) -> None:
+    path, _, start = name.partition("::")
+    text = (ROOT / "tests" / path).read_text(encoding="utf-8")
+    assert re.search(rf"^def {start or 'test_'}", text, re.MULTILINE)
+
+
+def test_the_family_of_a_test_is_that_of_its_marker_or_of_its_name() -> None:
+    listed = "tests/smoothing/test_one_function.py::test_anything[1]"
+    assert family_of(listed) == "models that are not one function"
+    assert family_of(listed, ["faults"]) == "faults"
+    assert family_of("tests/study/test_grid.py::test_anything") is None
+    assert module_of("tests/storage/test_full_disk.py::test_anything[a::b]") == "full disk"
+
+
+def test_the_table_adds_cases_up_by_family() -> None:
+    assert table([("a", 10, True), ("a", 1, False), ("b", 1_000, True)]) == [
+        "| family | tried | held or refused clearly | broken |",
+        "|---|---:|---:|---:|",
+        "| a | 11 | 10 | 1 |",
+        "| b | 1,000 | 1,000 | 0 |",
+        "| all | 1,011 | 1,010 | 1 |",
+    ]
+
+
+SAMPLE = """\
+import pytest
+
+@pytest.mark.trust("faults")
+def test_many(record_property):
+    record_property("tried", 20)
+
+@pytest.mark.trust
+def test_one():
+    assert {good}
+
+def test_of_every_run():
+    pass
+"""
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    """A module of tests under this project's conftest and settings."""
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text(encoding="utf-8"))
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return tmp_path
+
+
+def run(folder: Path, good: bool, *options: str) -> str:
+    path = folder / "test_full_disk.py"
+    path.write_text(SAMPLE.format(good=good))
+    return python("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}", *options, path).stdout
+
+
+def test_tests_of_trust_run_where_they_are_asked_for_alone(sample: Path) -> None:
+    ordinary = run(sample, True)
+    assert "1 passed, 2 deselected" in ordinary
+    assert "| family |" not in ordinary
+    asked = run(sample, True, "-m", "trust")
+    assert "2 passed, 1 deselected" in asked
+    for line in ("| faults | 20 | 20 | 0 |", "| full disk | 1 | 1 | 0 |", "| all | 21 | 21 | 0 |"):
+        assert line in asked
+
+
+def test_what_breaks_is_counted_also_by_several_processes(sample: Path) -> None:
+    broken = run(sample, False, "-m", "trust", "--numprocesses=2")
+    assert "| full disk | 1 | 0 | 1 |" in broken
+    assert "| all | 21 | 20 | 1 |" in broken
