@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from rs.data.format import SPLITS, Arrays
 from rs.errors import InputError
+from rs.params import MOST_CLASSES
 from rs.storage import files
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torchvision.datasets import ImageFolder
 
 SPLIT_NAMES = {"train": ("train",), "test": ("test", "val", "validation")}
@@ -27,6 +29,13 @@ SPLIT_NAMES = {"train": ("train",), "test": ("test", "val", "validation")}
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Names of files that torchvision reads as images end so."""
+
+
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
+"""Pillow's names of the formats of these."""
+
+MOST_BYTES, MOST_PIXELS = 2**28, 2**26
+"""Of an image, as a file and decoded; larger ones are refused before they are."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +213,9 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
 
 def _folder_sum(folder: Path, contents: bool) -> str:
     images = sorted((path.relative_to(folder).as_posix(), path) for path in images_in(folder))
+    gone = [path for _, path in images if not path.exists()]
+    if gone:
+        raise InputError(f"{gone[0]} must be an image, but is a link that leads nowhere; replace or remove it")
     lines = (f"{name} {files.sha256(path) if contents else path.stat().st_size}\n" for name, path in images)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -237,7 +249,7 @@ def tree_sum(tree: ImageFolder) -> str:
 
 def _files(tree: ImageFolder) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     for path, label in tree.samples:
-        yield path, decode(Path(path).read_bytes(), path), label
+        yield path, decode(files.read_bytes(Path(path), MOST_BYTES, "replace it"), path), label
 
 
 def decode(data: bytes, where: str) -> NDArray[np.uint8]:
@@ -246,16 +258,28 @@ def decode(data: bytes, where: str) -> NDArray[np.uint8]:
     Raises:
         InputError: If the bytes are no such image.
     """
-    from PIL import Image
-
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with _opened(data) as image:
             mode, pixels = image.mode, np.asarray(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # Pillow raises errors of every kind on damaged files
         raise InputError(f"{where} must be an image, but: {one_line(error)}; replace or remove it") from error
     if mode not in ("L", "RGB"):
         raise InputError(f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it")
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
+
+
+def _opened(data: bytes) -> Image:
+    """Open an image of one of the :data:`FORMATS`, none of which runs a program, before its pixels are decoded.
+
+    Raises:
+        ValueError: If it has more than :data:`MOST_PIXELS`; Pillow raises other errors.
+    """
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data), formats=FORMATS)
+    if image.width * image.height > MOST_PIXELS:
+        raise ValueError(f"it must have at most {MOST_PIXELS:,} pixels, got {image.width} x {image.height}")
+    return image
 
 
 def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
@@ -269,6 +293,8 @@ def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
     first = ""
     for where, image, label in rows:
         first = first or where
+        if not 0 <= label < MOST_CLASSES:
+            raise InputError(f"{where} must have a label from 0 to {MOST_CLASSES - 1:,}, got {label}; correct it")
         if images and image.shape != images[0].shape:
             raise InputError(
                 f"all images must have one shape (C, H, W), but {first} has {images[0].shape} "

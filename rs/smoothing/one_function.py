@@ -73,7 +73,15 @@ def _again(module: nn.Module, images: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _logits(module: nn.Module, images: Tensor) -> Tensor:
-    output = module(images)
+    try:
+        output = module(images)
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # of a network of the user's, which may raise anything
+        raise InputError(
+            f"the classifier must take images {tuple(images.shape)}, {images.dtype}, but it raised "
+            f"{type(error).__name__}: {error}; correct it (--debug shows where)"
+        ) from error
     logits = getattr(output, "logits", output)  # as :func:`rs.smoothing.inputs.logits_of` does
     if not isinstance(logits, Tensor):
         raise InputError(f"the classifier must return its logits as one tensor, got {type(output).__name__}")
