@@ -61,11 +61,12 @@ def check_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
 
     That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
     hyper-parameters may have changed, and so may the keys of cards: what :func:`read_card` refuses can be made again.
-    Without ``force`` it must be new.
+    Without ``force`` it must be new, or without weights, as a process that was killed may leave it.
 
     Raises:
         InputError: If it holds another model or something else, which would be lost.
     """
+    force = force or not (folder / WEIGHTS).is_file()
     new = origin(asdict(card))
     has_model = files.is_json_with(*ORIGIN)(folder / CARD)
     old = origin(files.read_json(folder / CARD)) if has_model else None

@@ -264,8 +264,9 @@ def read_with_seconds(path: Path) -> pd.DataFrame:
     rows, seconds = read(path), seconds_of(path)
     if not seconds.exists():
         return rows
-    times = tsv.read_csv(seconds, {"idx", "seconds"}, "remove it or make it again")
-    if list(times) != ["idx", "seconds"] or times["idx"].duplicated().any() or not (times["seconds"] >= 0).all():
+    times = tsv.read_csv(seconds, (), "remove it or make it again")
+    numbers = all(kind.kind in "iuf" for kind in times.dtypes)
+    if list(times) != ["idx", "seconds"] or not numbers or times["idx"].duplicated().any():
         raise InputError(f"{seconds} must have the columns idx and seconds, once an image; remove it or make it again")
     return rows.merge(times, on="idx", how="left")
 

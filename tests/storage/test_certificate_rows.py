@@ -249,7 +249,7 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     certificate_rows.write_field_log(third, tmp_path / "log.tsv")
     lines = (tmp_path / "log.tsv").read_text().splitlines()
     assert lines[:2] == [FIELD.strip(), "0\t0\t0\t0.3333333333333333\t1\t0:01:01.250000"]
-    back = certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA, n0=100, n=N, alpha=ALPHA)
+    back = certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)
     assert back["seconds"].tolist() == [61.25, 2.0]
     assert back["radius"].tolist() == third["radius"].tolist()
 
