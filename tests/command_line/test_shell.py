@@ -143,7 +143,7 @@ def none():
         ("own_syntax:raises", "to import it raised SyntaxError: invalid syntax"),
     ],
 )
-def test_an_error_of_a_users_model_is_kept_and_its_traceback_is_shown_by_debug(project, monkeypatch, capfd, model, said):
+def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, monkeypatch, capfd, model, said):
     Path("own_models.py").write_text(BROKEN)
     Path("own_syntax.py").write_text("raises(")
     monkeypatch.syspath_prepend(str(project))

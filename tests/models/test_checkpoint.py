@@ -305,7 +305,7 @@ def test_a_model_that_was_cut_off_between_its_files_is_made_again_in_its_folder(
 
 def test_weights_that_are_nowhere_are_refused():
     state = smallnet().state_dict()
-    with pytest.raises(InputError, match="must be a dense tensor .*got float32, strided on meta"):
+    with pytest.raises(InputError, match=r"must be a dense tensor .*got float32, strided on meta"):
         checkpoint.fill(smallnet(), state | {"network.fc.weight": state["network.fc.weight"].to("meta")}, "c.pth", "")
 
 

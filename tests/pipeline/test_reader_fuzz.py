@@ -3,7 +3,7 @@
 import json
 import resource
 import signal
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -193,11 +193,8 @@ def fuzz(kind, place, examples):
     @given(damaged(name, content))
     def never_ends_otherwise(damaged_content):
         path.write_bytes(damaged_content)
-        try:
-            with bounded():
-                read(path)
-        except InputError as error:
-            assert len(str(error)) < 10**5
+        with bounded(), suppress(InputError):
+            read(path)
 
     try:
         with chdir(place):

@@ -146,6 +146,8 @@ def test_what_a_classifier_raises_is_kept():
         def forward(self, x):
             return missing(x)
 
-    with pytest.raises(InputError, match=r"must take images .* but it raised KeyError: 'no such layer'.*--debug") as one:
+    with pytest.raises(
+        InputError, match=r"must take images .* but it raised KeyError: 'no such layer'.*--debug"
+    ) as one:
         check_one_function(Wrapped(), noisy_pair(SHAPE, CPU))
     assert isinstance(one.value.__cause__, KeyError)

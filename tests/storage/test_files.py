@@ -15,7 +15,6 @@ from rs.errors import InputError
 from rs.params import DEEPEST
 from rs.storage import files
 
-
 DEEP = b'{"a":' * DEEPEST + b"0" + b"}" * DEEPEST
 """Nested so little that Python reads it, and so much that what comes after does not."""
 
