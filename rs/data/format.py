@@ -40,6 +40,11 @@ class Lazy:
     folders: dict[str, str]
     resize: int  # length of the shorter side before the test crop, in pixels
 
+    def __post_init__(self) -> None:
+        outside = [name for name in self.folders.values() if name in ("", ".", "..") or "/" in name]
+        if outside:
+            raise ValueError(f"folders must be names of folders in the root, got {outside[0]!r}")
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Meta:

@@ -270,6 +270,12 @@ def edit(path, **changes):
             "images have 48,000,128 bytes where meta.json says at most",
         ),
         (lambda folder: edit(folder / "meta.json", classes=["a"] * 100_001), "classes: Tuple should have at most"),
+        (
+            lambda folder: edit(
+                folder / "meta.json", lazy={"root": "/", "folders": {"train": "a/../../etc"}, "resize": 4}
+            ),
+            "folders must be names of folders in the root, got 'a/../../etc'",
+        ),
         (lambda folder: edit(folder / "meta.json", sha256={}), "sha256 must have the splits of sizes, train"),
     ],
 )
