@@ -274,7 +274,7 @@ def read_with_seconds(path: Path) -> pd.DataFrame:
 def _check(path: Path, rows: pd.DataFrame) -> None:
     for bad, rule in (
         (rows["idx"].duplicated(), "idx must be unique"),
-        (rows[["idx", "label"]].min(axis=1) < 0, "idx and label must be at least 0"),
+        (rows["idx"] < 0, "idx must be at least 0"),
         (rows["predict"] < ABSTAIN, "predict must be a class, or -1 (abstains)"),
         (~rows["correct"].isin((0, 1)), "correct must be 0 or 1"),
         ((rows["predict"] == rows["label"]) != (rows["correct"] == 1), "correct must be 1 iff predict is label"),

@@ -129,6 +129,9 @@ def test_a_number_that_is_not_finite_is_never_written():
         (lambda t: certificate_rows.HEADER + "\n", "at least one row"),
         (lambda t: "", "the file is empty"),
         (lambda t: t.replace("\n1\t", "\n0\t"), "line 3: idx must be unique"),
+        (lambda t: t.replace("\n1\t", "\n-1\t"), "line 3: idx must be at least 0"),
+        (lambda t: t.replace("\n1\t", f"\n{10**30}\t"), "line 3: idx cannot be '1000000.*must fit into 64 bits"),
+        (lambda t: t.replace("\n1\t", "\n" + "9" * 5000 + "\t"), r"line 3: idx cannot be '9{99}\.\.\.: Exceeds"),
         (lambda t: t.replace("0.001\t0.5", "nan\t0.5"), "line 2: alpha cannot be 'nan'"),
     ],
 )
