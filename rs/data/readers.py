@@ -293,8 +293,8 @@ def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
     first = ""
     for where, image, label in rows:
         first = first or where
-        if not 0 <= label < MOST_CLASSES:
-            raise InputError(f"{where} must have a label from 0 to {MOST_CLASSES - 1:,}, got {label}; correct it")
+        if label >= MOST_CLASSES:
+            raise InputError(f"{where} must have a label of at most {MOST_CLASSES - 1:,}, got {label}; correct it")
         if images and image.shape != images[0].shape:
             raise InputError(
                 f"all images must have one shape (C, H, W), but {first} has {images[0].shape} "
