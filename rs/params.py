@@ -33,6 +33,8 @@ Count = Annotated[int, Field(ge=1, lt=2**63)]
 NonNegativeCount = Annotated[int, Field(ge=0, lt=2**63)]
 Side = Annotated[int, Field(ge=1, le=2**14)]
 """Channels, height or width of an image."""
+MOST_CLASSES = 100_000
+"""Classes of a data set or a model; ImageNet-21k has 21,841."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -89,9 +89,9 @@ def main(
 
 def is_trained(folder: Path, recipe: Recipe) -> bool:
     """Return whether a model is that of a recipe, all settings alike."""
-    from rs.models.checkpoint import CARD, read_card
+    from rs.models.checkpoint import CARD, WEIGHTS, read_card
 
-    if not (folder / CARD).is_file():
+    if not all((folder / name).is_file() for name in (CARD, WEIGHTS)):
         return False
     card = read_card(folder)
     return (card.hyperparameters, card.training) == (recipe.hyperparameters, asdict(recipe.training))

@@ -178,6 +178,8 @@ def _from_function(name: str) -> nn.Module:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise InputError(f"{must}: {error}") from error
+    except Exception as error:  # of the user's code, which may raise anything
+        raise InputError(f"{must}, but to import it raised {_raised(error)}") from error
     found = getattr(module, function, None)
     if isinstance(found, nn.Module):
         return found
@@ -187,7 +189,14 @@ def _from_function(name: str) -> nn.Module:
         inspect.signature(found).bind()
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a function that needs no argument: {error}") from error
-    model = found()  # outside the `try`: an error in it keeps its traceback
+    try:
+        model = found()
+    except Exception as error:  # as above
+        raise InputError(f"{name} must return an nn.Module, but it raised {_raised(error)}") from error
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
     return model
+
+
+def _raised(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}; correct it (--debug shows where)"

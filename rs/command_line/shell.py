@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,6 +51,12 @@ def radii_named(text: str | None) -> list[float] | None:
 
 
 HELP = {"help_option_names": ["-h", "--help"]}
+
+DEBUG = "--debug"
+"""A word of every command line: what went wrong is shown with its traceback too."""
+
+LONGEST = 2000
+"""Characters of an error message; it may quote a whole file."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
@@ -110,23 +117,37 @@ def _what_is_missing(error: ModuleNotFoundError) -> str:
 def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake is one line on stderr and exit code 2, Ctrl-C one and exit code 130.
 
+    So is what the machine does not allow: a full or read-only disk, a file that is not to be read. :data:`DEBUG` shows
+    the traceback before the line, of the errors too that led to it, such as one that a user's model has raised.
+
     Args:
         command: A function with Typer annotations, or an :func:`application` of several.
         arguments: The words of the command line; ``None`` takes them from ``sys.argv``.
     Raises:
-        SystemExit: Always, with the exit code: 0 for success, 2 for a mistake of the user, 130 after Ctrl-C.
+        SystemExit: Always, with the exit code: 0 for success, 2 for a mistake of the user or the machine, 130 after
+            Ctrl-C.
     """
+    words = list(sys.argv[1:] if arguments is None else arguments)
     app = command if isinstance(command, typer.Typer) else application()
     if app is not command:
         add(app, command)
     try:
-        app(args=arguments)
-    except InputError as error:
-        message = str(error)
-    except ModuleNotFoundError as error:
-        message = _what_is_missing(error)
-    print("error:", " ".join(message.split()), file=sys.stderr)  # it may quote another's many lines
-    raise SystemExit(2)
+        app(args=[word for word in words if word != DEBUG])
+    except (InputError, OSError, ModuleNotFoundError) as error:
+        message = _what_is_missing(error) if isinstance(error, ModuleNotFoundError) else _one_line(error)
+        if DEBUG in words:
+            traceback.print_exception(error)
+        print("error:", message, file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _one_line(error: InputError | OSError) -> str:
+    """Return what an error says in one line, which may quote another's many."""
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        text = f"{where}{error.strerror or text}; mend that, and the same command continues"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def parameters(path: Path, dataset: str) -> dict[str, Any]:

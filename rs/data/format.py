@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rs.errors import InputError
-from rs.params import STRICT, Count, Finite, Positive, Side
+from rs.params import MOST_CLASSES, STRICT, Count, Finite, Positive, Side
 from rs.storage import files
 
 if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
@@ -40,13 +40,18 @@ class Lazy:
     folders: dict[str, str]
     resize: int  # length of the shorter side before the test crop, in pixels
 
+    def __post_init__(self) -> None:
+        outside = [name for name in self.folders.values() if name in ("", ".", "..") or "/" in name]
+        if outside:
+            raise ValueError(f"folders must be names of folders in the root, got {outside[0]!r}")
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Meta:
     """Description of a data set, as ``meta.json`` holds it."""
 
     name: str
-    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    classes: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_CLASSES)]
     shape: tuple[Side, Side, Side]  # C, H, W
     mean: tuple[Finite, ...]  # (C,), images in [0, 1]; for the model's first layer
     std: tuple[Positive, ...]  # (C,), as mean
@@ -62,6 +67,8 @@ class Meta:
                 f"mean and std must have one number for each of {self.shape[0]} channels, "
                 f"got {len(self.mean)} and {len(self.std)}"
             )
+        if not self.sizes.keys() <= self.sha256.keys():
+            raise ValueError(f"sha256 must have the splits of sizes, {', '.join(self.sizes)}")
 
     @property
     def num_classes(self) -> int:
@@ -88,7 +95,7 @@ def read_meta(folder: Path) -> Meta:
     if not path.is_file():
         raise InputError(f"{folder} must be a prepared data set, but it has no meta.json; run stages.prepare")
     try:
-        return TypeAdapter(Meta).validate_json(path.read_bytes())
+        return TypeAdapter(Meta).validate_json(files.read_bytes(path, files.MOST_JSON))
     except ValidationError as error:
         raise InputError(f"{path} must describe a data set, but {_first_fault(error)}; prepare it") from error
 
@@ -249,9 +256,10 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
     if not path.is_file():
         raise InputError(f"{path} must be a file, but there is none; prepare the data set again")
     try:
+        _check_sizes(path, split, meta)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             images, labels = arrays["images"], arrays["labels"]
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # damaged archives make zipfile and NumPy raise errors of every kind
         raise InputError(f"{path} must hold the arrays images and labels, but: {error}; prepare it again") from error
     check_split(images, labels, meta.shape, meta.num_classes, str(path))
     if (sha256 := fingerprint(images, labels)) != meta.sha256[split]:
@@ -259,6 +267,24 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
             f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {sha256}; prepare it again"
         )
     return images, labels
+
+
+HEADER = 2**16
+"""Bytes of the header of an array on disk, at most."""
+
+
+def _check_sizes(path: Path, split: str, meta: Meta) -> None:
+    """Check that the arrays of a packed split are no larger than ``meta`` says, before they are decompressed.
+
+    Raises:
+        ValueError: If one is.
+    """
+    numbers = {"images": math.prod(meta.shape), "labels": 8}
+    with zipfile.ZipFile(path) as archive:
+        for name, each in numbers.items():
+            size, most = archive.getinfo(f"{name}.npy").file_size, meta.sizes[split] * each + HEADER
+            if size > most:
+                raise ValueError(f"{name} have {size:,} bytes where meta.json says at most {most:,}")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
 
 from rs.data.format import SPLITS, Arrays
 from rs.data.readers import SPLIT_NAMES, Raw, decode, one_line, stack
 from rs.errors import InputError
+from rs.params import MOST_CLASSES
 from rs.storage import files
+
+ROWS = 64
+"""Rows that are decompressed at once: a file of one picture many times over can be small."""
+
+SHOWN = 200
+"""Bytes of a description that a message shows."""
+
+ClassNames = Annotated[list[str], Field(max_length=MOST_CLASSES)]
 
 
 def read(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | None) -> Raw:
@@ -106,8 +115,9 @@ def rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     with _open(path) as file:
         image, label = _columns(file.schema_arrow, path)
         try:
-            for batch in file.iter_batches(columns=[image, label]):
-                for cell, number in zip(*(batch[name].to_pylist() for name in (image, label)), strict=True):
+            for batch in file.iter_batches(ROWS, columns=[image, label]):
+                for pair in zip(batch[image], batch[label], strict=True):
+                    cell, number = (value.as_py() for value in pair)
                     where = f"{path} row {row}"
                     if number is None or cell is None or cell["bytes"] is None:
                         raise InputError(f"{where} must have the bytes of an image and a label, got none; complete it")
@@ -124,9 +134,14 @@ def _hub_classes(path: Path) -> list[str] | None:
     label = _columns(schema, path)[1]
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
     try:
-        return json.loads(text).get("info", {}).get("features", {}).get(label, {}).get("names")
+        names = (
+            files.parse_json(text[: files.MOST_JSON]).get("info", {}).get("features", {}).get(label, {}).get("names")
+        )
+        return None if names is None else TypeAdapter(ClassNames).validate_python(names, strict=True)
     except (ValueError, AttributeError) as error:
-        raise InputError(f"{path} must describe its features as the hub does, got {text!r}; remove that") from error
+        raise InputError(
+            f"{path} must describe its features as the hub does, got {text[:SHOWN]!r}; remove that"
+        ) from error
 
 
 def _classes(root: Path, splits: Mapping[str, Arrays], names: Sequence[str] | None) -> list[str]:

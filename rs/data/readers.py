@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rs.data.format import SPLITS, Arrays
 from rs.errors import InputError
+from rs.params import MOST_CLASSES
 from rs.storage import files
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ LARGEST = 2**14
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Names of files that torchvision reads as images end so."""
+
+
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
+"""Pillow's names of the formats of these."""
+
+MOST_BYTES, MOST_PIXELS = 2**28, 2**26
+"""Of an image, as a file and decoded; larger ones are refused before they are."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +228,9 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
 
 def _folder_sum(folder: Path, contents: bool) -> str:
     images = sorted((path.relative_to(folder).as_posix(), path) for path in images_in(folder))
+    gone = [path for _, path in images if not path.exists()]
+    if gone:
+        raise InputError(f"{gone[0]} must be an image, but is a link that leads nowhere; replace or remove it")
     lines = (f"{name} {files.sha256(path) if contents else path.stat().st_size}\n" for name, path in images)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -282,7 +293,7 @@ def tree_sum(tree: Tree) -> str:
 
 def _files(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     for path, label in tree.samples:
-        yield path, decode(Path(path).read_bytes(), path), label
+        yield path, decode(files.read_bytes(Path(path), MOST_BYTES, "replace it"), path), label
 
 
 @dataclass(frozen=True)
@@ -339,7 +350,7 @@ def picture(file: str | Path, shape: Sequence[int] | None = None, how: Conversio
         InputError: If it is unreadable, or not an 8-bit grey or RGB image of exactly ``shape``.
     """
     try:
-        content = Path(file).read_bytes()
+        content = files.read_bytes(Path(file), MOST_BYTES, "correct its name")
     except OSError as error:
         raise InputError(f"{file} must be a file that can be read, but: {one_line(error)}; correct its name") from error
     pixels = decode(content, str(file), how, 3 if shape is None else shape[0])
@@ -360,17 +371,29 @@ def decode(data: bytes, where: str, how: Conversion | None = None, channels: int
     Raises:
         InputError: If the bytes are no such image.
     """
-    from PIL import Image
-
     try:
-        with Image.open(io.BytesIO(data)) as file:
+        with _opened(data) as file:
             image = file if how is None else how.apply(file, channels)
             mode, pixels = image.mode, np.asarray(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # Pillow raises errors of every kind on damaged files
         raise InputError(f"{where} must be an image, but: {one_line(error)}; replace or remove it") from error
     if mode not in ("L", "RGB"):
         raise InputError(f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it")
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
+
+
+def _opened(data: bytes) -> PillowImage:
+    """Open an image of one of the :data:`FORMATS`, none of which runs a program, before its pixels are decoded.
+
+    Raises:
+        ValueError: If it has more than :data:`MOST_PIXELS`; Pillow raises other errors.
+    """
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data), formats=FORMATS)
+    if image.width * image.height > MOST_PIXELS:
+        raise ValueError(f"it must have at most {MOST_PIXELS:,} pixels, got {image.width} x {image.height}")
+    return image
 
 
 def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
@@ -384,6 +407,8 @@ def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
     first = ""
     for where, image, label in rows:
         first = first or where
+        if label >= MOST_CLASSES:
+            raise InputError(f"{where} must have a label of at most {MOST_CLASSES - 1:,}, got {label}; correct it")
         if images and image.shape != images[0].shape:
             raise InputError(
                 f"all images must have one shape (C, H, W), but {first} has {images[0].shape} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,7 +63,9 @@ class OutputCache:
             folder.mkdir(parents=True, exist_ok=True)
             shape = (len(key.indices), key.n0 + key.n, key.num_classes)
             for number in range(len(key.members)):
-                np.lib.format.open_memmap(folder / f"{number}.npy", "w+", np.float16, shape).flush()
+                path = folder / f"{number}.npy"
+                np.lib.format.open_memmap(path, "w+", np.float16, shape).flush()
+                _reserve(path)
             np.lib.format.open_memmap(folder / "done.npy", "w+", np.bool_, shape[:1]).flush()
             files.write_json(folder / "cache.json", asdict(key))
         if files.read_json(folder / "cache.json") != asdict(key):
@@ -132,6 +135,13 @@ class OutputCache:
 
     def _open(self, name: str, mode: Literal["r", "r+"]) -> np.memmap[Any, Any]:
         return np.load(self.folder / f"{name}.npy", mmap_mode=mode)
+
+
+def _reserve(path: Path) -> None:
+    """Take the room of a file now: a disk that is full later kills a process that writes into its memory map."""
+    with path.open("r+b") as file:
+        if hasattr(os, "posix_fallocate"):  # not on every system
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _half(logits: Tensor, shape: tuple[int, int]) -> NDArray[np.float16]:

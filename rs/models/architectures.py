@@ -5,6 +5,7 @@ So the noise, the attack and the radius share one unit: pixels of [0, 1].
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -158,6 +159,9 @@ def _resnet50(shape: Sequence[int], num_classes: int) -> nn.Module:
     return network
 
 
+MOST_NUMBERS = 2**24
+"""Numbers of an image, all channels; 2,364 by 2,364 pixels in colour."""
+
 ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
     "resnet110": lambda shape, num_classes: CifarResNet(110, shape[0], num_classes),
     "resnet20": lambda shape, num_classes: CifarResNet(20, shape[0], num_classes),
@@ -205,6 +209,8 @@ def build(
     check_name(architecture)
     if len(shape) != 3:
         raise InputError(f"the shape of an image must be (channels, height, width), got {tuple(shape)}")
+    if math.prod(shape) > MOST_NUMBERS:
+        raise InputError(f"an image must have at most {MOST_NUMBERS:,} numbers, got the shape {tuple(shape)}")
     if not len(mean) == len(std) == shape[0]:
         raise InputError(
             f"mean and std must have one number for each channel of the shape {tuple(shape)}, got {len(mean)} and "

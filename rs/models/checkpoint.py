@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.description import describe
-from rs.params import STRICT, Finite, NonNegativeCount, Positive, Side
+from rs.params import MOST_CLASSES, STRICT, Finite, NonNegativeCount, Positive, Side
 from rs.runtime import arithmetic
 from rs.storage import files
 
@@ -37,7 +37,7 @@ class ModelCard:
 
     architecture: str
     shape: Annotated[list[Side], Field(min_length=3, max_length=3)]  # (C, H, W) of an image
-    classes: Annotated[list[str], Field(min_length=1)]
+    classes: Annotated[list[str], Field(min_length=1, max_length=MOST_CLASSES)]
     mean: list[Finite]  # of the normalisation layer, per channel, in pixels of [0, 1]
     std: list[Positive]
     dataset: str
@@ -61,11 +61,12 @@ def check_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
 
     That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
     hyper-parameters may have changed, and so may the keys of cards: what :func:`read_card` refuses can be made again.
-    Without ``force`` it must be new.
+    Without ``force`` it must be new, or without weights, as a process that was killed may leave it.
 
     Raises:
         InputError: If it holds another model or something else, which would be lost.
     """
+    force = force or not (folder / WEIGHTS).is_file()
     new = origin(asdict(card))
     has_model = files.is_json_with(*ORIGIN)(folder / CARD)
     old = origin(files.read_json(folder / CARD)) if has_model else None
@@ -84,11 +85,15 @@ def origin(card: Mapping[str, Any]) -> str:
 
 
 def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
-    """Write weights and card into ``folder``; equal models make equal bytes."""
+    """Write card and weights into ``folder``; equal models make equal bytes.
+
+    The card is first: where the weights do not follow, nothing loads it, and :func:`check_folder` knows whose it is.
+    """
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    with files.replacing(folder / WEIGHTS) as temporary:
-        safetensors.torch.save_file(state, temporary)
+    content = safetensors.torch.save(state)
+    (folder / WEIGHTS).unlink(missing_ok=True)
     files.write_json(folder / CARD, asdict(card))
+    files.write_bytes(folder / WEIGHTS, content)
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -166,8 +171,8 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
 def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
     """Return a tensor in the precision of the model; of another kind of numbers it is not converted in silence."""
     same_kind = value.is_floating_point() if dtype.is_floating_point else value.dtype == dtype
-    if not same_kind or value.layout != torch.strided:
-        what = f"{value.dtype}, {value.layout}".replace("torch.", "")
+    if not same_kind or value.layout != torch.strided or value.is_meta or value.is_quantized:
+        what = f"{value.dtype}, {value.layout} on {value.device}".replace("torch.", "")
         raise InputError(
             f"{name} must be a dense tensor of {'floating-point' if dtype.is_floating_point else 'int64'} numbers, got "
             f"{what}; save the weights as they were trained"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import pickle
+import zipfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,16 +78,32 @@ def read_network(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise InputError(f"{path} must be a checkpoint file, but there is none")
     try:
+        _check_stored(path)
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, AttributeError) as error:
+    except Exception as error:  # a file of any bytes makes torch raise anything
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} must be a checkpoint of tensors and plain values, but: {reason}") from error
-    state = (content.get("state_dict") or content.get("net")) if isinstance(content, dict) else None
+    known = [content[key] for key in ("state_dict", "net") if key in content] if isinstance(content, dict) else []
+    state = known[0] if known else None
     if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
         raise InputError(
             f"{path} must hold a dict with state_dict or net, of tensors by name, got {type(content).__name__}"
         )
     return {_bare(key): value for key, value in state.items() if not key.startswith("0.")}
+
+
+def _check_stored(path: Path) -> None:
+    """Check that nothing in a checkpoint is compressed, as torch writes it: a small file could fill the memory.
+
+    Raises:
+        ValueError: If something is.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise ValueError(f"{packed[0]} in it is compressed, which torch.save does not do")
 
 
 def _bare(key: str) -> str:

@@ -62,6 +62,7 @@ def _identified(
     if len(fits) != 1:
         raise InputError(f"{path} does not say its sigma, n and alpha, and its radii do not tell; give them as options")
     ((sigma, (n, alpha)),) = fits.items()
+    certificate_rows.check_ladder(path, rows, sigma, n, alpha)
     for name, value in (("n", n), ("alpha", alpha)):
         if known.get(name) not in (None, value):
             raise InputError(

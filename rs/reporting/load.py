@@ -22,7 +22,7 @@ from rs.errors import InputError
 from rs.params import section
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
-from rs.storage import certificate_rows, files
+from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
 from rs.study.grid import GridCell, cells, pool_target
@@ -265,13 +265,7 @@ def read_table(path: Path, columns: list[str], command: str, empty: bool = False
     Raises:
         InputError: If it is missing or damaged, lacks a column, or has no rows and may not be empty.
     """
-    try:
-        frame = pd.read_csv(_existing(path, command))
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} must be a table, but: {error}; run {command}") from error
-    if not set(columns) <= set(frame) or (frame.empty and not empty):
-        raise InputError(f"{path} must have rows with {', '.join(columns)}; run {command}")
-    return frame
+    return tsv.read_csv(_existing(path, command), columns, f"run {command}", empty=empty)
 
 
 def _existing(path: Path, command: str) -> Path:

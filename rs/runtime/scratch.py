@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,13 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
             stop.add_note("the same command continues")
             raise
         shutil.rmtree(path)
+
+
+def discard(identity: dict[str, Any]) -> None:
+    """Remove the scratch folder for ``identity``, if a process was killed after its work and nobody works in it."""
+    if (root() / key(identity)).is_dir():
+        with suppress(InputError), folder(identity):
+            pass
 
 
 def _is_open_file(path: Path, descriptor: int) -> bool:

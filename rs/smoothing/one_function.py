@@ -74,7 +74,16 @@ def _again(module: nn.Module, images: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _logits(module: nn.Module, images: Tensor) -> Tensor:
-    logits = logits_of(module(images))
+    try:
+        output = module(images)
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # of a network of the user's, which may raise anything
+        raise InputError(
+            f"the classifier must take images {tuple(images.shape)}, {images.dtype}, but it raised "
+            f"{type(error).__name__}: {error}; correct it (--debug shows where)"
+        ) from error
+    logits = logits_of(output)
     if logits.ndim != 2 or len(logits) != len(images):
         raise InputError(f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}")
     if not logits.is_floating_point():

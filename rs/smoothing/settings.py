@@ -8,10 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from rs.models.backend import Engine
-from rs.params import Count, NonNegativeCount, validated
+from rs.params import NonNegativeCount, validated
 from rs.smoothing.classifier import Noise, Precision
 from rs.smoothing.stopping import Stop
 from rs.study.subset import Subset
+
+DrawCount = Annotated[int, Field(ge=1, le=10**9)]
+"""Draws of one image, which would take days beyond."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class Draws:
 class CertificationSettings:
     """How to certify; section ``recipes.DATASET.certify`` of params.yaml."""
 
-    n0: Count  # draws that select the class
-    n: Count  # fresh draws that bound its probability
+    n0: DrawCount  # draws that select the class
+    n: DrawCount  # fresh draws that bound its probability
     alpha: Annotated[float, Field(gt=0, lt=1)]  # failure probability of a certificate
     seed: NonNegativeCount  # of the noise, the same for every model
     subset: Subset  # of the test split

@@ -1,4 +1,4 @@
-"""Identify n and alpha of a certification log from its radii.
+"""Tell n and alpha of a certification log from its radii, and the radii that cannot be from n and alpha.
 
 With n draws only n + 1 radii are possible, and the largest ones lie far apart: at n = 100,000 and alpha = 0.001 they
 are 3.811, 3.739, 3.690, 3.651, ... times sigma.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, ndtr
 
 from rs.statistics.radius import lower_bound, radius
 
@@ -62,11 +63,65 @@ def fits_budget(radii: ArrayLike, sigma: float, n: int, alpha: float) -> bool | 
     return bool((distances <= slack[near]).all())
 
 
+def impossible(radii: ArrayLike, sigma: float, n: int, alpha: float) -> NDArray[np.bool_]:
+    """Return which radii no number of votes gives: r = sigma Phi^-1(lower bound of k of n votes) for no k.
+
+    The bound p of k votes solves I_p(k, n - k + 1) = alpha (Clopper & Pearson 1934), and rises with k: the fewest votes
+    whose bound reaches the lower end of what a written radius may stand for must not pass its upper end. A radius of 0
+    claims nothing and is always possible.
+
+    Args:
+        radii: Radii as written, rounded or not; shape (N,).
+        sigma: Standard deviation of the certification noise.
+        n: Number of draws.
+        alpha: Failure probability.
+    Returns:
+        Marks, shape (N,).
+
+    >>> impossible([0.0, 3.811, 3.8, 0.0001, 5.0], 1.0, 100_000, 0.001).tolist()
+    [False, False, True, False, True]
+    """
+    values, place = np.unique(np.asarray(radii, dtype=np.float64), return_inverse=True)
+    slack = _rounding(values) + 1e-9 * sigma
+    low, high = (ndtr(np.maximum(values + sign * slack, 0) / sigma) for sign in (-1, 1))
+    fewest = _fewest_votes(low, n, alpha)
+    possible = (fewest <= n) & (_level(fewest, n, high) >= alpha)
+    return (~possible & (values > 0))[place]
+
+
+def _fewest_votes(p: NDArray[np.float64], n: int, alpha: float) -> NDArray[np.int64]:
+    """Return the fewest votes whose lower bound is at least p, or n + 1; by bisection."""
+    below, reaching = np.zeros(p.shape, np.int64), np.full(p.shape, n + 1)
+    while (reaching - below > 1).any():
+        middle = (below + reaching) // 2
+        reaches = _level(middle, n, p) <= alpha
+        below, reaching = np.where(reaches, below, middle), np.where(reaches, middle, reaching)
+    return reaching
+
+
+def _level(votes: NDArray[np.int64], n: int, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the probability of at least so many votes, 1 to n, of n draws where each is one with probability p."""
+    return betainc(votes, np.maximum(n - votes + 1, 1), p)
+
+
+DIGITS = range(1, 13)
+"""Decimals, or significant digits, that a log may be written with; with more it counts as unrounded."""
+
+OF_LOG = 0.9
+"""Share of the radii of a log that tells how many digits it is written with: a few may be of another hand."""
+
+
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return half a unit of the last digit: a few significant ones, a few decimals, or full precision."""
-    magnitude = np.floor(np.log10(values))
-    exponents = [magnitude - 2, magnitude - 3, *(np.full_like(values, -digits) for digits in (3, 4, 5, 6))]
-    for unit in (10.0**exponent for exponent in exponents):
-        if np.allclose(values, np.round(values / unit) * unit, rtol=1e-12, atol=0):
-            return unit / 2
-    return np.zeros_like(values)
+    """Return half a unit of the last digit that positive values may be rounded to, by all ways to round that fit.
+
+    Trailing zeros are not written, so that the digits of one value do not tell.
+    """
+    half = np.zeros_like(values)
+    positive = values > 0
+    magnitude = np.floor(np.log10(values, where=positive, out=np.zeros_like(values)))
+    for exponent in [*(magnitude - digits + 1 for digits in DIGITS), *(np.full_like(values, -d) for d in DIGITS)]:
+        unit = 10.0**exponent
+        fits = np.isclose(values, np.round(values / unit) * unit, rtol=1e-12, atol=0)
+        if positive.any() and fits[positive].mean() >= OF_LOG:
+            half = np.maximum(half, unit / 2)
+    return half

@@ -8,7 +8,6 @@ line.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +29,7 @@ from rs.statistics.certificate import (
     votes_for,
     votes_of,
 )
-from rs.statistics.log_budget import fits_budget, identify_budget
+from rs.statistics.log_budget import identify_budget, impossible
 from rs.storage import files, tsv
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
@@ -206,10 +205,10 @@ def read_field_log(
         path: The log.
         sigma, n0, n, alpha: Values that the log does not contain; ``None`` if unknown.
     Returns:
-        The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``. If the budget is given and
-        the largest radii cannot come from it, a warning says so.
+        The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``.
     Raises:
-        InputError: As :func:`read`.
+        InputError: As :func:`read`, or if sigma and budget are given and a radius cannot come from them
+            (:func:`check_ladder`).
     """
     rows = tsv.read(path, _FIELD_KINDS).rename(columns={"time": "seconds"})
     _check(path, rows)
@@ -217,13 +216,23 @@ def read_field_log(
     known = {name: math.nan if value is None else value for name, value in given.items()}
     rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify", scope="model")
     rows = rows[[*COLUMNS, "seconds"]]
-    if sigma is None or n is None or alpha is None or fits_budget(rows["radius"], sigma, n, alpha) is not False:
-        return rows
-    budget = identify_budget(rows["radius"], sigma)
-    hint = f"; they fit n = {budget[0]}, alpha = {budget[1]}" if budget else ""
-    message = f"{path}: the largest radii cannot come from n = {n}, alpha = {alpha}, sigma = {sigma}{hint}"
-    warnings.warn(message, stacklevel=2)
+    if sigma is not None and n is not None and alpha is not None:
+        check_ladder(path, rows, sigma, n, alpha)
     return rows
+
+
+def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: float) -> None:
+    """Check that every radius of a log is one that some number of n votes gives, as far as its digits tell.
+
+    Raises:
+        InputError: If one is not, naming its line, or if ``sigma``, ``n`` or ``alpha`` is none.
+    """
+    if not (0 < sigma < math.inf and 1 <= n < 2**63 and 0 < alpha < 1):
+        raise InputError(f"{path} must be of sigma > 0, n >= 1 and alpha in (0, 1), got {sigma}, {n} and {alpha}")
+    bad = impossible(rows["radius"], sigma, n, alpha)
+    other = identify_budget(rows["radius"], sigma) if bad.any() else None
+    hint = f" (its radii are of n = {other[0]}, alpha = {other[1]})" if other else ""
+    tsv.refuse(path, bad, f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give{hint}")
 
 
 def read_any(path: Path, **known: Any) -> pd.DataFrame:
@@ -253,13 +262,12 @@ def read_with_seconds(path: Path) -> pd.DataFrame:
     Raises:
         InputError: As :func:`read`, or if the seconds are not once an image.
     """
-    import pandas as pd
-
     rows, seconds = read(path), seconds_of(path)
     if not seconds.exists():
         return rows
-    times = pd.read_csv(seconds)
-    if list(times) != ["idx", "seconds"] or times["idx"].duplicated().any():
+    times = tsv.read_csv(seconds, (), "remove it or make it again")
+    numbers = all(kind.kind in "iuf" for kind in times.dtypes)
+    if list(times) != ["idx", "seconds"] or not numbers or times["idx"].duplicated().any():
         raise InputError(f"{seconds} must have the columns idx and seconds, once an image; remove it or make it again")
     return rows.merge(times, on="idx", how="left")
 
@@ -267,6 +275,8 @@ def read_with_seconds(path: Path) -> pd.DataFrame:
 def _check(path: Path, rows: pd.DataFrame) -> None:
     for bad, rule in (
         (rows["idx"].duplicated(), "idx must be unique"),
+        (rows["idx"] < 0, "idx must be at least 0"),
+        (rows["predict"] < ABSTAIN, "predict must be a class, or -1 (abstains)"),
         (~rows["correct"].isin((0, 1)), "correct must be 0 or 1"),
         ((rows["predict"] == rows["label"]) != (rows["correct"] == 1), "correct must be 1 iff predict is label"),
         ((rows["label"] == UNLABELLED) != (rows["label"].iloc[0] == UNLABELLED), "label must be known of all or none"),

@@ -1,11 +1,14 @@
-"""Writing files whole or not at all, and reading them with messages a person can act on."""
+"""Writing files whole or not at all, and reading those of others within limits, with messages a person can act on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
+import zlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -15,29 +18,75 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from rs.errors import InputError
+from rs.params import DEEPEST
 from rs.runtime.scratch import in_the_way_of
 
 T = TypeVar("T")
+
+MOST_JSON, MOST_TABLE = 2**21, 2**28
+"""Bytes of a JSON file and of a table, rows or CSV, at most; larger ones are refused before they are read."""
+
+FAULTS = 20
+"""Faults of one file that a message names, at most."""
+
+_TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-([0-9]{1,9})(\.old)?\.tmp")
+"""Name of what a process is writing, or is replacing: that of the file, the machine and the process."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it takes the place of ``path``, on failure it goes.
 
-    Works for a file and for a folder (which the caller makes); an existing ``path`` is untouched until the end.
+    Works for a file and for a folder (which the caller makes); an existing ``path`` is untouched until the end, and
+    there is never half of one. What processes that were killed have left of the same ``path`` is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _remove_stale(path)
+    process = f"{_machine()}-{os.getpid()}"
+    temporary, old = (path.with_name(f".{path.name}.{process}{end}.tmp") for end in ("", ".old"))
     try:
         yield temporary
-        if temporary.is_dir() and path.exists():
-            shutil.rmtree(path)
+        if temporary.is_dir() and os.path.lexists(path):
+            os.replace(path, old)
         os.replace(temporary, path)
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary)
-        else:
-            temporary.unlink(missing_ok=True)
+        if os.path.lexists(old) and not os.path.lexists(path):
+            os.replace(old, path)
+        _remove(temporary)
+        _remove(old)
+
+
+def _machine() -> str:
+    """Return a short name of this machine: on a shared disk its processes have numbers of their own."""
+    return f"{zlib.crc32(platform.node().encode()):08x}"
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the temporaries of ``path`` that processes of this machine have left, which are no more."""
+    for beside in path.parent.iterdir():
+        match = _TEMPORARY.fullmatch(beside.name)
+        if match and match[1] == path.name and match[2] == _machine() and not _is_another(int(match[3])):
+            _remove(beside)
+
+
+def _is_another(process: int) -> bool:
+    """Return whether another process than this one runs under a number."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is someone else's
+        return True
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)  # another process may be removing it
+    else:
+        path.unlink(missing_ok=True)
 
 
 IsOurs = Callable[[Path], bool]
@@ -120,8 +169,8 @@ def check_replaceable(
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether it is a folder with nothing in it."""
-    return folder.is_dir() and not any(folder.iterdir())
+    """Whether it is a folder with nothing in it, but for what processes that were killed may have left."""
+    return folder.is_dir() and all(_TEMPORARY.fullmatch(child.name) for child in folder.iterdir())
 
 
 def begins_with(text: str) -> IsOurs:
@@ -139,9 +188,10 @@ def is_json_with(*keys: str) -> IsOurs:
 
     def is_ours(path: Path) -> bool:
         try:
-            return path.is_file() and set(keys) <= set(json.loads(path.read_bytes()))
-        except (ValueError, TypeError, RecursionError):  # no JSON, or a number
+            values = read_json(path)
+        except InputError:  # no file, or no JSON
             return False
+        return isinstance(values, dict) and set(keys) <= set(values)
 
     return is_ours
 
@@ -149,9 +199,10 @@ def is_json_with(*keys: str) -> IsOurs:
 def value_in(path: Path, key: str) -> Any:
     """Return a value of a JSON file; ``None`` where it has no such key, or is no JSON."""
     try:
-        return json.loads(path.read_bytes()).get(key)
-    except (OSError, ValueError, RecursionError, AttributeError):  # no file, no JSON, or no mapping
+        values = read_json(path)
+    except (InputError, OSError):  # no file, or no JSON
         return None
+    return values.get(key) if isinstance(values, dict) else None
 
 
 def _content(path: Path) -> str:
@@ -169,16 +220,15 @@ def _beginning(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` in one step."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` (UTF-8) to ``path`` in one step."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` in one step."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -196,14 +246,49 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        InputError: If the file is missing or is not JSON.
+        InputError: If the file is missing, larger than :data:`MOST_JSON`, or is not JSON.
+    """
+    content = read_bytes(path, MOST_JSON)
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise InputError(f"{path} must hold JSON, but: {error}; make it again") from error
+
+
+def parse_json(content: bytes) -> Any:
+    """Parse JSON in UTF-8.
+
+    Raises:
+        ValueError: If it is none, or is nested deeper than ``rs.params.DEEPEST``.
+    """
+    deep = f"it is nested deeper than {DEEPEST}"
+    try:
+        value = json.loads(content.decode())
+    except RecursionError as error:
+        raise ValueError(deep) from error
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for one in level if isinstance(one, dict | list) for inner in _inside(one)]
+        if not level:
+            return value
+    raise ValueError(deep)
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def read_bytes(path: Path, most: int, remedy: str = "run the stage that makes it") -> bytes:
+    """Read a file, of at most ``most`` bytes.
+
+    Raises:
+        InputError: If there is none, or it is larger.
     """
     if not path.is_file():
-        raise InputError(f"{path} must be a file, but there is none; run the stage that makes it")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} must hold JSON, but: {error}; make it again") from error
+        raise InputError(f"{path} must be a file, but there is none; {remedy}")
+    if (size := path.stat().st_size) > most:
+        raise InputError(f"{path} must have at most {most:,} bytes, got {size:,}; look whether it is the right file")
+    return path.read_bytes()
 
 
 def read_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
@@ -221,8 +306,14 @@ def read_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
     try:
         return _adapter(cast(Hashable, kind)).validate_json(text)
     except ValidationError as error:
-        faults = "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
-        raise InputError(f"{path} must be {what}, but: {faults}; {remedy}") from error
+        raise InputError(f"{path} must be {what}, but: {faults(error)}; {remedy}") from error
+
+
+def faults(error: ValidationError) -> str:
+    """Return what is at fault, every key named, or how much if it is more than :data:`FAULTS`."""
+    if error.error_count() > FAULTS:
+        return f"{error.error_count():,} values are at fault"
+    return "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
 
 
 @cache  # to make one takes longer than to read a file

@@ -52,12 +52,13 @@ def write_rows(
             if its sidecar or ``seconds`` is something else.
         ValueError: If the body leaves out an image.
     """
+    rank, world_size = processes.rank_and_world_size()
+    shares = [{"rows": list(outs.values()), "rank": k, "world": world_size} for k in range(world_size)]
     if _all_complete(outs, len(indices)):
+        scratch.discard(shares[rank])
         yield RowWriter({}, None, indices[:0], was_complete=True)
         return
     _check_outputs(outs, seconds)
-    rank, world_size = processes.rank_and_world_size()
-    shares = [{"rows": list(outs.values()), "rank": k, "world": world_size} for k in range(world_size)]
     with scratch.folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
         with _open_parts(outs, folder, indices[rank::world_size], counted) as writer:
             yield writer

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +13,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rs.errors import InputError
+from rs.storage import files
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NAMES = ("classifier", "ensemble")
+"""Columns of CSV files that hold names."""
+
+SHOWN = 100
+"""Characters of a field that a message shows."""
 
 Kind = Callable[[str], Any]
 """Turns the text of a field into its value, or raises ``ValueError``."""
 
 
 def whole(text: str) -> int:
-    """Read a whole number."""
-    return int(text)
+    """Read a whole number of 64 bits."""
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number must fit into 64 bits")
+    return value
 
 
 def finite(text: str) -> float:
@@ -42,7 +53,7 @@ def seconds(text: str) -> float:
     match = re.fullmatch(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)", text.strip())
     if match is None:
         return finite(text)
-    days, hours, minutes, rest = (float(part or 0) for part in match.groups())
+    days, hours, minutes, rest = (finite(part or "0") for part in match.groups())
     return 86400 * days + 3600 * hours + 60 * minutes + rest
 
 
@@ -89,12 +100,37 @@ def refuse(path: Path, bad: ArrayLike, rule: str) -> None:
         raise InputError(f"{path}, line {marked[0] + 2}: {rule}; {marked.size} such line(s), make the file again")
 
 
+def read_csv(path: Path, columns: Collection[str], remedy: str, *, empty: bool = False) -> pd.DataFrame:
+    """Read numbers and names from a CSV file.
+
+    Args:
+        path: The file.
+        columns: That it must have.
+        remedy: What to do where it is none.
+        empty: Whether it may be without rows.
+    Raises:
+        InputError: If it is missing, too large or damaged, lacks a column, or has no rows and may not be empty.
+    """
+    import pandas as pd
+
+    content = files.read_bytes(path, files.MOST_TABLE, remedy)
+    try:
+        frame = pd.read_csv(io.BytesIO(content))
+    except (ValueError, OverflowError) as error:  # pandas' own are of these
+        raise InputError(f"{path} must be a table, but: {error}; {remedy}") from error
+    if not set(columns) <= set(frame) or (frame.empty and not empty):
+        raise InputError(f"{path} must have rows with {', '.join(columns)}; {remedy}")
+    words = [name for name in columns if name not in NAMES and len(frame) and frame[name].dtype.kind not in "iuf"]
+    if words:
+        raise InputError(f"{path} must have numbers in the column {words[0]}; {remedy}")
+    return frame
+
+
 def _lines(path: Path) -> list[str]:
     """Return the lines, the last of them empty if the file ends with a newline."""
-    if not path.is_file():
-        raise InputError(f"{path} must be a file, but there is none; run the stage that makes it")
+    content = files.read_bytes(path, files.MOST_TABLE)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = content.decode().replace("\r\n", "\n")  # as files that are opened as text
     except UnicodeDecodeError as error:
         raise InputError(f"{path} must be a tab-separated text file, but: {error}") from error
     if not text:
@@ -109,5 +145,6 @@ def _column(path: Path, name: str, kind: Kind, texts: Sequence[str]) -> list[Any
             try:
                 values[text] = kind(text)
             except ValueError as error:
-                raise InputError(f"{path}, line {line}: {name} cannot be {text!r}: {error}") from error
+                shown, why = (one if len(one) <= SHOWN else one[:SHOWN] + "..." for one in (repr(text), str(error)))
+                raise InputError(f"{path}, line {line}: {name} cannot be {shown}: {why}") from error
     return [values[text] for text in texts]

@@ -34,6 +34,10 @@ Choice = Annotated[dict[Literal["choose"], Count], Field(min_length=1)]
 """``{"choose": n}``: weights that choose n members, with replacement, by the largest average certified radius."""
 
 
+MOST_IN_SET = 12
+"""Members of a set of weights: the box of L weights that sum to 1 has up to L choose L / 2 times L / 2 vertices."""
+
+
 @validated
 class Combination:
     """How members are combined: an entry of ``combinations`` in params.yaml, and part of an ensemble's file.
@@ -84,6 +88,8 @@ class Combination:
             raise ValueError(
                 f"there must be one threshold for each of {count} members but the last, got {len(self.thresholds)}"
             )
+        if self.scope == "set" and count > MOST_IN_SET:
+            raise ValueError(f"a set of weights must be of at most {MOST_IN_SET} members, got {count}; use fewer")
         low, high = self.low, self.high
         if low is not None and high is not None and not count * low <= 1 <= count * high:
             raise ValueError(f"low and high must leave room for {count} weights that sum to 1, got {low} and {high}")

@@ -7,6 +7,7 @@ the first one. Batch norm normalises by the images of its own process, as the fi
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -253,8 +254,9 @@ class Trainer:
         """Write model, velocities, average and progress, in one step."""
         state = {"model": self.model.state_dict(), "velocities": self.velocities}
         state |= {} if self.average is None else {"average": self.average.state_dict()}
-        with files.replacing(checkpoint) as temporary:
-            torch.save({**state, "progress": asdict(self.progress)}, temporary)
+        content = io.BytesIO()  # a full disk is an error of the operating system, not one of torch's
+        torch.save({**state, "progress": asdict(self.progress)}, content)
+        files.write_bytes(checkpoint, content.getvalue())
 
     def restore(self, checkpoint: Path | None) -> None:
         """Continue from what :meth:`save` wrote, if it is there; several processes from what the first one finds."""

@@ -161,9 +161,10 @@ def test_a_model_that_is_none_is_refused(meta, own, spec, message):
         load_classifier(spec.format(own), meta)
 
 
-def test_a_mistake_inside_the_users_function_keeps_its_traceback(meta, own):
-    with pytest.raises(AttributeError, match="weights"):
+def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
+    with pytest.raises(InputError, match=r"it raised AttributeError: .*weights.*--debug shows where") as one:
         load_classifier(f"{own}:broken", meta)
+    assert isinstance(one.value.__cause__, AttributeError)
 
 
 # ------------------------------------------------------------------------------------------ smoothed

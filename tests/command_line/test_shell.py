@@ -1,5 +1,7 @@
 """How commands end: ``rs.command_line.shell``."""
 
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from rs.command_line.certify import main as certify
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
+from rs.errors import InputError
 from rs.reporting.row_files import described
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.trainer import Trainer
@@ -115,3 +118,61 @@ def test_predictions_that_are_interrupted_do_not_say_that_they_continue(project,
     stop_after(monkeypatch, 1)
     code, out, err = ended(capfd, predict, "a.png", "a.png", "--model", "model", "--seed", "0", "--device", "cpu")
     assert (code, len(out), err) == (130, 1, ["interrupted"])
+
+
+BROKEN = """
+from torch import nn
+
+class Broken(nn.Module):
+    def forward(self, x):
+        return self.layers(x)
+
+def raises():
+    return 1 / 0
+
+def none():
+    return Broken()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("own_models:none", "it raised AttributeError: 'Broken' object has no attribute 'layers'; correct it"),
+        ("own_models:raises", "it raised ZeroDivisionError: division by zero; correct it"),
+        ("own_syntax:raises", "to import it raised SyntaxError: invalid syntax"),
+    ],
+)
+def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, monkeypatch, capfd, model, said):
+    Path("own_models.py").write_text(BROKEN)
+    Path("own_syntax.py").write_text("raises(")
+    monkeypatch.syspath_prepend(str(project))
+    _, *words = certify_to("rows.tsv")
+    code, out, (line,) = ended(capfd, certify, model, "--sigma", "0.25", *words)
+    assert (code, out) == (2, [])
+    assert line.startswith("error: ")
+    assert said.replace("SyntaxError: invalid syntax", "SyntaxError: ") in line
+    code, _, lines = ended(capfd, certify, model, "--sigma", "0.25", *words, "--debug")
+    assert (code, lines[-1]) == (2, line)
+    assert any(name in "\n".join(lines) for name in ("own_models.py", "own_syntax.py"))
+    assert "Traceback (most recent call last):" in lines
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EFBIG])
+def test_what_the_machine_does_not_allow_is_one_line(capfd, number):
+    def command() -> None:
+        """Write."""
+        raise OSError(number, os.strerror(number), "some/file")
+
+    code, out, (line,) = ended(capfd, command)
+    assert (code, out) == (2, [])
+    assert line == f"error: some/file: {os.strerror(number)}; mend that, and the same command continues"
+
+
+def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
+    def command() -> None:
+        """Read."""
+        raise InputError("x" * 10**6)
+
+    _, _, (line,) = ended(capfd, command)
+    assert len(line) < 2100

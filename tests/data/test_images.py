@@ -265,6 +265,18 @@ def edit(path, **changes):
         (lambda folder: np.savez(folder / "train.npz", images=arrays()[0]), "labels"),
         (lambda folder: np.savez(folder / "train.npz", images=arrays(seed=9)[0], labels=arrays()[1]), "sha256"),
         (lambda folder: np.savez(folder / "train.npz", images=np.array([{}]), labels=arrays()[1]), "pickle"),
+        (
+            lambda folder: np.savez_compressed(folder / "train.npz", images=np.zeros((10**5, 3, 4, 5)), labels=[0]),
+            "images have 48,000,128 bytes where meta.json says at most",
+        ),
+        (lambda folder: edit(folder / "meta.json", classes=["a"] * 100_001), "classes: Tuple should have at most"),
+        (
+            lambda folder: edit(
+                folder / "meta.json", lazy={"root": "/", "folders": {"train": "a/../../etc"}, "resize": 4}
+            ),
+            "folders must be names of folders in the root, got 'a/../../etc'",
+        ),
+        (lambda folder: edit(folder / "meta.json", sha256={}), "sha256 must have the splits of sizes, train"),
     ],
 )
 def test_a_damaged_data_set_is_refused_in_one_line(folder, damage, message):

@@ -1,5 +1,6 @@
 import hashlib
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -114,3 +115,23 @@ def test_the_first_test_images_of_cifar10_are_a_cat_two_ships_a_plane_and_a_frog
     images, labels = stack(itertools.islice(parquet.rows(CIFAR / "test.parquet"), 5))
     assert labels.tolist() == [3, 8, 8, 0, 6]
     assert images.shape == (5, 3, 32, 32)
+
+
+def test_a_label_beyond_64_bits_is_refused_by_its_row(tmp_path):
+    for split in ("train", "test"):
+        write_parquet(
+            tmp_path / "raw" / f"{split}.parquet",
+            [image_bytes(one) for one in pixels(2)],
+            np.array([0, 2**64 - 1], np.uint64),
+        )
+    refused(
+        tmp_path, r"row 1 must have a label of at most 99,999, got 1844", source="parquet", root=str(tmp_path / "raw")
+    )
+
+
+@pytest.mark.parametrize("names", [7, "ab", [1, 2], {"a": 1}])
+def test_class_names_of_another_kind_are_refused(hub, tmp_path, names):
+    for path in hub.glob("*.parquet"):
+        text = json.dumps({"info": {"features": {"label": {"names": names}}}})
+        pq.write_table(pq.read_table(path).replace_schema_metadata({"huggingface": text}), path)
+    refused(tmp_path, "must describe its features as the hub does", source="parquet", root=str(hub))

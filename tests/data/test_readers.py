@@ -10,6 +10,7 @@ from scipy.io import savemat
 from sklearn.datasets import load_digits
 
 from rs.data import readers
+from rs.errors import InputError
 from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused
 
 
@@ -121,3 +122,21 @@ def test_a_failed_download_into_torchs_cache_is_one_line(tmp_path, monkeypatch, 
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "raw" / "hub"))
     monkeypatch.setattr(CIFAR100, "download", download)
     refused(tmp_path, "allow the download", "cifar100", source="torchvision")
+
+
+def test_an_image_is_refused_by_its_size_before_it_is_decoded():
+    header = image_bytes(np.zeros((1, 1), np.uint8), "BMP")
+    huge = header[:18] + (9_000).to_bytes(4, "little") * 2 + header[26:]
+    with pytest.raises(InputError, match="must have at most 67,108,864 pixels, got 9000 x 9000"):
+        readers.decode(huge, "a.bmp")
+
+
+def test_formats_that_run_programs_are_not_opened():
+    """Pillow hands PostScript to an interpreter."""
+    with pytest.raises(InputError, match=r"a\.png must be an image, but: cannot identify"):
+        readers.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "a.png")
+
+
+def test_a_link_that_leads_nowhere_is_named(tree, tmp_path):
+    (tree / "train" / "ape" / "gone.png").symlink_to("nowhere")
+    refused(tmp_path, r"gone\.png must be an image, but is a link that leads nowhere", source="folder", root=str(tree))

@@ -9,6 +9,7 @@ from torch import nn
 
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.storage import files
 from tests.support import untrained
 from tests.support.helpers import SHAPE, smallnet, weights
 
@@ -279,3 +280,42 @@ def test_a_fingerprint_does_not_depend_on_the_mode_or_the_layout_in_memory():
     model = smallnet()
     before = checkpoint.fingerprint(model)
     assert checkpoint.fingerprint(model.eval().to(memory_format=torch.channels_last)) == before
+
+
+def test_a_model_that_was_cut_off_between_its_files_is_made_again_in_its_folder(folder, trained, monkeypatch):
+    """The card comes first, and the weights of another training go before it."""
+    write, written = files.write_bytes, []
+
+    def until_the_weights(path, content):
+        written.append(path.name)
+        if path.name == checkpoint.WEIGHTS:
+            raise KeyboardInterrupt
+        write(path, content)
+
+    monkeypatch.setattr(files, "write_bytes", until_the_weights)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(folder, trained, CARD)
+    monkeypatch.undo()
+    assert written == [checkpoint.CARD, checkpoint.WEIGHTS]
+    refused(folder, checkpoint.WEIGHTS, "there is none; train the model")
+    checkpoint.check_folder(folder, CARD)
+    checkpoint.save(folder, trained, CARD)
+    assert weights(checkpoint.load(folder)[0]) == weights(trained)
+
+
+def test_weights_that_are_nowhere_are_refused():
+    state = smallnet().state_dict()
+    with pytest.raises(InputError, match=r"must be a dense tensor .*got float32, strided on meta"):
+        checkpoint.fill(smallnet(), state | {"network.fc.weight": state["network.fc.weight"].to("meta")}, "c.pth", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),
+        ({"shape": [1, 16384, 16384]}, "an image must have at most 16,777,216 numbers"),
+    ],
+)
+def test_a_card_of_a_network_that_would_fill_the_memory_is_refused(folder, changes, said):
+    change_card(folder, lambda card: {**card, **changes})
+    refused(folder, said)

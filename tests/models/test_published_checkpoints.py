@@ -1,5 +1,6 @@
 """Published checkpoints, in each of the field's layouts."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from rs.command_line.shell import run
 from rs.data.format import read_meta, write
 from rs.errors import InputError
 from rs.models import architectures, checkpoint
-from rs.models.published_checkpoints import import_checkpoint
+from rs.models.published_checkpoints import import_checkpoint, read_network
 from stages.import_ import main
 
 LAYOUTS = {
@@ -105,3 +106,24 @@ def test_the_command_imports_and_refuses_an_unknown_normalisation(folder, tmp_pa
         run(main, arguments=[*words, "--normalisation", "zscore", "--out", str(tmp_path / "other")])
     assert done.value.code == 2
     assert "'zscore' is not one of 'mean-std', 'centre', 'none'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [{"state_dict": torch.zeros(3)}, {"net": [torch.zeros(3)]}, torch.zeros(3)])
+def test_what_is_no_state_is_refused(content, tmp_path):
+    torch.save(content, tmp_path / "c.pth")
+    with pytest.raises(InputError, match="must hold a dict with state_dict or net"):
+        read_network(tmp_path / "c.pth")
+
+
+def test_a_compressed_checkpoint_is_refused_before_it_is_read(tmp_path):
+    """A few kilobytes of it could become gigabytes."""
+    torch.save({"net": {"weight": torch.zeros(10**6)}}, tmp_path / "plain.pth")
+    with zipfile.ZipFile(tmp_path / "plain.pth") as plain:
+        content = {name: plain.read(name) for name in plain.namelist()}
+    with zipfile.ZipFile(tmp_path / "c.pth", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in content.items():
+            packed.writestr(name, data)
+    assert (tmp_path / "c.pth").stat().st_size < 10**5
+    with pytest.raises(InputError, match=r"plain/data\.pkl in it is compressed, which torch.save does not do"):
+        read_network(tmp_path / "c.pth")
+    assert read_network(tmp_path / "plain.pth")["weight"].shape == (10**6,)

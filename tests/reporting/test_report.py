@@ -330,9 +330,9 @@ def test_an_external_log_that_does_not_fit_is_refused(tiny, tmp_path):
     certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv")
     log = {"name": "theirs", "path": tmp_path / "log.tsv", "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     for change, message in (
-        ({"n": 300}, "the same n"),
+        ({"n": 300}, "line 2: radius must be one that n = 300, alpha = 0.01 and sigma = 0.5 can give"),
         ({"n": None}, "give them as options"),
-        ({"sigma": 1.0}, "of sigma 1, but no result"),
+        ({"sigma": 1.0}, "line 2: radius must be one that n = 200, alpha = 0.01 and sigma = 1.0 can give"),
     ):
         with pytest.raises(InputError, match=message):
             tiny_report(tiny, [log | change])

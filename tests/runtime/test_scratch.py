@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rs.errors import InputError
-from rs.runtime.scratch import folder, key
+from rs.runtime.scratch import discard, folder, key
 from tests.support.helpers import ROOT
 
 WHAT = {"model": "a", "sigma": 0.5}
@@ -111,3 +111,14 @@ def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypa
     monkeypatch.setattr(fcntl, "flock", late)
     with pytest.raises(InputError, match="run again"), folder(WHAT):
         pytest.fail("worked in a folder that is not its own")
+
+
+def test_what_was_left_of_finished_work_is_removed_unless_somebody_works_in_it(work):
+    discard(WHAT)
+    assert not work.exists()
+    with pytest.raises(RuntimeError, match="midway"):
+        _fail_midway()
+    with folder({**WHAT, "sigma": 1.0}) as other:
+        discard({**WHAT, "sigma": 1.0})
+        discard(WHAT)
+        assert list(work.iterdir()) == [other]

@@ -136,3 +136,18 @@ def test_ten_images_are_tried_in_all():
     model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     check_one_function(model, noisy_pair(SHAPE, CPU))
     assert sizes == [2, 2, 2, 1, 1, 2]
+
+
+def test_what_a_classifier_raises_is_kept():
+    def missing(x):
+        raise KeyError("no such layer")
+
+    class Wrapped(nn.Module):
+        def forward(self, x):
+            return missing(x)
+
+    with pytest.raises(
+        InputError, match=r"must take images .* but it raised KeyError: 'no such layer'.*--debug"
+    ) as one:
+        check_one_function(Wrapped(), noisy_pair(SHAPE, CPU))
+    assert isinstance(one.value.__cause__, KeyError)

@@ -3,7 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rs.statistics.log_budget import fits_budget, identify_budget
+from rs.errors import InputError
+from rs.statistics.log_budget import fits_budget, identify_budget, impossible
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows
 
@@ -44,11 +45,47 @@ def test_a_radius_beyond_the_cap_contradicts_the_budget():
     assert fits_budget(ladder(100_000, 0.001, 1.0), 1.0, 10_000, 0.001) is False
 
 
-def test_a_declared_budget_that_does_not_fit_is_warned_about(tmp_path):
-    lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.01, 0.5))]
+@pytest.mark.parametrize("n", [1, 10, 1000])
+@pytest.mark.parametrize("alpha", [0.001, 0.3])
+def test_every_radius_that_votes_give_is_possible_however_it_is_rounded_and_none_between_two_is(n, alpha):
+    possible = np.unique(radius(lower_bound(np.arange(n + 1), n, alpha), 0.5))
+    assert not impossible(possible, 0.5, n, alpha).any()
+    for digits in range(1, 13):
+        significant = [float(f"{r:.{digits}}") for r in possible]
+        assert not impossible(significant, 0.5, n, alpha).any()
+        assert not impossible(possible.round(digits), 0.5, n, alpha).any()
+    between = (possible[1:] + possible[:-1]) / 2
+    assert impossible(between, 0.5, n, alpha).all()
+    assert impossible([2 * possible.max() + 1e-3], 0.5, n, alpha).all()
+
+
+def test_a_radius_that_is_written_with_fewer_digits_than_its_log_must_be_possible_to_all_of_them():
+    log = ladder(10_000, 0.001, 0.5)
+    assert np.flatnonzero(impossible([*log, 1.0, *log], 0.5, 10_000, 0.001)).tolist() == [30]
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"n": 100_000, "alpha": 0.001}, r"line 2: radius must be one that .*are of n = 100000, alpha = 0\.01\)"),
+        ({"n": 0, "alpha": 0.001}, "must be of sigma > 0, n >= 1"),
+        ({"n": 100, "alpha": 1.0}, "must be of sigma > 0, n >= 1"),
+    ],
+)
+def test_a_declared_budget_that_does_not_fit_is_refused(tmp_path, known, said):
+    lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.01, 0.5)[::-1])]
     (tmp_path / "log.tsv").write_text(FIELD + "".join(lines))
-    with pytest.warns(UserWarning, match=r"cannot come from n = 100000, alpha = 0\.001.*alpha = 0\.01"):
-        certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100_000, alpha=0.001)
+    with pytest.raises(InputError, match=said):
+        certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, **known)
+
+
+@pytest.mark.parametrize("false", ["5.0", "0.94", "3.73"])
+def test_a_radius_that_no_votes_give_is_refused_by_its_line(tmp_path, false):
+    lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.001, 0.25))]
+    lines[7] = f"7\t0\t0\t{false}\t1\t1.0\n"
+    (tmp_path / "log.tsv").write_text(FIELD + "".join(lines))
+    with pytest.raises(InputError, match=r"log\.tsv, line 9: radius must be one that n = 100000, .*; 1 such line"):
+        certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.25, n=100_000, alpha=0.001)
 
 
 @pytest.mark.skipif(not LOGS.is_dir(), reason=f"needs the published logs in {LOGS}")

@@ -129,6 +129,9 @@ def test_a_number_that_is_not_finite_is_never_written():
         (lambda t: certificate_rows.HEADER + "\n", "at least one row"),
         (lambda t: "", "the file is empty"),
         (lambda t: t.replace("\n1\t", "\n0\t"), "line 3: idx must be unique"),
+        (lambda t: t.replace("\n1\t", "\n-1\t"), "line 3: idx must be at least 0"),
+        (lambda t: t.replace("\n1\t", f"\n{10**30}\t"), "line 3: idx cannot be '1000000.*must fit into 64 bits"),
+        (lambda t: t.replace("\n1\t", "\n" + "9" * 5000 + "\t"), r"line 3: idx cannot be '9{99}\.\.\.: Exceeds"),
         (lambda t: t.replace("0.001\t0.5", "nan\t0.5"), "line 2: alpha cannot be 'nan'"),
     ],
 )
@@ -249,7 +252,7 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
     certificate_rows.write_field_log(third, tmp_path / "log.tsv")
     lines = (tmp_path / "log.tsv").read_text().splitlines()
     assert lines[:2] == [FIELD.strip(), "0\t0\t0\t0.3333333333333333\t1\t0:01:01.250000"]
-    back = certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA, n0=100, n=N, alpha=ALPHA)
+    back = certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)
     assert back["seconds"].tolist() == [61.25, 2.0]
     assert back["radius"].tolist() == third["radius"].tolist()
 

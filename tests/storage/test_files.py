@@ -1,14 +1,22 @@
+import errno
 import hashlib
 import json
 import math
 import os
+import subprocess
+import sys
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.errors import InputError
+from rs.params import DEEPEST
 from rs.storage import files
+
+DEEP = b'{"a":' * DEEPEST + b"0" + b"}" * DEEPEST
+"""Nested so little that Python reads it, and so much that what comes after does not."""
 
 
 def _fail_after(path, write):
@@ -73,6 +81,69 @@ def test_a_link_is_replaced_and_its_target_left_alone(tmp_path):
     assert (target.read_text(), link.read_text(), link.is_symlink()) == ("cached", "new", False)
 
 
+def stale(path, process, machine=None, end=""):
+    """What a process that was killed leaves of ``path``."""
+    left = path.with_name(f".{path.name}.{machine or files._machine()}-{process}{end}.tmp")
+    left.mkdir()
+    (left / "half").write_text("")
+    return left
+
+
+@pytest.fixture
+def dead():
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.parametrize("end", ["", ".old"])
+def test_what_a_process_that_was_killed_has_left_is_removed_by_the_next_one(tmp_path, dead, end):
+    stale(tmp_path / "a", dead, end=end)
+    stale(tmp_path / "a", os.getpid(), end=end)  # in a container the next process often has the same number
+    files.write_text(tmp_path / "a", "new")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_others_write_stays(tmp_path, dead):
+    """Another process, another machine on a shared disk, and another file."""
+    kept = [
+        stale(tmp_path / "a", os.getppid()),
+        stale(tmp_path / "a", 1),
+        stale(tmp_path / "a", dead, "00000000"),
+        stale(tmp_path / "b", dead),
+    ]
+    files.write_text(tmp_path / "a", "new")
+    assert sorted(tmp_path.iterdir()) == sorted([*kept, tmp_path / "a"])
+
+
+def test_a_folder_with_temporaries_alone_counts_as_empty(tmp_path, dead):
+    stale(tmp_path / "a", dead)
+    assert files.is_empty(tmp_path)
+    (tmp_path / ".hidden").touch()
+    assert not files.is_empty(tmp_path)
+
+
+def test_an_old_folder_is_never_half_there(tmp_path, monkeypatch):
+    """It is moved aside as a whole, and back if the new one cannot take its place."""
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").write_text("")
+    replace, calls = os.replace, []
+
+    def second_fails(source, target):
+        calls.append(sorted(os.listdir(path)) if path.exists() else None)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", second_fails)
+    with pytest.raises(OSError, match="No space left"), files.replacing(path) as temporary:
+        temporary.mkdir()
+    assert calls == [["old"], None, None]
+    assert (os.listdir(path), os.listdir(tmp_path)) == (["old"], ["folder"])
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -95,7 +166,7 @@ def test_json_with_a_number_that_json_has_not_is_not_written(tmp_path, number):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4, DEEP])
 def test_a_file_that_is_not_json_is_the_users_mistake(tmp_path, content):
     path = tmp_path / "a.json"
     path.write_bytes(content)
@@ -119,3 +190,28 @@ def test_the_hash_is_that_of_the_bytes(tmp_path):
 def test_csv_keeps_every_digit_and_leaves_none_empty(tmp_path):
     files.write_csv(tmp_path / "a.csv", ("a", "b"), [{"b": None, "a": 0.1 + 0.2}, {"a": 3, "b": 1e-17}])
     assert (tmp_path / "a.csv").read_text() == "a,b\n0.30000000000000004,\n3,1e-17\n"
+
+
+def test_a_file_is_refused_by_its_size_before_it_is_read(tmp_path):
+    with (tmp_path / "a.json").open("wb") as file:
+        file.truncate(2**40)  # of zeros, which take no room
+    with pytest.raises(InputError, match=r"must have at most 2,097,152 bytes, got 1,099,511,627,776"):
+        files.read_json(tmp_path / "a.json")
+    assert files.value_in(tmp_path / "a.json", "key") is None
+    assert not files.is_json_with("key")(tmp_path / "a.json")
+
+
+def test_json_at_the_limit_of_depth_is_read(tmp_path):
+    (tmp_path / "a.json").write_bytes(DEEP[5:-1])
+    assert files.read_json(tmp_path / "a.json")
+
+
+@dataclass
+class Names:
+    names: list[int]
+
+
+def test_a_message_does_not_list_thousands_of_faults(tmp_path):
+    files.write_json(tmp_path / "a.json", {"names": ["x"] * 5000})
+    with pytest.raises(InputError, match=r"must be names, but: 5,000 values are at fault; mend it"):
+        files.read_as(Names, tmp_path / "a.json", "names", "mend it")

@@ -390,3 +390,10 @@ def test_an_ensemble_must_not_have_the_name_of_a_method():
     }
     with pytest.raises(InputError, match=r"ensembles\.0 must not have the name of a method, got macer"):
         declared(values)
+
+
+def test_a_set_of_weights_of_many_members_is_refused_before_its_vertices_are_built():
+    of_sets = Combination(rule="softmax", scope="set", low=0.0, high=0.9)
+    of_sets.check_members(12)
+    with pytest.raises(ValueError, match="a set of weights must be of at most 12 members, got 24"):
+        of_sets.check_members(24)

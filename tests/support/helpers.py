@@ -171,15 +171,15 @@ def weights(model):
     return {key: value.numpy().tobytes() for key, value in model.state_dict().items()}
 
 
-def python(*arguments, **environment):
-    """Run this interpreter from the root of the project."""
+def python(*arguments, timeout=120, **environment):
+    """Run this interpreter from the root of the project, for so many seconds at most."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
     )
 
 

@@ -1,0 +1,217 @@
+"""Every reader of a file that comes from outside, given damaged ones: it reads them, or says what is wrong."""
+
+import json
+import resource
+import signal
+from contextlib import chdir, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rs import params
+from rs.certification.certify_model import certification_settings
+from rs.data import images, parquet, readers
+from rs.ensemble import declare, spec
+from rs.errors import InputError
+from rs.models import checkpoint
+from rs.models.published_checkpoints import read_network
+from rs.reporting.load import read_table
+from rs.reporting.row_files import described
+from rs.storage import certificate_rows
+from rs.study.ensembles import declared
+from rs.study.grid import cells
+from tests.support import tiny_pool, tiny_study
+from tests.support.helpers import smallnet, write_params
+from tests.support.raw_images import image_bytes, pixels, write_parquet
+from tests.support.untrained import save_model
+
+FEW, MANY = 20, 1500
+"""Damaged files of each kind, in every run and in ``make trust``."""
+MEMORY, SECONDS = 4 * 2**30, 60
+"""What one reader may take beyond what the process has, and how long."""
+
+
+def read_parameters(path):
+    values = params.read(path)
+    certification_settings(values, "tiny")
+    declared(values)
+    cells(values, "tiny")
+
+
+def read_log(path):
+    return certificate_rows.read_any(path, sigma=0.25, n0=10, n=tiny_study.N, alpha=tiny_study.ALPHA)
+
+
+READERS = {
+    "parameters": ("params.yaml", read_parameters),
+    "card": ("model/model.json", lambda path: checkpoint.load(path.parent)),
+    "weights": ("model/model.safetensors", lambda path: checkpoint.load(path.parent)),
+    "checkpoint": ("c.pth", read_network),
+    "ensemble": ("ensembles/macer-0-1.listed.json", spec.read),
+    "pool": ("ensembles/pool.json", lambda path: declare.read_pool(path.parent)),
+    "data set": ("data/meta.json", lambda path: images.load(path.parent, "test")),
+    "images": ("data/test.npz", lambda path: images.load(path.parent, "test")),
+    "rows": ("rows.tsv", described),
+    "sidecar": ("rows.json", lambda path: described(path.with_suffix(".tsv"))),
+    "seconds": ("rows.seconds.csv", lambda path: certificate_rows.read_with_seconds(path.with_name("rows.tsv"))),
+    "log": ("log.tsv", read_log),
+    "table": ("table.csv", lambda path: read_table(path, ["classifier", "seconds"], "make")),
+    "image weights": ("weights.tsv", lambda path: declare.read_weights(path, 2)),
+    "parquet": ("hub/test.parquet", lambda path: parquet.read(path.parent, None, None)),
+    "PNG": ("a.png", lambda path: readers.decode(path.read_bytes(), "an image")),
+    "JPEG": ("a.jpg", lambda path: readers.decode(path.read_bytes(), "an image")),
+    "TIFF": ("a.tif", lambda path: readers.decode(path.read_bytes(), "an image")),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a file of each kind."""
+    root = tmp_path_factory.mktemp("fuzz")
+    members = [{"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal"]}]
+    with chdir(root):
+        tiny_pool.write_three(Path("data"))
+        for method, seed in tiny_pool.BLIND:
+            tiny_pool.save_member(method, seed)
+        values = tiny_pool.make_ensembles("ensembles", members)
+        write_params(Path("params.yaml"))
+        Path("params.yaml").write_text(json.dumps(values))
+        save_model(Path("model"))
+        torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
+        rows = tiny_study.make_rows(0.25, 0)
+        tiny_study.write_rows(rows, Path("rows.tsv"))
+        certificate_rows.write_field_log(rows, Path("log.tsv"))
+        Path("rows.seconds.csv").write_text("idx,seconds\n" + "".join(f"{index},0.5\n" for index in rows["idx"]))
+        Path("table.csv").write_text("classifier,seconds\nmacer-0,1.5\n")
+        Path("weights.tsv").write_text("idx\tclass\tw0\tw1\n0\t1\t0.25\t0.75\n1\t0\t0.5\t0.5\n")
+        for split in ("train", "test"):
+            cells_of = [image_bytes(image) for image in pixels(2)]
+            write_parquet(Path("hub", f"{split}.parquet"), cells_of, [0, 1], names=["x", "y"])
+        for name, kind in (("a.png", "PNG"), ("a.jpg", "JPEG"), ("a.tif", "TIFF")):
+            Path(name).write_bytes(image_bytes(pixels(1)[0], kind))
+    return root
+
+
+STRANGE = [
+    None, True, 0, -1, 2**63, -(2**63) - 1, 10**30, 10**400, 0.5, -0.0, 1e-320, 1e308, float("nan"), float("inf"), "",
+    "x" * 10**4, "\ud800", "../../x", "\0", "0.25", [], {}, [[]], [None] * 300, {"": 0}, {"a": {"b": [1]}},
+]  # fmt: skip
+DEEP = "[" * 10**5
+
+
+def places_in(value, path=()):
+    """Paths of all the values in JSON."""
+    yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inside:
+        yield from places_in(one, (*path, key))
+
+
+def changed(value, path, new):
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = changed(value[path[0]], path[1:], new)
+    return copy
+
+
+@st.composite
+def other_values(draw, content):
+    """JSON with another value in one place."""
+    value = json.loads(content)
+    path = draw(st.sampled_from(list(places_in(value))))
+    new = draw(st.sampled_from([*STRANGE, DEEP]))
+    text = json.dumps(changed(value, path, "DEEP" if new is DEEP else new))
+    return (text.replace('"DEEP"', DEEP, 1) if new is DEEP else text).encode()
+
+
+@st.composite
+def other_fields(draw, content):
+    """A table with another field, or with a line left out, twice or cut."""
+    lines = content.decode().split("\n")
+    number = draw(st.integers(0, len(lines) - 1))
+    separator = "\t" if "\t" in lines[0] else ","
+    fields = lines[number].split(separator)
+    column = draw(st.integers(0, len(fields) - 1))
+    words = ["", "nan", "inf", "-1", "9" * 30, "9" * 5000, "1e400", "0x1", "1_0", "\u00b2", "x", "0:1,0:2", "0:-1", "-"]
+    fields[column] = draw(st.sampled_from([*words, f"{2**62}:{2**62}", "\0", '"', fields[column] * 2]))
+    kind = draw(st.sampled_from(["field", "out", "twice"]))
+    lines[number : number + 1] = {"field": [separator.join(fields)], "out": [], "twice": [lines[number]] * 2}[kind]
+    return "\n".join(lines).encode()
+
+
+@st.composite
+def other_bytes(draw, content):
+    """A file with some bytes changed, left out or twice."""
+    made = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(made)))
+        length = draw(st.integers(0, 40))
+        new = draw(st.one_of(st.binary(max_size=8), st.just(bytes(made[start : start + length]) * 2)))
+        made[start : start + draw(st.sampled_from([0, 1, length, len(made)]))] = new
+    return bytes(made)
+
+
+def damaged(name, content):
+    if name.endswith((".json", ".yaml")):
+        return st.one_of(other_values(content), other_values(content), other_bytes(content))
+    if name.endswith((".tsv", ".csv")):
+        return st.one_of(other_fields(content), other_fields(content), other_bytes(content))
+    return other_bytes(content)
+
+
+@contextmanager
+def bounded():
+    """Let more memory than :data:`MEMORY` be an error, and more time than :data:`SECONDS`."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, before[1]))
+
+    def too_long(*_):
+        raise TimeoutError(f"a reader took more than {SECONDS} seconds")
+
+    handler = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, handler)
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def fuzz(kind, place, examples):
+    name, read = READERS[kind]
+    path = place / name
+    content = path.read_bytes()
+    read(path)  # whole, it is read
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), database=None)
+    @given(damaged(name, content))
+    def never_ends_otherwise(damaged_content):
+        path.write_bytes(damaged_content)
+        with bounded(), suppress(InputError):
+            read(path)
+
+    try:
+        with chdir(place):
+            never_ends_otherwise()
+    finally:
+        path.write_bytes(content)
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandas and Pillow about what they read
+@pytest.mark.parametrize("kind", READERS)
+def test_a_damaged_file_is_read_or_refused(kind, place):
+    fuzz(kind, place, FEW)
+
+
+@pytest.mark.trust("damaged files, fuzzed")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", READERS)
+def test_many_damaged_files_are_read_or_refused(kind, place, record_property):
+    fuzz(kind, place, MANY)
+    record_property("tried", MANY)

@@ -1,0 +1,309 @@
+"""Faults in the middle of stages, by injection: every change of the disk of a stage is a point where one can strike.
+
+``python -m tests.support.faults TRIALS`` makes a small study in a temporary folder, and for each stage, fault and point
+runs the stage in a process of its own, lets the fault strike, runs the same command again, and compares what lies there
+with an unbroken run. TRIALS is how many points of each stage and fault are tried, spread over all; 0 for all of them.
+Prints a line of JSON with what was tried and what broke. Nothing in the library knows of it.
+"""
+
+import errno
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from contextlib import chdir, redirect_stdout
+from importlib import import_module
+from pathlib import Path
+
+from rs.command_line.shell import run
+
+ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
+SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
+LIMITS = (0, 10, 300, 1000, 3000, 10_000, 30_000)
+"""Bytes of a file, at most."""
+WALL_TIMES = ("timing", "provenance", "seconds", "times")
+"""In the names of files whose bytes differ from run to run."""
+
+OPTIONS = ["--data", "data", "--params", "params.yaml", "--device", "cpu"]
+WORDS = {
+    "prepare": ["digits", "--params", "params.yaml", "--out", "new"],
+    "train": ["gaussian", "--dataset", "tiny", *OPTIONS, "--sigma", 0.25, "--seed", 0, "--out", "new", "--log", "log"],
+    "import_": [
+        *("c.pth", "--architecture", "smallnet", "--sigma", 0.25, "--normalisation", "none", "--data", "data"),
+        *("--out", "new", "--force"),
+    ],
+    "certify": ["models/macer/0", "--dataset", "tiny", *OPTIONS, "--out", "new.tsv"],
+    "ensemble": ["tiny", "--sigma", 0.25, "--models", "models", "--params", "params.yaml", "--out", "new"],
+    "weights": ["tiny", "--ensembles", "ensembles", *OPTIONS, "--out", "new", "--seconds", "new.seconds.csv"],
+    "certify_ensembles": [
+        *("tiny", "--ensembles", "ensembles", "--weights", "weights", *OPTIONS, "--out", "new", "--times", "times"),
+    ],
+    "export": ["rows.tsv", "--out", "log.tsv", "--force"],
+    "fingerprint": ["--dataset", "tiny", "--prepared", "data", "--params", "params.yaml", "--out", "new"],
+    "tables": [
+        *("tiny", "--results", "study/results", "--logs", "study/logs", "--weights", "study/weights"),
+        *("--params", "study/params.yaml", "--out", "new", "--so-far"),
+    ],
+}
+
+
+class Points:
+    """Counts the points of a run, and calls ``strike`` at one of them."""
+
+    def __init__(self, at=None, strike=None, only_changes=False):
+        self.at, self.strike, self.number, self.only_changes = at, strike, 0, only_changes
+
+    def pass_one(self, is_before_change):
+        if self.only_changes and not is_before_change:
+            return
+        if self.number == self.at:
+            self.number += 1
+            self.strike()
+        self.number += 1
+
+    def watch(self):
+        """Make every change of the disk pass a point before and one after it, and in the middle of what is written."""
+        for name in ("replace", "rename", "mkdir"):
+            setattr(os, name, self._around(getattr(os, name), True))
+        for name in ("unlink", "rmdir"):
+            setattr(os, name, self._around(getattr(os, name), False))
+        write_bytes, opened, points = Path.write_bytes, Path.open, self
+
+        def torn(path, content):
+            points.pass_one(True)
+            write_bytes(path, content[: len(content) // 2])
+            points.pass_one(False)
+            written = write_bytes(path, content)
+            points.pass_one(False)
+            return written
+
+        def watched(path, mode="r", *words, **options):
+            file = opened(path, mode, *words, **options)
+            return Appended(file, points) if mode == "a" else file
+
+        Path.write_bytes, Path.open = torn, watched
+        return self
+
+    def _around(self, change, can_fail):
+        def changed(*words, **options):
+            self.pass_one(can_fail)
+            done = change(*words, **options)
+            self.pass_one(False)
+            return done
+
+        return changed
+
+
+class Appended(io.TextIOBase):
+    """A file that is appended to, with a point before, in the middle of and after each line."""
+
+    def __init__(self, file, points):
+        self.file, self.points = file, points
+
+    def write(self, text):
+        self.points.pass_one(True)
+        self.file.write(text[: len(text) // 2])
+        self.file.flush()
+        self.points.pass_one(False)
+        self.file.write(text[len(text) // 2 :])
+        return len(text)
+
+    def flush(self):
+        self.file.flush()
+        self.points.pass_one(False)
+
+    def fileno(self):
+        return self.file.fileno()
+
+    def close(self):
+        self.file.close()
+
+
+def make_study(root):
+    """Data, models, ensembles with their weights, a checkpoint, rows, and a study of rows alone, in ``root``."""
+    import torch
+
+    from rs.models import checkpoint
+    from tests.support import tiny_pool, tiny_study
+
+    members = [{"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "label"]}]
+    with chdir(root):
+        tiny_pool.write_three(Path("data"))
+        for method, seed in tiny_pool.BLIND:
+            tiny_pool.save_member(method, seed)
+        values = tiny_pool.make_ensembles("ensembles", members)
+        values |= {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
+        values["datasets"]["digits"] = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
+        Path("params.yaml").write_text(json.dumps(values))
+        tiny_pool.solve()
+        torch.save({"state_dict": checkpoint.load(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
+        tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
+        tiny_study.make_study(Path("study"))
+
+
+def run_here(place, stage):
+    """Run a stage in this process, so that the processes made of it need import nothing; return its folder."""
+    os.environ["RS_WORK"] = str(place / ".work")
+    words = [str(word) for word in words_of(stage)]
+    try:
+        with chdir(place), redirect_stdout(io.StringIO()):
+            run(import_module(f"stages.{stage}").main, words)
+    except SystemExit as end:
+        if end.code:
+            raise
+    return place
+
+
+def run_apart(place, stage, prepare=lambda: None):
+    """Run a stage in a process of its own, after ``prepare``, which may return the points that it passes.
+
+    Returns:
+        The exit code, or the signal less than 0; stderr; and the number of the points.
+    """
+    (errors, errors_in), (passed, passed_in) = os.pipe(), os.pipe()  # which a limit of files does not reach
+    process = os.fork()
+    if process == 0:
+        try:
+            _child(place, stage, prepare, errors_in, passed_in)
+        finally:
+            os._exit(1)
+    os.close(errors_in)
+    os.close(passed_in)
+    with os.fdopen(errors) as said, os.fdopen(passed) as points:
+        text, number = said.read(), int(points.read() or 0)
+    _, status = os.waitpid(process, 0)
+    return os.waitstatus_to_exitcode(status), text, number
+
+
+def _child(place, stage, prepare, errors, passed):
+    code, points = 1, None
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(errors, 2)
+        os.chdir(place)
+        os.environ["RS_WORK"] = str(place / ".work")
+        command = import_module(f"stages.{stage}").main
+        points = prepare()
+        run(command, [str(word) for word in words_of(stage)])
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os.write(passed, str(points.number if points else 0).encode())
+    os._exit(code)
+
+
+def words_of(stage):
+    root = Path(__file__).parents[2]
+    return [*WORDS[stage], *(["--root", root] if stage == "fingerprint" else [])]
+
+
+def made(place):
+    """Bytes of the files in a folder by name, none of those that hold wall times; and the folders."""
+    found = {}
+    for path in place.rglob("*"):
+        name = str(path.relative_to(place))
+        has_times = any(word in name for word in WALL_TIMES)
+        found[name] = None if has_times or path.is_dir() else path.read_bytes()
+    return found
+
+
+def copied(base, trial):
+    shutil.rmtree(trial, ignore_errors=True)
+    shutil.copytree(base, trial)
+    return trial
+
+
+def spread(points, trials):
+    """So many of the points, evenly spread; all of them for 0."""
+    step = (points - 1) / max(trials - 1, 1)
+    return sorted({round(k * step) for k in range(trials)}) if trials else range(points)
+
+
+def faults(base, trial, stage, trials):
+    """Yield what strikes, a name; the exit codes that it may end with; and what prepares the process for it."""
+    counts = (Points(only_changes=only) for only in (False, True))
+    every, changes = (run_apart(copied(base, trial), stage, points.watch)[2] for points in counts)
+    for name, number in SIGNALS.items():
+        for at in spread(every, trials if name == "kill" else trials or every // 3):
+            yield f"{name} at {at}", -number if name != "int" else 130, _watching(at, _signal(number))
+    for number, error in enumerate(ERRORS):
+        chosen = spread(changes, trials) if not trials else spread(changes, trials)[number :: len(ERRORS)]
+        for at in chosen:
+            yield f"{errno.errorcode[error]} at {at}", 2, _watching(at, _failure(error), only_changes=True)
+    for limit in LIMITS if not trials else LIMITS[:: max(1, len(LIMITS) // trials)]:
+        yield f"files of {limit} bytes", (0, 2), _limit(limit)
+    yield "clock going backwards", 0, _backwards
+
+
+def _watching(at, strike, only_changes=False):
+    return lambda: Points(at, strike, only_changes).watch()
+
+
+def _signal(number):
+    return lambda: os.kill(os.getpid(), number)
+
+
+def _failure(number):
+    def fail():
+        raise OSError(number, os.strerror(number), "somewhere")
+
+    return fail
+
+
+def _limit(size):
+    """Let files have so many bytes at most."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def _backwards():
+    """Let clocks run backwards."""
+    for name in ("time", "perf_counter"):
+        clock = getattr(time, name)
+        setattr(time, name, lambda clock=clock: -clock())
+
+
+def broken(base, trial, stage, expected, prepare, unbroken):
+    """What is wrong after a fault and another run; empty if nothing is."""
+    place = copied(base, trial)
+    code, errors, _ = run_apart(place, stage, prepare)
+    if code not in (expected if isinstance(expected, tuple) else (expected, 0)):
+        return f"ends with {code}: {errors[-2000:]}"
+    last = errors.splitlines()[-1:] if code in (2, 130) else []
+    if "Traceback" in errors or (last and not last[0].startswith(("error: ", "interrupted"))):
+        return f"says {errors[-2000:]}"
+    code, errors, _ = run_apart(place, stage)
+    if code:
+        return f"the same command does not continue: {errors[-2000:]}"
+    now = made(place)
+    left = sorted(now.keys() - unbroken.keys())
+    differs = sorted(name for name in unbroken if now.get(name, b"") != unbroken[name])
+    return f"left {left[:3]}, other bytes in {differs[:3]}" if left or differs else ""
+
+
+def main(trials, stages):
+    tried, wrong = Counter(), []
+    with tempfile.TemporaryDirectory() as folder:
+        base, trial = Path(folder, "base"), Path(folder, "trial")
+        base.mkdir()
+        make_study(base)
+        for stage in stages:
+            unbroken = made(run_here(copied(base, trial), stage))
+            for name, expected, prepare in faults(base, trial, stage, trials):
+                tried[f"{stage}: {name.split(' at ')[0]}"] += 1
+                fault = broken(base, trial, stage, expected, prepare, unbroken)
+                wrong += [f"{stage}, {name}: {fault}"] if fault else []
+            print(stage, sum(tried.values()), len(wrong), file=sys.stderr, flush=True)
+    print(json.dumps({"tried": tried, "broken": wrong}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:] or list(WORDS))
