@@ -126,7 +126,7 @@ def random_images(architecture: Architecture, count: int) -> PackedImages:
     classes = tuple(map(str, range(CLASSES)))
     meta = Meta(
         name="random", classes=classes, shape=architecture.shape, mean=(0.5,) * channels, std=(0.25,) * channels,
-        source="", sizes={"train": count}, sha256={},
+        source="", sizes={"train": count}, sha256={"train": ""},
     )  # fmt: skip
     return PackedImages(meta, pixels, labels)
 

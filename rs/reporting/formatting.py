@@ -143,7 +143,7 @@ def with_verdict(difference: Estimate) -> str:
 def digits(difference: Estimate) -> int:
     """Return how many decimals a difference needs so that what is printed is a tie where it is one: at least four.
 
-    >>> digits(Estimate(-0.00195, 0.00095, None, 358, 359, 1))  # a tie no more if it is 0.0020 ± 0.0009
+    >>> digits(Estimate(-0.001952, 0.000996, None, 358, 359, 1))  # no tie if it were 0.0020 ± 0.0010
     5
     """
     return next(places for places in count(4) if rounded(difference, places).tie == difference.tie)

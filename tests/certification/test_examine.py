@@ -29,7 +29,7 @@ def labelled(count=150):
     pixels = 255 * TEMPLATES.numpy()[labels] + rng.normal(0, 12, (count, *SHAPE))
     meta = Meta(
         name="pictures", classes=tuple("abcde"), shape=SHAPE, mean=MEAN, std=STD, source="", sizes={"test": count},
-        sha256={},
+        sha256={"test": ""},
     )  # fmt: skip
     return PackedImages(meta, pixels.clip(0, 255).round().astype(np.uint8), labels)
 

@@ -138,13 +138,13 @@ def none():
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("own_models:none", "it raised AttributeError: 'Broken' object has no attribute 'layers'; correct it"),
-        ("own_models:raises", "it raised ZeroDivisionError: division by zero; correct it"),
+        ("broken_models:none", "it raised AttributeError: 'Broken' object has no attribute 'layers'; correct it"),
+        ("broken_models:raises", "it raised ZeroDivisionError: division by zero; correct it"),
         ("own_syntax:raises", "to import it raised SyntaxError: invalid syntax"),
     ],
 )
 def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, monkeypatch, capfd, model, said):
-    Path("own_models.py").write_text(BROKEN)
+    Path("broken_models.py").write_text(BROKEN)
     Path("own_syntax.py").write_text("raises(")
     monkeypatch.syspath_prepend(str(project))
     _, *words = certify_to("rows.tsv")
@@ -154,7 +154,7 @@ def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, 
     assert said.replace("SyntaxError: invalid syntax", "SyntaxError: ") in line
     code, _, lines = ended(capfd, certify, model, "--sigma", "0.25", *words, "--debug")
     assert (code, lines[-1]) == (2, line)
-    assert any(name in "\n".join(lines) for name in ("own_models.py", "own_syntax.py"))
+    assert any(name in "\n".join(lines) for name in ("broken_models.py", "own_syntax.py"))
     assert "Traceback (most recent call last):" in lines
 
 

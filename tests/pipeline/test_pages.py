@@ -233,9 +233,14 @@ def test_the_commands_of_the_readme_and_the_start_run(workplace: Path, capsys: p
 
 def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(make_image(workplace), "photo.png")
+    for name in ("photo.jpg", "scan.png"):
+        Image.fromarray(np.full((20, 30, 3), 128, np.uint8)).save(name)
     first, *_ = blocks(ROOT / "docs/certify.md")
     certify = next(commands(first.text))
     rs_command([*certify[1:-1], "other.tsv"])
+    Path("results/digits/0.25").mkdir(parents=True)
+    rows = ["--subset", "{first: 18}", "--out", "results/digits/0.25/advmacer-0.tsv"]
+    rs_command(["certify", "models/digits/0.25/advmacer/0", "--dataset", "digits", "--data", "data/digits", *rows])
     rs_commands(workplace, "docs/certify.md")
     assert Path("log.tsv").is_file()
     assert not Path("dry.tsv").exists()
