@@ -169,18 +169,36 @@ def test_the_ensembles_of_the_page_on_cifar10_are_those_of_the_committed_report(
 def archive(tmp_path_factory):
     """The rows of the committed study on CIFAR-10, unpacked."""
     folder = tmp_path_factory.mktemp("cifar10-cpu")
-    with tarfile.open(ROOT / "reports" / "rows" / "cifar10-cpu" / "0.25.tar.xz") as packed:
-        packed.extractall(folder, filter="data")
+    for path in (ROOT / "reports" / "rows" / "cifar10-cpu").glob("*.tar.xz"):
+        with tarfile.open(path) as packed:
+            packed.extractall(folder, filter="data")
     return folder
 
 
-def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive):
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive, level):
     for method in METHODS:
-        row = committed("main", "cifar10-cpu", method=method, sigma=0.25)
-        paths = [archive / "results/cifar10-cpu/0.25" / f"{method}-0.tsv"]
+        row = committed("main", "cifar10-cpu", method=method, sigma=float(level))
+        paths = [archive / "results/cifar10-cpu" / level / f"{method}-0.tsv"]
         paths += [paths[0].parent / "pool" / f"{method}-{seed}.tsv" for seed in range(1, row["seeds"])]
         found = [acr(certificate_rows.read(path)) for path in paths]
         assert np.mean(found) == pytest.approx(row["acr"], rel=1e-12)
+
+
+def test_what_stands_before_its_noise_level_is_whole_is_that_of_the_committed_rows(archive):
+    titles, cells = table("docs/cifar10-cpu.md", "method", heading="At sigma 1.0, so far")
+    assert titles == ["ACR, so far", "to smoothadv", "clean accuracy"]
+    rows = {
+        path.stem.removesuffix("-0"): certificate_rows.read(path)
+        for path in (archive / "results/cifar10-cpu/1.0").glob("*-0.tsv")
+    }
+    scores = {method: frame["radius"] * frame["correct"] for method, frame in rows.items()}
+    assert {method for method, *_ in cells} == {*rows}
+    for method, found, gain, accuracy in cells:
+        score, difference = scores[method], scores[method] - scores["smoothadv"]
+        assert found == f"{score.mean():.3f} ± {score.sem():.3f}"
+        assert gain == ("–" if method == "smoothadv" else f"{difference.mean():+.4f} ± {difference.sem():.4f}")
+        assert accuracy == f"{rows[method]['correct'].mean():.1%}"
 
 
 @needs_x86
