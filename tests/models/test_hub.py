@@ -17,26 +17,11 @@ from rs.models import checkpoint, model_card
 from rs.models.hub import HubModel
 from rs.reporting.row_files import described
 from rs.storage.certificate_rows import sidecar_of
-from tests.support.helpers import CLASSES, SHAPE, smallnet
+from tests.support import untrained
+from tests.support.helpers import SHAPE, smallnet
 from tests.support.tiny_study import make_rows, write_rows
 
-CARD = checkpoint.ModelCard(
-    architecture="smallnet",
-    shape=list(SHAPE),
-    classes=list(CLASSES),
-    mean=[0.5],
-    std=[0.25],
-    dataset="tiny",
-    method="gaussian",
-    hyperparameters={},
-    training={},
-    sigma=0.25,
-    seed=0,
-    epochs=2,
-    device="cpu",
-    arithmetic="native",
-    versions={"torch": "2.14"},
-)
+CARD = replace(untrained.CARD, method="gaussian", epochs=2, versions={"torch": "2.14"})
 
 
 @pytest.fixture
