@@ -75,11 +75,7 @@ def grid_block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int
     ``(seed, *key, index)``. On a CPU the bits are those of Philox, the same with every version of NumPy.
 
     Args:
-        index: Number of the block, from 0.
-        shape: Shape of the image, (C, H, W).
-        sigma: Noise standard deviation, in pixels of [0, 1].
-        seed, key: Name of the stream; by convention ``(seed, phase, image)``.
-        device: Where the numbers are drawn.
+        index, shape, sigma, seed, key, device: As for ``rs.smoothing.noise.block``.
     Returns:
         float32 whole numbers, shape (BLOCK, C, H, W).
     """
