@@ -22,6 +22,9 @@ def main(
     external_log_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: likewise.")] = None,
     equal_time: Annotated[Path | None, typer.Option(help="Folder of rows of MACER in AdvMacer's time.")] = None,
     attacks: Annotated[Path | None, typer.Option(help="Folder of counts of attacks, DATASET.csv.")] = None,
+    epoch_seconds: Annotated[
+        Path | None, typer.Option(help="CSV of seconds an epoch; default: as the trainings took.")
+    ] = None,
     so_far: Annotated[bool, typer.Option("--so-far", help="Only the claims, by the rows that there are.")] = False,
 ) -> None:
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
@@ -32,7 +35,9 @@ def main(
     check_replaceable(out, "claims.md", "reports")
     known = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
     theirs = external_logs.named(external_log or [], **known)
-    report.write(out, report.report(values, dataset, results, logs, weights, theirs, equal_time, so_far, attacks))
+    report.write(
+        out, report.report(values, dataset, results, logs, weights, theirs, equal_time, so_far, attacks, epoch_seconds)
+    )
 
 
 if __name__ == "__main__":

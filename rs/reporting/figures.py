@@ -158,7 +158,8 @@ def acr_over_time(history: pd.DataFrame) -> Figure:
     """Draw the best ACR so far against training time, one panel per noise level, one line per method.
 
     Args:
-        history: Columns ``method sigma seconds acr``, in the order of time; ``acr`` is the best so far.
+        history: Columns ``method sigma seconds acr error``, in the order of time; ``acr`` is the best so far, and
+            ``error`` its standard error over training seeds, NaN of a single one.
     """
     sigmas = list(dict.fromkeys(history["sigma"]))
     figure, grid = _grid(1, len(sigmas), height=4.0)
@@ -170,6 +171,10 @@ def acr_over_time(history: pd.DataFrame) -> Figure:
         lines = _lines(shown.assign(time=shown["seconds"] / size), "time", "acr")
         for name, line in lines.items():
             axis.plot(*line, drawstyle="steps-post", marker="o", ms=3.5, label=name, **styles[name])
+            seeds = shown[(shown["method"] == name) & shown["error"].notna()]
+            if len(seeds):
+                bars = seeds["seconds"] / size, seeds["acr"], seeds["error"]
+                axis.errorbar(*bars, fmt="none", ecolor=styles[name]["color"], elinewidth=1.0)
         _decorate(axis, f"σ = {sigma}", f"training time ({unit})")
         axis.set_xlim(0, 1.18 * float(shown["seconds"].max()) / size)
         axis.margins(y=0.08)
@@ -177,7 +182,10 @@ def acr_over_time(history: pd.DataFrame) -> Figure:
     grid[0, 0].set_ylabel("best ACR so far")
     _note(
         figure,
-        "The scale of ACR does not begin at 0" + ", and is another at each noise level" * (len(sigmas) > 1) + ".",
+        "The scale of ACR does not begin at 0"
+        + ", and is another at each noise level" * (len(sigmas) > 1)
+        + "."
+        + " Bars are standard errors over training seeds, for the same images." * bool(history["error"].notna().any()),
     )
     for axis, lines in named:
         line_names.near_ends(axis, lines)

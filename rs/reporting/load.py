@@ -12,6 +12,7 @@ WEIGHTS/SIGMA.seconds.csv                   seconds that weights take, of one im
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,18 @@ class StudyFiles:
     results: Path
     logs: Path
     weights: Path
+    epoch_seconds: dict[str, float] | None = None  # by method, instead of what the trainings took
 
     @classmethod
     def of(
-        cls, values: dict[str, Any], dataset: str, combination: str, results: Path, logs: Path, weights: Path
+        cls,
+        values: dict[str, Any],
+        dataset: str,
+        combination: str,
+        results: Path,
+        logs: Path,
+        weights: Path,
+        epoch_seconds: Path | None = None,
     ) -> StudyFiles:
         """Read from the parameters which files there must be.
 
@@ -58,9 +67,11 @@ class StudyFiles:
             results: Folder of certificate rows, by sigma.
             logs: Folder of training logs, by sigma and method.
             weights: Folder of ensemble weights, by sigma.
+            epoch_seconds: Table of seconds an epoch by method, measured side by side; default: as the trainings took.
         """
         grid, sigmas = cells(values, dataset), section(values, "sigmas")
-        return cls(dataset, grid, sigmas, declared(values), combination, results, logs, weights)
+        seconds = None if epoch_seconds is None else _seconds_by_method(epoch_seconds, grid)
+        return cls(dataset, grid, sigmas, declared(values), combination, results, logs, weights, seconds)
 
     def label(self, ensemble: EnsembleDeclaration) -> str:
         """Return the name of an ensemble in tables."""
@@ -83,7 +94,7 @@ class StudyFiles:
         """Read the rows of a cell, their sidecar, and the seconds its training took."""
         rows, sidecar = read_rows(cell.rows(self.results), cell.sigma, cell.command("certify"))
         self._check_name(cell.rows(self.results), sidecar, f"{cell.sigma}/{cell.method}/{cell.seed}")
-        seconds = float(self._log(cell, "timing.csv", ["epoch", "seconds"])["seconds"].iloc[-1])
+        seconds = float(self._timing(cell)["seconds"].iloc[-1])
         return Result(
             cell.method,
             float(cell.sigma),
@@ -178,22 +189,29 @@ class StudyFiles:
         """Read the best ACR so far at each evaluated epoch, mean over the seeds.
 
         Returns:
-            Columns ``method sigma epoch seconds acr``; no line for a run that was never evaluated.
+            Columns ``method sigma epoch seconds acr error``, the last one the standard error over the seeds, NaN of a
+            single one; no line for a run that was never evaluated.
         """
         runs = []
         for cell in self.cells:
             history = self._log(cell, "history.csv", ["epoch", "acr"])
-            timing = self._log(cell, "timing.csv", ["epoch", "seconds"])
-            run = history.dropna(subset="acr").merge(timing, on="epoch")
+            run = history.dropna(subset="acr").merge(self._timing(cell), on="epoch")
             run = run.assign(method=cell.method, sigma=float(cell.sigma), acr=run["acr"].cummax())
             runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
-        together = pd.concat(runs, ignore_index=True)
-        return together.groupby(["method", "sigma", "epoch"], sort=False, as_index=False).mean()
+        epochs = pd.concat(runs, ignore_index=True).groupby(["method", "sigma", "epoch"], sort=False, as_index=False)
+        return epochs.agg(seconds=("seconds", "mean"), acr=("acr", "mean"), error=("acr", "sem"))
 
     def read_epoch_seconds(self, cell: GridCell) -> pd.Series:
         """Read the training seconds of every epoch of a cell."""
-        seconds = self._log(cell, "timing.csv", ["epoch", "seconds"])["seconds"]
+        seconds = self._timing(cell)["seconds"]
         return seconds.diff().fillna(seconds.iloc[0])
+
+    def _timing(self, cell: GridCell) -> pd.DataFrame:
+        """Training seconds up to the end of each epoch."""
+        timing = self._log(cell, "timing.csv", ["epoch", "seconds"])
+        if self.epoch_seconds is None:
+            return timing
+        return timing.assign(seconds=timing["epoch"] * self.epoch_seconds[cell.method])
 
     def _log(self, cell: GridCell, name: str, columns: list[str]) -> pd.DataFrame:
         return read_table(cell.log(self.logs, name), columns, cell.command("train"))
@@ -203,6 +221,20 @@ class StudyFiles:
 
     def _weights_command(self, sigma: Any) -> str:
         return f"dvc repro weights@{self.dataset}-{sigma}"
+
+
+def _seconds_by_method(path: Path, grid: list[GridCell]) -> dict[str, float]:
+    command = "python -m benchmarks.epochs"
+    table = read_table(path, ["method", "seconds"], command)
+    seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
+    missing = [method for method in dict.fromkeys(cell.method for cell in grid) if method not in seconds]
+    if missing or not all(0 < value < math.inf for value in seconds.values()):
+        raise InputError(
+            f"{path} must have positive seconds of every method of the grid, got {seconds}"
+            + (f", without {', '.join(missing)}" if missing else "")
+            + f"; make it by {command}"
+        )
+    return seconds
 
 
 def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -50,6 +50,7 @@ def report(
     equal_time: Path | None = None,
     so_far: bool = False,
     attacks: Path | None = None,
+    epoch_seconds: Path | None = None,
 ) -> Files:
     """Read a study and make its claims, tables and pictures.
 
@@ -63,10 +64,11 @@ def report(
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
         so_far: Whether to judge the claims alone, by the rows that there are.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
+        epoch_seconds: Table of seconds an epoch by method, for all times of training; default: as the trainings took.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
-    settings, study = _declared(values, dataset, results, logs, weights)
+    settings, study = _declared(values, dataset, results, logs, weights, epoch_seconds)
     names = [log["name"] for log in external_logs]
     _check_names(settings, study, values, names)
     models = study.read_models(so_far)
@@ -90,10 +92,10 @@ def write(folder: Path, content: Files) -> None:
 
 
 def _declared(
-    values: dict[str, Any], dataset: str, results: Path, logs: Path, weights: Path
+    values: dict[str, Any], dataset: str, results: Path, logs: Path, weights: Path, epoch_seconds: Path | None
 ) -> tuple[ReportSettings, StudyFiles]:
     settings = report_settings(values)
-    return settings, StudyFiles.of(values, dataset, settings.combination, results, logs, weights)
+    return settings, StudyFiles.of(values, dataset, settings.combination, results, logs, weights, epoch_seconds)
 
 
 def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, Any], external: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from rs.storage import files
 if TYPE_CHECKING:
     import pandas as pd
 
-NAMES = ("classifier", "ensemble")
+NAMES = ("classifier", "ensemble", "method")
 """Columns of CSV files that hold names."""
 
 SHOWN = 100

@@ -38,7 +38,7 @@ def history():
     lines = [
         pd.DataFrame({"sigma": 0.5, "method": method, "seconds": [10.0, 20.0], "acr": [0.1, 0.2]}) for method in METHODS
     ]
-    return pd.concat(lines, ignore_index=True)
+    return pd.concat(lines, ignore_index=True).assign(error=float("nan"))
 
 
 def drawn(axis):
@@ -132,6 +132,17 @@ def test_times_are_drawn_in_a_unit_that_suits_them(history):
         (axis,) = figures.acr_over_time(history.assign(seconds=factor * history["seconds"])).axes
         assert axis.get_xlabel() == f"training time ({unit})"
         assert axis.get_lines()[0].get_xdata().tolist() == [10.0, 20.0]
+
+
+def test_best_acrs_of_several_seeds_have_bars_of_their_errors(history):
+    of_three = history["method"] == METHODS[0]
+    (axis,) = figures.acr_over_time(history.assign(error=np.where(of_three, 0.03, np.nan))).axes
+    (bars,) = axis.collections
+    assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [
+        pytest.approx([0.07, 0.13]), pytest.approx([0.17, 0.23])
+    ]  # fmt: skip
+    assert "standard errors over training seeds" in note_of(axis.figure)
+    assert "seeds" not in note_of(figures.acr_over_time(history))
 
 
 def test_the_scale_of_best_acrs_wastes_no_more_than_a_quarter_of_the_height(history):

@@ -48,8 +48,9 @@ def ensemble(values, slug):
     return {one.slug: one for one in declared(values)}[slug]
 
 
-def study(tiny, values, combination="average"):
-    return StudyFiles.of(values, "tiny", combination, tiny / "results", tiny / "logs", tiny / "weights")
+def study(tiny, values, combination="average", epoch_seconds=None):
+    folders = tiny / "results", tiny / "logs", tiny / "weights"
+    return StudyFiles.of(values, "tiny", combination, *folders, epoch_seconds)
 
 
 def read_one(tiny, values, slug=ENSEMBLES[1], combination="average"):
@@ -227,6 +228,37 @@ def test_the_best_acr_so_far_never_falls_and_means_are_over_seeds(tiny, values):
     line = best[(best["method"] == "advmacer") & (best["sigma"] == 0.25)]
     assert line["acr"].tolist() == [0.2, 0.2]
     assert line["seconds"].tolist() == [7.5, 15.0]
+
+
+def test_the_error_of_the_best_acr_is_that_of_the_mean_over_seeds(tiny, values):
+    found = study(tiny, values)
+    first, second = (cell for cell in found.cells if (cell.method, cell.sigma) == ("advmacer", 0.25))
+    first.log(found.logs, "history.csv").write_text("epoch,acr\n2,0.2\n4,0.1\n")
+    second.log(found.logs, "history.csv").write_text("epoch,acr\n2,0.1\n4,0.3\n")
+    best = found.read_best_acr().query("method == 'advmacer' and sigma == 0.25")
+    assert best["acr"].tolist() == pytest.approx([0.15, 0.25])
+    assert best["error"].tolist() == pytest.approx([0.05, 0.05])  # |a - b| / 2 of two seeds
+
+
+def test_seconds_an_epoch_that_were_measured_take_the_place_of_those_of_the_trainings(tiny, values):
+    measured = tiny / "seconds.csv"
+    own = study(tiny, values)
+    names = list(dict.fromkeys(cell.method for cell in own.cells))
+    measured.write_text("method,seconds\n" + "".join(f"{name},{10 + i}\n" for i, name in enumerate(names)))
+    found = study(tiny, values, epoch_seconds=measured)
+    cell, expected = found.cells[0], 10.0 + names.index(found.cells[0].method)
+    epochs = len(own.read_epoch_seconds(own.cells[0]))
+    assert found.read_epoch_seconds(cell).tolist() == [expected] * epochs
+    assert found.read_model(cell).training_seconds == expected * epochs
+    best = found.read_best_acr()
+    assert (best["seconds"] == best["epoch"] * best["method"].map(lambda name: 10.0 + names.index(name))).all()
+
+
+@pytest.mark.parametrize("bad", ["gaussian,0\n", "gaussian,-1\n", "gaussian,nan\n", "gaussian,inf\n", "other,1\n"])
+def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad):
+    measured = tiny / "seconds.csv"
+    measured.write_text("method,seconds\n" + bad)
+    assert "positive seconds of every method" in refused(lambda: study(tiny, values, epoch_seconds=measured))
 
 
 def test_seconds_of_epochs_are_the_steps_of_the_timing(tiny, values):
