@@ -22,6 +22,7 @@ def main(
     external_log_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: likewise.")] = None,
     equal_time: Annotated[Path | None, typer.Option(help="Folder of rows of MACER in AdvMacer's time.")] = None,
     attacks: Annotated[Path | None, typer.Option(help="Folder of counts of attacks, DATASET.csv.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")] = None,
     so_far: Annotated[bool, typer.Option("--so-far", help="Only the claims, by the rows that there are.")] = False,
 ) -> None:
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
@@ -32,7 +33,8 @@ def main(
     check_replaceable(out, "claims.md", "reports")
     known = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
     theirs = external_logs.named(external_log or [], **known)
-    report.write(out, report.report(values, dataset, results, logs, weights, theirs, equal_time, so_far, attacks))
+    content = report.report(values, dataset, results, logs, weights, theirs, equal_time, so_far, attacks, data)
+    report.write(out, content)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def read_study(root):
     values = read(root / "params.yaml")
     settings, declared = report._declared(values, "tiny", *(root / name for name in ("results", "logs", "weights")))
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
-    return groups, declared, values, settings.reference
+    return groups, declared, values, settings
 
 
 def page_of(root):
