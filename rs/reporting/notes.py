@@ -24,8 +24,8 @@ TIES = (
     "Tie: the difference may be 0 at the level of 5 %, by its error over images or by that over images and training "
     "seeds (docs/method.md): by Student's t, below 2 errors over images, and with few seeds below 3 or more of the "
     "error over both. Images only: one side was trained only once, so the error over training seeds is not "
-    "known, and another training could reverse the verdict. Each verdict is one comparison, not corrected for the number "
-    "of comparisons in a table; those of claims.md are (Holm)."
+    "known, and another training could reverse the verdict. Each verdict is one comparison, not corrected for the "
+    "number of comparisons in a table; those of claims.md are (Holm)."
 )
 PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
@@ -94,7 +94,7 @@ def _ties(methods: Mapping[str, Group]) -> str:
 
 
 def largest(everyone: Groups, shown: Groups) -> list[str]:
-    """Return which of all classifiers has the largest ACR, at each noise level where a table shows only some of them."""
+    """Return which of all classifiers has the largest ACR, at each noise level where a table does not show them all."""
     some = {sigma: methods for sigma, methods in shown.items() if methods.keys() < everyone[sigma].keys()}
     return [f"σ = {sigma}: {text}" for sigma, methods in some.items() if (text := _largest(everyone[sigma], methods))]
 
@@ -108,8 +108,8 @@ def _largest(methods: Mapping[str, Group], shown: Mapping[str, Group]) -> str:
     beside = f": {with_verdict(methods[first].less(shown[here]))} to {here} of this table" if first != here else ""
     return (
         f"of all {count} models and ensembles whose certificate is sound, however their members are combined, "
-        f"{first} has the largest ACR, {with_errors(methods[first].acr)}{beside}. Tied with it: {len(ties)}. Chosen on these very "
-        "images, it is rather overstated."
+        f"{first} has the largest ACR, {with_errors(methods[first].acr)}{beside}. Tied with it: "
+        f"{len(ties)}. Chosen on these very images, it is rather overstated."
     )
 
 

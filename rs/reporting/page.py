@@ -40,7 +40,9 @@ WEB = Path(__file__).with_name("web")
 LIMIT = 5_000_000
 """Bytes of a page at most: where votes are too many, the page has those of half of the images, or of a quarter, ..."""
 
-POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+POLICY = (
+    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+)
 """What the page may do: run programs of these hashes, which evaluate no text as code, style itself, and show pictures
 that it holds."""
 
@@ -148,7 +150,8 @@ def _data(
     n0, n, alpha = (metrics.common_budget([one.rows for one in results], name) for name in ("n0", "n", "alpha"))
     made_by: list[Record] = []
     levels = [
-        _level(sigma, methods, study, sources, made_by, images, int(n)) | {"reference": _reference(methods, settings.reference)}
+        _level(sigma, methods, study, sources, made_by, images, int(n))
+        | {"reference": _reference(methods, settings.reference)}
         for sigma, methods in groups.items()
     ]
     if pictures:
@@ -176,8 +179,8 @@ def _check_images(made_by: Sequence[Record], pictures: Pictures) -> None:
     for images in {how["images"] for how in made_by if "images" in how}:
         if images != pictures.fingerprint:
             raise InputError(
-                f"--data must hold the test images that the rows are of, {images[:12]}, got {pictures.fingerprint[:12]}; "
-                "give the data set that was certified"
+                f"--data must hold the test images that the rows are of, {images[:12]}, got "
+                f"{pictures.fingerprint[:12]}; give the data set that was certified"
             )
 
 

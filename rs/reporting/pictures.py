@@ -22,7 +22,7 @@ COLUMNS = 50
 """Images in a line of the sheet of all images."""
 
 LIMIT = 1_000_000
-"""Characters of the sheet at most: it is a PNG, or if that is too large a JPEG, of half of the images, a quarter, ..."""
+"""Characters of the sheet at most: a PNG, or if that is too large a JPEG; of half of the images, a quarter, ..."""
 
 
 @dataclass(frozen=True)

@@ -157,9 +157,7 @@ def _of_methods(
     return content | _picture("times/acr-vs-time", best_acr, figures.acr_over_time)
 
 
-def _of_ensembles(
-    groups: Groups, settings: ReportSettings, study: StudyFiles, figures_of_paper: pd.DataFrame
-) -> Files:
+def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles, figures_of_paper: pd.DataFrame) -> Files:
     """Return the tables of ensembles, and of their theory."""
     spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
     tables = {

@@ -129,7 +129,7 @@ function numbersOf(groups) {
 
 const fixed = (value, digits) => value.toFixed(digits);
 const percent = (value) => `${fixed(100 * value, 1)} %`;
-const signed = (value) => (Math.abs(value) < 0.00005 ? "0.0000" : `${value > 0 ? "+" : "−"}${fixed(Math.abs(value), 4)}`);
+const signed = (value, digits) => (Number(fixed(value, digits)) === 0 ? fixed(0, digits) : `${value > 0 ? "+" : "−"}${fixed(Math.abs(value), digits)}`);
 const scientific = (value) => (value >= 0.001 ? String(+value.toPrecision(3)) : value.toExponential(1).replace(".0", ""));
 const brackets = (value, digits) => (value === null ? "" : ` [${fixed(value, digits)}]`);
 
@@ -153,9 +153,10 @@ function cleanCell({ group, clean }) {
 
 function differenceCell(group, found, results, what) {
   if (!found) return cell("–");
-  const errors = ` ± ${fixed(found.errorImages, 4)}${brackets(found.error, 4)} `;
+  const digits = decimalsOf(found);
+  const errors = ` ± ${fixed(found.errorImages, digits)}${brackets(found.error, digits)} `;
   const verdict = [found.tie ? tag("tie") : null, found.error === null ? element("i", { class: "soft" }, " images only") : null];
-  return cell(number(signed(found.value), `ACR of ${group.name} less ${what}`, results, found), soft(errors), ...verdict);
+  return cell(number(signed(found.value, digits), `ACR of ${group.name} less ${what}`, results, found), soft(errors), ...verdict);
 }
 
 function nameOf(group) {
@@ -264,8 +265,8 @@ function aboutImages() {
   const classes = DATA.classes ? "" : "Classes are the numbers of the data set. ";
   if (!DATA.pictures) return `${classes}The pictures themselves are not in this page.`;
   const some = DATA.pictures.count < DATA.images ? `of the first ${DATA.pictures.count.toLocaleString("en")} alone, ` : "";
-  const lossy = DATA.pictures.url.startsWith("data:image/jpeg") ? ", with small losses of JPEG that classifiers did not see" : "";
-  return `${classes}Pictures are ${some}small so that the page stays small${lossy}.`;
+  const lossy = DATA.pictures.url.startsWith("data:image/jpeg") ? ", and JPEG, whose small losses no classifier saw" : "";
+  return `${classes}Pictures are ${some}of at most 32 pixels a side${lossy}.`;
 }
 
 function showImages() {
