@@ -82,7 +82,7 @@ def report(
     figures_of_paper = published(grid.base_dataset(values, dataset))
     content |= _of_methods(groups, settings, study, values, names, figures_of_paper)
     content |= _of_ensembles(groups, settings, study, figures_of_paper) if study.ensembles else {}
-    html = page(groups, study, values, settings, data and Pictures.read(data))
+    html = page(groups, study, values, settings, Pictures.read(data) if data else None)
     return content if html is None else content | {"index.html": html}
 
 
