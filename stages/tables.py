@@ -25,6 +25,7 @@ def main(
     epoch_seconds: Annotated[
         Path | None, typer.Option(help="CSV of seconds an epoch; default: as the trainings took.")
     ] = None,
+    data: Annotated[Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")] = None,
     so_far: Annotated[bool, typer.Option("--so-far", help="Only the claims, by the rows that there are.")] = False,
 ) -> None:
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
@@ -35,9 +36,9 @@ def main(
     check_replaceable(out, "claims.md", "reports")
     known = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
     theirs = external_logs.named(external_log or [], **known)
-    report.write(
-        out, report.report(values, dataset, results, logs, weights, theirs, equal_time, so_far, attacks, epoch_seconds)
-    )
+    folders = results, logs, weights
+    content = report.report(values, dataset, *folders, theirs, equal_time, so_far, attacks, epoch_seconds, data)
+    report.write(out, content)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "training": {"data", "methods", "models", "runtime", "smoothing", "statistics", "storage"},
     "ensemble": {"data", "models", "runtime", "smoothing", "statistics", "storage", "study"},
     "certification": {"data", "ensemble", "models", "runtime", "smoothing", "statistics", "storage", "study"},
-    "reporting": {"runtime", "statistics", "storage", "study"},
+    "reporting": {"data", "runtime", "statistics", "storage", "study"},
 }
 MAY_IMPORT["command_line"] = set(MAY_IMPORT)
 

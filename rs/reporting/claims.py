@@ -151,7 +151,7 @@ def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str
     Args:
         evidence: The rows that there are.
         network: Name of the architecture, if it is known.
-        remarks: What must be said of the data.
+        remarks: What must be said of the data (``tables.remarks``).
     """
     study = evidence.study
     about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")

@@ -28,10 +28,11 @@ TWO_SIDED: dict[Split, str] = {"even": "ACR, two-sided", "votes": "by n₀ votes
 METRICS = {"acr": "ACR", "clean_accuracy": "clean accuracy", "certified_accuracy": "certified accuracy"}
 
 
-def main(groups: Groups, figures: pd.DataFrame) -> Table:
+def main(groups: Groups, figures: pd.DataFrame, everyone: Groups | None = None) -> Table:
     """Return ACR and clean accuracy of every method at every noise level (the paper's main table).
 
-    The best ACR of a noise level is bold, and so is every ACR that ties with it.
+    The best ACR of a noise level is bold, and so is every ACR that ties with it. Where the table does not show
+    ``everyone``, a note names the largest ACR of them.
     """
     bests = {sigma: best(methods) for sigma, methods in groups.items()}
 
@@ -51,7 +52,7 @@ def main(groups: Groups, figures: pd.DataFrame) -> Table:
         for sigma, methods in groups.items()
         for method, group in methods.items()
     ]
-    text = notes.of_methods(groups, paper=bool(printed))
+    text = notes.of_methods(groups, paper=bool(printed)) + notes.largest(everyone or groups, groups)
     return build_table("tab:main", caption, columns, _lines(groups), text, pd.DataFrame(data))
 
 

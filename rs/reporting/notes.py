@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
+from rs.reporting.formatting import with_errors, with_verdict
 from rs.reporting.results import Group, Groups, Provenance, Result, best, results_of
 from rs.statistics import metrics
 
@@ -23,7 +24,8 @@ TIES = (
     "Tie: the difference may be 0 at the level of 5 %, by its error over images or by that over images and training "
     "seeds (docs/method.md): by Student's t, below 2 errors over images, and with few seeds below 3 or more of the "
     "error over both. Images only: one side was trained only once, so the error over training seeds is not "
-    "known, and another training could reverse the verdict."
+    "known, and another training could reverse the verdict. Each verdict is one comparison, not corrected for the "
+    "number of comparisons in a table; those of claims.md are (Holm)."
 )
 PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
@@ -88,7 +90,27 @@ def _ties(methods: Mapping[str, Group]) -> str:
     first, *ties = best(methods) or [""]
     known = [methods[first].less(methods[method]).error is not None for method in ties]
     names = [method if both else f"{method} (images only)" for method, both in zip(ties, known, strict=True)]
-    return f"{', '.join(names)} tied with {first}, the largest ACR." if ties else ""
+    return f"{', '.join(names)} tied with {first}, the largest ACR of this table." if ties else ""
+
+
+def largest(everyone: Groups, shown: Groups) -> list[str]:
+    """Return which of all classifiers has the largest ACR, at each noise level where a table does not show them all."""
+    some = {sigma: methods for sigma, methods in shown.items() if methods.keys() < everyone[sigma].keys()}
+    return [f"σ = {sigma}: {text}" for sigma, methods in some.items() if (text := _largest(everyone[sigma], methods))]
+
+
+def _largest(methods: Mapping[str, Group], shown: Mapping[str, Group]) -> str:
+    first, *ties = best(methods) or [""]
+    here = next(iter(best(shown)), "")
+    if not here:
+        return ""
+    count = sum(group.sound for group in methods.values())
+    beside = f": {with_verdict(methods[first].less(shown[here]))} to {here} of this table" if first != here else ""
+    return (
+        f"of all {count} models and ensembles whose certificate is sound, however their members are combined, "
+        f"{first} has the largest ACR, {with_errors(methods[first].acr)}{beside}. Tied with it: "
+        f"{len(ties)}. Chosen on these very images, it is rather overstated."
+    )
 
 
 def provenance(results: Iterable[Result]) -> list[str]:

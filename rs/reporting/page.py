@@ -1,8 +1,8 @@
 """The report as one page that recomputes: votes, commands and provenance of every result, in a file of its own.
 
 The files in the folder ``web`` beside this one are its program. Vega-Lite comes from the package vl-convert-python.
-Nothing in the page asks for anything outside it. Its bytes depend on rows, sidecars, training seconds and parameters
-alone.
+Nothing in the page asks for anything outside it. Its bytes depend on rows, sidecars, training seconds, parameters and,
+where it is given them, the test images alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rs.errors import InputError
 from rs.reporting.ensemble_tables import families, models_by_member
 from rs.reporting.figures import COLOURS
 from rs.reporting.load import StudyFiles
 from rs.reporting.offline_plots import vega_embed
+from rs.reporting.pictures import Pictures
 from rs.reporting.results import Group, Groups, Result, only, results_of
+from rs.reporting.settings import ReportSettings
 from rs.statistics import metrics
 from rs.statistics.certificate import votes_for, votes_of
 from rs.statistics.votes import dense_votes
@@ -37,8 +40,11 @@ WEB = Path(__file__).with_name("web")
 LIMIT = 5_000_000
 """Bytes of a page at most: where votes are too many, the page has those of half of the images, or of a quarter, ..."""
 
-POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What the page may do: run programs of these hashes, which evaluate no text as code, and style itself."""
+POLICY = (
+    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+"""What the page may do: run programs of these hashes, which evaluate no text as code, style itself, and show pictures
+that it holds."""
 
 SIDECAR = ("code", "versions", "device", "precision", "engine", "arithmetic", "outputs", "seed", "subset", "images")
 """What the page tells of the sidecar of rows."""
@@ -58,21 +64,30 @@ class Source:
     sidecar: Path  # where it was read
 
 
-def page(groups: Groups, study: StudyFiles, values: dict[str, Any], reference: str) -> bytes | None:
+def page(
+    groups: Groups,
+    study: StudyFiles,
+    values: dict[str, Any],
+    settings: ReportSettings,
+    pictures: Pictures | None = None,
+) -> bytes | None:
     """Return the page of a study; ``None`` if no rows hold their votes.
 
     Args:
         groups: All results; those without votes (external logs, early stopping) are left out.
         study: What the parameters declare.
         values: The parameters.
-        reference: The method that the others are compared with at first.
+        settings: The method that the others are compared with at first, and what must be said of the data.
+        pictures: The test images, of which the page shows some, with the names of their classes.
+    Raises:
+        InputError: If rows are of other images than ``pictures``.
     """
     shown = only(groups, lambda result: not result.external and has_votes(result))
     if not shown:
         return None
     sources = _sources(study, values)
     images = min(len(result.rows) for result in results_of(shown))
-    while len(content := _html(_data(shown, study, sources, reference, images))) > LIMIT and images > 2:
+    while len(content := _html(_data(shown, study, sources, settings, pictures, images))) > LIMIT and images > 2:
         images //= 2
     return content
 
@@ -123,14 +138,24 @@ def packed(columns: Sequence[NDArray[np.int64]], width: int) -> str:
 # ----------------------------------------------------------------------------------------------------- data
 
 
-def _data(groups: Groups, study: StudyFiles, sources: Mapping[Any, Source], reference: str, images: int) -> Record:
+def _data(
+    groups: Groups,
+    study: StudyFiles,
+    sources: Mapping[Any, Source],
+    settings: ReportSettings,
+    pictures: Pictures | None,
+    images: int,
+) -> Record:
     results = results_of(groups)
     n0, n, alpha = (metrics.common_budget([one.rows for one in results], name) for name in ("n0", "n", "alpha"))
     made_by: list[Record] = []
     levels = [
-        _level(sigma, methods, study, sources, made_by, images, int(n)) | {"reference": _reference(methods, reference)}
+        _level(sigma, methods, study, sources, made_by, images, int(n))
+        | {"reference": _reference(methods, settings.reference)}
         for sigma, methods in groups.items()
     ]
+    if pictures:
+        _check_images(made_by, pictures)
     return {
         "dataset": study.dataset,
         "subset": results[0].subset,
@@ -140,10 +165,23 @@ def _data(groups: Groups, study: StudyFiles, sources: Mapping[Any, Source], refe
         "n": int(n),
         "alpha": alpha,
         "combination": study.combination,
+        "remarks": settings.remarks,
         "colours": COLOURS,
         "levels": levels,
         "provenance": made_by,
+        "classes": pictures and pictures.classes,
+        "pictures": pictures and pictures.sheet(levels[0]["indices"]),
     }
+
+
+def _check_images(made_by: Sequence[Record], pictures: Pictures) -> None:
+    """Check that rows whose sidecars name their images are of these."""
+    for images in {how["images"] for how in made_by if "images" in how}:
+        if images != pictures.fingerprint:
+            raise InputError(
+                f"--data must hold the test images that the rows are of, {images[:12]}, got "
+                f"{pictures.fingerprint[:12]}; give the data set that was certified"
+            )
 
 
 def _level(

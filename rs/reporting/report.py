@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from rs.reporting import claims, ensemble_tables, figures, method_tables, varian
 from rs.reporting.external_logs import read_external_log
 from rs.reporting.load import StudyFiles
 from rs.reporting.page import page
+from rs.reporting.pictures import Pictures
 from rs.reporting.published import published
 from rs.reporting.render import Table, render
 from rs.reporting.results import Groups, grouped, only, results_of
@@ -51,6 +53,7 @@ def report(
     so_far: bool = False,
     attacks: Path | None = None,
     epoch_seconds: Path | None = None,
+    data: Path | None = None,
 ) -> Files:
     """Read a study and make its claims, tables and pictures.
 
@@ -65,6 +68,7 @@ def report(
         so_far: Whether to judge the claims alone, by the rows that there are.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
         epoch_seconds: Table of seconds an epoch by method, for all times of training; default: as the trainings took.
+        data: Prepared data set that was certified; its classes and pictures then stand in ``index.html``.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
@@ -79,8 +83,8 @@ def report(
         return content
     figures_of_paper = published(grid.base_dataset(values, dataset))
     content |= _of_methods(groups, settings, study, values, names, figures_of_paper)
-    content |= _of_ensembles(groups, study, figures_of_paper) if study.ensembles else {}
-    html = page(groups, study, values, settings.reference)
+    content |= _of_ensembles(groups, settings, study, figures_of_paper) if study.ensembles else {}
+    html = page(groups, study, values, settings, Pictures.read(data) if data else None)
     return content if html is None else content | {"index.html": html}
 
 
@@ -141,21 +145,21 @@ def _of_methods(
     configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
     references = list(dict.fromkeys([settings.reference, "advmacer", *external]))
     differences = method_tables.differences(shown, references)
-    tables: dict[str, Table | None] = {"main": method_tables.main(shown, figures_of_paper)}
+    tables: dict[str, Table | None] = {"main": method_tables.main(shown, figures_of_paper, groups)}
     for sigma in shown:
         tables[f"certified-{sigma}"] = method_tables.certified(shown, sigma, settings.radii, figures_of_paper)
     tables["differences"] = differences
     tables["published"] = method_tables.beside_paper(groups, figures_of_paper)
     tables["times/cost"] = method_tables.cost(shown, configurations, figures_of_paper)
     limit, best_acr = limit_of(shown), study.read_best_acr()
-    content = _rendered(tables) | {"metrics.json": _json(headline_numbers(shown))}
+    content = _rendered(tables, settings) | {"metrics.json": _json(headline_numbers(shown))}
     content |= _picture("curves", curves(shown), partial(figures.certified_accuracy, limit=limit))
     content |= _picture("p-lower", label_probabilities(shown), partial(figures.label_probability, limit=limit))
     content |= _drawn("differences", differences.data, figures.differences)
     return content | _picture("times/acr-vs-time", best_acr, figures.acr_over_time)
 
 
-def _of_ensembles(groups: Groups, study: StudyFiles, figures_of_paper: pd.DataFrame) -> Files:
+def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles, figures_of_paper: pd.DataFrame) -> Files:
     """Return the tables of ensembles, and of their theory."""
     spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
     tables = {
@@ -169,8 +173,8 @@ def _of_ensembles(groups: Groups, study: StudyFiles, figures_of_paper: pd.DataFr
         tables[f"times/weighting-{name}"] = ensemble_tables.weighting(groups, name, seconds, figures_of_paper)
     points = ensemble_tables.sizes(groups, study.combination)
     if points.empty:
-        return _rendered(tables)
-    content = _rendered(tables) | _picture("acr-vs-members", points, figures.acr_by_members)
+        return _rendered(tables, settings)
+    content = _rendered(tables, settings) | _picture("acr-vs-members", points, figures.acr_by_members)
     return content | _picture("equal-cost", ensemble_tables.equal_cost(groups, study.combination), figures.acr_by_cost)
 
 
@@ -227,11 +231,12 @@ def label_probabilities(groups: Groups) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _rendered(tables: Mapping[str, Table | None]) -> Files:
-    """Return the files of tables, those that there are."""
+def _rendered(tables: Mapping[str, Table | None], settings: ReportSettings) -> Files:
+    """Return the files of tables, those that there are, each with the remarks on the data."""
     content: Files = {}
     for name, table in tables.items():
-        content |= {} if table is None else render(name, table)
+        if table is not None:
+            content |= render(name, replace(table, notes=[*table.notes, *settings.remarks]))
     return content
 
 

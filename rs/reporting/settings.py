@@ -20,7 +20,7 @@ class ReportSettings:
     radii: Annotated[list[NonNegative], Field(min_length=1)]  # of the tables of certified accuracy, pixels of [0, 1]
     reference: str  # the method to which all are compared, beside advmacer
     combination: str  # of the ensembles that stand beside the methods; it goes without saying in their names
-    remarks: list[str]  # what must be said of the data where the claims of the paper are judged
+    remarks: list[str]  # what must be said of the data, on every page of the report
 
 
 def report_settings(values: dict[str, Any]) -> ReportSettings:

@@ -44,7 +44,7 @@ CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), r
 def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
     table = method_tables.main(grouped(CLOSE), NOTHING)
     assert [cell(table, name, "σ = 0.5").bold for name in "abc"] == [True, True, False]
-    assert "σ = 0.5: b (images only) tied with a, the largest ACR." in table.notes
+    assert "σ = 0.5: b (images only) tied with a, the largest ACR of this table." in table.notes
     assert table.notes.count(notes.TIES) == 1
     assert table.data["best"].tolist() == [True, True, False]
 
@@ -134,7 +134,7 @@ def test_bold_follows_the_larger_error():
     low = seeds_of("low", [[-99.0] * 4] * 2)
     main = method_tables.main(grouped([*seeds_of("a", SURE), *seeds_of("flat", [[1.0] * 4] * 2), *low]), NOTHING)
     assert main.data["best"].tolist() == [True, True, False]
-    assert "σ = 0.5: flat tied with a, the largest ACR." in main.notes
+    assert "σ = 0.5: flat tied with a, the largest ACR of this table." in main.notes
     alone = method_tables.main(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), result("flat", [1.0] * 4)]), NOTHING)
     assert alone.data["best"].tolist() == [True, False]
 

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -13,20 +14,24 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 from scipy import stats
 from scipy.special import ndtri
 
+from rs.errors import InputError
 from rs.params import read
 from rs.reporting import page, report
+from rs.reporting.formatting import digits
+from rs.reporting.pictures import Pictures
 from rs.reporting.results import grouped
 from rs.statistics.certificate import parse_counts
-from rs.statistics.comparison import estimate, sample
+from rs.statistics.comparison import Estimate, estimate, sample
 from rs.statistics.radius import lower_bound, two_sided_radius, upper_bound
 from rs.statistics.two_sided import two_sided
 from rs.statistics.votes import label_bounds
-from rs.storage import certificate_rows
+from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT
-from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, make_study
+from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study
 
 NODE = shutil.which("node")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -50,11 +55,11 @@ def read_study(root):
     values = read(root / "params.yaml")
     settings, declared = report._declared(values, "tiny", *(root / name for name in ("results", "logs", "weights")))
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
-    return groups, declared, values, settings.reference
+    return groups, declared, values, settings
 
 
-def page_of(root):
-    return page.page(*read_study(root)).decode()
+def page_of(root, pictures=None):
+    return page.page(*read_study(root), pictures).decode()
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +115,8 @@ def test_the_page_forbids_every_program_but_its_own_and_every_request(text):
     assert rules["default-src"] == "'none'"
     assert rules["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
     assert len(hashes) == 3
-    assert set(rules) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
+    assert rules["img-src"] == "data:"
+    assert set(rules) == {"default-src", "script-src", "style-src", "img-src", "base-uri", "form-action"}
 
 
 def test_the_votes_in_the_page_are_those_of_the_rows(study, text):
@@ -198,6 +204,23 @@ def test_results_without_votes_are_left_out(study, tmp_path):
         rows = certificate_rows.read(path)
         certificate_rows.write(rows.assign(mode=f"within:0.1:{N}"), path)
     assert page.page(*read_study(tmp_path / "s")) is None
+
+
+GREYS = np.linspace(10, 250, IMAGES).astype(np.uint8)
+"""One for each image."""
+
+PICTURES = Pictures(("cat", "dog", "frog"), "f" * 64, np.broadcast_to(GREYS[:, None, None, None], (IMAGES, 1, 8, 8)))
+
+
+def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_path):
+    shutil.copytree(study, tmp_path / "s")
+    side = tmp_path / "s/results/0.25/gaussian-0.json"
+    for images in ("f", "e"):
+        files.write_json(side, files.read_json(side) | {"images": images * 64})
+        if images == "f":
+            assert data_of(page_of(tmp_path / "s", PICTURES))["classes"] == ["cat", "dog", "frog"]
+    with pytest.raises(InputError, match="--data must hold the test images that the rows are of, eee"):
+        page_of(tmp_path / "s", PICTURES)
 
 
 # ------------------------------------------------------------------------------------------- its mathematics
@@ -319,11 +342,21 @@ def test_estimates_are_pythons(study):
         wanted = [group.acr for group in methods.values()]
         wanted += [methods[a].less(methods[b]) for a in methods for b in methods if a != b]
         assert any(one.error is not None for one in wanted)
+        decimals = node("(one) => decimalsOf(one)", found)
+        assert decimals == [digits(one) for one in wanted]
         for mine, theirs in zip(found, wanted, strict=True):
             close([mine["value"], mine["errorImages"], mine["p"]], [theirs.value, theirs.error_images, theirs.p_value])
             assert (mine["error"] is None) == (theirs.error is None)
             close([mine["error"] or 0], [theirs.error or 0])
             assert mine["tie"] == theirs.tie
+
+
+@needs_node
+@pytest.mark.parametrize("value", [-0.001952, 0.00204, 0.0])
+def test_a_difference_has_the_decimals_that_its_tie_needs(value):
+    one = Estimate(value, 0.000996, None, 358, 359, 1)
+    given = {"value": value, "errorImages": 0.000996, "error": None, "images": 359, "tie": one.tie}
+    assert node("(one) => decimalsOf(one)", [given]) == [digits(one)]
 
 
 def _sample_for_node(group):
@@ -533,6 +566,39 @@ def test_images_are_filtered_and_sorted(shown, study):
         assert radii == sorted(radii, key=lambda radius, sign=sign: sign * radius)
     shown.tab.select_option("#sort", "index")
     assert [row[0] for row in shown.table("gallery")] == [f"image {i}" for i in range(IMAGES)]
+
+
+@needs_chromium
+def test_images_have_their_pictures_and_the_names_of_their_classes(browser, study, tmp_path):
+    path = tmp_path / "index.html"
+    path.write_text(page_of(study, PICTURES))
+    shown = Shown(browser, path)
+    shown.tab.select_option("#sort", "smallest")
+    rows = shown.table("gallery")
+    labels = {f"image {idx}": idx % 2 for idx in range(IMAGES)}
+    assert [row[1] for row in rows] == [("cat", "dog")[labels[row[0]]] for row in rows]
+    assert {row[2] for row in rows} == {"cat", "abstains"}
+    assert all(row[4].endswith(" for cat") for row in rows)
+    for row, cut in zip(rows, shown.tab.locator("#gallery .picture").all(), strict=True):
+        seen = Image.open(io.BytesIO(cut.screenshot())).convert("L")
+        assert seen.getpixel((24, 24)) == GREYS[int(row[0].removeprefix("image "))]
+    assert "not in this page" not in shown.tab.locator("#found").inner_text()
+    assert shown.said == []
+    assert [url for url in shown.asked if not url.startswith("data:")] == [shown.url]
+    shown.tab.close()
+
+
+@needs_chromium
+def test_the_summary_names_the_largest_acr_of_all_rules(browser, tmp_path):
+    study = add_vote(make_study(tmp_path))
+    path = tmp_path / "index.html"
+    path.write_text(page_of(study))
+    shown = Shown(browser, path)
+    told = shown.tab.locator("#summary").inner_text()
+    assert "of all 5 models and ensembles" in told
+    assert shown.tab.locator("#summary b").inner_text() == "advmacer 0-1 (vote)"
+    assert "vote" not in " ".join(row[0] for row in shown.table("headline"))
+    shown.tab.close()
 
 
 @needs_chromium

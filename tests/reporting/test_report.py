@@ -30,6 +30,7 @@ from tests.support.tiny_study import (
     SIGMAS,
     N,
     add_family,
+    add_vote,
     cell_rows,
     ensemble_rows,
     make_study,
@@ -188,6 +189,28 @@ def test_sub_ensembles_stand_in_every_table_as_one_ensemble(families):
         assert acr in re.findall(r"^\| advmacer x2 .*", families["main.md"], re.MULTILINE)[0]
     for text in (families[f"{stem}.md"] for stem in ("main", "mixed", "certified-0.5", "ensembles-0.5")):
         assert notes.FAMILIES in text
+
+
+def test_the_main_table_names_the_largest_acr_of_all_rules_and_not_of_unsound_ones(tiny):
+    text = markdown(tiny_report(add_vote(tiny)))["main.md"]
+    for sigma in SIGMAS:
+        rows = certificate_rows.read(tiny / f"results/{sigma}/pool/advmacer-0-1.vote.tsv")
+        (note,) = re.findall(rf"^σ = {sigma}: of all 5 models and ensembles .*", text, re.MULTILINE)
+        assert f"advmacer 0-1 (vote) has the largest ACR, {metrics.acr(rows):.4f} ± " in note
+
+
+def test_a_main_table_that_shows_all_sound_rules_needs_no_such_note(tiny):
+    params = tiny / "params.yaml"
+    params.write_text(params.read_text().replace("[average, per-image]", "[average]"))
+    assert "of all" not in markdown(tiny_report(tiny))["main.md"]
+
+
+def test_every_page_shows_the_remarks_on_the_data(tiny):
+    params, remark = tiny / "params.yaml", "9 of 10 images went through JPEG."
+    params.write_text(params.read_text().replace("remarks: []", f"remarks: ['{remark}']"))
+    pages = {name: data.decode() for name, data in tiny_report(tiny).items() if name.endswith((".md", ".tex", ".html"))}
+    assert {"main.md", "main.tex", "claims.md", "ensembles-0.5.md", "index.html"} <= pages.keys()
+    assert [name for name, text in pages.items() if remark not in text] == ["times/claims.md"]
 
 
 def test_a_difference_without_brackets_says_images_only_and_one_with_brackets_does_not(families):

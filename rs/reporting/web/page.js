@@ -129,7 +129,7 @@ function numbersOf(groups) {
 
 const fixed = (value, digits) => value.toFixed(digits);
 const percent = (value) => `${fixed(100 * value, 1)} %`;
-const signed = (value) => (Math.abs(value) < 0.00005 ? "0.0000" : `${value > 0 ? "+" : "−"}${fixed(Math.abs(value), 4)}`);
+const signed = (value, digits) => (Number(fixed(value, digits)) === 0 ? fixed(0, digits) : `${value > 0 ? "+" : "−"}${fixed(Math.abs(value), digits)}`);
 const scientific = (value) => (value >= 0.001 ? String(+value.toPrecision(3)) : value.toExponential(1).replace(".0", ""));
 const brackets = (value, digits) => (value === null ? "" : ` [${fixed(value, digits)}]`);
 
@@ -153,9 +153,10 @@ function cleanCell({ group, clean }) {
 
 function differenceCell(group, found, results, what) {
   if (!found) return cell("–");
-  const errors = ` ± ${fixed(found.errorImages, 4)}${brackets(found.error, 4)} `;
+  const digits = decimalsOf(found);
+  const errors = ` ± ${fixed(found.errorImages, digits)}${brackets(found.error, digits)} `;
   const verdict = [found.tie ? tag("tie") : null, found.error === null ? element("i", { class: "soft" }, " images only") : null];
-  return cell(number(signed(found.value), `ACR of ${group.name} less ${what}`, results, found), soft(errors), ...verdict);
+  return cell(number(signed(found.value, digits), `ACR of ${group.name} less ${what}`, results, found), soft(errors), ...verdict);
 }
 
 function nameOf(group) {
@@ -178,16 +179,21 @@ function showHeadline() {
   document.querySelectorAll(".reference-name").forEach((one) => one.replaceChildren(reference.name));
 }
 
+/** Return the name of a group with its combination, which goes without saying elsewhere where it is the usual one. */
+const fullName = ({ name, ensemble, combination }) => (ensemble && combination === DATA.combination ? `${name} (${combination})` : name);
+
 function showSummary() {
-  const best = state.headline.find((one) => one.best);
+  const best = state.all.find((one) => one.best);
   if (!best) {
     $("summary").replaceChildren("No result has the votes that two-sided radii need.");
     return;
   }
-  const ties = state.headline.filter((one) => one.tie).map((one) => one.group.name);
+  const ties = state.all.filter((one) => one.tie).map((one) => one.group.name);
+  const sound = state.all.filter((one) => one.acr && one.group.sound).length;
   const listed = ties.length > 4 ? `${ties.length} others` : ties.join(", ");
   $("summary").replaceChildren(
-    "Largest ACR at σ = ", `${level().sigma}: `, element("b", {}, best.group.name), ` with ${fixed(best.acr.value, 3)} ± ${fixed(best.acr.errorImages, 3)}`,
+    `Largest ACR at σ = ${level().sigma}, of all ${sound} models and ensembles whose certificate is sound, however their members are combined: `,
+    element("b", {}, fullName(best.group)), ` with ${fixed(best.acr.value, 3)} ± ${fixed(best.acr.errorImages, 3)}`,
     ties.length ? `, tied with ${listed}.` : "; no other ties with it.",
   );
 }
@@ -239,17 +245,42 @@ function imageRows() {
 
 const KINDS = { right: "right", abstains: "abstains", mistakes: "confident mistake", skipped: "wrong, draws skipped" };
 
+/** Return the picture of an image, cut out of the sheet that has them all; null if the sheet does not have it. */
+function picture(image) {
+  const place = DATA.pictures ? DATA.levels[0].indices.indexOf(image) : -1;
+  if (place < 0 || place >= DATA.pictures.count) return null;
+  const { columns } = DATA.pictures;
+  const at = `--column: ${place % columns}; --line: ${Math.floor(place / columns)}`;
+  return element("span", { class: "picture", role: "img", "aria-label": `picture of image ${image}`, style: at });
+}
+
+/** Let every picture be cut out of the sheet. */
+function showPictures({ url, columns, count }) {
+  const look = { "--sheet": `url(${url})`, "--columns": columns, "--lines": Math.ceil(count / columns) };
+  Object.entries(look).forEach((pair) => document.documentElement.style.setProperty(...pair));
+}
+
+/** Say what classes and pictures there are. */
+function aboutImages() {
+  const classes = DATA.classes ? "" : "Classes are the numbers of the data set. ";
+  if (!DATA.pictures) return `${classes}The pictures themselves are not in this page.`;
+  const some = DATA.pictures.count < DATA.images ? `of the first ${DATA.pictures.count.toLocaleString("en")} alone, ` : "";
+  const lossy = DATA.pictures.url.startsWith("data:image/jpeg") ? ", and JPEG, whose small losses no classifier saw" : "";
+  return `${classes}Pictures are ${some}of at most 32 pixels a side${lossy}.`;
+}
+
 function showImages() {
   const rows = imageRows();
   const result = level().results[state.classifier];
   const skipped = columnsOf(level(), state.classifier).missing.some((votes) => votes > DATA.n);
   const note = skipped ? " Where the n₀ draws chose a wrong class, the n draws were skipped, so this study has no confident mistakes." : "";
-  $("found").replaceChildren(`${rows.length.toLocaleString("en")} of ${state.images.toLocaleString("en")} images. Classes are the numbers of the data set; the pictures themselves are not in this page.${note}`);
+  $("found").replaceChildren(`${rows.length.toLocaleString("en")} of ${state.images.toLocaleString("en")} images. ${aboutImages()}${note}`);
   const shown = rows.slice(0, state.rows).map((one) => {
     const image = level().indices[one.i];
+    const shownAs = (k) => DATA.classes?.[k] ?? String(k);
     const radius = one.votes === null ? "–" : number(fixed(one.radius, 3), `radius of image ${image} by ${result.name}`, [state.classifier], { value: one.radius });
-    return element("tr", {}, cell(`image ${image}`), cell(String(level().labels[one.i])), cell(one.kind === "abstains" ? "abstains" : String(one.selected)),
-      cell(radius), cell(one.votes === null ? "–" : `${one.votes.toLocaleString("en")} for ${one.selected}`), text(KINDS[one.kind]));
+    return element("tr", {}, cell(picture(image), `image ${image}`), cell(shownAs(level().labels[one.i])), cell(one.kind === "abstains" ? "abstains" : shownAs(one.selected)),
+      cell(radius), cell(one.votes === null ? "–" : `${one.votes.toLocaleString("en")} for ${shownAs(one.selected)}`), text(KINDS[one.kind]));
   });
   setTable("gallery", ["Image", "Label", "Prediction", "Radius", `Votes of ${DATA.n.toLocaleString("en")}`, "Verdict"], shown);
   $("more").hidden = rows.length <= state.rows;
@@ -497,7 +528,7 @@ function showSettings() {
 async function update() {
   state.bounds = boundsOf(DATA.n, state.alpha);
   state.certificates = remembered((index) => certificatesOf(level(), index));
-  state.all = numbersOf(level().groups.filter((group) => group.headline || group.cost));
+  state.all = numbersOf(level().groups);
   state.headline = numbersOf(level().groups.filter((group) => group.headline));
   showSettings();
   showHeadline();
@@ -561,6 +592,8 @@ async function start() {
   const n = (value) => value.toLocaleString("en");
   const cut = DATA.images < DATA.certified ? ` This page has the votes of the first ${n(DATA.images)} alone, so that it stays small.` : "";
   $("about").replaceChildren(`${n(DATA.certified)} test images (subset ${DATA.subset}), n₀ = ${n(DATA.n0)} and n = ${n(DATA.n)} draws an image, α = ${DATA.alpha}. Every number is computed here, from the votes.${cut}`);
+  if (DATA.pictures) showPictures(DATA.pictures);
+  $("remarks").replaceChildren(DATA.remarks.join(" "));
   const again = () => Object.assign(state, { alpha: DATA.alpha, images: DATA.images, sides: "one" });
   Object.assign(state, again(), { rows: PAGE_ROWS, filter: "all", sort: "largest", ensemble: "all" });
   $("images").min = Math.min(10, DATA.images);

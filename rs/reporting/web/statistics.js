@@ -1,6 +1,8 @@
 "use strict";
 // From votes to radii and errors, as rs.statistics does it in Python; tests hold both against each other to 1e-9.
 
+const LEVEL = 0.05; // of ties (rs.statistics.comparison.LEVEL)
+
 /** Return ln Gamma(x + 1) - ((x + 1/2) ln x - x + ln(2 pi) / 2), the error of Stirling's formula, for x > 0. */
 function stirlingError(x) {
   let error = 0;
@@ -231,9 +233,19 @@ function estimate(...samples) {
   const byImages = pValue(value, errorImages, images - 1);
   const parts = seeds.map((seed) => differenceWithout(samples, seed));
   const known = seeds.length > 0 && !parts.includes(null) && samples.every((one) => one.seeds.every((s) => s.length));
-  if (!known) return { value, errorImages, error: null, p: byImages, tie: byImages > 0.05 };
+  const alone = { value, errorImages, error: null, images, p: byImages, tie: byImages > LEVEL };
+  if (!known) return alone;
   const table = parts.map((part) => part.map((v, i) => seeds.length * whole[i] - (seeds.length - 1) * v));
   const { error, freedom } = twoWayError(table);
   const p = Math.max(byImages, pValue(value, error, freedom));
-  return { value, errorImages, error, p, tie: p > 0.05 };
+  return { ...alone, error, freedom, p, tie: p > LEVEL };
+}
+
+/** Return how many decimals an estimate needs so that what is shown is a tie where it is one: at least four. */
+function decimalsOf({ value, errorImages, error, images, freedom, tie }) {
+  for (let k = 4; ; k += 1) {
+    const [v, byImages, byBoth] = [value, errorImages, error ?? 0].map((one) => Number(one.toFixed(k)));
+    const p = Math.max(pValue(v, byImages, images - 1), error === null ? 0 : pValue(v, byBoth, freedom));
+    if (p > LEVEL === tie) return k;
+  }
 }
