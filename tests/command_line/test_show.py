@@ -50,7 +50,7 @@ def test_radii_that_are_no_numbers_are_named(files, radii):
 
 def test_options_say_what_logs_do_not(files, tmp_path):
     log = tmp_path / "theirs.log"
-    assert said("export", files[0], "--out", log)[0] == 0
+    assert said("export", files[0], "--out", log)[:2] == (0, f"12 images; log in {log}\n")
     stated = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     words = [str(word) for name, value in stated.items() for word in (f"--{name}", value)]
     assert said("show", log, *words)[1] == text_of(described(log, **stated)) + "\n"
