@@ -83,9 +83,8 @@ def certify_model(
     sigma: float | None,
     device: torch.device,
     batch: int | None,
-    out: Path,
+    out: Path | None,
     split: str = "test",
-    dry_run: bool = False,
 ) -> None:
     """Certify a model on images of a data set; if that takes more than a minute, say so on stderr first.
 
@@ -96,15 +95,14 @@ def certify_model(
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the model.
         device: Where the model runs.
         batch: Noisy images evaluated at once; chosen if ``None``.
-        out: The row file, ``*.tsv``.
+        out: The row file, ``*.tsv``; ``None`` prints how long it will take, and does nothing else.
         split: Whose images: "test", "validation" or "train".
-        dry_run: Print how long it will take, and do nothing else.
     Raises:
         InputError: If the model does not fit the images, or ``out`` holds something else.
     """
     images = data.load(folder, split)
     base = load_classifier(model, images.meta)
-    certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out, dry_run=dry_run)
+    certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out)
 
 
 def certify_split(
@@ -115,8 +113,7 @@ def certify_split(
     sigma: float | None,
     device: torch.device,
     batch: int | None,
-    out: Path,
-    dry_run: bool = False,
+    out: Path | None,
 ) -> None:
     """Certify a classifier on images that are loaded already; see :func:`certify_model`.
 
@@ -135,9 +132,9 @@ def certify_split(
         batch=batch,
     )
     indices = select(len(images), settings.subset)
-    if dry_run or not out.exists():
-        _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, dry_run)
-    if dry_run:
+    if out is None or not out.exists():
+        _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, out is None)
+    if out is None:
         return
     identity = {"model": base.name, "classifier": checkpoint.fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}

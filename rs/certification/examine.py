@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
 from rs.smoothing.one_function import check_one_function, noisy_pair
+from rs.statistics.certificate import UNLABELLED
 
 LARGEST_SIGMA = 4.0
 """Noise above this buries any image of [0, 1]: a number that large counts 255ths."""
@@ -22,8 +24,19 @@ LARGEST_SIGMA = 4.0
 ERRORS = 4.0
 """Standard errors by which an accuracy must be larger than another to count as larger."""
 
+LEVEL = 0.01
+"""Level of the test whether an accuracy is better than chance."""
+
+ORDERS = 9_999
+"""Random orders of the labels that the test tries."""
+
 BATCH = 100
 """Images at once."""
+
+NOT_LOOKED_AT = (
+    "nothing was found out about its accuracy: whether it is trained, with noise too, and which pixels, channels and "
+    "numbers of classes it wants"
+)
 
 
 class Finding(NamedTuple):
@@ -34,17 +47,18 @@ class Finding(NamedTuple):
 
 
 def examine(
-    classifier: Classifier, images: Images, sigma: float | None, device: torch.device, count: int = 200
+    classifier: Classifier, images: Images | None, sigma: float | None, device: torch.device, count: int = 200
 ) -> list[Finding]:
-    """Look for common mistakes in a classifier, with labelled images.
+    """Look for common mistakes in a classifier, most of them with labelled images.
 
     Its accuracy is compared with those in what it may have been made for instead: pixels of 0 to 255, normalised ones,
     other channels, other numbers of classes. The best of them is reported if it is larger by 4 standard errors of the
-    paired difference; what is wrong after it follows from it and is not looked for.
+    paired difference; what is wrong after it follows from it and is not looked for. Nor is it where the accuracy is not
+    better than chance (:func:`chance`).
 
     Args:
         classifier: What is to be certified.
-        images: Labelled images of its classes and shape.
+        images: Images of its classes and shape, or ``None``; what needs labels is not looked for without, and said.
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the training.
         device: Where it runs.
         count: Images that are looked at, spread over the split.
@@ -56,6 +70,8 @@ def examine(
         check_one_function(module, noisy_pair(classifier.shape, device))
     except InputError as error:
         return [Finding("fault", str(error))]
+    if images is None:
+        return [Finding("warning", f"no images were given, so {NOT_LOOKED_AT}; give --data or --images")]
     with torch.inference_mode(), evaluating(module):
         return list(_findings(_Trial(module, images, device, count), images, classifier, sigma))
 
@@ -66,6 +82,7 @@ class _Trial:
     def __init__(self, module: nn.Module, images: Images, device: torch.device, count: int) -> None:
         chosen = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
         self.module = module
+        self.is_labelled = not (images.labels == UNLABELLED).any()
         self.x = torch.stack([images.pixels(index) for index in chosen]).to(device)
         self.labels = torch.as_tensor(images.labels)[chosen].to(device)
 
@@ -90,33 +107,82 @@ def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: floa
             "fault", f"the classifier must have {classes} logits, one for each class; it has {logits.shape[1]}"
         )
         return
-    right = logits.argmax(1) == trial.labels
-    others = {**_as_other_pixels(trial, images), **_as_other_classes(logits, trial.labels)}
-    text, best = max(others.items(), key=lambda item: int(item[1].sum()))
-    if _larger(best, right):
-        yield Finding("fault", f"{text} (accuracy {_percent(best)} then, {_percent(right)} now)")
-        return
-    yield from _of_outputs(logits, trial.module)
+    if trial.is_labelled:
+        finding = _of_accuracy(trial, images, logits)
+        if finding is not None:
+            yield finding
+            if finding.level == "fault":
+                return
+    else:
+        yield Finding("warning", f"the images have no labels, so {NOT_LOOKED_AT}; put them into one subfolder a class")
+    yield from _of_outputs(logits, trial)
     noise = classifier.sigma if sigma is None else sigma
     if noise is None:
         yield Finding(
             "warning", "the noise of the certificate is not known, so nothing was tried under noise; give --sigma"
         )
         return
-    yield from _of_noise(trial, right, noise)
+    yield from _of_noise(trial, logits, noise)
 
 
-def _of_outputs(logits: Tensor, module: nn.Module) -> Iterator[Finding]:
+def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Finding | None:
+    predicted = logits.argmax(1)
+    right = predicted == trial.labels
+    others = {**_as_other_pixels(trial, images), **_as_other_classes(logits, trial.labels)}
+    text, best = max(others.items(), key=lambda item: int(item[1].sum()))
+    if _larger(best, right):
+        return Finding("fault", f"{text} (accuracy {_percent(best)} then, {_percent(right)} now)")
+    p_value, expected = chance(predicted, trial.labels)
+    if p_value <= LEVEL:
+        return None
+    told = (
+        f"{int(right.sum())} of {len(right)} images are right, and {expected:.1f} would be of a classifier that does "
+    )
+    told += f"not look at them (permutation test, p = {p_value:.2g})"
+    if chance(trial.labels, trial.labels)[0] > LEVEL:
+        return Finding("warning", f"its accuracy cannot be told from chance with these images: {told}; give more")
+    if len(predicted.unique()) == 1:  # a fault of its own
+        return None
+    return Finding("fault", f"its accuracy is not better than chance: {told}; train it, or load its weights")
+
+
+def chance(predicted: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Test whether predictions are right more often than if they did not depend on the images.
+
+    A permutation test: under independence every order of the labels is equally probable. With B = :data:`ORDERS` random
+    ones, of which b make at least as many predictions right, p = (1 + b) / (1 + B), and P(p <= a) <= a (Phipson &
+    Smyth 2010).
+
+    Args:
+        predicted: Predicted classes, shape (N,).
+        labels: True ones, shape (N,).
+    Returns:
+        The p-value, and the expected number of right predictions under independence, sum_k n_k m_k / N.
+
+    >>> chance(torch.tensor([0, 1] * 20), torch.tensor([0, 1] * 20))[1]
+    20.0
+    """
+    ours, truth = predicted.cpu().numpy(), labels.cpu().numpy()
+    rng, right = np.random.default_rng(0), int((ours == truth).sum())
+    as_right = sum(int((ours == rng.permutation(truth)).sum()) >= right for _ in range(ORDERS))
+    classes, often = np.unique(truth, return_counts=True)
+    expected = sum(int(count) * int((ours == k).sum()) for k, count in zip(classes, often, strict=True)) / len(truth)
+    return (1 + as_right) / (1 + ORDERS), expected
+
+
+def _of_outputs(logits: Tensor, trial: _Trial) -> Iterator[Finding]:
     probabilities = bool((logits >= 0).all()) and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]))
-    if probabilities and not isinstance(module, Ensemble):
+    if probabilities and not isinstance(trial.module, Ensemble):
         yield Finding("warning", "it returns probabilities: ensembles average a softmax of logits; return the logits")
-    if len(logits.argmax(1).unique()) == 1:
+    if len(logits.argmax(1).unique()) == 1 and len(trial.labels.unique()) > 1:
         yield Finding("fault", "it gives every image the same class; look at its weights and its normalisation")
 
 
 def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
     """Return, by what it seems to want instead of pixels of [0, 1] in RGB order, which images are then right."""
     mean, std = (torch.tensor(one).view(-1, 1, 1).to(trial.x) for one in (images.meta.mean, images.meta.std))
+    if torch.equal(mean, torch.zeros_like(mean)):  # a folder of pictures has no numbers of its own
+        mean, std = trial.x.mean((0, 2, 3)).view_as(mean), trial.x.std((0, 2, 3)).view_as(std)
     others: dict[str, Callable[[Tensor], Tensor]] = {  # of equals the first is reported
         "it seems to want channels in the other order, as BGR for RGB; put x.flip(1) before its first layer": (
             lambda x: x.flip(1)
@@ -148,16 +214,19 @@ def _as_other_classes(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     return {f"its classes seem to have other numbers than the data set's: {pairs}": renamed}
 
 
-def _of_noise(trial: _Trial, right: Tensor, sigma: float) -> Iterator[Finding]:
+def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Finding]:
     if sigma >= LARGEST_SIGMA:
         yield Finding(
             "fault", f"sigma must be given in pixels of [0, 1], got {sigma:g}; in 255ths it is {sigma / 255:.3g}"
         )
         return
     noisy = trial.noisy(sigma)
-    if torch.equal(trial.logits(noisy), trial.logits(noisy.clamp(0, 1))):
+    under_noise = trial.logits(noisy)
+    if torch.equal(under_noise, trial.logits(noisy.clamp(0, 1))):
         yield Finding("warning", "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping")
-    under = trial.right(noisy)
+    if not trial.is_labelled:
+        return
+    right, under = (one.argmax(1) == trial.labels for one in (logits, under_noise))
     if float(under.float().mean()) < 0.5 * float(right.float().mean()) and _larger(right, under):
         yield Finding(
             "warning",

@@ -131,7 +131,7 @@ def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
     if _is_function(name) and meta is None:
         raise InputError(
             f"the classes and the shape of the images must be known, but {name} names none; "
-            "give --data, the folder of a prepared data set that has them"
+            "give --data, the folder of a prepared data set that has them, or --images, a folder of pictures"
         )
     classifier = load(name)
     return classifier if meta is None else for_images(classifier, meta)

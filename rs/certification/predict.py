@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from rs.certification.certify_model import warn_if_n_too_small
-from rs.certification.load import load_classifier
-from rs.data import images as data
+from rs.certification.load import Classifier
 from rs.data import readers
 from rs.data.image_folder import as_tensor
 from rs.data.readers import Conversion
@@ -59,8 +57,7 @@ class Answer:
 
 def answers(
     files: Sequence[str],
-    model: str,
-    folder: Path | None,
+    base: Classifier,
     *,
     n0: int,
     n: int,
@@ -77,9 +74,7 @@ def answers(
 
     Args:
         files: Image files; the position of a file among them and ``seed`` key its noise.
-        model: See :func:`rs.certification.load.load_classifier`.
-        folder: A prepared data set with the classes and the shape of the model; needed for a function of the user's,
-            and compared with the metadata of any other model.
+        base: The base classifier, with the classes and the shape of its images.
         n0, n, alpha: See :meth:`rs.smoothing.classifier.SmoothedClassifier.certify`.
         seed: At least 0; whoever chooses an image must not know it (see docs/method.md).
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the model.
@@ -88,9 +83,8 @@ def answers(
         precision, engine: See :func:`rs.certification.inference.optimize_for_inference`.
         how: How images are converted; the radius is then one around the converted image.
     Raises:
-        InputError: If the model or a number is invalid; or in the end, if files failed: names each of them.
+        InputError: If a number is invalid; or in the end, if files failed: names each of them.
     """
-    base = load_classifier(model, data.load(folder, "test").meta if folder is not None else None)
     limit_threads(base.shape)
     check_draws(torch.zeros(base.shape), alpha, n0=n0, n=n)
     if seed < 0:

@@ -24,4 +24,4 @@ def main(
     files.check_output(out, "a bundle", is_bundle, force=force)
     content, found = make_bundle(root, params, dataset)
     files.write_bytes(out, content)
-    print(*found, sep="\n")
+    print(*found, f"bundle in {out}", sep="\n")

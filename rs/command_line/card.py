@@ -38,3 +38,4 @@ def main(
         if files.value_in(sidecar_of(path), "classifier") != classifier:
             raise InputError(f"{path} must be rows of {model}, but its sidecar names another model; certify this one")
     files.write_text(out, model_card.page(card, results))
+    print(f"page of {model}, with the certificates of {len(results)} row file(s), in {out}")

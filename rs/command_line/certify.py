@@ -6,7 +6,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.shell import Batch, Convert, Crop, Device, ParamsFile, Resize, launch, parameters
+from rs.command_line.shell import (
+    Batch,
+    Classes,
+    Convert,
+    Crop,
+    Device,
+    Images,
+    Noise,
+    ParamsFile,
+    Resize,
+    launch,
+    parameters,
+    pictures,
+)
 from rs.errors import InputError
 
 EXAMPLE = """\
@@ -29,20 +42,16 @@ def main(
             metavar="MODEL", help="Model folder, ensemble *.json, or module:function that returns an nn.Module."
         ),
     ],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Row file to write, *.tsv; --dry-run needs none.")
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="Recipe to follow: recipes.DATASET.certify of the parameters; --images needs none."),
     ] = None,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="Folder of pictures instead: flat, or one subfolder a class, as labels."),
-    ] = None,
-    classes: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="With --images: names of the classes in the order of logits, one a line."),
-    ] = None,
+    images: Images = None,
+    classes: Classes = None,
     resize: Resize = None,
     crop: Crop = None,
     convert: Convert = False,
@@ -55,10 +64,7 @@ def main(
         typer.Option("--n", "--draws", help="Draws that bound its probability, instead of the recipe's."),
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Failure probability, instead of the recipe's.")] = None,
-    noise: Annotated[
-        Literal["gaussian", "grid"] | None,
-        typer.Option(help="grid: rounded to multiples of 1/255, with which rounding cannot break the certificate."),
-    ] = None,
+    noise: Noise = None,
     subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None,
     at_radius: Annotated[
         float | None,
@@ -81,17 +87,20 @@ def main(
     Or on pictures in a folder (--images), without a prepared data set and a parameter file: with n0 = 100, n = 1,000,
     alpha = 0.001 unless said otherwise. With --resize, --crop or --convert radii are those of converted images.
     """
-    if (data is None) == (images is None) or (data is not None and dataset is None):
-        raise InputError(
-            "give --data, a prepared data set, with --dataset, its recipe; or --images, a folder of pictures"
-        )
+    if data is None and images is None:
+        raise InputError("give --data, a prepared data set, with --dataset; or --images, a folder of pictures")
+    if data is not None and images is not None:
+        raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
+    if data is not None and dataset is None:
+        raise InputError("give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10")
+    if out is None and not dry_run:
+        raise InputError("give --out, the file to write rows to; --dry-run alone needs none")
     if images is None and (classes, resize, crop, convert) != (None, None, None, False):
         raise InputError("--classes, --resize, --crop and --convert are for --images; a prepared data set has its own")
     values = {} if dataset is None else parameters(params, dataset)
     from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_model, certify_split, summary
     from rs.certification.load import for_images, load
-    from rs.data.image_folder import pictures_in
-    from rs.data.readers import Conversion, class_names
+    from rs.data.readers import Conversion
     from rs.params import parse
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
@@ -108,16 +117,15 @@ def main(
     settings = certification_settings(recipes, dataset or NAMELESS, overrides)
     launch(values)
     place = device_named(device)
-    where: dict[str, Any] = {"sigma": sigma, "device": place, "batch": batch, "out": out, "dry_run": dry_run}
+    where: dict[str, Any] = {"sigma": sigma, "device": place, "batch": batch, "out": None if dry_run else out}
     if data is not None:
         _warn_of_another(values, str(dataset), data)
         certify_model(model, data, settings, **where)
     elif images is not None:
         base = load(model)
-        names = class_names(classes) if classes else base.classes
-        shown = pictures_in(images, names, base.shape, Conversion(resize, crop, convert))
+        shown = pictures(images, classes, base, Conversion(resize, crop, convert))
         certify_split(for_images(base, shown.meta), shown, settings, **where)
-    if not dry_run and rank_and_world_size()[0] == 0:
+    if out is not None and not dry_run and rank_and_world_size()[0] == 0:
         print(f"{summary(certificate_rows.read(out))}; rows in {out}")
 
 

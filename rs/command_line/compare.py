@@ -5,24 +5,40 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Radii
+from rs.command_line.shell import LogAlpha, LogN, LogN0, LogSigma, Radii
 
 EXAMPLE = """\
 rs compare a.tsv b.tsv
-rs compare a.tsv b.tsv --radii 0.5 --json"""
+rs compare a.tsv b.tsv --radii 0.5 --json
+rs compare theirs.log others.log --sigma 0.5"""
+
+N0 = 100
+"""What the field's logs were made with; no log says it."""
 
 
 def main(
-    first: Annotated[Path, typer.Argument(metavar="A", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
-    second: Annotated[Path, typer.Argument(metavar="B", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
+    first: Annotated[
+        Path,
+        typer.Argument(metavar="A", exists=True, dir_okay=False, help="Certificate rows, *.tsv, or a six-column log."),
+    ],
+    second: Annotated[Path, typer.Argument(metavar="B", exists=True, dir_okay=False, help="The same.")],
     radii: Radii = None,
+    sigma: LogSigma = None,
+    n0: LogN0 = N0,
+    n: LogN = None,
+    alpha: LogAlpha = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all digits.")] = False,
 ) -> None:
-    """Compare A with B: ACR, clean and certified accuracy of A less those of B, over the images that both have."""
+    """Compare A with B: ACR, clean and certified accuracy of A less those of B, over the images that both have.
+
+    Both must have the same sigma, n0, n and alpha. Rows say theirs; of a log in six columns the options do, or the
+    other file and the radii tell.
+    """
     import json
 
-    from rs.command_line.shell import radii_named
+    from rs.command_line.shell import known_of_logs, radii_named
     from rs.reporting.row_files import compared, text_of_difference
 
-    found = compared(first, second, radii_named(radii))
+    known = known_of_logs([first, second], sigma=sigma, n0=n0, n=n, alpha=alpha)
+    found = compared(first, second, radii_named(radii), **known)
     print(json.dumps(found, allow_nan=False) if as_json else text_of_difference(found))

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Device
+from rs.command_line.shell import Classes, Convert, Crop, Device, Images, Resize, pictures
 
 EXAMPLE = """\
 rs doctor
-rs doctor models/digits/0.25/advmacer/0 --data data/digits"""
+rs doctor models/digits/0.25/advmacer/0 --data data/digits
+rs doctor my_package.models:build --images photos --sigma 0.5"""
 
 
 def main(
@@ -22,17 +23,25 @@ def main(
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Prepared data set whose images the classifier is tried on.")
+        Path | None, typer.Option(file_okay=False, help="Prepared data set on whose images it is tried.")
     ] = None,
     split: Annotated[str, typer.Option(help="Split of these images: train, test or validation.")] = "test",
-    count: Annotated[int, typer.Option("--images", min=20, help="How many of them, spread over the split.")] = 200,
+    images: Images = None,
+    classes: Classes = None,
+    resize: Resize = None,
+    crop: Crop = None,
+    convert: Convert = False,
+    count: Annotated[int, typer.Option(min=20, help="How many of the images, spread over all of them.")] = 200,
     sigma: Annotated[
         float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
     ] = None,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what this machine can do, and what seems wrong with MODEL; exit code 1 if a fault was found."""
+    """Say what this machine can do, and what seems wrong with MODEL; exit code 1 if a fault was found.
+
+    Images with labels tell most: of a prepared data set (--data), or in a folder of one subfolder a class (--images).
+    """
     from rs.errors import InputError
     from rs.runtime.device import device_named
     from rs.runtime.machine import described, warnings
@@ -42,13 +51,19 @@ def main(
     found = []
     if model is not None:
         from rs.certification.examine import examine
-        from rs.certification.load import load_classifier
-        from rs.data import images
+        from rs.certification.load import for_images, load, load_classifier
+        from rs.data.images import load as load_split
+        from rs.data.readers import Conversion
 
-        if data is None:
-            raise InputError("--data must name a prepared data set, with images for the classifier to be tried on")
-        shown = images.load(data, split)
-        found = examine(load_classifier(model, shown.meta), shown, sigma, place, count)
+        if data is not None and images is not None:
+            raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
+        if images is not None:
+            base = load(model)
+            of_folder = pictures(images, classes, base, Conversion(resize, crop, convert))
+            found = examine(for_images(base, of_folder.meta), of_folder, sigma, place, count)
+        else:
+            shown = None if data is None else load_split(data, split)
+            found = examine(load_classifier(model, None if shown is None else shown.meta), shown, sigma, place, count)
     if as_json:
         findings = [finding._asdict() for finding in found]
         print(json.dumps({"machine": machine, "warnings": slow, "model": model, "findings": findings}))

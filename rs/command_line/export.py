@@ -34,3 +34,4 @@ def main(
             file=sys.stderr,
         )
     write_field_log(table, out)
+    print(f"{len(table):,} images; log in {out}")

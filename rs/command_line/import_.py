@@ -31,4 +31,6 @@ def main(
     from rs.data.format import read_meta
     from rs.models.published_checkpoints import import_checkpoint
 
-    import_checkpoint(checkpoint, read_meta(data), architecture, normalisation, sigma, out, force)
+    meta = read_meta(data)
+    import_checkpoint(checkpoint, meta, architecture, normalisation, sigma, out, force)
+    print(f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model in {out}")

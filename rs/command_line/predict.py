@@ -7,23 +7,27 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.shell import Convert, Crop, Device, Resize
+from rs.command_line.shell import Classes, Convert, Crop, Device, Images, Noise, Resize, listed_classes, say_order
+from rs.errors import InputError
 
 EXAMPLE = """\
 rs predict photo.png --model models/digits/0.25/advmacer/0
 rs predict photo.jpg --model models/digits/0.25/advmacer/0 \\
     --convert --resize 8 --crop 8
-rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json"""
+rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json
+rs predict --images photos --model my_package.models:build --sigma 0.5"""
 
 
 def main(
-    images: Annotated[
-        list[str],
-        typer.Argument(metavar="IMAGES", help="Image files: 8-bit grey or RGB, of the size of the model's images."),
-    ],
     model: Annotated[
-        str, typer.Option(help="Model folder, the *.json of an ensemble, or, with --data, module:function.")
+        str, typer.Option(help="Model folder, *.json of an ensemble, or, with --data or --images, module:function.")
     ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="IMAGES", help="Image files: 8-bit grey or RGB, of the size of the model's images."),
+    ] = None,
+    images: Images = None,
+    classes: Classes = None,
     data: Annotated[
         Path | None, typer.Option(file_okay=False, help="Prepared data set that has the model's classes and shape.")
     ] = None,
@@ -38,10 +42,7 @@ def main(
         typer.Option(help="Names the noise, with the position of the image; default: from the operating system."),
     ] = None,
     device: Device = "auto",
-    noise: Annotated[
-        Literal["gaussian", "grid"],
-        typer.Option(help="grid: rounded to multiples of 1/255, with which rounding cannot break the certificate."),
-    ] = "grid",
+    noise: Noise = "grid",
     precision: Annotated[
         Literal["float32", "bfloat16"], typer.Option(help="Of the network's weights and activations.")
     ] = "float32",
@@ -56,17 +57,36 @@ def main(
     With --resize, --crop or --convert the radius is that of the converted image. A file that is no image of the model's
     kind is passed over, and named in the end; the exit code is then 2.
     """
+    if bool(files) == (images is not None):
+        raise InputError("give image files, or --images, a folder of pictures, and not both")
+    if images is None and classes is not None:
+        raise InputError("--classes is for --images; image files take the classes of the model or of --data")
+    if images is not None and data is not None:
+        raise InputError("--data is for image files; pictures of --images take --classes or the names of subfolders")
+    from rs.certification.load import for_images, load, load_classifier
     from rs.certification.predict import answers
+    from rs.data.format import read_meta
+    from rs.data.image_folder import listed
     from rs.data.readers import Conversion
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 
+    conversion = Conversion(resize, crop, convert)
+    if images is None:
+        base = load_classifier(model, None if data is None else read_meta(data))
+    else:
+        base = load(model)
+        names = listed_classes(classes, base)
+        tree, meta = listed(images, names, base.shape, conversion)
+        base, files = for_images(base, meta), [path for path, _ in tree.samples]
+        if not names:
+            say_order(meta.classes)
     # Whoever knows the seed beforehand can choose the image after the noise.
     noise_seed = secrets.randbits(32) if seed is None else seed
     numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
     how: dict[str, Any] = {"device": device_named(device), "noise": noise, "precision": precision, "engine": engine}
-    how["how"] = Conversion(resize, crop, convert)
-    for number, answer in enumerate(answers(images, model, data, **numbers, **how)):
+    how["how"] = conversion
+    for number, answer in enumerate(answers(files or [], base, **numbers, **how)):
         if seed is None and not as_json and number == 0:  # after all inputs have been checked
             message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
             print(message, file=sys.stderr)

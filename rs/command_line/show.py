@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Radii
+from rs.command_line.shell import LogAlpha, LogN, LogN0, LogSigma, Radii
 
 EXAMPLE = """\
 rs show rows.tsv
-rs show rows.tsv --radii 0.25,0.5 --json"""
+rs show rows.tsv --radii 0.25,0.5 --json
+rs show theirs.log --sigma 0.5"""
 
 
 def main(
@@ -20,14 +21,19 @@ def main(
         ),
     ],
     radii: Radii = None,
+    sigma: LogSigma = None,
+    n0: LogN0 = None,
+    n: LogN = None,
+    alpha: LogAlpha = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each file, all digits.")] = False,
 ) -> None:
     """Show the ACR of each of ROWS with its standard error over images, clean and certified accuracy, and more."""
     import json
 
-    from rs.command_line.shell import radii_named
+    from rs.command_line.shell import known_of_logs, radii_named
     from rs.reporting.row_files import described, text_of
 
-    about = [described(path, radii_named(radii)) for path in rows]
+    known = known_of_logs(rows, sigma=sigma, n0=n0, n=n, alpha=alpha)
+    about = [described(path, radii_named(radii), **known) for path in rows]
     texts = [json.dumps(one, allow_nan=False) if as_json else text_of(one) for one in about]
     print(("\n" if as_json else "\n\n").join(texts))

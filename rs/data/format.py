@@ -93,7 +93,7 @@ def read_meta(folder: Path) -> Meta:
     """
     path = folder / "meta.json"
     if not path.is_file():
-        raise InputError(f"{folder} must be a prepared data set, but it has no meta.json; run stages.prepare")
+        raise InputError(f"{folder} must be a prepared data set, but it has no meta.json; make one with `rs prepare`")
     try:
         return TypeAdapter(Meta).validate_json(files.read_bytes(path, files.MOST_JSON))
     except ValidationError as error:

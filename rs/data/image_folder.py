@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -99,14 +99,24 @@ def pictures_in(
         InputError: If there are no pictures, or both kinds, subfolders or files do not fit, or no classes are known.
     """
     how = how or Conversion()
-    tree = _labelled(root, tuple(classes))
-    shape = tuple(shape) or readers.picture(tree.samples[0][0], how=how).shape
+    tree, meta = listed(root, classes, shape, how)
     digest = hashlib.sha256(f"{how}\n".encode())
     for path, label in tree.samples:
-        pixels = readers.picture(path, shape, how)  # so that all are known to fit before the first is certified
+        pixels = readers.picture(path, meta.shape, how)  # so that all are known to fit before the first is certified
         name, content = Path(path).relative_to(root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
         digest.update(f"{name} {label} {content}\n".encode())
     fingerprint = digest.hexdigest()
+    return FolderImages(replace(meta, sha256={"test": fingerprint}), tree, fingerprint, how)
+
+
+def listed(root: Path, classes: Sequence[str], shape: Sequence[int], how: Conversion) -> tuple[Tree, Meta]:
+    """Return the files of :func:`pictures_in` with their labels, and what they are of; at most one of them is read.
+
+    Raises:
+        InputError: As :func:`pictures_in`, but for files that do not fit.
+    """
+    tree = _labelled(root, tuple(classes))
+    shape = tuple(shape) or readers.picture(tree.samples[0][0], how=how).shape
     meta = describe(
         name=root.resolve().name + (f" ({how})" if str(how) else ""),
         classes=tree.classes,
@@ -115,9 +125,9 @@ def pictures_in(
         std=(1.0,) * shape[0],
         source=f"pictures in {root}",
         sizes={"test": len(tree.samples)},
-        sha256={"test": fingerprint},
+        sha256={"test": ""},  # of files that were not looked at
     )
-    return FolderImages(meta, tree, fingerprint, how)
+    return tree, meta
 
 
 def _labelled(root: Path, classes: tuple[str, ...]) -> Tree:

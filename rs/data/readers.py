@@ -388,9 +388,12 @@ def _opened(data: bytes) -> PillowImage:
     Raises:
         ValueError: If it has more than :data:`MOST_PIXELS`; Pillow raises other errors.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    image = Image.open(io.BytesIO(data), formats=FORMATS)
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except UnidentifiedImageError as error:  # it names an object in memory
+        raise ValueError(f"it is none of {', '.join(FORMATS)}") from error
     if image.width * image.height > MOST_PIXELS:
         raise ValueError(f"it must have at most {MOST_PIXELS:,} pixels, got {image.width} x {image.height}")
     return image

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,8 +67,14 @@ def compiled(module: nn.Module, device: torch.device, *, frozen: bool = False) -
 
     ``frozen`` treats the weights as constants; it has an effect on a CPU only.
     """
+    logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
     options: dict[str, Any] = {"triton.cudagraphs": True} if device.type == "cuda" else {"freezing": frozen}
     return torch.compile(module, dynamic=False, options=options)
+
+
+def _is_not_about_cuda(record: logging.LogRecord) -> bool:
+    """Pass over that CUDA is installed on a machine without a GPU, which the compiler of CPU code finds."""
+    return not str(record.msg).startswith("No CUDA runtime is found")
 
 
 @contextmanager

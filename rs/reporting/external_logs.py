@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,52 @@ def read_external_log(name: str, path: Path, beside: Sequence[Result], **known: 
         name: What to call it.
         path: Rows of this project, or a log in the field's six columns.
         beside: The results of the study.
-        known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log; its radii tell what is ``None``.
+        known: As for :func:`read_log`.
     Raises:
         InputError: If the budget or the sigma stays unknown, or the images are not among those of the log.
     """
-    rows = certificate_rows.read_any(path, **known)
-    if pd.isna(metrics.budget(rows, "sigma")) or pd.isna(metrics.budget(rows, "n") * metrics.budget(rows, "alpha")):
-        rows = rows.assign(**_identified(path, rows, sorted({result.sigma for result in beside}), known))
+    rows = _read_stated(path, {result.sigma for result in beside}, known)
     sigma = metrics.budget(rows, "sigma")
     same_sigma = next((result for result in beside if result.sigma == sigma), None)
     if same_sigma is None:
         raise InputError(f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out")
     rows = _same_images(path, rows, same_sigma)
     return Result(name, sigma, None, rows, same_sigma.subset, scope=rows["scope"].iloc[0])
+
+
+def check_budget(path: Path, sigmas: Collection[float], ours: Result, **known: float | None) -> None:
+    """Check that an external log has the n0, n and alpha of a result, before all the others are read.
+
+    Args:
+        path: The log.
+        sigmas: Noise levels of the study.
+        ours: A result of the study.
+        known: As for :func:`read_log`.
+    Raises:
+        InputError: If it has not; and as :func:`read_external_log`.
+    """
+    rows = _read_stated(path, sigmas, known)
+    for name in ("n0", "n", "alpha"):
+        try:
+            metrics.common_budget([rows, ours.rows], name)
+        except InputError as error:
+            raise InputError(f"{path} and {ours.name}: {error}") from error
+
+
+def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) -> pd.DataFrame:
+    """Read rows of either kind; of a log in the field's six columns, its radii tell what nobody says.
+
+    Args:
+        path: Rows of this project, or a log in the field's six columns.
+        sigmas: Noise levels that the log may be of, if ``known`` has none.
+        known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
+    Returns:
+        The rows; sigma, n and alpha as they are known where the radii do not tell them, NaN where they are not.
+    Raises:
+        InputError: If the rows are damaged, or the radii of a log contradict what is known.
+    """
+    rows = certificate_rows.read_any(path, **known)
+    return rows if _is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
 
 
 def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
@@ -52,15 +86,26 @@ def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
     return logs
 
 
+def _read_stated(path: Path, sigmas: Collection[float], known: Mapping[str, float | None]) -> pd.DataFrame:
+    rows = read_log(path, sigmas, **known)
+    if not _is_stated(rows):
+        raise InputError(f"{path} does not say its sigma, n and alpha, and its radii do not tell; give them as options")
+    return rows
+
+
+def _is_stated(rows: pd.DataFrame) -> bool:
+    return not any(math.isnan(metrics.budget(rows, name)) for name in ("sigma", "n", "alpha"))
+
+
 def _identified(
-    path: Path, rows: pd.DataFrame, sigmas: list[float], known: dict[str, float | None]
+    path: Path, rows: pd.DataFrame, sigmas: Collection[float], known: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Return sigma, n and alpha of a log from its radii."""
+    """Return sigma, n and alpha of a log from its radii; nothing if they do not tell them."""
     given = known.get("sigma")
-    budgets = {sigma: identify_budget(rows["radius"], sigma) for sigma in ([given] if given else sigmas)}
+    budgets = {sigma: identify_budget(rows["radius"], sigma) for sigma in (sigmas if given is None else [given])}
     fits = {sigma: budget for sigma, budget in budgets.items() if budget is not None}
     if len(fits) != 1:
-        raise InputError(f"{path} does not say its sigma, n and alpha, and its radii do not tell; give them as options")
+        return {}
     ((sigma, (n, alpha)),) = fits.items()
     certificate_rows.check_ladder(path, rows, sigma, n, alpha)
     for name, value in (("n", n), ("alpha", alpha)):

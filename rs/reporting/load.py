@@ -13,6 +13,7 @@ WEIGHTS/SIGMA.seconds.csv                   seconds that weights take, of one im
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pandas as pd
 
 from rs.errors import InputError
 from rs.params import section
+from rs.reporting.external_logs import read_log
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
 from rs.storage import certificate_rows, files, tsv
@@ -251,16 +253,20 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
     return rows, sidecar
 
 
-def read_alone(path: Path) -> tuple[Result, dict[str, Any]]:
+def read_alone(path: Path, sigmas: Collection[float] = (), **known: float | None) -> tuple[Result, dict[str, Any]]:
     """Read a row file that belongs to no study, under the name of its path.
 
+    Args:
+        path: Rows of this project, or a log in the field's six columns, whatever lies beside it.
+        sigmas, known: As for :func:`rs.reporting.external_logs.read_log`.
     Returns:
-        The result, and its sidecar; empty where there is none, as beside a log in the field's six columns.
+        The result, and its sidecar; empty where there is none.
     Raises:
         InputError: If the rows are damaged, or the sidecar is not theirs.
     """
-    rows, beside = certificate_rows.read_any(path), sidecar_of(path)
-    sidecar = files.read_json(beside) if beside.exists() else {}
+    rows, beside = read_log(path, sigmas, **known), sidecar_of(path)
+    has_sidecar = beside.exists() and not certificate_rows.is_field_log(path)
+    sidecar = files.read_json(beside) if has_sidecar else {}
     if sidecar != {}:
         _check_sidecar(path, rows, sidecar, "certify again, or remove the sidecar")
     provenance = Provenance.of(sidecar) if sidecar else None

@@ -19,6 +19,7 @@ from rs.reporting.results import Result
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, asks_one_radius
 from rs.statistics.comparison import estimate, sample
+from rs.storage import certificate_rows
 
 STEP = 0.25
 """Between the radii that are shown, in pixels of [0, 1]; the paper's."""
@@ -29,16 +30,18 @@ Numbers = dict[str, Any]
 """Values by name, as in JSON; ``None`` where one is not known."""
 
 
-def described(path: Path, radii: Sequence[float] | None = None) -> Numbers:
+def described(path: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
     """Return what a row file is of, and its numbers.
 
     Args:
         path: Rows of this project, or a log in the field's six columns.
         radii: Of certified accuracies; by default 0, :data:`STEP`, ... up to the largest radius of a correct image.
+        known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log, as for
+            :func:`rs.reporting.external_logs.read_log`.
     Raises:
         InputError: If the rows are damaged, or say only whether another radius is certified.
     """
-    result, sidecar = read_alone(path)
+    result, sidecar = read_alone(path, (), **known)
     rows = result.rows
     mode, at = metrics.mode_of(rows), radii_of([rows], radii)
     labelled = metrics.has_labels(rows)
@@ -67,17 +70,19 @@ def described(path: Path, radii: Sequence[float] | None = None) -> Numbers:
     }
 
 
-def compared(first: Path, second: Path, radii: Sequence[float] | None = None) -> Numbers:
+def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
     """Return the paired differences, first less second, over the images that both have.
 
     Args:
-        first, second: Rows of this project.
+        first, second: Rows of this project, or logs in the field's six columns.
         radii: As for :func:`described`.
+        known: As for :func:`described`, of each that is a log; its sigma can be that of the other.
     Raises:
         InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or if they share
             fewer than two images.
     """
-    (a, beside_a), (b, beside_b) = read_alone(first), read_alone(second)
+    sigmas = _sigmas_of([first, second])
+    (a, beside_a), (b, beside_b) = (read_alone(path, sigmas, **known) for path in (first, second))
     _check_same_data((a, beside_a), (b, beside_b))
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
@@ -174,6 +179,12 @@ def text_of_difference(found: Numbers) -> str:
     )
 
 
+def _sigmas_of(paths: Sequence[Path]) -> set[float]:
+    """Return the sigmas of the files that say theirs, where others are logs that do not."""
+    ours = [path for path in paths if not certificate_rows.is_field_log(path)]
+    return {metrics.budget(certificate_rows.read(path), "sigma") for path in ours} if len(ours) < len(paths) else set()
+
+
 def _budget_of(rows: Sequence[pd.DataFrame]) -> Numbers:
     """Return sigma, n0, n and alpha; ``None`` where they are not stated."""
     known = {name: metrics.common_budget(rows, name) for name in ("sigma", "n0", "n", "alpha")}
@@ -232,7 +243,10 @@ def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
         metrics.check_labels(result.rows, result.method)
         silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
         if silent:
-            raise InputError(f"{result.method} must say its {', '.join(silent)} to be compared, as rows of `rs` do")
+            raise InputError(
+                f"{result.method} must say its {', '.join(silent)} to be compared, as rows of `rs` do; of a log give "
+                "--sigma, and --n and --alpha where its radii do not tell them"
+            )
     known = [sidecar["images"] for _, sidecar in read if "images" in sidecar]
     if len(set(known)) > 1:
         names = " and ".join(result.method for result, _ in read)

@@ -244,10 +244,17 @@ def common_budget(rows: Sequence[Rows], name: str) -> float:
     for other in others:
         if not (first == other or (np.isnan(first) and np.isnan(other))):
             raise InputError(
-                f"rows to compare must have the same {name}, got {first:g} and {other:g} (nan: unknown); certify both "
-                "alike, or state what a log does not say"
+                f"rows to compare must have the same {name}, got {_stated(first)} and {_stated(other)}"
+                f"{_WHY.get(name, '')}; certify both alike, or state what a log does not say"
             )
     return first
+
+
+_WHY = dict.fromkeys(("n", "alpha"), ": the largest radius that votes can give depends on it, and with it every ACR")
+
+
+def _stated(value: float) -> str:
+    return "an unknown one" if np.isnan(value) else f"{value:,.15g}"
 
 
 def _images(frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -207,12 +207,13 @@ def read_field_log(
     Returns:
         The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``.
     Raises:
-        InputError: As :func:`read`, or if sigma and budget are given and a radius cannot come from them
-            (:func:`check_ladder`).
+        InputError: As :func:`read`, or if a value is impossible, or a radius cannot come from sigma and budget where
+            they are given (:func:`check_ladder`).
     """
     rows = tsv.read(path, _FIELD_KINDS).rename(columns={"time": "seconds"})
     _check(path, rows)
     given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
+    _check_known(path, **given)
     known = {name: math.nan if value is None else value for name, value in given.items()}
     rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify", scope="model")
     rows = rows[[*COLUMNS, "seconds"]]
@@ -221,18 +222,33 @@ def read_field_log(
     return rows
 
 
+def _check_known(path: Path, **known: float | None) -> None:
+    most = {"sigma": math.inf, "n0": 2**63, "n": 2**63, "alpha": 1}
+    bad = [f"{name} {value}" for name, value in known.items() if value is not None and not 0 < value < most[name]]
+    if bad:
+        raise InputError(f"{path} must be of sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), got {', '.join(bad)}")
+
+
 def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: float) -> None:
     """Check that every radius of a log is one that some number of n votes gives, as far as its digits tell.
 
     Raises:
         InputError: If one is not, naming its line, or if ``sigma``, ``n`` or ``alpha`` is none.
     """
-    if not (0 < sigma < math.inf and 1 <= n < 2**63 and 0 < alpha < 1):
-        raise InputError(f"{path} must be of sigma > 0, n >= 1 and alpha in (0, 1), got {sigma}, {n} and {alpha}")
+    _check_known(path, sigma=sigma, n=n, alpha=alpha)
     bad = impossible(rows["radius"], sigma, n, alpha)
     other = identify_budget(rows["radius"], sigma) if bad.any() else None
     hint = f" (its radii are of n = {other[0]}, alpha = {other[1]})" if other else ""
     tsv.refuse(path, bad, f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give{hint}")
+
+
+def is_field_log(path: Path) -> bool:
+    """Return whether a file begins as a log in the field's six columns, which has no sidecar.
+
+    Raises:
+        InputError: If it is missing, empty, or no text.
+    """
+    return tsv.header(path) == FIELD_COLUMNS
 
 
 def read_any(path: Path, **known: Any) -> pd.DataFrame:
@@ -244,8 +260,16 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
     Raises:
         InputError: As :func:`read` and :func:`read_field_log`.
     """
+    if is_field_log(path):
+        return read_field_log(path, **known)
     columns = tsv.header(path)
-    return read_field_log(path, **known) if columns == FIELD_COLUMNS else read(path)
+    if columns[: len(COLUMNS)] != COLUMNS:
+        raise InputError(
+            f"{path}, line 1: must be certificate rows of `rs certify`, with the columns {' '.join(COLUMNS)}, or a log "
+            f"in the field's six columns, {' '.join(FIELD_COLUMNS)}, with tabs between them; got "
+            f"{tsv.shortened(repr(' '.join(columns)))}"
+        )
+    return read(path)
 
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:

@@ -278,7 +278,7 @@ def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-def read_bytes(path: Path, most: int, remedy: str = "run the stage that makes it") -> bytes:
+def read_bytes(path: Path, most: int, remedy: str = "correct its name, or make it again") -> bytes:
     """Read a file, of at most ``most`` bytes.
 
     Raises:

@@ -126,6 +126,11 @@ def read_csv(path: Path, columns: Collection[str], remedy: str, *, empty: bool =
     return frame
 
 
+def shortened(text: str) -> str:
+    """Return a text as a message shows it: its first :data:`SHOWN` characters."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
 def _lines(path: Path) -> list[str]:
     """Return the lines, the last of them empty if the file ends with a newline."""
     content = files.read_bytes(path, files.MOST_TABLE)
@@ -145,6 +150,6 @@ def _column(path: Path, name: str, kind: Kind, texts: Sequence[str]) -> list[Any
             try:
                 values[text] = kind(text)
             except ValueError as error:
-                shown, why = (one if len(one) <= SHOWN else one[:SHOWN] + "..." for one in (repr(text), str(error)))
-                raise InputError(f"{path}, line {line}: {name} cannot be {shown}: {why}") from error
+                what, why = shortened(repr(text)), shortened(str(error))
+                raise InputError(f"{path}, line {line}: {name} cannot be {what}: {why}") from error
     return [values[text] for text in texts]

@@ -1,6 +1,9 @@
 """Planted faults are found, and nothing is found in good classifiers: ``rs.certification.examine``."""
 
+import itertools
+import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rs.certification.examine import examine
+from rs.certification.examine import ORDERS, chance, examine
 from rs.certification.load import Classifier
 from rs.data.format import Meta
 from rs.data.images import PackedImages
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.statistics.certificate import UNLABELLED
 
 CPU = torch.device("cpu")
 SHAPE, CLASSES, SIGMA = (3, 6, 4), 5, 0.25
@@ -90,9 +94,14 @@ class Always(nn.BatchNorm2d):
         return super().train(True)
 
 
-def examined(model, sigma=SIGMA):
+def examined(model, sigma=SIGMA, images=None):
     loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
-    return examine(loaded, labelled(), sigma, CPU)
+    return examine(loaded, labelled() if images is None else images, sigma, CPU)
+
+
+def by_chance(x):
+    """Logits that depend on the last digit of one pixel alone, which is noise."""
+    return F.one_hot((255 * x[:, 0, 0, 0]).round().long() % CLASSES, CLASSES).float() * 9
 
 
 FAULTS = {
@@ -111,6 +120,11 @@ FAULTS = {
     "normalised": (Nearest(unnormalised), {}, "want normalised pixels"),
     "normalised twice": (Brittle(normalised), {}, "normalise twice"),
     "minus one to one": (Nearest(lambda x: (x + 1) / 2), {}, "want pixels of -1 to 1"),
+    "untrained": (
+        Hook(lambda _, x: by_chance(x)),
+        {},
+        r"not better than chance: \d+ of 150 images are right.*train it",
+    ),
     "BGR": (Nearest(lambda x: x.flip(1)), {}, "BGR"),
     "names": (Nearest(after=renamed), {}, "other numbers than the data set's: 0 for 4"),
     "255ths": (Nearest(), {"sigma": 64.0}, "in pixels of.*0.251"),
@@ -153,3 +167,45 @@ def test_without_the_noise_nothing_is_tried_under_it():
     (finding,) = examined(Nearest(), sigma=None)
     assert finding.level == "warning"
     assert "give --sigma" in finding.text
+
+
+def test_chance_is_the_share_of_the_orders_of_the_labels_that_are_as_right():
+    """All 720 orders of six labels: the p-value is the share in a sample of ORDERS of them, but for the added 1."""
+    predicted, labels = [0, 0, 1, 1, 2, 2], [0, 0, 1, 2, 2, 1]
+    right = [sum(map(int.__eq__, predicted, order)) for order in itertools.permutations(labels)]
+    share = sum(one >= 4 for one in right) / len(right)
+    p_value, expected = chance(torch.tensor(predicted), torch.tensor(labels))
+    assert expected == pytest.approx(sum(right) / len(right))
+    assert abs(p_value - share) <= 5 * math.sqrt(share * (1 - share) / ORDERS) + 1 / ORDERS
+
+
+def test_where_no_accuracy_would_tell_it_from_chance_that_is_a_warning():
+    """Of images of one class every order of the labels is the same."""
+    images = labelled()
+    chosen = images.labels == 2
+    few = PackedImages(images.meta, images.images[chosen], images.labels[chosen])
+    (finding,) = examined(Nearest(), images=few)
+    assert (finding.level, "cannot be told from chance" in finding.text) == ("warning", True)
+
+
+@pytest.mark.parametrize("model", [Nearest(), Hook(lambda _, x: by_chance(x))])
+def test_without_labels_it_is_said_what_was_not_looked_at(model):
+    images = labelled()
+    (finding,) = examined(model, images=replace(images, labels=np.full_like(images.labels, UNLABELLED)))
+    assert finding.level == "warning"
+    assert "the images have no labels, so nothing was found out about its accuracy" in finding.text
+
+
+def test_without_labels_faults_that_need_none_are_found():
+    images = labelled()
+    images = replace(images, labels=np.full_like(images.labels, UNLABELLED))
+    found = examined(Nearest(lambda x: x.clamp(0, 1)), images=images)
+    assert ["no labels" in found[0].text, "clips" in found[1].text, len(found)] == [True, True, 2]
+
+
+def test_without_images_it_is_one_function_and_no_more_is_known():
+    loaded = Classifier("own:model", Nearest(), None, tuple("abcde"), SHAPE, None, "model")
+    (finding,) = examine(loaded, None, SIGMA, CPU)
+    assert (finding.level, "give --data or --images" in finding.text) == ("warning", True)
+    (finding,) = examine(replace(loaded, module=FAULTS["state"][0]), None, SIGMA, CPU)
+    assert finding.level == "fault"

@@ -360,3 +360,42 @@ def test_help_comes_without_importing_torch():
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[-1] == "0 []"
     assert all(option in made.stdout for option in ("--model", "--data", "--sigma", "--json", "--seed"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Pictures in one subfolder a class, and one file that is none."""
+    for name, value in (("left", 0), ("right", 255)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        first_pixel(tmp_path / "photos" / name / "a.png", value)
+    (tmp_path / "photos" / "right" / "b.png").write_text("no image")
+    return tmp_path / "photos"
+
+
+def test_a_folder_gives_its_pictures_and_their_classes_and_a_bad_file_is_passed_over(capfd, folder):
+    code, out, err = command(capfd, "--images", folder, *words([], LINEAR, sigma=0.1))
+    assert (code, [line.split(": ")[1].split(",")[0] for line in out]) == (2, ["left", "right"])
+    assert [line.split(": ")[0] for line in out] == [str(folder / name / "a.png") for name in ("left", "right")]
+    assert err[0].startswith("classes in the order of the subfolders' names: 0 left, 1 right;")
+    assert "1 of 3 images failed" in err[-1]
+
+
+def test_a_list_of_classes_names_them_in_the_models_order(capfd, folder, tmp_path):
+    (folder / "right" / "b.png").unlink()
+    (tmp_path / "names.txt").write_text("right\nleft\n")
+    classes = ("--classes", tmp_path / "names.txt")
+    out = asked(capfd, "--images", folder, *classes, *words([], LINEAR, sigma=0.1))
+    assert [line.split(": ")[1].split(",")[0] for line in out] == ["right", "left"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((), "give image files, or --images"),
+        (("a.png", "--images", "photos"), "give image files, or --images"),
+        (("a.png", "--classes", "names.txt"), "--classes is for --images"),
+        (("--images", "photos", "--data", "data"), "--data is for image files"),
+    ],
+)
+def test_images_are_files_or_a_folder(capfd, more, said):
+    assert said in refused(capfd, *more, *words([], LINEAR, sigma=0.1))

@@ -21,6 +21,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from tests.support.helpers import CERTIFY, SHAPE, arrays, tiny_params, write_tiny
+from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
 IMAGES, LABELS = arrays(6, 3)
@@ -78,6 +79,28 @@ def test_subfolders_are_labels(capfd, labelled):
     first = [IMAGES[i, 0, 0, 0] > 127 for i in (0, 2, 4, 1, 3, 5)]
     assert [int(predict) for predict in rows["predict"]] == [int(right) for right in first]
     assert (rows["n0"].unique(), rows["n"].unique(), rows["alpha"].unique()) == ([100], [1000], [0.001])
+
+
+def test_the_order_of_the_classes_is_said_where_nothing_but_names_gives_it(capfd, labelled):
+    said = "classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE gives the model's order"
+    assert said in certified(capfd, "labelled", "rows.tsv")[2].splitlines()
+    assert "classes in" not in certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[2]
+    save_model(Path("model"))
+    words = ("model", "--images", "labelled", "--out", "third.tsv", "--device", "cpu")
+    assert "classes in" not in ended(capfd, certify, *words)[2]
+
+
+def test_a_dry_run_needs_no_file_to_write(capfd, labelled):
+    words = (LINEAR, "--images", "labelled", "--sigma", "0.5", "--device", "cpu")
+    code, out, _ = ended(capfd, certify, *words, "--dry-run")
+    assert (code, "draws a second" in out) == (0, True)
+    code, _, err = ended(capfd, certify, *words)
+    assert (code, "give --out" in err) == (2, True)
+
+
+def test_a_data_set_needs_a_recipe(capfd):
+    code, _, err = ended(capfd, certify, LINEAR, "--data", "data", "--sigma", "0.5", "--out", "rows.tsv")
+    assert (code, err.startswith("error: give --dataset")) == (2, True)
 
 
 def test_the_list_of_classes_orders_the_labels(capfd, labelled):

@@ -3,12 +3,14 @@
 import json
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from rs.command_line.main import app
 from rs.errors import InputError
 from rs.runtime import machine
-from tests.support.helpers import write_tiny
+from tests.support.helpers import CLASSES, arrays, write_tiny
+from tests.support.untrained import save_model
 
 MODELS = """
 import torch
@@ -72,8 +74,47 @@ def test_all_of_it_is_one_json_object(data):
     assert said["findings"][0]["level"] == "fault"
 
 
-def test_a_classifier_needs_images():
+def test_a_function_needs_images():
     assert isinstance(doctor("own_models:good").exception, InputError)
+
+
+@pytest.fixture
+def photos(data):
+    """The tiny test images as files, a subfolder a class."""
+    images, labels = arrays(60, 3)
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = data.parent / "photos" / CLASSES[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0]).save(folder / f"{number:02}.png")
+    return data.parent / "photos"
+
+
+def test_a_folder_of_pictures_takes_the_place_of_a_data_set(photos):
+    words = ("--images", photos, "--sigma", 0.1)
+    result = doctor("own_models:good", *words)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "nothing was found wrong with own_models:good")
+    assert result.stderr.startswith("classes in the order of the subfolders' names: 0 left, 1 right; --classes FILE")
+    (photos.parent / "names.txt").write_text("right\nleft\n")
+    result = doctor("own_models:good", *words, "--classes", photos.parent / "names.txt")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "its classes seem to have other numbers" in result.stdout
+
+
+def test_pictures_without_labels_are_said_to_tell_less(photos):
+    (photos.parent / "names.txt").write_text("left\nright\n")
+    words = ("--images", photos / "left", "--classes", photos.parent / "names.txt", "--sigma", 0.1, "--count", 20)
+    result = doctor("own_models:good", *words)
+    assert (result.exit_code, "the images have no labels" in result.stdout.splitlines()[-1]) == (0, True)
+
+
+def test_images_come_from_one_place(photos, data):
+    assert "got both" in str(doctor("own_models:good", "--images", photos, "--data", data).exception)
+
+
+def test_a_model_folder_is_looked_at_without_images(data, monkeypatch):
+    save_model(data.parent / "model")
+    result = doctor(data.parent / "model")
+    assert (result.exit_code, "no images were given" in result.stdout.splitlines()[-1]) == (0, True)
 
 
 def test_what_is_missing_is_said(monkeypatch):

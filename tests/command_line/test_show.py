@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from rs.command_line.main import app
 from rs.reporting.row_files import compared, described, text_of, text_of_difference
-from tests.support.tiny_study import cell_rows, write_rows
+from tests.support.tiny_study import ALPHA, N0, N, cell_rows, write_rows
 
 
 @pytest.fixture
@@ -46,6 +46,17 @@ def test_radii_that_are_no_numbers_are_named(files, radii):
     code, out, error = said("show", files[0], "--radii", radii)
     assert (code != 0, out) == (True, "")
     assert error == f"--radii must be numbers with commas between them, like 0.25,0.5, got {radii!r}"
+
+
+def test_options_say_what_logs_do_not(files, tmp_path):
+    log = tmp_path / "theirs.log"
+    assert said("export", files[0], "--out", log)[:2] == (0, f"12 images; log in {log}\n")
+    stated = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
+    words = [str(word) for name, value in stated.items() for word in (f"--{name}", value)]
+    assert said("show", log, *words)[1] == text_of(described(log, **stated)) + "\n"
+    assert said("compare", log, files[1], *words)[1] == text_of_difference(compared(log, files[1], **stated)) + "\n"
+    for words in (["show", files[0]], ["compare", *files]):
+        assert "--sigma must be of a log in six columns" in said(*words, "--sigma", 0.5)[2]
 
 
 @pytest.mark.parametrize("words", [["show"], ["compare", "0.tsv"]])

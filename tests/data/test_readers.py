@@ -133,7 +133,7 @@ def test_an_image_is_refused_by_its_size_before_it_is_decoded():
 
 def test_formats_that_run_programs_are_not_opened():
     """Pillow hands PostScript to an interpreter."""
-    with pytest.raises(InputError, match=r"a\.png must be an image, but: cannot identify"):
+    with pytest.raises(InputError, match=r"a\.png must be an image, but: it is none of JPEG, PNG"):
         readers.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "a.png")
 
 

@@ -44,7 +44,9 @@ def rows(folder):
 def written(capfd, *words):
     with pytest.raises(SystemExit) as end:
         run(card_command, arguments=list(map(str, words)))
-    return end.value.code, capfd.readouterr().err
+    out, err = capfd.readouterr()
+    assert out.startswith(f"page of {words[0]}, ") or end.value.code != 0
+    return end.value.code, err
 
 
 def test_a_model_comes_back_from_a_folder_as_it_was(folder):

@@ -102,6 +102,7 @@ def test_the_command_imports_and_refuses_an_unknown_normalisation(folder, tmp_pa
     with pytest.raises(SystemExit) as done:
         run(main, arguments=[*words, "--normalisation", "mean-std", "--out", str(tmp_path / "model")])
     assert done.value.code == 0
+    assert capsys.readouterr().out.endswith(f", sigma = 0.25, normalisation mean-std; model in {tmp_path / 'model'}\n")
     with pytest.raises(SystemExit) as done:
         run(main, arguments=[*words, "--normalisation", "zscore", "--out", str(tmp_path / "other")])
     assert done.value.code == 2

@@ -9,14 +9,17 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
+import torch
 from nbclient import NotebookClient
 from PIL import Image
+from sklearn.datasets import load_digits
 
 import rs
 from rs import params
 from rs.command_line.main import app
 from rs.command_line.shell import run as run_command
-from rs.models import checkpoint
+from rs.models import architectures, checkpoint
+from rs.statistics.radius import lower_bound, radius
 from rs.storage.files import write_json
 from tests.support.helpers import ROOT
 from tests.support.pages import blocks, commands, written_out
@@ -211,17 +214,20 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> 
     certify = params.read(ROOT / "params.yaml")["defaults"]["certify"] | {"n": 1000, "engine": "plain"}
     recipes = {name: {"arithmetic": "native", "certify": certify} for name in ("digits", "cifar10")}
     write_json(Path("params.yaml"), {"recipes": recipes})
-    for label, name in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]):
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    for name, pixels in zip(names, load_digits().images, strict=False):  # which begin with one of each class, in order
         (tmp_path / "photos" / name).mkdir(parents=True)
-        Image.fromarray(np.full((8, 8), 25 * label, np.uint8)).save(tmp_path / "photos" / name / "1.png")
-    (tmp_path / "names.txt").write_text("\n".join(sorted(path.name for path in (tmp_path / "photos").iterdir())))
+        Image.fromarray((pixels * 255 / 16).astype(np.uint8)).save(tmp_path / "photos" / name / "1.png")
+    (tmp_path / "names.txt").write_text("\n".join(names))
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "models.py").write_text(MODEL)
     return tmp_path
 
 
 def test_the_commands_of_the_start_run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    certify = next(words for block in blocks(ROOT / "docs/start.md") for words in commands(block.text) if "certify" in words)
+    certify = next(
+        words for block in blocks(ROOT / "docs/start.md") for words in commands(block.text) if "certify" in words
+    )
     assert certify[-2:] == ["--out", "rows.tsv"]
     for name in ("advmacer-0", "gaussian-0"):
         rs_command([*certify[1:-1], f"results/digits/0.25/{name}.tsv"])
@@ -246,6 +252,24 @@ def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypa
     rs_commands(workplace, "docs/certify.md")
     assert Path("log.tsv").is_file()
     assert not Path("dry.tsv").exists()
+
+
+def test_the_commands_of_the_page_on_what_others_published_run(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a checkpoint and logs as the field publishes them: radii of three digits, on rungs of n = 100,000."""
+    network = architectures.build("resnet110", (1, 8, 8), 10, [0.0], [1.0], seed=0).network
+    state = {f"1.module.{name}": value for name, value in network.state_dict().items()}
+    torch.save({"arch": "cifar_resnet110", "epoch": 90, "state_dict": state}, "checkpoint.pth.tar")
+    for name, missed in (("theirs", 0), ("others", 1)):
+        radii = radius(lower_bound(100_000 - missed - np.arange(20) % 7, 100_000, 0.001), 0.5)
+        lines = [f"{i}\t3\t3\t{r:.3g}\t1\t0:00:14.037966" for i, r in enumerate(radii)]
+        Path(f"{name}.log").write_text("\n".join(["idx\tlabel\tpredict\tradius\tcorrect\ttime", *lines]) + "\n")
+    rs_commands(workplace, "docs/published.md")
+    printed = capsys.readouterr().out
+    assert "resnet110 for digits, sigma = 0.5, normalisation mean-std; model in models/theirs" in printed
+    assert "certified with      sigma = 0.5, n = 100,000, alpha = 0.001" in printed
+    assert "20 images that both have; sigma = 0.5, n0 = 100, n = 100,000, alpha = 0.001" in printed
 
 
 def make_image(folder: Path) -> Path:

@@ -1,3 +1,4 @@
+import re
 import signal
 import subprocess
 import sys
@@ -41,9 +42,11 @@ def test_help_imports_neither_torch_nor_the_library():
     assert done.stdout.strip() == "[]"
 
 
-def test_digits_are_prepared_from_the_command_line(params, tmp_path):
+def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):
     assert command("digits", "--out", tmp_path / "data" / "digits", "--params", params) == 0
     folder = tmp_path / "data" / "digits"
+    said = r"[\d,]+ train and \d+ test images of digits \(10 classes, shape \[1, 8, 8\]\); data set in (.*)\n"
+    assert re.fullmatch(said, capsys.readouterr().out)[1] == str(folder)
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "test.npz", "train.npz"]
     train, test = images.load(folder, "train"), images.load(folder, "test")
     assert len(train) + len(test) == 1797

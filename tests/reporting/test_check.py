@@ -304,9 +304,10 @@ def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     out = tmp_path / "tiny.tar.xz"
     words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
     made = CliRunner().invoke(app, [*map(str, words)])
-    assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (0, check.check(bundle), bundle)
+    said = check.check(bundle)
+    assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (0, [*said, f"bundle in {out}"], bundle)
     found = CliRunner().invoke(app, ["verify", str(out)])
-    assert (found.exit_code, found.stdout) == (0, made.stdout)
+    assert (found.exit_code, found.stdout.splitlines()) == (0, said)
     out.write_bytes(_with_byte(bundle, 1000, bundle[1000] ^ 1))
     assert isinstance(CliRunner().invoke(app, ["verify", str(out)]).exception, InputError)
 

@@ -385,6 +385,17 @@ def test_the_default_combination_must_be_sound(tiny):
         tiny_report(tiny)
 
 
+def test_an_external_log_of_other_draws_is_refused_before_all_rows_are_read(tiny, tmp_path, monkeypatch):
+    log = tmp_path / "log.tsv"
+    certificate_rows.write_field_log(cell_rows("advmacer", 0.5, 0).assign(radius=0.0), log)
+    monkeypatch.setattr(report.StudyFiles, "read_models", lambda *_: pytest.fail("all rows are read"))
+    known = {"sigma": 0.5, "n0": N0, "n": 100_000, "alpha": ALPHA}
+    with pytest.raises(
+        InputError, match=r"log\.tsv and gaussian at sigma 0.25, seed 0: .* n, got 100,000 and 200: the"
+    ):
+        tiny_report(tiny, [{"name": "theirs", "path": log, **known}])
+
+
 def test_an_external_log_may_not_take_the_name_of_an_ensemble(tiny):
     log = {"name": "advmacer 0-1", "path": tiny / "results/0.5/gaussian-0.tsv"}
     with pytest.raises(InputError, match="no method of the study, got 'advmacer 0-1'"):

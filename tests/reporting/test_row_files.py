@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from rs.errors import InputError
 from rs.reporting.row_files import compared, described, radii_of, text_of, text_of_difference
 from rs.statistics import metrics
+from rs.statistics.certificate import format_counts
+from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows, files
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
 
@@ -204,11 +206,76 @@ def test_what_cannot_be_compared_is_refused(tmp_path, a, kind):
         compared(a, make(tmp_path / "other.tsv"))
 
 
-def test_a_log_that_does_not_say_its_noise_is_not_compared(tmp_path, a):
-    log = tmp_path / "log.txt"
-    certificate_rows.write_field_log(certificate_rows.read(a), log)
-    with pytest.raises(InputError, match="must say its n0, n, alpha, sigma"):
-        compared(log, log)
+@pytest.fixture
+def logs(tmp_path):
+    """Logs in six columns at sigma 0.5 whose radii are rungs of n = 10,000, and of n = 1,000, at alpha = 0.001."""
+    paths = {}
+    for name, n, first in (("a", 10_000, 0), ("b", 10_000, 1), ("fewer", 1_000, 0)):
+        votes = n - np.random.default_rng(first).permutation(IMAGES) % 10
+        rows = frame(1).assign(radius=radius(lower_bound(votes, n, 0.001), 0.5), predict=LABELS, correct=1)
+        paths[name] = tmp_path / f"{name}.log"
+        certificate_rows.write_field_log(rows, paths[name])
+    return paths
+
+
+def test_logs_that_do_not_say_their_noise_are_not_compared(logs):
+    with pytest.raises(InputError, match=r"must say its n, alpha, sigma .* of a log give --sigma"):
+        compared(logs["a"], logs["b"], n0=100)
+
+
+def test_logs_are_compared_by_what_is_said_of_them_and_what_their_radii_tell(logs):
+    found = compared(logs["a"], logs["b"], sigma=0.5, n0=100)
+    assert [found[name] for name in ("sigma", "n0", "n", "alpha")] == [0.5, 100, 10_000, 0.001]
+    one, other = (certificate_rows.read_field_log(logs[name]) for name in "ab")
+    assert found["acr"]["difference"] == pytest.approx((one["radius"] - other["radius"]).mean())
+
+
+def test_a_log_is_of_the_noise_of_the_rows_beside_it(tmp_path, logs):
+    votes = 10_000 - np.arange(IMAGES)
+    p_lower = lower_bound(votes, 10_000, 0.001)
+    certified = {"p_lower": p_lower, "radius": radius(p_lower, 0.5), "predict": LABELS, "correct": 1}
+    budget = {"n0": 100, "n": 10_000, "alpha": 0.001}
+    counts = [
+        format_counts(own * np.eye(3)[label] + (10_000 - own) * np.eye(3)[2])
+        for label, own in zip(LABELS, votes, strict=True)
+    ]
+    rows = frame(1).assign(**certified, **budget, counts0=[f"{label}:100" for label in LABELS], counts=counts)
+    certificate_rows.write(rows, tmp_path / "rows.tsv")
+    found = compared(tmp_path / "rows.tsv", logs["a"], n0=100)
+    assert (found["sigma"], found["images"]) == (0.5, IMAGES)
+
+
+def test_logs_of_other_numbers_of_draws_are_refused_with_the_reason(logs):
+    with pytest.raises(InputError, match=r"the same n, got 10,000 and 1,000: the largest radius .* depends on it"):
+        compared(logs["a"], logs["fewer"], sigma=0.5, n0=100)
+
+
+def test_what_is_said_of_a_log_is_shown_and_the_radii_tell_the_rest(logs):
+    about = described(logs["fewer"], sigma=0.5)
+    assert [about[name] for name in ("sigma", "n0", "n", "alpha")] == [0.5, None, 1_000, 0.001]
+    with pytest.raises(InputError, match="made with n = 1000, as its radii tell"):
+        described(logs["fewer"], sigma=0.5, n=50)
+
+
+@pytest.mark.parametrize("bad", [{"sigma": 0.0}, {"n": 0}, {"n0": -1}, {"alpha": 1.0}])
+def test_what_is_said_of_a_log_must_be_possible(logs, bad):
+    with pytest.raises(InputError, match=rf"got {next(iter(bad))} "):
+        described(logs["a"], **bad)
+
+
+@pytest.mark.parametrize("beside", ["[]", '{"rows": 3, "scope": "global"}', "no JSON"])
+def test_a_file_beside_a_log_is_not_its_sidecar(logs, beside):
+    before = described(logs["a"])
+    certificate_rows.sidecar_of(logs["a"]).write_text(beside)
+    assert described(logs["a"]) == before
+
+
+def test_what_is_neither_rows_nor_a_log_is_told_both_forms(tmp_path):
+    (tmp_path / "notes.txt").write_text("idx\tlabel\n0\t1\n")
+    with pytest.raises(
+        InputError, match=r"columns idx .* scope, or a log .* idx label predict radius correct time, .* got 'idx label'"
+    ):
+        described(tmp_path / "notes.txt")
 
 
 def test_other_arithmetic_is_said_and_not_refused_as_in_reports(tmp_path, a):
