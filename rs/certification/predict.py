@@ -11,12 +11,13 @@ import torch
 
 from rs.certification.certify_model import warn_if_n_too_small
 from rs.certification.load import load_classifier
+from rs.certification.quantize import Calibration, identity_of
 from rs.data import images as data
 from rs.data import readers
 from rs.data.image_folder import as_tensor
 from rs.data.readers import Conversion
 from rs.errors import InputError
-from rs.models.backend import Engine
+from rs.models.backend import InferenceEngine
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import progress
 from rs.smoothing.classifier import Noise, Precision, check_draws
@@ -70,7 +71,7 @@ def answers(
     device: torch.device,
     noise: Noise,
     precision: Precision,
-    engine: Engine,
+    engine: InferenceEngine,
     how: Conversion,
 ) -> Iterator[Answer]:
     """Classify and certify images one after the other, passing over files that are no such images; show the progress.
@@ -79,7 +80,8 @@ def answers(
         files: Image files; the position of a file among them and ``seed`` key its noise.
         model: See :func:`rs.certification.load.load_classifier`.
         folder: A prepared data set with the classes and the shape of the model; needed for a function of the user's,
-            and compared with the metadata of any other model.
+            and compared with the metadata of any other model. Quantised networks are calibrated on it, where none lies
+            beside the model.
         n0, n, alpha: See :meth:`rs.smoothing.classifier.SmoothedClassifier.certify`.
         seed: At least 0; whoever chooses an image must not know it (see docs/method.md).
         sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the model.
@@ -95,10 +97,14 @@ def answers(
     check_draws(torch.zeros(base.shape), alpha, n0=n0, n=n)
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
-    classifier = base.smooth(sigma, device=device, noise=noise, precision=precision, engine=engine)
+    calibration = None if folder is None else Calibration(folder)
+    classifier = base.smooth(
+        sigma, device=device, noise=noise, precision=precision, engine=engine, calibration=calibration
+    )
     warn_if_n_too_small(n, alpha)
     provenance = {"scope": base.scope, "device": device.type, "noise": noise}
-    provenance |= {"precision": precision, "engine": classifier.engine}
+    provenance |= {"precision": identity_of([classifier.base]).get("precision", precision)}
+    provenance |= {"engine": classifier.engine}
     provenance |= {"conversion": str(how)} if str(how) else {}
     failed = []
     for index, file in progress(enumerate(files), len(files), "predict", always=False):

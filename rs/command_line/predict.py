@@ -45,7 +45,10 @@ def main(
     precision: Annotated[
         Literal["float32", "bfloat16"], typer.Option(help="Of the network's weights and activations.")
     ] = "float32",
-    engine: Annotated[Literal["plain", "folded", "compiled"], typer.Option(help="How the network runs.")] = "plain",
+    engine: Annotated[
+        Literal["plain", "folded", "compiled", "quantized"],
+        typer.Option(help="How the network runs; quantized: in int8."),
+    ] = "plain",
     resize: Resize = None,
     crop: Crop = None,
     convert: Convert = False,
