@@ -124,7 +124,7 @@ def quantized_members(
     made = []
     for member, folder in zip(members, map(Path, folders) if folders else repeat(None, len(members)), strict=True):
         quantized = _found(member, folder, calibration) or _new(member, calibration, sigma)
-        made.append(_as_module(member, quantized, shape))
+        made.append(as_module(member, quantized, shape))
     return made
 
 
@@ -153,7 +153,7 @@ def _found(member: nn.Module, folder: Path | None, calibration: Calibration | No
     return quantized
 
 
-def _as_module(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
+def as_module(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
     """Return the quantised classifier: the normalisation of ``module``, in float32, and the network in int8."""
     made = nn.Sequential(parts(module)[0], QuantizedNetwork(quantized)).eval()
     check_one_function(made, noisy_pair(tuple(shape), torch.device("cpu")))

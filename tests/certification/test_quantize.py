@@ -51,7 +51,7 @@ def residual():
 def quantized(model, shape, seed=0):
     """A model in int8, calibrated on random pixels."""
     split = replace(tiny_images(COUNT), images=np.random.default_rng(seed).integers(0, 256, (COUNT, *shape), np.uint8))
-    return int8._as_module(model, int8.quantize(model, split, SIGMA, COUNT), shape)
+    return int8.as_module(model, int8.quantize(model, split, SIGMA, COUNT), shape)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(colour):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(int8._as_module(residual(), quantised, COLOUR)(x))
+            found.append(int8.as_module(residual(), quantised, COLOUR)(x))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*found)
@@ -165,7 +165,7 @@ def test_logits_are_those_of_the_formula_of_quantisation():
     steps = np.rint((x.flatten(1).double().numpy().clip(low, high) - low) / (high - low) * (levels - 1))
     rounded = steps / (levels - 1) * (out_high - out_low) + out_low
     exact = rounded @ (weights * scales).T + bias
-    found = int8._as_module(Affine().eval(), made, SHAPE)(x).double().numpy()
+    found = int8.as_module(Affine().eval(), made, SHAPE)(x).double().numpy()
     size = np.abs(rounded) @ np.abs(weights * scales).T + np.abs(bias)
     step = (out_high - out_low) / (levels - 1) * np.abs(weights * scales).max()  # a tie of rounding, in float32
     assert np.abs(found - exact).max() <= 2**-22 * size.max() + step
