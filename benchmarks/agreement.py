@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.common import ENGINES, machine
+from benchmarks.common import engines_on, machine
 from rs.command_line.shell import DataFolder, run
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def main(
     import torch
 
     from rs.certification.load import load_classifier
+    from rs.certification.quantize import Calibration
     from rs.data.images import load
     from rs.runtime.device import device_named
     from rs.statistics.metrics import acr
@@ -54,8 +55,9 @@ def main(
     print("|---|---|---:|---:|---:|---:|---:|")
     for model in models:
         plain, loaded = None, load_classifier(model, test.meta)
-        for engine, precision in ENGINES:
-            smoothed = loaded.smooth(None, device=where, batch=None, precision=precision, engine=engine)
+        for engine, precision in engines_on(where):
+            how = {"precision": precision} if precision != "int8" else {"calibration": Calibration(data)}
+            smoothed = loaded.smooth(None, device=where, batch=None, engine=engine, **how)
             found = said(smoothed, test, indices, n, alpha, where)
             plain = plain or found
             votes = (found.votes == plain.votes).mean()

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,7 @@ from torch.func import functional_call
 
 from rs import params as parameters
 from rs.certification.load import load_classifier
+from rs.certification.quantize import Calibration
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
 from rs.data.images import load
 from rs.ensemble import spec as ensemble_spec
@@ -51,7 +52,7 @@ from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import device_named
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating, forward, project, unit
-from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier, autocast
+from rs.smoothing.classifier import Noise, SmoothedClassifier, autocast
 from rs.smoothing.grid_noise import LEVELS
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 from rs.statistics.certificate import Certificate
@@ -77,10 +78,13 @@ JUDGED, CLEAR = 20_000, 500
 SEED = 1
 STEPS, DRAWS, SCORED, COPIES = 12, 16, 48, 4
 """Of an attack: steps; draws in each with gradients, and without; perturbed copies that gradients of weights are of."""
+Precision = Literal["float32", "bfloat16", "int8"]
+"""Of the attacked classifier; int8 is that of the engine ``quantized``. Gradients are those of float32."""
 SETTINGS: tuple[tuple[Noise, Precision], ...] = (
     ("gaussian", "float32"),
     ("grid", "float32"),
     ("gaussian", "bfloat16"),
+    ("gaussian", "int8"),
 )
 COLUMNS = ("model", "sigma", "classifier", "scope", "noise", "precision", "boxed", "distance", "attacked", "below_half")
 COLUMNS += ("outvoted", "outvoted_anew", "flipped", "least_share", "images")
@@ -419,6 +423,7 @@ class Group:
     noise: Noise
     precision: Precision
     boxed: bool = False
+    data: Path | None = None  # the prepared data set, whose training images calibrate networks in int8
 
     def attacked(self, test: Images, settings: WeightSettings, device: torch.device) -> tuple[Attacked, str]:
         """Load it; and its scope."""
@@ -431,7 +436,10 @@ class Group:
                 members, names, test.labels, spec, settings, len(test.meta.classes), self.boxed
             ), "per-image"
         loaded = load_classifier(self.model, test.meta)
-        smoothed = loaded.smooth(device=device, noise=self.noise, precision=self.precision)
+        how: dict[str, Any] = {"precision": self.precision}
+        if self.precision == "int8":
+            how = {"engine": "quantized", "calibration": self.data and Calibration(self.data)}
+        smoothed = loaded.smooth(device=device, noise=self.noise, **how)
         return Fixed(smoothed, surrogate_of(loaded.module)), loaded.scope
 
     @property
@@ -543,7 +551,7 @@ def main(
             names, key = ("model", "noise", "precision", "boxed"), (model, noise, precision, str(boxed))
             if any(tuple(str(row[name]) for name in names) == key for row in done):
                 continue
-            group = Group(model, noise, precision, boxed)
+            group = Group(model, noise, precision, boxed, data)
             attacked, scope = group.attacked(test, settings, place)
             certified, attempts = attempts_on(attacked, test, images, place)
             key = {"model": model, "sigma": attacked.sigma, "classifier": group.name, "scope": scope}

@@ -11,6 +11,7 @@ import copy
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -22,11 +23,11 @@ from benchmarks.art_loop import in_art
 from benchmarks.common import (
     ALPHA,
     CLASSES,
-    ENGINES,
     N0,
     ROUNDS,
     SIGMA,
     Architecture,
+    engines_on,
     machine,
     network,
     side_by_side,
@@ -107,7 +108,8 @@ def measure(
 
     model, x = network(architecture, device)
     own = [size for size in sizes if size % BLOCK == 0] or [BLOCK]
-    made = {key: optimized(model, x, *key) for key in [(*engine, size) for engine in ENGINES for size in own]}
+    known = engines_on(device)
+    made = {key: optimized(model, x, *key) for key in [(*engine, size) for engine in known for size in own]}
     with apart(device, field_loops, architecture, n, sizes) as loops:
         ways: dict[tuple[str, int], Way] = {(REFERENCE, size): loops[size] for size in sizes}
         if device.type == "cpu":
@@ -120,7 +122,7 @@ def measure(
     names = dict.fromkeys(name for name, _ in ways)
     batch = {name: min((value, size) for (one, size), value in seconds.items() if one == name)[1] for name in names}
     best = {name: (N0 + n) / seconds[name, size] for name, size in batch.items()}
-    engines = {engine: made[*engine, own[0]] for engine in ENGINES}
+    engines = {engine: made[*engine, own[0]] for engine in known}
     points = _on_the_roofline(best, model, x, engines)
     if picture is not None:
         roofline.draw(picture, limits, points, f"{architecture.value}: noisy forward passes")
@@ -141,9 +143,13 @@ def _on_the_roofline(
     asked = roofline.work(model, sample)
     points = {name: ("float32", asked, speeds[name]) for name in (REFERENCE, KEPT) if name in speeds}
     for (engine, precision), network_as_run in made.items():
-        source = made["folded", precision] if engine == "compiled" else network_as_run  # an operation at a time
+        fused = engine in ("compiled", "quantized")
+        wide = "float32" if precision == "int8" else precision
+        source = made["folded", wide] if fused else network_as_run  # an operation at a time
         with autocast(x.device, source.precision):
-            asked = roofline.work(source.module, sample, fused=engine == "compiled")
+            asked = roofline.work(source.module, sample, fused=fused)
+        if precision == "int8":
+            asked = roofline.Work(asked.operations, asked.bytes / 4)
         name = f"{engine}, {precision}"
         points[name] = (precision, asked, speeds[name])
     return points
@@ -181,10 +187,31 @@ def optimized(model: nn.Module, x: torch.Tensor, engine: str, precision: str, si
     """The network as an engine runs it; stops where it is another engine in the end."""
     from rs.certification.inference import optimize_for_inference
 
-    made = optimize_for_inference(model, engine, precision, tuple(x.shape), x.device, size)
+    quantized = [in_int8(model, x)] if engine == "quantized" else []
+    autocast = "float32" if quantized else precision
+    made = optimize_for_inference(model, engine, autocast, tuple(x.shape), x.device, size, quantized)
     if made.engine != engine:
         raise RuntimeError(f"the engine must be {engine}, but is {made.engine}; the warning above says why")
     return made
+
+
+@cache
+def in_int8(model: nn.Module, x: torch.Tensor) -> nn.Module:
+    """The network in int8, calibrated on noisy images of random pixels, as those that its batch norms have seen."""
+    import numpy as np
+
+    from rs.certification.quantize import as_module, quantize
+    from rs.data.format import Meta, fingerprint
+    from rs.data.images import PackedImages
+
+    images = np.random.default_rng(0).integers(0, 256, (N0, *x.shape), np.uint8)
+    labels = np.arange(N0) % CLASSES
+    channels, names = len(x), tuple(map(str, range(CLASSES)))
+    meta = Meta(
+        name="random", classes=names, shape=tuple(x.shape), mean=(0.5,) * channels, std=(0.25,) * channels,
+        source="random pixels", sizes={"train": N0}, sha256={"train": fingerprint(images, labels)},
+    )  # fmt: skip
+    return as_module(model, quantize(model, PackedImages(meta, images, labels), SIGMA, N0), x.shape)
 
 
 def certification(made: Optimized, x: torch.Tensor, n: int, size: int) -> Way:

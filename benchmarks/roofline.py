@@ -22,10 +22,10 @@ class Ceilings(NamedTuple):
     """What the machine does at best, measured."""
 
     bandwidth: float  # bytes a second, of a copy
-    peak: dict[str, float]  # floating-point operations a second of a matrix product, by precision
+    peak: dict[str, float]  # operations a second of a matrix product, by precision
 
     def __str__(self) -> str:
-        peaks = ", ".join(f"{value / 1e12:.3g} TFLOP/s in {name}" for name, value in self.peak.items())
+        peaks = ", ".join(f"{value / 1e12:.3g} T operations/s in {name}" for name, value in self.peak.items())
         return f"measured limits: copies at {self.bandwidth / 1e9:,.0f} GB/s, {peaks}"
 
 
@@ -55,6 +55,9 @@ def ceilings(device: torch.device) -> Ceilings:
             product = 2 * side**3 / _quickest(lambda a=a: a @ a, device)
             seconds = _quickest(lambda x=x, w=w: F.conv2d(x, w, padding=1), device)
         peak[precision] = max(product, 2 * x.numel() * w.numel() / 256 / seconds)
+    if device.type == "cpu":
+        a = torch.ones(side, side, dtype=torch.int8)
+        peak["int8"] = 2 * side**3 / _quickest(lambda: torch._int_mm(a, a), device)
     return Ceilings(bandwidth, peak)
 
 
@@ -105,11 +108,11 @@ def draw(path: Path, ceiling: Ceilings, points: Mapping[str, tuple[str, Work, fl
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     intensity = np.geomspace(1, 1000, 200)
-    colours = {"float32": "C0", "bfloat16": "C1"}
+    colours = {"float32": "C0", "bfloat16": "C1", "int8": "C2"}
     for precision, peak in ceiling.peak.items():
         roof = np.minimum(peak, intensity * ceiling.bandwidth)
         axes.loglog(intensity, roof / 1e9, color=colours[precision], label=f"roof, {precision}")
-    for marker, (name, (precision, asked, speed)) in zip("os^Dv*PX"[: len(points)], points.items(), strict=True):
+    for marker, (name, (precision, asked, speed)) in zip("os^Dv*PXhd"[: len(points)], points.items(), strict=True):
         at = asked.operations / asked.bytes
         axes.loglog(at, speed * asked.operations / 1e9, marker, color=colours[precision], label=name, linestyle="none")
     axes.set(xlabel="operations per byte", ylabel="10⁹ operations per second", title=title)

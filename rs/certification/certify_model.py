@@ -16,6 +16,7 @@ from torch import Tensor
 from rs import params
 from rs.certification.forecast import LONG, forecast, is_worth_measuring
 from rs.certification.load import Classifier, load_classifier
+from rs.certification.quantize import Calibration, identity_of
 from rs.data import images as data
 from rs.data.format import Images
 from rs.errors import InputError
@@ -102,7 +103,7 @@ def certify_model(
     """
     images = data.load(folder, split)
     base = load_classifier(model, images.meta)
-    certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out)
+    certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out, training=folder)
 
 
 def certify_split(
@@ -114,9 +115,12 @@ def certify_split(
     device: torch.device,
     batch: int | None,
     out: Path | None,
+    training: Path | None = None,
 ) -> None:
     """Certify a classifier on images that are loaded already; see :func:`certify_model`.
 
+    Args:
+        training: The prepared data set that quantised networks are calibrated on, where none lies beside the model.
     Raises:
         InputError: If ``out`` holds something else, or a shortcut is to be taken without labels.
     """
@@ -130,6 +134,7 @@ def certify_split(
         precision=settings.precision,
         engine=settings.engine,
         batch=batch,
+        calibration=None if training is None else Calibration(training, settings.calibration),
     )
     indices = select(len(images), settings.subset)
     if out is None or not out.exists():
@@ -140,6 +145,7 @@ def certify_split(
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
     identity |= provenance(images, settings, classifier.sigma, device, classifier.engine, MODULE)
+    identity |= identity_of([classifier.base])
     certify_images(classifier, images, indices, settings, device, identity, out)
 
 
@@ -218,12 +224,14 @@ def provenance(
         engine: The engine that runs, which may differ from ``settings.engine``.
         module: Path of the module that makes the rows, whose code is fingerprinted.
     """
+    certification = asdict(settings)
+    del certification["calibration"]  # which quantised networks alone have (rs.certification.quantize.identity_of)
     return {
         "dataset": images.meta.name,
         "classes": len(images.meta.classes),
         "images": images.fingerprint,
         "sigma": sigma,
-        **asdict(settings),
+        **certification,
         "engine": engine,
         "subset": subset_name(settings.subset),
         "device": device.type,

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from rs.certification.certify_model import provenance, warn_if_n_too_small
 from rs.certification.inference import Optimized, optimize_for_inference
+from rs.certification.quantize import Calibration, identity_of, quantized_members
 from rs.data import images as data
 from rs.data.format import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
@@ -101,14 +102,21 @@ def certify_pool(
     indices = select(len(images), certification.subset)
     for entry, index in itertools.product(entries.values(), map(int, indices)):
         entry.for_image(index)  # an image without weights is refused before the work begins
-    members = Ensemble(models, LogitAverage())
+    members, shape, quantized = Ensemble(models, LogitAverage()), images.meta.shape, []
+    if certification.engine == "quantized":
+        paths = [member.path for member in pool.members]
+        calibration = Calibration(folder, certification.calibration)
+        quantized = quantized_members(models, paths, calibration, pool.sigma, shape)
     optimized = optimize_for_inference(
-        members, certification.engine, certification.precision, images.meta.shape, device, batch
+        members, certification.engine, certification.precision, shape, device, batch, quantized
     )
     members_on_images = MembersOnImages(optimized, images, indices, pool.sigma, certification, device, settings.cache)
     shared = provenance(images, certification, pool.sigma, device, optimized.engine, MODULE)
     shared |= {"outputs": "float16"} if settings.cache else {}
-    outs = {out / f"{name}.tsv": entry.provenance | shared for name, entry in entries.items()}
+    outs = {
+        out / f"{name}.tsv": entry.provenance | shared | identity_of(members_on_images.of(entry))
+        for name, entry in entries.items()
+    }
     warn_if_n_too_small(certification.n, certification.alpha)
     counted = {out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)}
     with write_rows(outs, times / "images.csv", indices, counted) as writer:
@@ -205,6 +213,10 @@ class MembersOnImages:
         classifier.votes(x, draws, *key)
         return (time.perf_counter() - start) / draws * (self.settings.n0 + self.settings.n)
 
+    def of(self, entry: PoolEntry) -> list[nn.Module]:
+        """Return the members of an entry, as they run."""
+        return [self._members[number] for number in entry.members]
+
     def _seconds_of_certificates(self, classifier: SmoothedClassifier) -> float:
         chosen = [int(index) for index in self.indices[:: -(-len(self.indices) // TIMED)]]
         xs, how = [self._pixels(index) for index in chosen], self.settings
@@ -215,7 +227,7 @@ class MembersOnImages:
         return (time.perf_counter() - start) / len(chosen)
 
     def _alone(self, entry: PoolEntry) -> SmoothedClassifier:
-        base = Ensemble([self._members[number] for number in entry.members], entry.fixed_rule)
+        base = Ensemble(self.of(entry), entry.fixed_rule)
         return SmoothedClassifier(
             base,
             len(self.images.meta.classes),

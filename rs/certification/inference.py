@@ -1,4 +1,4 @@
-"""Optimizing networks for inference: batch norm folding, bfloat16 weights and compilation.
+"""Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation and int8.
 
 A certificate is about the network as it runs, so rows record the engine: folding changes the last bits of the logits,
 bfloat16 the third digit, and with them votes on images between two classes.
@@ -16,7 +16,17 @@ from torch import Tensor, nn
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models.architectures import Logits
-from rs.models.backend import PASSES, Engine, check_folding, compiled, device_of, layout, unlimited, warn
+from rs.models.backend import (
+    PASSES,
+    Engine,
+    InferenceEngine,
+    check_folding,
+    compiled,
+    device_of,
+    layout,
+    unlimited,
+    warn,
+)
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import Precision, autocast, default_batch
 from rs.smoothing.noise import BLOCK
@@ -28,16 +38,17 @@ class Optimized(NamedTuple):
     module: nn.Module
     precision: Precision  # of autocast; float32, which disables it, if the weights themselves are in bfloat16
     batch: int | None  # noisy images at once
-    engine: Engine  # the engine that runs: "folded" if there was no compiler for "compiled"
+    engine: InferenceEngine  # the engine that runs: "folded" if there was no compiler for "compiled"
 
 
 def optimize_for_inference(
     module: nn.Module,
-    engine: Engine,
+    engine: InferenceEngine,
     precision: Precision,
     shape: Sequence[int],
     device: torch.device,
     batch: int | None = None,
+    quantized: Sequence[nn.Module] = (),
 ) -> Optimized:
     """Optimize a classifier for many forward passes; of an ensemble, each member.
 
@@ -45,19 +56,30 @@ def optimize_for_inference(
         module: Images (N, C, H, W) -> logits (N, K); unchanged, but moved to ``device``.
         engine: ``plain`` uses it unchanged. ``folded`` folds each batch norm into the convolution before it (exact up
             to rounding), and stores the weights in ``precision``. ``compiled`` also compiles the folded network for
-            batches of one size: smaller ones are padded, and cost as much.
-        precision: ``float32`` or ``bfloat16``.
+            batches of one size: smaller ones are padded, and cost as much. ``quantized`` runs the networks of
+            ``quantized`` instead, in int8.
+        precision: ``float32`` or ``bfloat16``; a quantised network has its own.
         shape: (C, H, W) of an image.
         device: Where it runs.
         batch: Noisy images at once; if ``None``, chosen on a GPU so that they fit its memory.
+        quantized: A quantised network for the classifier, or for each member of an ensemble
+            (:func:`rs.certification.quantize.quantized_members`).
     Returns:
         The optimized classifier; if it cannot be compiled, the folded one, with a warning on stderr.
     Raises:
-        InputError: If there is no such engine or precision, or not even the smallest batch fits.
+        InputError: If there is no such engine or precision, not even the smallest batch fits, or a quantised network
+            is to run in bfloat16 or elsewhere than on a CPU.
     """
-    for name, given, known in (("engine", engine, Engine), ("precision", precision, Precision)):
+    for name, given, known in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
         if given not in get_args(known):
             raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
+    if engine == "quantized":
+        if precision != "float32" or device.type != "cpu":
+            raise InputError(
+                f"engine quantized must run on a CPU, with precision left at float32, got {precision} on "
+                f"{device.type}; take engine compiled there"
+            )
+        return Optimized(_with_members(module, quantized), precision, batch, engine)
     dtype: torch.dtype = getattr(torch, precision)
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
@@ -68,12 +90,21 @@ def optimize_for_inference(
         return Optimized(module, precision, batch, engine)
     if engine == "compiled":
         batch = batch or BLOCK
-    members = module.members if isinstance(module, Ensemble) else [module]
     networks, engines = zip(
-        *(_optimize(member, engine, dtype, shape, device, batch) for member in members), strict=True
+        *(_optimize(member, engine, dtype, shape, device, batch) for member in members_of(module)), strict=True
     )
-    optimized = Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
-    return Optimized(optimized, "float32", batch, engine if set(engines) == {engine} else "folded")
+    ran = engine if set(engines) == {engine} else "folded"
+    return Optimized(_with_members(module, networks), "float32", batch, ran)
+
+
+def members_of(module: nn.Module) -> list[nn.Module]:
+    """Return the members of an ensemble; of another classifier, itself."""
+    return [*module.members] if isinstance(module, Ensemble) else [module]
+
+
+def _with_members(module: nn.Module, networks: Sequence[nn.Module]) -> nn.Module:
+    """Return a classifier with other members."""
+    return Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
 
 
 def _batch_of_gpu(module: nn.Module, precision: Precision, x: Tensor) -> int:
@@ -148,14 +179,18 @@ def _split(
     module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None
 ) -> InferenceNetwork:
     """Fuse the network of a classifier, in ``dtype`` if it is given, but not its normalisation."""
-    normalize: nn.Module = nn.Identity()
-    network = module
-    if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
-        normalize, network = module
+    normalize, network = parts(module)
     fused = fuse(network)
     if dtype is not None:
         fused = _cast(network, fused, dtype)
     return InferenceNetwork(normalize, fused, dtype or torch.float64).eval()
+
+
+def parts(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Return the normalisation and the network of a model of this project; of another one, nothing and itself."""
+    if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
+        return module[0], module[1]
+    return nn.Identity(), module
 
 
 def _cast(network: nn.Module, fused: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -12,12 +12,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rs.certification.inference import Optimized, optimize_for_inference
+from rs.certification.inference import Optimized, members_of, optimize_for_inference
+from rs.certification.quantize import Calibration, quantized_members
 from rs.data.format import Meta, described
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.backend import Engine, device_of
+from rs.models.backend import InferenceEngine, device_of
 from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
 from rs.smoothing.inputs import Base, as_module
 from rs.smoothing.one_function import check_one_function, noisy_pair
@@ -36,6 +37,7 @@ class Classifier:
     shape: tuple[int, ...] = ()  # (C, H, W) of an image
     sigma: float | None = None  # noise that it was trained with, in pixels of [0, 1]
     scope: str = "model"  # of an ensemble's weights (``rs.statistics.certificate.SCOPES``), "model" for a single model
+    folders: tuple[str, ...] = ()  # the model folder, or those of the members; of a user's model none
 
     def smooth(
         self,
@@ -44,8 +46,9 @@ class Classifier:
         device: torch.device | str | None = None,
         noise: Noise = "gaussian",
         precision: Precision = "float32",
-        engine: Engine = "plain",
+        engine: InferenceEngine = "plain",
         batch: int | None = None,
+        calibration: Calibration | None = None,
     ) -> SmoothedClassifier:
         """Move it to ``device``, optimize it for inference and smooth it.
 
@@ -54,6 +57,7 @@ class Classifier:
             device: Where it runs; ``None`` leaves it where it is.
             noise: See :class:`rs.smoothing.classifier.SmoothedClassifier`.
             precision, engine, batch: See :func:`rs.certification.inference.optimize_for_inference`.
+            calibration: See :func:`rs.certification.quantize.quantized_members`, for the engine ``quantized``.
         Raises:
             InputError: If neither says sigma, an engine needs the shape of the images and it is unknown, or the
                 classifier is not one function of each image; that is checked where the shape is known.
@@ -69,7 +73,8 @@ class Classifier:
         home = device_of(self.module) if device is None else torch.device(device)
         if self.shape:
             check_one_function(self.module.to(home), noisy_pair(self.shape, home))
-            runs = optimize_for_inference(self.module, engine, precision, self.shape, home, batch)
+            quantized = self._quantized(calibration, std) if engine == "quantized" else []
+            runs = optimize_for_inference(self.module, engine, precision, self.shape, home, batch, quantized)
         else:
             runs = Optimized(self.module if device is None else self.module.to(home), precision, batch, engine)
         return SmoothedClassifier(
@@ -82,6 +87,10 @@ class Classifier:
             undecided=getattr(self.module, "undecided", False),  # of an ensemble whose rule has votes for no class
             engine=runs.engine,
         )
+
+    def _quantized(self, calibration: Calibration | None, sigma: float) -> list[nn.Module]:
+        members = members_of(self.module.cpu())
+        return quantized_members(members, self.folders, calibration, self.sigma or sigma, self.shape)
 
     @property
     def sources(self) -> str | None:
@@ -157,9 +166,10 @@ def _from_disk(name: str) -> Classifier:
     path = Path(name)
     if path.suffix == ".json" and not path.is_dir():
         module, spec, classes, shape = ensemble_spec.load(path)
-        return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, spec.combination.scope)
+        scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)
+        return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders)
     module, card = checkpoint.load(path)
-    return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model")
+    return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
 
 
 def _is_function(name: str) -> bool:

@@ -10,11 +10,12 @@ import torch
 
 from rs.certification.certify_model import warn_if_n_too_small
 from rs.certification.load import Classifier
+from rs.certification.quantize import Calibration, identity_of
 from rs.data import readers
 from rs.data.image_folder import as_tensor
 from rs.data.readers import Conversion
 from rs.errors import InputError
-from rs.models.backend import Engine
+from rs.models.backend import InferenceEngine
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import progress
 from rs.smoothing.classifier import Noise, Precision, check_draws
@@ -67,8 +68,9 @@ def answers(
     device: torch.device,
     noise: Noise,
     precision: Precision,
-    engine: Engine,
+    engine: InferenceEngine,
     how: Conversion,
+    calibration: Calibration | None = None,
 ) -> Iterator[Answer]:
     """Classify and certify images one after the other, passing over files that are no such images; show the progress.
 
@@ -82,6 +84,7 @@ def answers(
         noise: See :class:`rs.smoothing.classifier.SmoothedClassifier`.
         precision, engine: See :func:`rs.certification.inference.optimize_for_inference`.
         how: How images are converted; the radius is then one around the converted image.
+        calibration: What quantised networks are calibrated on, where none lies beside the model.
     Raises:
         InputError: If a number is invalid; or in the end, if files failed: names each of them.
     """
@@ -89,10 +92,13 @@ def answers(
     check_draws(torch.zeros(base.shape), alpha, n0=n0, n=n)
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
-    classifier = base.smooth(sigma, device=device, noise=noise, precision=precision, engine=engine)
+    classifier = base.smooth(
+        sigma, device=device, noise=noise, precision=precision, engine=engine, calibration=calibration
+    )
     warn_if_n_too_small(n, alpha)
     provenance = {"scope": base.scope, "device": device.type, "noise": noise}
-    provenance |= {"precision": precision, "engine": classifier.engine}
+    provenance |= {"precision": identity_of([classifier.base]).get("precision", precision)}
+    provenance |= {"engine": classifier.engine}
     provenance |= {"conversion": str(how)} if str(how) else {}
     failed = []
     for index, file in progress(enumerate(files), len(files), "predict", always=False):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rs.certification.load import load_classifier
+from rs.certification.quantize import Calibration, identity_of
 from rs.data import images as data
 from rs.data.format import Images
 from rs.errors import InputError
@@ -40,9 +41,9 @@ def recount(
             model = models / study["dataset"] / sigma / one["name"] / str(one["members"][0][1])
             if one["key"] is None and model.is_dir():
                 rows = f"results/{study['dataset']}/{sigma}/{one['folder']}{one['name']}-{model.name}"
-                yield _same_votes(
-                    json.loads(content[f"{rows}.json"]), content[f"{rows}.tsv"], model, images, index, device
-                )
+                side = json.loads(content[f"{rows}.json"])
+                calibration = Calibration(folder, side.get("calibration"))
+                yield _same_votes(side, content[f"{rows}.tsv"], model, images, calibration, index, device)
                 found += 1
     if not found:
         raise InputError(
@@ -51,7 +52,13 @@ def recount(
 
 
 def _same_votes(
-    side: dict[str, Any], rows: bytes, model: Path, images: Images, index: int, device: torch.device
+    side: dict[str, Any],
+    rows: bytes,
+    model: Path,
+    images: Images,
+    calibration: Calibration,
+    index: int,
+    device: torch.device,
 ) -> str:
     row = _row(rows, index)
     base = load_classifier(str(model), images.meta)
@@ -61,8 +68,14 @@ def _same_votes(
     ):
         if said != own:
             raise InputError(f"{model} must have the {what} of the rows, {said[:12]}..., got {own[:12]}...")
-    how = {"noise": side.get("noise", "gaussian"), "precision": side["precision"], "engine": side["engine"]}
-    smoothed = base.smooth(side["sigma"], device=device, **how)
+    precision = "float32" if side["engine"] == "quantized" else side["precision"]  # that of what runs beside it
+    how = {"noise": side.get("noise", "gaussian"), "precision": precision, "engine": side["engine"]}
+    smoothed = base.smooth(side["sigma"], device=device, calibration=calibration, **how)
+    if (network := identity_of([smoothed.base]).get("quantized")) != side.get("quantized"):
+        raise InputError(
+            f"{model}: the quantised network must be that of the rows, {side.get('quantized')}, got {network}; take "
+            "the quantized.* files that the rows were made with"
+        )
     label = int(row["label"]) if row["mode"] == "shortcut" else None
     budget = {name: side[name] for name in ("n0", "n", "alpha", "seed")}
     made = smoothed.certify(images.pixels(index).to(device), index=index, label=label, **budget)

@@ -46,7 +46,10 @@ def main(
     precision: Annotated[
         Literal["float32", "bfloat16"], typer.Option(help="Of the network's weights and activations.")
     ] = "float32",
-    engine: Annotated[Literal["plain", "folded", "compiled"], typer.Option(help="How the network runs.")] = "plain",
+    engine: Annotated[
+        Literal["plain", "folded", "compiled", "quantized"],
+        typer.Option(help="How the network runs; quantized: in int8."),
+    ] = "plain",
     resize: Resize = None,
     crop: Crop = None,
     convert: Convert = False,
@@ -65,6 +68,7 @@ def main(
         raise InputError("--data is for image files; pictures of --images take --classes or the names of subfolders")
     from rs.certification.load import for_images, load, load_classifier
     from rs.certification.predict import answers
+    from rs.certification.quantize import Calibration
     from rs.data.format import read_meta
     from rs.data.image_folder import listed
     from rs.data.readers import Conversion
@@ -85,7 +89,7 @@ def main(
     noise_seed = secrets.randbits(32) if seed is None else seed
     numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
     how: dict[str, Any] = {"device": device_named(device), "noise": noise, "precision": precision, "engine": engine}
-    how["how"] = conversion
+    how |= {"how": conversion, "calibration": None if data is None else Calibration(data)}
     for number, answer in enumerate(answers(files or [], base, **numbers, **how)):
         if seed is None and not as_json and number == 0:  # after all inputs have been checked
             message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"

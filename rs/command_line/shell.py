@@ -181,6 +181,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 EXTRAS = {
     "study": ("dvc", "matplotlib", "pyarrow", "sklearn", "tabulate", "torchvision", "vl_convert"),
     "hub": ("huggingface_hub",),
+    "int8": ("nncf", "openvino"),
 }
 """Modules that only an installation with an extra has, by the extra."""
 

@@ -19,6 +19,7 @@ class Stream(IntEnum):
     ESTIMATE = 5  # the n draws that bound its probability, keyed by image and block
     PREDICT = 6  # the draws of PREDICT, keyed by image and block
     WEIGHTS = 7  # fitting ensemble weights
+    CALIBRATE = 8  # images that quantised networks are calibrated on, keyed by block
 
 
 def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:

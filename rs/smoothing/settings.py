@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rs.models.backend import Engine
+from rs.models.backend import InferenceEngine
 from rs.params import NonNegativeCount, validated
 from rs.smoothing.classifier import Noise, Precision
 from rs.smoothing.stopping import Stop
@@ -15,6 +15,10 @@ from rs.study.subset import Subset
 
 DrawCount = Annotated[int, Field(ge=1, le=10**9)]
 """Draws of one image, which would take days beyond."""
+
+
+CALIBRATION = 300
+"""Noisy training images that networks are quantised with (docs/certify.md compares 100, 300 and 1,000)."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,13 @@ class CertificationSettings:
     seed: NonNegativeCount  # of the noise, the same for every model
     subset: Subset  # of the test split
     precision: Precision
-    engine: Engine  # plain: the network as it was trained; folded or compiled: optimized for inference
+    engine: InferenceEngine  # plain: as it was trained; folded, compiled: optimized for inference; quantized: in int8
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
     noise: Noise = "gaussian"  # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem
     stop: Stop | None = None  # stop at an answer; n is then the most draws
+    calibration: Annotated[int, Field(ge=1)] = (
+        CALIBRATION  # noisy training images that a quantised network is made with
+    )
 
     def __post_init__(self) -> None:
         if self.stop is not None and self.shortcut:

@@ -16,6 +16,7 @@ from torch import nn
 
 from benchmarks import falsify
 from benchmarks.falsify import Certified, Fixed, PerImage, attempts_on, judge, on_grid_within, surrogate_of
+from rs.certification.quantize import Calibration, quantized_members
 from rs.data import images as data
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.declare import read_weights
@@ -24,7 +25,7 @@ from rs.methods import METHODS
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import Certificate
 from tests.support import tiny_pool
-from tests.support.helpers import ROOT, Constant, tiny_images, trainer
+from tests.support.helpers import ROOT, Constant, tiny_images, trainer, write_tiny
 
 SIGMA, SHAPE = 0.5, (1, 4, 4)
 CPU = torch.device("cpu")
@@ -196,6 +197,14 @@ def trained():
     return {method: one.model.eval() for method, one in made.items()}
 
 
+@pytest.fixture(scope="module")
+def in_int8(trained, tmp_path_factory):
+    """The same networks in int8."""
+    calibration = Calibration(write_tiny(tmp_path_factory.mktemp("tiny")))
+    made = quantized_members([*trained.values()], [], calibration, 0.25, SHAPE)
+    return dict(zip(trained, made, strict=True))
+
+
 ENSEMBLES = {
     "average": SoftmaxAverage(),
     "cascade": Cascade([0.5, 0.5]),
@@ -203,18 +212,23 @@ ENSEMBLES = {
 }
 
 
+def of_name(name, networks):
+    """The network of a method, or an ensemble of three."""
+    members = [networks[method] for method in ("advmacer", "macer", "smoothadv")]
+    return Ensemble(members, ENSEMBLES[name]) if name in ENSEMBLES else networks[name]
+
+
 @pytest.mark.trust("false certificates, by attack")
 @pytest.mark.parametrize(("noise", "precision"), falsify.SETTINGS)
 @pytest.mark.parametrize("name", [*METHODS, *ENSEMBLES])
 def test_no_attack_reaches_another_class_inside_the_radius(
-    trained, monkeypatch, record_property, name, noise, precision
+    trained, in_int8, monkeypatch, record_property, name, noise, precision
 ):
     """With certificates that are false with probability 1e-6, and verdicts too, this holds on every machine."""
     monkeypatch.setattr(falsify, "ALPHA", SURE)
-    members = [trained[method] for method in ("advmacer", "macer", "smoothadv")]
-    module = Ensemble(members, ENSEMBLES[name]) if name in ENSEMBLES else trained[name]
-    undecided = getattr(module, "undecided", False)
-    smoothed = SmoothedClassifier(module, 2, 0.25, noise=noise, precision=precision, undecided=undecided)
+    module, runs = (of_name(name, networks) for networks in (trained, in_int8 if precision == "int8" else trained))
+    undecided, autocast = getattr(module, "undecided", False), "float32" if precision == "int8" else precision
+    smoothed = SmoothedClassifier(runs, 2, 0.25, noise=noise, precision=autocast, undecided=undecided)
     _, attempts = attempts_on(Fixed(smoothed, surrogate_of(module)), tiny_images(10, 1), 10, CPU)
     inside = [one.verdict for one in attempts if one.distance < 1]
     record_property("tried", len(inside))

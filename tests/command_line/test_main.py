@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rs.command_line.main import app, main
 from rs.methods import METHODS
 from rs.models.architectures import ARCHITECTURES
-from rs.models.backend import Engine
+from rs.models.backend import InferenceEngine
 from rs.models.published_checkpoints import Normalisation
 from rs.smoothing.classifier import Precision
 from rs.smoothing.stopping import Stop
@@ -35,6 +35,7 @@ COMMANDS = [
     "show",
     "compare",
     "predict",
+    "quantize",
     "import",
     "export",
     "card",
@@ -127,7 +128,7 @@ def test_two_names_of_the_help_are_one(command):
 @pytest.mark.parametrize(
     ("command", "option", "known"),
     [
-        ("predict", "engine", get_args(Engine)),
+        ("predict", "engine", get_args(InferenceEngine)),
         ("predict", "precision", get_args(Precision)),
         ("certify", "rule", get_args(get_type_hints(Stop)["rule"])),
         ("import", "normalisation", get_args(Normalisation)),
@@ -148,7 +149,11 @@ def test_the_help_of_train_lists_the_methods():
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("rs co", ["compare"]), ("rs predict --engine ", ["plain", "folded", "compiled"]), ("rs show --js", ["--json"])],
+    [
+        ("rs co", ["compare"]),
+        ("rs predict --engine ", ["plain", "folded", "compiled", "quantized"]),
+        ("rs show --js", ["--json"]),
+    ],
 )
 def test_a_shell_completes_commands_options_and_choices(words, expected):
     asked = {"_RS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}

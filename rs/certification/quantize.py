@@ -1,0 +1,317 @@
+"""Networks in int8: quantised after training, calibrated on noisy training images, run by OpenVINO on a CPU.
+
+MODEL/quantized.xml, .bin     the network: its graph, and its weights and scales
+MODEL/quantized.json          what it was made from
+
+A quantised network is another function than the network in float32, and a certificate of it is about it. It is one
+function of each image, whatever the batch and the number of threads: sums of products of integers are exact in any
+order. Its weights have 7 bits, of the int8 that holds them: 2 * 255 * 64 < 2^15, so that processors without VNNI, which
+add pairs of products in 16 bits, do not saturate and give the same sums as others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import import_module
+from itertools import repeat
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rs.certification.inference import parts
+from rs.data import images as data
+from rs.data.format import Images
+from rs.errors import InputError
+from rs.models import checkpoint
+from rs.params import STRICT, Positive
+from rs.runtime import arithmetic
+from rs.runtime.streams import Stream
+from rs.smoothing.attack import evaluating
+from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.one_function import check_one_function, noisy_pair
+from rs.smoothing.settings import CALIBRATION
+from rs.storage import files
+
+GRAPH, WEIGHTS, CARD = "quantized.xml", "quantized.bin", "quantized.json"
+
+SEED = 0
+"""Of the noise of calibration images."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizedCard:
+    """What a quantised network was made from; written beside it as ``quantized.json``."""
+
+    __pydantic_config__ = STRICT
+
+    classifier: str  # rs.models.checkpoint.fingerprint of the model in float32
+    dataset: str
+    images: str  # fingerprint of the training split
+    sigma: Positive  # noise of the calibration images, in pixels of [0, 1]
+    calibration: Annotated[int, Field(ge=1)]  # number of these images
+    network: str  # SHA-256 of graph, weights and scales
+    arithmetic: arithmetic.Arithmetic
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What networks are quantised with, where none lies beside the model."""
+
+    folder: Path  # a prepared data set, of which the training split is taken
+    count: int | None = None  # noisy training images; None for CALIBRATION, or as many as the one beside the model
+
+
+class Quantized(NamedTuple):
+    """A quantised network as it lies on disk."""
+
+    graph: bytes
+    weights: bytes
+    card: QuantizedCard
+
+
+class QuantizedNetwork(nn.Module):
+    """A network in int8, for any batch; its logits are float32. ``fingerprint`` says all that is known of it."""
+
+    __slots__ = ("_logits",)  # what runs it is no attribute, so that a description of the module passes over it
+
+    def __init__(self, quantized: Quantized) -> None:
+        super().__init__()
+        self.fingerprint, self.calibration = quantized.card.network, quantized.card.calibration
+        self._logits = _compiled(quantized.graph, quantized.weights)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W), normalised -> logits (N, K)."""
+        return torch.from_numpy(self._logits(x.contiguous().numpy())[0])
+
+    @property
+    def instructions(self) -> str:
+        """The widest vector instructions that it runs with."""
+        runs_with = str(self._logits.get_property("RUNTIME_REQUIREMENTS"))
+        return dict(part.split("=", 1) for part in runs_with.split(";"))["isa"]
+
+
+def quantized_members(
+    members: Sequence[nn.Module],
+    folders: Sequence[str],
+    calibration: Calibration | None,
+    sigma: float,
+    shape: Sequence[int],
+) -> list[nn.Module]:
+    """Return the quantised networks of classifiers: those beside them on disk, or new ones.
+
+    Args:
+        members: Models on the CPU.
+        folders: Their model folders, in the same order; empty if they have none.
+        calibration: What new ones are calibrated on; needed where there is none on disk.
+        sigma: Noise of the calibration images: that of the training.
+        shape: (C, H, W) of an image.
+    Raises:
+        InputError: If the extra ``int8`` is not installed, a network on disk is of another model or another number of
+            images, there is neither a network nor a calibration, or it cannot be converted.
+    """
+    made = []
+    for member, folder in zip(members, map(Path, folders) if folders else repeat(None, len(members)), strict=True):
+        quantized = _found(member, folder, calibration) or _new(member, calibration, sigma)
+        made.append(as_module(member, quantized, shape))
+    return made
+
+
+def _new(member: nn.Module, calibration: Calibration | None, sigma: float) -> Quantized:
+    if calibration is None:
+        raise InputError(
+            "engine quantized needs a quantised network beside the model, or training images to calibrate one; make it "
+            "with rs quantize MODEL --data DATA, or give --data"
+        )
+    return quantize(member, data.load(calibration.folder, "train"), sigma, calibration.count or CALIBRATION)
+
+
+def _found(member: nn.Module, folder: Path | None, calibration: Calibration | None) -> Quantized | None:
+    """Return the network on disk, after checking that it is the one that is asked for."""
+    if folder is None or not (folder / CARD).exists():
+        return None
+    quantized, again = read(folder), f"run rs quantize {folder} again"
+    if quantized.card.classifier != checkpoint.fingerprint(member):
+        raise InputError(f"{folder / CARD} must be of the model beside it, but that has changed; {again}")
+    wanted = calibration and calibration.count
+    if wanted and quantized.card.calibration != wanted:
+        raise InputError(
+            f"{folder / CARD} must be of {wanted} calibration images, as certify.calibration says, but is of "
+            f"{quantized.card.calibration}; {again}, with --images {wanted}, or change the parameter"
+        )
+    return quantized
+
+
+def as_module(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
+    """Return the quantised classifier: the normalisation of ``module``, in float32, and the network in int8."""
+    made = nn.Sequential(parts(module)[0], QuantizedNetwork(quantized)).eval()
+    check_one_function(made, noisy_pair(tuple(shape), torch.device("cpu")))
+    return made
+
+
+def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIBRATION) -> Quantized:
+    """Quantise a network after training, by NNCF: activations to 8 bits, weights to 7 with a scale for each channel.
+
+    Args:
+        module: Images (N, C, H, W) -> logits (N, K), on the CPU; left as it is.
+        images: The training split.
+        sigma: Noise of the calibration images, in pixels of [0, 1].
+        count: How many of them, evenly spread over the split; all, if it has fewer.
+    Raises:
+        InputError: If the extra ``int8`` is not installed, or OpenVINO cannot convert the network.
+    """
+    noisy = calibration_images(images, sigma, count)
+    normalize, network = parts(module)
+    with torch.no_grad(), evaluating(module), redirect_stdout(io.StringIO()):  # progress bars
+        graph, weights = _quantized(network, normalize(noisy))
+    card = QuantizedCard(
+        classifier=checkpoint.fingerprint(module),
+        dataset=images.meta.name,
+        images=images.fingerprint,
+        sigma=sigma,
+        calibration=len(noisy),
+        network=_sum(graph, weights),
+        arithmetic=arithmetic.current(),
+        versions=versions(),
+    )
+    return Quantized(graph, weights, card)
+
+
+def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
+    """Return noisy training images (count, C, H, W), evenly spread over the split; always the same.
+
+    Their noise is keyed by ``Stream.CALIBRATE``: no certificate and no training draws it.
+    """
+    chosen = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
+    x = torch.stack([images.pixels(index) for index in chosen])
+    blocks = range(-(-len(x) // BLOCK))
+    noise = [block(number, x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu") for number in blocks]
+    return x + torch.cat(noise)[: len(x)]
+
+
+def write(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
+    """Write a quantised network beside its model; equal ones make equal bytes.
+
+    Raises:
+        InputError: If something else has the name of its card; without ``force``, if there is one already.
+    """
+    is_card = files.is_json_with("classifier", "network", "calibration")
+    files.check_output(folder / CARD, "a quantised network", is_card, option="MODEL", force=force)
+    (folder / CARD).unlink(missing_ok=True)  # without it nothing loads the others
+    files.write_bytes(folder / GRAPH, quantized.graph)
+    files.write_bytes(folder / WEIGHTS, quantized.weights)
+    files.write_json(folder / CARD, asdict(quantized.card))
+
+
+def read(folder: Path) -> Quantized:
+    """Read the quantised network beside a model.
+
+    Raises:
+        InputError: If a file is missing or damaged.
+    """
+    again = f"run rs quantize {folder} again"
+    card = files.read_as(QuantizedCard, folder / CARD, "the card of a quantised network", again)
+    try:
+        graph, weights = ((folder / name).read_bytes() for name in (GRAPH, WEIGHTS))
+    except OSError as error:
+        raise InputError(f"{folder} must hold {GRAPH} and {WEIGHTS} beside {CARD}, but: {error}; {again}") from error
+    if _sum(graph, weights) != card.network:
+        raise InputError(f"{folder / GRAPH} and {WEIGHTS} must be those of {CARD}, but they changed; {again}")
+    return Quantized(graph, weights, card)
+
+
+def identity_of(modules: Sequence[nn.Module]) -> dict[str, Any]:
+    """Return what a sidecar says of the quantised networks in classifiers that run; nothing if there are none."""
+    found = [one for module in modules for one in module.modules() if isinstance(one, QuantizedNetwork)]
+    if not found:
+        return {}
+    prints = [one.fingerprint for one in found]
+    return {
+        "precision": "int8",
+        "quantized": prints[0] if len(prints) == 1 else hashlib.sha256(" ".join(prints).encode()).hexdigest(),
+        "calibration": found[0].calibration,
+        "instructions": found[0].instructions,
+        "versions": checkpoint.versions() | {"openvino": _imported("openvino").__version__},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a quantised network depends on."""
+    openvino, nncf = _imported("openvino"), _imported("nncf")
+    return checkpoint.versions() | {"openvino": openvino.__version__, "nncf": nncf.__version__}
+
+
+# ------------------------------------------------------------------------------------------------- OpenVINO
+
+
+@cache
+def _imported(name: str) -> Any:
+    """Import a library of the extra, without the part that reports its use to its maker."""
+    modules: dict[str, Any] = sys.modules
+    modules.setdefault("openvino_telemetry", None)
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(f"engine quantized needs OpenVINO and NNCF ({error}); pip install 'rs[int8]'") from error
+
+
+def _quantized(network: nn.Module, normalised: Tensor) -> tuple[bytes, bytes]:
+    """Convert a network and quantise it; its graph, and its weights."""
+    openvino, nncf = _imported("openvino"), _imported("nncf")
+    advanced = _imported("nncf.quantization.advanced_parameters")
+    shape = [-1, *normalised.shape[1:]]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of torch, that its tracer has a successor
+            converted = openvino.convert_model(network, example_input=normalised[:1], input=shape)
+    except Exception as error:  # of a network of the user's, which may be anything
+        raise InputError(
+            f"the network must be one that OpenVINO converts, but: {type(error).__name__}: {error}; use engine folded"
+        ) from error
+    made = nncf.quantize(
+        converted,
+        nncf.Dataset([image[None].numpy() for image in normalised]),
+        subset_size=len(normalised),
+        advanced_parameters=advanced.AdvancedQuantizationParameters(overflow_fix=advanced.OverflowFix.ENABLE),  # 7 bits
+    )
+    return _content(made)
+
+
+def _content(model: Any) -> tuple[bytes, bytes]:
+    """Serialise a model, with names that do not depend on what else was made in the process."""
+    model.set_friendly_name("network")
+    for number, operation in enumerate(model.get_ordered_ops()):
+        operation.set_friendly_name(f"{operation.get_type_name()}_{number}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, GRAPH)
+        _imported("openvino").save_model(model, path, compress_to_fp16=False)
+        return path.read_bytes(), path.with_suffix(".bin").read_bytes()
+
+
+def _compiled(graph: bytes, weights: bytes) -> Any:
+    """Compile a network for this CPU: nothing but int8 and float32, no more threads than torch has, none pinned."""
+    core = _imported("openvino").Core()
+    options = {
+        "EXECUTION_MODE_HINT": "ACCURACY",
+        "INFERENCE_PRECISION_HINT": "f32",  # or bfloat16 where a CPU has it
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+    }
+    return core.compile_model(core.read_model(graph, weights), "CPU", options)
+
+
+def _sum(*contents: bytes) -> str:
+    return hashlib.sha256(b"".join(contents)).hexdigest()

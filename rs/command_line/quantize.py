@@ -1,0 +1,39 @@
+"""Quantise a model to int8, calibrated on noisy training images."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line.shell import DataFolder, Force
+
+EXAMPLE = """\
+rs quantize models/digits/0.25/advmacer/0 --data data/digits
+rs predict photo.png --model models/digits/0.25/advmacer/0 \\
+    --engine quantized"""
+
+
+def main(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members.")],
+    data: DataFolder,
+    images: Annotated[
+        int | None, typer.Option(min=1, help="Noisy training images that calibrate it; default: 300.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Write quantized.xml, .bin and .json beside the weights of MODEL, which the engine quantized then runs."""
+    from rs.certification.inference import members_of
+    from rs.certification.load import load_classifier
+    from rs.certification.quantize import quantize, write
+    from rs.data.images import load
+    from rs.errors import InputError
+    from rs.smoothing.settings import CALIBRATION
+
+    training = load(data, "train")
+    classifier = load_classifier(model, training.meta)
+    if not classifier.folders or classifier.sigma is None:
+        raise InputError(f"MODEL must be a model folder or an ensemble *.json, got {model}; a function has no folder")
+    for folder, member in zip(classifier.folders, members_of(classifier.module), strict=True):
+        made = quantize(member, training, classifier.sigma, images or CALIBRATION)
+        write(Path(folder), made, force=force)
+        print(f"{folder}/quantized.*: int8, {made.card.calibration} calibration images, network {made.card.network}")

@@ -1,0 +1,318 @@
+"""Networks in int8: ``rs.certification.quantize``, and the commands that make and run them."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from rs.certification import quantize as int8
+from rs.certification.certify_model import certify_model
+from rs.certification.inference import optimize_for_inference
+from rs.certification.load import Classifier, load
+from rs.certification.quantize import Calibration, QuantizedNetwork, calibration_images, identity_of, quantized_members
+from rs.command_line import main as rs
+from rs.command_line.shell import run
+from rs.data import images as data
+from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.errors import InputError
+from rs.models import checkpoint
+from rs.models.architectures import CifarResNet, Normalize
+from rs.runtime.arithmetic import PORTABLE
+from rs.runtime.streams import Stream
+from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.one_function import check_one_function, noisy_pair
+from rs.smoothing.settings import CertificationSettings
+from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
+from tests.support.networks import images, lived_in
+from tests.support.untrained import save_model
+
+CPU = torch.device("cpu")
+COLOUR = (3, 8, 8)
+SIGMA, COUNT = 0.25, 10
+SETTINGS = CertificationSettings(
+    n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="quantized", shortcut=False,
+    calibration=COUNT,
+)  # fmt: skip
+
+
+def residual():
+    """A network with shortcuts, sums and a mean over the picture, for colour images."""
+    model = nn.Sequential()
+    model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
+    model.add_module("network", CifarResNet(8, 3, 4, width=4))
+    return lived_in(model, COLOUR).eval()
+
+
+def quantized(model, shape, seed=0):
+    """A model in int8, calibrated on random pixels."""
+    split = replace(tiny_images(COUNT), images=np.random.default_rng(seed).integers(0, 256, (COUNT, *shape), np.uint8))
+    return int8.as_module(model, int8.quantize(model, split, SIGMA, COUNT), shape)
+
+
+@pytest.fixture(scope="module")
+def colour():
+    return quantized(residual(), COLOUR)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A model folder with its quantised network, and the tiny data set."""
+    root = tmp_path_factory.mktemp("tiny")
+    write_tiny(root / "data")
+    save_model(root / "model")
+    finished("quantize", root / "model", "--data", root / "data", "--images", COUNT)
+    return root
+
+
+def finished(*words):
+    with pytest.raises(SystemExit) as caught:
+        run(rs.app, arguments=[str(word) for word in words])
+    assert caught.value.code == 0
+
+
+# ------------------------------------------------------------------------------------- one fixed function
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(colour, size):
+    x = images(100, COLOUR) * 3 - 1
+    order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
+    together = colour(x)
+    assert torch.equal(torch.cat([colour(part) for part in x[order].split(size)]), together[order])
+    assert len(together.unique(dim=0)) == 100  # the images are told apart
+
+
+def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(colour):
+    x, before = images(100, COLOUR), torch.get_num_threads()
+    quantised, found = int8.quantize(residual(), tiny_colours(), SIGMA, COUNT), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(int8.as_module(residual(), quantised, COLOUR)(x))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
+def tiny_colours(seed=0):
+    return replace(tiny_images(COUNT), images=np.random.default_rng(seed).integers(0, 256, (COUNT, *COLOUR), np.uint8))
+
+
+def test_the_check_of_every_classifier_accepts_it(colour):
+    check_one_function(colour, noisy_pair(COLOUR, CPU))
+
+
+def test_weights_have_seven_bits_so_that_no_processor_saturates():
+    """Pairs of products of 8-bit activations and weights are added in 16 bits without VNNI: 2 * 255 * 64 < 2^15."""
+    import openvino
+
+    made = int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
+    operations = openvino.Core().read_model(made.graph, made.weights).get_ops()
+    held = [one.data for one in operations if one.get_type_name() == "Constant" and one.data.dtype == np.int8]
+    assert len(held) == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in residual().modules())
+    assert 32 < max(int(np.abs(one.astype(int)).max()) for one in held) <= 64
+
+
+@needs_x86
+def test_with_portable_arithmetic_it_runs_with_the_instructions_that_all_have(tiny):
+    script = (
+        "from rs.certification.load import load\nfrom rs.certification.quantize import identity_of\n"
+        f"print(identity_of([load({str(tiny / 'model')!r}).smooth(engine='quantized').base])['instructions'])"
+    )
+    ran = python("-c", script, **PORTABLE)
+    assert ran.stdout == "Intel AVX2\n", ran.stderr
+
+
+# ------------------------------------------------------------------------------------------- what it is
+
+
+class Affine(nn.Module):
+    """One layer, whose int8 form can be written down."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 3)
+        with torch.no_grad():
+            self.fc.weight.copy_(torch.randn(3, 16, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x):
+        return self.fc(x.flatten(1))
+
+
+def test_logits_are_those_of_the_formula_of_quantisation():
+    """q(x) of FakeQuantize in OpenVINO's specification, then whole numbers times scales, in float64."""
+    import openvino
+
+    made = int8.quantize(Affine().eval(), tiny_images(COUNT), SIGMA, COUNT)
+    operations = openvino.Core().read_model(made.graph, made.weights).get_ops()
+    (fake,) = (one for one in operations if one.get_type_name() == "FakeQuantize")
+    low, high, out_low, out_high = (fake.input_value(k).get_node().data.astype(float).item() for k in range(1, 5))
+    levels = fake.get_attributes()["levels"]
+    weights, scales, bias = (
+        next(one.data for one in operations if one.get_type_name() == "Constant" and fits(one.data)).astype(float)
+        for fits in (
+            lambda value: value.dtype == np.int8,
+            lambda value: value.shape == (3, 1),
+            lambda value: value.shape == (1, 3),
+        )
+    )
+    x = images(50, SHAPE) * 3 - 1
+    steps = np.rint((x.flatten(1).double().numpy().clip(low, high) - low) / (high - low) * (levels - 1))
+    rounded = steps / (levels - 1) * (out_high - out_low) + out_low
+    exact = rounded @ (weights * scales).T + bias
+    found = int8.as_module(Affine().eval(), made, SHAPE)(x).double().numpy()
+    size = np.abs(rounded) @ np.abs(weights * scales).T + np.abs(bias)
+    step = (out_high - out_low) / (levels - 1) * np.abs(weights * scales).max()  # a tie of rounding, in float32
+    assert np.abs(found - exact).max() <= 2**-22 * size.max() + step
+    assert np.median(np.abs(found - exact)) <= 2**-22 * size.max()
+
+
+def test_calibration_images_are_training_images_with_noise_of_their_own_key():
+    split = tiny_images(24)
+    noisy = calibration_images(split, 0.5, 7)
+    expected = torch.stack([split.pixels(index) for index in (0, 4, 8, 12, 15, 19, 23)])
+    noise = block(0, torch.Size(SHAPE), 0.5, 0, Stream.CALIBRATE, device="cpu")
+    assert torch.equal(noisy, expected + noise[:7])
+    assert len(calibration_images(split, 0.5, 1000)) == 24
+
+
+def test_more_calibration_images_than_a_block_of_noise_have_noise_of_different_blocks():
+    noise = calibration_images(tiny_images(2 * BLOCK), 0.5, 2 * BLOCK) - calibration_images(
+        tiny_images(2 * BLOCK), 1e-9, 2 * BLOCK
+    )
+    assert len(noise.flatten(1).unique(dim=0)) == 2 * BLOCK
+
+
+def test_the_same_network_is_made_again_and_another_of_other_images_or_noise():
+    split, model = tiny_images(24), smallnet().eval()
+    made = [int8.quantize(model, split, *how).card.network for how in ((SIGMA, 8), (SIGMA, 8), (SIGMA, 12), (1.0, 8))]
+    assert made[0] == made[1]
+    assert len(set(made)) == 3
+
+
+# -------------------------------------------------------------------------------------------- on disk
+
+
+def test_what_lies_beside_the_model_is_what_runs(tiny):
+    card = int8.read(tiny / "model").card
+    loaded = load(str(tiny / "model"))
+    assert card.classifier == checkpoint.fingerprint(loaded.module)
+    assert (card.sigma, card.calibration) == (loaded.sigma, COUNT)
+    assert card.versions.keys() == {"python", "numpy", "torch", "openvino", "nncf"}
+    found = identity_of([loaded.smooth(engine="quantized").base])
+    assert (found["precision"], found["quantized"], found["calibration"]) == ("int8", card.network, COUNT)
+    fresh = int8.quantize(loaded.module, data.load(tiny / "data", "train"), loaded.sigma, COUNT)
+    assert fresh.card == card
+
+
+@pytest.mark.parametrize("name", [int8.GRAPH, int8.WEIGHTS])
+def test_a_damaged_network_is_refused(tiny, tmp_path, name):
+    int8.write(tmp_path, int8.read(tiny / "model"))
+    content = bytearray((tmp_path / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=r"must be those of quantized\.json, but they changed; run rs quantize"):
+        int8.read(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=r"must hold quantized\.xml and quantized\.bin beside quantized\.json"):
+        int8.read(tmp_path)
+
+
+def test_the_network_of_another_model_and_another_number_of_images_are_refused(tiny):
+    folder = [str(tiny / "model")]
+    with pytest.raises(InputError, match="must be of the model beside it"):
+        quantized_members([smallnet(5).eval()], folder, None, SIGMA, SHAPE)
+    with pytest.raises(InputError, match=r"must be of 11 calibration images.* but is of 10"):
+        quantized_members([load(folder[0]).module], folder, Calibration(tiny / "data", 11), SIGMA, SHAPE)
+
+
+def test_it_is_not_replaced_unless_told_to(tiny, capfd):
+    words = ["quantize", str(tiny / "model"), "--data", str(tiny / "data"), "--images", str(COUNT)]
+    with pytest.raises(SystemExit) as caught:
+        run(rs.app, arguments=words)
+    assert caught.value.code == 2
+    assert "--force" in capfd.readouterr().err
+    before = (tiny / "model" / int8.CARD).read_bytes()
+    finished(*words, "--force")
+    assert (tiny / "model" / int8.CARD).read_bytes() == before
+
+
+# --------------------------------------------------------------------------------------- what is refused
+
+
+def test_without_images_and_without_a_network_it_says_what_to_do():
+    base = Classifier("mine", smallnet().eval(), "tiny", CLASSES, SHAPE, SIGMA)
+    with pytest.raises(InputError, match="rs quantize MODEL --data DATA"):
+        base.smooth(engine="quantized")
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch):
+    int8._imported.cache_clear()
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(InputError, match=r"pip install 'rs\[int8\]'"):
+        int8.versions()
+
+
+@pytest.mark.parametrize(("precision", "device"), [("bfloat16", CPU), ("float32", torch.device("meta"))])
+def test_it_has_a_precision_of_its_own_and_runs_on_a_cpu(precision, device):
+    with pytest.raises(InputError, match="engine quantized must run on a CPU, with precision left at float32"):
+        optimize_for_inference(smallnet(), "quantized", precision, SHAPE, device)
+
+
+class Sorts(nn.Module):
+    """What OpenVINO does not convert."""
+
+    def forward(self, x):
+        return torch.linalg.eigh(x[:, 0, :2, :2])[0]
+
+
+def test_a_network_that_cannot_be_converted_is_named():
+    with pytest.raises(InputError, match="the network must be one that OpenVINO converts, but"):
+        int8.quantize(Sorts().eval(), tiny_images(COUNT), SIGMA, COUNT)
+
+
+# ------------------------------------------------------------------------------------------ commands
+
+
+def test_members_of_an_ensemble_are_quantised_each(tiny):
+    members = [smallnet(seed).eval() for seed in (0, 1)]
+    both = quantized_members(members, [], Calibration(tiny / "data", COUNT), SIGMA, SHAPE)
+    rule = SoftmaxAverage([0.25, 0.75])
+    made = optimize_for_inference(Ensemble(members, rule), "quantized", "float32", SHAPE, CPU, quantized=both)
+    x = images(20, SHAPE)
+    expected = 0.25 * both[0](x).double().softmax(1) + 0.75 * both[1](x).double().softmax(1)
+    torch.testing.assert_close(made.module(x).double(), expected, rtol=1e-5, atol=1e-6)
+    prints = {identity_of(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
+    assert len(prints) == 3
+    assert len([one for one in made.module.modules() if isinstance(one, QuantizedNetwork)]) == 2
+
+
+def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    sides = {}
+    for engine in ("quantized", "plain"):
+        out, how = tmp_path / f"{engine}.tsv", replace(SETTINGS, engine=engine)
+        where = {"sigma": None, "device": CPU, "batch": None, "out": out}
+        certify_model(str(tiny / "model"), tiny / "data", how, **where)
+        sides[engine] = json.loads(out.with_suffix(".json").read_text())
+    assert {key: sides["quantized"][key] for key in ("engine", "precision", "quantized", "calibration")} == {
+        "engine": "quantized",
+        "precision": "int8",
+        "quantized": int8.read(tiny / "model").card.network,
+        "calibration": COUNT,
+    }
+    assert sides["quantized"].keys() - sides["plain"].keys() == {"quantized", "calibration", "instructions"}
+    assert sides["plain"]["precision"] == "float32"
+
+
+def test_an_image_is_classified_in_int8(tiny, tmp_path, capfd):
+    Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save(tmp_path / "grey.png")
+    how = ["--device", "cpu", "--seed", "0", "--engine", "quantized", "--json"]
+    finished("predict", tmp_path / "grey.png", "--model", tiny / "model", *how)
+    answer = json.loads(capfd.readouterr().out)
+    assert (answer["engine"], answer["precision"]) == ("quantized", "int8")
