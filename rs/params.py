@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
 
 import pydantic.dataclasses
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
@@ -35,6 +36,22 @@ Side = Annotated[int, Field(ge=1, le=2**14)]
 """Channels, height or width of an image."""
 MOST_CLASSES = 100_000
 """Classes of a data set or a model; ImageNet-21k has 21,841."""
+LONGEST_NAME = 200
+"""Characters of a name that becomes part of a file's, at most: file systems take 255 bytes, temporaries add 28."""
+MOST_PATH = 3000
+"""Bytes of a path that a file names, at most: systems take 4,095, with what is added to it."""
+
+
+def _named(path: str) -> str:
+    """Check that a file can have this path, so that to look for it is no error of the machine."""
+    content = os.fsencode(path)
+    if b"\0" in content or len(content) > MOST_PATH or any(len(name) > 255 for name in content.split(b"/")):
+        raise ValueError(f"a path must have at most {MOST_PATH:,} bytes, 255 a name, and no NUL, got {path[:40]!r}")
+    return path
+
+
+FilePath = Annotated[str, AfterValidator(_named)]
+"""The path of a file or folder that another file names."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -16,12 +16,12 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Write DATASET into `dataset` of the parameters, and grids.DATASET over the keys of the grid."""
-    from rs.params import check, read, section
+    from rs.params import check, merge, read, section
     from rs.storage import files
 
     values = read(params)
     section(values, f"recipes.{dataset}")
-    grid = check(dict[str, Any], (values.get("grids") or {}).get(dataset, {}), f"grids.{dataset}")
+    grid = check(dict[str, Any], merge(values, "grids", optional=True)[0].get(dataset, {}), f"grids.{dataset}")
     check_keys(grid, f"grids.{dataset}")
     files.write_text(params, with_values(params.read_text(encoding="utf-8"), {"dataset": dataset, **grid}))
 

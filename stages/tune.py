@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rs.command_line.shell import DataFolder, Device, ParamsFile, parameters, run
-from rs.params import Count, NonNegativeCount, check, load, validated
+from rs.params import Count, NonNegativeCount, check, load, merge, validated
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
@@ -115,10 +115,10 @@ def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str
     {'macer': {'lam': 4.0, 'training': {'batch': 64, 'clip_norm': 1.0, 'epochs': 3, 'eval_every': 0}}}
     """
     values = copy.deepcopy(values)
-    recipe = values["recipes"][dataset]
-    own = recipe.get(method) or {}
-    training = {**(own.get("training") or {}), **check(dict[str, Any], setting.get("training", {}), "training")}
-    recipe[method] = {**own, **setting, "training": {**training, "epochs": epochs, "eval_every": 0}}
+    where = f"recipes.{dataset}.{method}"
+    (own, _), (trained, _) = (merge(values, key, optional=True) for key in (where, f"{where}.training"))
+    training = {**trained, **check(dict[str, Any], setting.get("training", {}), "training")}
+    values["recipes"][dataset][method] = {**own, **setting, "training": {**training, "epochs": epochs, "eval_every": 0}}
     return values
 
 

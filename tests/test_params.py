@@ -95,6 +95,19 @@ def test_aliases_are_what_they_stand_for():
     assert params.parse("a: &a [1, 2]\nb: [*a, *a]", "here") == {"a": [1, 2], "b": [[1, 2], [1, 2]]}
 
 
+@pytest.mark.parametrize("path", ["x" * 256, "a/" + "\u00e9" * 128 + "/b", "a/" * 1501, "a\0b", "\ud800"])
+def test_a_path_that_no_file_can_have_is_refused_before_it_is_looked_for(path):
+    assert message(params.check, params.FilePath, path, "datasets.tiny.root").startswith(
+        "params.yaml: datasets.tiny.root: "
+    )
+
+
+@pytest.mark.parametrize("path", ["x" * 255, "a/" + "\u00e9" * 127 + "/b", "a/" * 1500, "", "/", ".."])
+def test_a_path_that_a_file_can_have_is_taken_as_it_is(path, tmp_path):
+    assert params.check(params.FilePath, path, "datasets.tiny.root") == path
+    assert (tmp_path / path).exists() in (True, False)  # and no error
+
+
 def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
     path = written(tmp_path, "a: 1\n" + "#" * 2**20)
     assert message(params.read, path).startswith(f"{path} must have at most 1,048,576 bytes, got 1,048,581")

@@ -16,7 +16,7 @@ from rs.certification.inference import Optimized, members_of, optimize_for_infer
 from rs.certification.quantize import Calibration, quantized_members
 from rs.data.format import Meta, described
 from rs.ensemble import spec as ensemble_spec
-from rs.errors import InputError
+from rs.errors import InputError, raised
 from rs.models import checkpoint
 from rs.models.backend import InferenceEngine, device_of
 from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
@@ -189,7 +189,7 @@ def _from_function(name: str) -> nn.Module:
     except ImportError as error:
         raise InputError(f"{must}: {error}") from error
     except Exception as error:  # of the user's code, which may raise anything
-        raise InputError(f"{must}, but to import it raised {_raised(error)}") from error
+        raise InputError(f"{must}, but to import it {raised(error)}") from error
     found = getattr(module, function, None)
     if isinstance(found, nn.Module):
         return found
@@ -202,11 +202,7 @@ def _from_function(name: str) -> nn.Module:
     try:
         model = found()
     except Exception as error:  # as above
-        raise InputError(f"{name} must return an nn.Module, but it raised {_raised(error)}") from error
+        raise InputError(f"{name} must return an nn.Module, but it {raised(error)}") from error
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
     return model
-
-
-def _raised(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}; correct it (--debug shows where)"

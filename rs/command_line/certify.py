@@ -132,9 +132,9 @@ def main(
 def _warn_of_another(values: dict[str, Any], recipe: str, data: Path) -> None:
     """Warn on stderr if a recipe is that of another data set."""
     from rs.data.format import read_meta
+    from rs.params import merge
     from rs.study.grid import base_dataset
 
-    name = read_meta(data).name
-    known = values.get("datasets") or {}
+    name, known = read_meta(data).name, merge(values, "datasets", optional=True)[0]
     if recipe in known and base_dataset(values, name) != base_dataset(values, recipe):
         print(f"warning: {data} holds {name}, but --dataset names the recipe of {recipe}", file=sys.stderr)

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rs.errors import InputError
-from rs.params import MOST_CLASSES, STRICT, Count, Finite, Positive, Side
+from rs.params import MOST_CLASSES, STRICT, Count, FilePath, Finite, Positive, Side
 from rs.storage import files
 
 if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
@@ -36,8 +36,8 @@ Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 class Lazy:
     """Location of the images of a data set that is not packed: ``root/folders[split]/class/*``."""
 
-    root: str
-    folders: dict[str, str]
+    root: FilePath
+    folders: dict[str, FilePath]
     resize: int  # length of the shorter side before the test crop, in pixels
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from rs.data import parquet, readers
 from rs.data.format import Lazy, describe, read_meta, write, write_folder
 from rs.errors import InputError
-from rs.params import STRICT, check
+from rs.params import STRICT, FilePath, check
 
 Constants = list[float] | None
 """One number a channel on the [0, 1] scale; ``None`` computes it from the train split."""
@@ -63,7 +63,7 @@ class Torchvision:
 
     source: Literal["torchvision"]
     dataset: str | None = None  # torchvision's name of it; None: the name of the section
-    root: str | None = None  # folder of torchvision's files; None: torch's cache
+    root: FilePath | None = None  # folder of torchvision's files; None: torch's cache
     download: bool = True  # what is missing
     mean: Constants = None
     std: Constants = None
@@ -84,7 +84,7 @@ class Parquet:
     """A folder of parquet files in the layout of the Hugging Face hub."""
 
     source: Literal["parquet"]
-    root: str
+    root: FilePath
     classes: list[str] | None = None  # names, where the files have none
     sha256: dict[str, str] | None = None  # sums the files must have, by file name
     mean: Constants = None
@@ -106,8 +106,8 @@ class Folder:
     """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or read image by image."""
 
     source: Literal["folder"]
-    root: str
-    test_folder: str | None = None  # None: test, val or validation, whichever is there
+    root: FilePath
+    test_folder: FilePath | None = None  # None: test, val or validation, whichever is there
     lazy: bool = False  # leave the images where they are
     resize: Annotated[int, Field(ge=1)] | None = None  # lazy: shorter side before the test crop, in pixels
     crop: Annotated[int, Field(ge=1)] | None = None  # lazy: side of the model's input, in pixels

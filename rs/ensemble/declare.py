@@ -18,7 +18,7 @@ from rs.ensemble.rules import check_rule
 from rs.ensemble.spec import REMEDY, EnsembleSpec, Member, check_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.params import STRICT
+from rs.params import LONGEST_NAME, STRICT
 from rs.storage import files, tsv
 from rs.study.ensembles import declared, declared_combinations, trained_as
 from rs.study.grid import GridCell, pool_cells
@@ -35,7 +35,7 @@ class PoolSpec:
     dataset: str | None  # None of no members
     sigma: float
     members: list[Member]
-    ensembles: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+.-]+$")]]
+    ensembles: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+.-]+$", max_length=LONGEST_NAME)]]
 
 
 def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: Path, out: Path) -> None:

@@ -21,7 +21,7 @@ from rs.ensemble.outputs import on_simplex
 from rs.ensemble.rules import RULES, Cascade, Ensemble, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.params import STRICT, NonNegativeCount
+from rs.params import STRICT, FilePath, NonNegativeCount
 from rs.storage import files
 from rs.study.ensembles import Combination, EnsembleDeclaration, Key
 
@@ -35,7 +35,7 @@ class Member:
 
     __pydantic_config__ = STRICT
 
-    path: str  # of the model folder, from the folder that commands run in
+    path: FilePath  # of the model folder, from the folder that commands run in
     method: Key
     seed: NonNegativeCount
     classifier: str  # rs.models.checkpoint.fingerprint

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from rs.errors import InputError
-from rs.params import section
+from rs.params import Count, section
 from rs.reporting.external_logs import read_log
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
@@ -30,6 +32,22 @@ from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
 from rs.study.grid import GridCell, cells, pool_target
 from rs.study.subset import subset_name
+
+
+class Sidecar(TypedDict, total=False):
+    """What is read of a sidecar, if it says it; rows of other programs may say less, and more."""
+
+    model: str | None
+    dataset: str
+    images: str  # fingerprint of the images
+    subset: str | dict[str, int | list[int]]
+    classes: Count
+    device: str
+    precision: str
+    engine: str
+    arithmetic: str
+    noise: str
+    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -277,6 +295,10 @@ def read_alone(path: Path, sigmas: Collection[float] = (), **known: float | None
 def _check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:
     if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
         raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; {remedy}")
+    try:
+        TypeAdapter(Sidecar).validate_python(sidecar, strict=True)
+    except ValidationError as error:
+        raise InputError(f"{path} must have a sidecar of its rows, but: {files.faults(error)}; {remedy}") from error
     for name in metrics.BUDGET:
         inside, beside = metrics.budget(rows, name), sidecar.get(name)
         if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped

@@ -112,7 +112,9 @@ def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, 
     for name in external:
         if name in labels | {cell.method for cell in study.cells}:
             raise InputError(f"--external-log must give a name that is no method of the study, got {name!r}")
-    sections = {**values.get("defaults", {}), **section(values, f"recipes.{study.dataset}")}
+    recipe = f"recipes.{study.dataset}"
+    section(values, recipe)  # a data set without a recipe is a mistake
+    sections, _ = params.merge(values, "defaults", recipe)
     known = dict.fromkeys([*(key for key in sections if key not in grid.NO_METHODS), *sorted(labels | set(external))])
     if settings.reference not in known:
         raise InputError(

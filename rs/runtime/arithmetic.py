@@ -87,7 +87,7 @@ def current() -> Arithmetic:
 
 def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
     """Yield the keys of a recipe whose values mean something else on every processor."""
-    names = {**(values.get("defaults") or {}), **(values["recipes"][dataset] or {})}
+    names, _ = merge(values, "defaults", f"recipes.{dataset}", optional=True)
     trainings = [training_layers(dataset, name) for name in names]
     for sections in (layers(f"recipes.{dataset}.certify"), *trainings):
         merged, origins = merge(values, *sections, optional=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from rs.errors import InputError
+from rs.errors import InputError, raised
 from rs.smoothing.attack import evaluating
 from rs.smoothing.inputs import logits_of
 
@@ -80,8 +80,7 @@ def _logits(module: nn.Module, images: Tensor) -> Tensor:
         raise
     except Exception as error:  # of a network of the user's, which may raise anything
         raise InputError(
-            f"the classifier must take images {tuple(images.shape)}, {images.dtype}, but it raised "
-            f"{type(error).__name__}: {error}; correct it (--debug shows where)"
+            f"the classifier must take images {tuple(images.shape)}, {images.dtype}, but it {raised(error)}"
         ) from error
     logits = logits_of(output)
     if logits.ndim != 2 or len(logits) != len(images):

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import Count, NonNegative, NonNegativeCount, check, load, validated
+from rs.params import LONGEST_NAME, Count, NonNegative, NonNegativeCount, check, load, validated
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """A name that is part of names of files."""
@@ -172,7 +172,8 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
 
     Raises:
         InputError: If an entry is not one, names a combination that there is none of, comes twice, asks for more seeds
-            than the grid trains, or shares its name with a method or with one of other members.
+            than the grid trains, makes too long a name of a file, or shares its name with a method or with one of other
+            members; or if what the grid lists is no list of names or seeds.
 
     >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}, "methods": ["macer"],
     ...           "seeds": [0, 1, 2], "ensembles": [{"members": {"macer": 2}, "combinations": ["mme"]}]}
@@ -181,7 +182,7 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     """
     entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
     combinations = declared_combinations(values) if entries else {}
-    methods = {*(values.get("methods") or []), *(values.get("members") or [])}
+    methods = {*_names(values, "methods"), *_names(values, "members")}
     declarations: dict[tuple[str, str], EnsembleDeclaration] = {}
     members_by_name: dict[str, Any] = {}
     for number, values_of_entry in enumerate(entries):
@@ -197,6 +198,11 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
             raise InputError(f"params.yaml: {where} is {name}, as one of other members is; give one of the two a name")
         for key, members in product(entry.combinations, choices):
             one = EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
+            if len(one.slug) > LONGEST_NAME:
+                raise InputError(
+                    f"params.yaml: {where} must make names of files of at most {LONGEST_NAME} characters, got "
+                    f"{one.slug}; declare fewer members, or a shorter combination"
+                )
             if declarations.setdefault((name, one.slug), one) is not one:
                 raise InputError(f"params.yaml: {where} is {one.slug} again; give one of the two a name")
     return list(declarations.values())
@@ -256,5 +262,10 @@ def _apart(
 def _seeds(values: Mapping[str, Any], method: str) -> list[int]:
     """The seeds that the grid trains a method with."""
     grid = (("methods", "seeds"), ("members", "member_seeds"))
-    lists = [values.get(seeds) or [] for methods, seeds in grid if method in (values.get(methods) or [])]
-    return sorted({seed for seeds in lists for seed in seeds})
+    keys = [seeds for methods, seeds in grid if method in _names(values, methods)]
+    return sorted({seed for key in keys for seed in check(list[NonNegativeCount], values.get(key) or [], key)})
+
+
+def _names(values: Mapping[str, Any], key: str) -> list[str]:
+    """The methods that the grid lists under a key; none if it has no such key."""
+    return check(list[str], values.get(key) or [], key)

@@ -156,7 +156,8 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
 
 def base_dataset(values: dict[str, Any], dataset: str) -> str:
     """Return the data set under a recipe's name: ``cifar10`` for ``cifar10-fast``."""
-    return ((values.get("datasets") or {}).get(dataset) or {}).get("dataset", dataset)
+    where = f"datasets.{dataset}"
+    return check(str, merge(values, where, optional=True)[0].get("dataset") or dataset, f"{where}.dataset")
 
 
 def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridCell]:

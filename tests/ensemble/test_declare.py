@@ -208,6 +208,8 @@ def test_an_ensemble_that_is_gone_is_named():
         (lambda pool: pool.pop("members"), "members is missing"),
         (lambda pool: pool.update(colour=1), "colour is not a known key"),
         (lambda pool: pool.update(ensembles={}), "ensembles: Input should be a valid "),
+        (lambda pool: pool["ensembles"].append("x" * 201), r"ensembles\.4: String should have at most 200 characters"),
+        (lambda pool: pool["members"][0].update(path="x" * 256), "a path must have at most 3,000 bytes, 255 a name"),
         (lambda pool: pool["ensembles"].append("../notes"), r"ensembles\.4: String should match pattern"),
         (lambda pool: pool["members"][0].update(method="../notes"), r"members\.0\.method: String should match pattern"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import signal
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
@@ -13,18 +14,20 @@ from hypothesis import strategies as st
 
 from rs import params
 from rs.certification.certify_model import certification_settings
-from rs.data import images, parquet, readers
+from rs.data import images, parquet, readers, sources
 from rs.ensemble import declare, spec
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.published_checkpoints import read_network
 from rs.reporting.load import read_table
-from rs.reporting.row_files import described
+from rs.reporting.row_files import compared, described, text_of, text_of_difference
+from rs.reporting.settings import check_study
+from rs.runtime import arithmetic
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
-from rs.study.grid import cells
+from rs.study.grid import base_dataset, stage_parameters
 from tests.support import tiny_pool, tiny_study
-from tests.support.helpers import smallnet, write_params
+from tests.support.helpers import smallnet
 from tests.support.raw_images import image_bytes, pixels, write_parquet
 from tests.support.untrained import save_model
 
@@ -37,12 +40,21 @@ MEMORY, SECONDS = 4 * 2**30, 60
 def read_parameters(path):
     values = params.read(path)
     certification_settings(values, "tiny")
+    arithmetic.wanted(values, "tiny")
     declared(values)
-    cells(values, "tiny")
+    check_study(values, "tiny")
+    stage_parameters(values, "tiny")
+    base_dataset(values, "tiny")
+    sources.settings(params.section(values, "datasets.tiny"), "datasets.tiny")
 
 
 def read_log(path):
     return certificate_rows.read_any(path, sigma=0.25, n0=10, n=tiny_study.N, alpha=tiny_study.ALPHA)
+
+
+def read_sidecar(path):
+    text_of(described(path.with_suffix(".tsv")))
+    text_of_difference(compared(path.with_suffix(".tsv"), path.with_name("rows.tsv")))
 
 
 READERS = {
@@ -55,7 +67,7 @@ READERS = {
     "data set": ("data/meta.json", lambda path: images.load(path.parent, "test")),
     "images": ("data/test.npz", lambda path: images.load(path.parent, "test")),
     "rows": ("rows.tsv", described),
-    "sidecar": ("rows.json", lambda path: described(path.with_suffix(".tsv"))),
+    "sidecar": ("changed.json", read_sidecar),
     "seconds": ("rows.seconds.csv", lambda path: certificate_rows.read_with_seconds(path.with_name("rows.tsv"))),
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: read_table(path, ["classifier", "seconds"], "make")),
@@ -77,12 +89,17 @@ def place(tmp_path_factory):
         for method, seed in tiny_pool.BLIND:
             tiny_pool.save_member(method, seed)
         values = tiny_pool.make_ensembles("ensembles", members)
-        write_params(Path("params.yaml"))
+        values["datasets"] = {"tiny": {"source": "folder", "root": "raw", "test_folder": "test"}}
         Path("params.yaml").write_text(json.dumps(values))
         save_model(Path("model"))
         torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
         rows = tiny_study.make_rows(0.25, 0)
         tiny_study.write_rows(rows, Path("rows.tsv"))
+        said = json.loads(Path("rows.json").read_text())
+        said |= {"images": "0" * 64, "precision": "float32", "versions": {"torch": "2.9.1"}, "device": "cpu", "seed": 0}
+        shutil.copy("rows.tsv", "changed.tsv")
+        for name in ("rows", "changed"):
+            Path(f"{name}.json").write_text(json.dumps(said))
         certificate_rows.write_field_log(rows, Path("log.tsv"))
         Path("rows.seconds.csv").write_text("idx,seconds\n" + "".join(f"{index},0.5\n" for index in rows["idx"]))
         Path("table.csv").write_text("classifier,seconds\nmacer-0,1.5\n")

@@ -178,6 +178,11 @@ def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values)
         ),
         ({"model": f"ensembles/other/0.5/{ENSEMBLES[1]}.json"}, "but its sidecar says ensembles/other"),
         ({"model": None}, "but its sidecar says None"),
+        ({"versions": ["2.4"]}, "must have a sidecar of its rows, but: versions: Input should be a valid dictionary"),
+        ({"versions": {"torch": 2}}, "versions.torch: Input should be a valid string"),
+        ({"precision": ["float32"]}, "precision: Input should be a valid string"),
+        ({"images": ["0" * 64]}, "images: Input should be a valid string"),
+        ({"classes": 0}, "classes: Input should be greater"),
     ],
 )
 def test_a_sidecar_of_other_rows_is_refused(tiny, values, change, word):

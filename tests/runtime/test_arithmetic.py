@@ -60,6 +60,11 @@ def here(tmp_path_factory):
     return write_tiny(folder / "tiny"), made(folder, folder / "tiny")
 
 
+def test_defaults_that_are_no_sections_are_named():
+    with pytest.raises(InputError, match=r"params\.yaml: defaults: Input should be a valid dictionary, got True"):
+        arithmetic.wanted(tiny_params(arithmetic="portable") | {"defaults": True}, "tiny")
+
+
 @needs_x86
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", OTHER_MACHINES)

@@ -325,6 +325,18 @@ def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
             {"ensembles": [entry()], "combinations": KNOWN | {"bad": EQUAL | {"agree": 0}}},
             "combinations.bad.agree: Input should be greater",
         ),
+        *(
+            (
+                {"ensembles": [entry(members={"macer": 1})], "combinations": KNOWN, "methods": ["macer"], key: wrong},
+                f"params.yaml: {place}: Input should be",
+            )
+            for key in ("methods", "members", "seeds")
+            for wrong, place in (([["macer"]], f"{key}.0"), (True, key), ({"macer": 0}, key))
+        ),
+        (
+            {"ensembles": [entry(combinations=["a" * 200])], "combinations": {"a" * 200: EQUAL}},
+            "ensembles.0 must make names of files of at most 200 characters, got ",
+        ),
     ],
 )
 def test_sections_that_are_none_are_named(values, message):

@@ -1,3 +1,6 @@
+import pytest
+
+from rs.errors import InputError
 from rs.params import parse
 from rs.study import grid
 from tests.support import tiny_study
@@ -12,6 +15,8 @@ def test_hyper_parameters_are_those_of_the_noise_level_with_the_methods_own_trai
     assert grid.configuration(values, "tiny", "advmacer x3", 0.5) == {"epochs": 4, "batch": 8}
     assert grid.base_dataset(values, "cifar10-fast") == "cifar10"
     assert grid.base_dataset(values, "tiny") == "tiny"
+    with pytest.raises(InputError, match=r"datasets\.other\.dataset: Input should be a valid string, got \['a'\]"):
+        grid.base_dataset({"datasets": {"other": {"dataset": ["a"]}}}, "other")
 
 
 def read_text(text):
