@@ -245,7 +245,7 @@ class Trainer:
 
         rows = []
         for index in range(min(s.eval_images, len(self.evaluation))):
-            x, label = self.evaluation.pixels(index).to(self.device), int(self.evaluation.labels[index])
+            x, label = self.evaluation.pixels(index), int(self.evaluation.labels[index])
             certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, index=index, label=label)
             rows.append(certificate.row(index, label))
         return acr(rows)
@@ -302,8 +302,7 @@ def _average(model: nn.Module, decay: float | None) -> AveragedModel | None:
 
 def report(result: Step, norm: Tensor) -> Tensor:
     """Return the numbers of one step, shape (6,): the columns of the history that are averaged over an epoch."""
-    missing = torch.full_like(result.loss, math.nan)
-    hinge = result.hinge_share if result.hinge_share is not None else missing
+    hinge = torch.full_like(result.loss, math.nan) if result.hinge_share is None else result.hinge_share
     values = (result.loss, result.cross_entropy, result.robustness, result.accuracy, norm, hinge)
     return torch.stack([value.detach().float() for value in values])
 

@@ -131,7 +131,7 @@ def smallnet(seed=0):
     return architectures.build("smallnet", SHAPE, len(CLASSES), [0.5], [0.25], seed)
 
 
-def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, parameters=None, **changes):
+def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, parameters=None, device="cpu", **changes):
     """A Trainer of smallnet on the tiny images."""
     own = {**METHOD_PARAMETERS[method], **(parameters or {})}
     if isinstance(own.get("epsilon"), dict):
@@ -139,8 +139,8 @@ def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, para
     images = images if images is not None else tiny_images()
     model = model if model is not None else smallnet(seed)
     settings = Training(**{**TRAINING, **changes})
-    options = RunOptions(sigma=sigma, seed=seed, device=torch.device("cpu"))
-    return Trainer(model, METHODS[method](**own), images, tiny_images(10, 1), settings, options)
+    options = RunOptions(sigma=sigma, seed=seed, device=torch.device(device))
+    return Trainer(model.to(options.device), METHODS[method](**own), images, tiny_images(10, 1), settings, options)
 
 
 class Constant(nn.Module):

@@ -165,10 +165,18 @@ def slow_probabilities(who, member, images, index, perturbed=True, repeat=0, noi
     return np.array(found)
 
 
-def solve(out="weights", ensembles="ensembles", folder="data", settings=SETTINGS, certification=FEW, batch=BATCH):
+def solve(
+    out="weights",
+    ensembles="ensembles",
+    folder="data",
+    settings=SETTINGS,
+    certification=FEW,
+    batch=BATCH,
+    device=CPU,
+):
     """Weights of the ensembles, in the current folder."""
     fit_weights(
         Path(ensembles), Path(folder), settings, certification,
-        device=CPU, batch=batch, out=Path(out), seconds=Path(f"{out}.seconds.csv"),
+        device=device, batch=batch, out=Path(out), seconds=Path(f"{out}.seconds.csv"),
     )  # fmt: skip
     return Path(out)

@@ -1,0 +1,239 @@
+"""A GPU that is not there: tensors compute on the CPU, and know on which of two devices they lie.
+
+What torch refuses on a machine with a GPU is refused here: operands on two devices, a generator of the other device,
+NumPy arrays of what lies on the GPU. Values are real, so whole commands run, with the branches that are for a GPU.
+An index on the CPU into a tensor on the GPU, which torch allows and which waits for the GPU, is refused too.
+
+A storage lies on a device, as with torch; a tensor lies where its storage does. Compilers change nothing here, except
+that a compiled network without gradients writes all of its outputs into the same memory, as a CUDA graph does.
+"""
+
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import torch
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves
+
+from rs.ensemble import outputs
+from tests.support.helpers import ROOT
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+NEVER_MIXED = {torch.cat, torch.stack, torch.Tensor.gather, torch.Tensor.scatter, torch.Tensor.scatter_}
+"""Functions that take no numbers, tensors of no axes, from the CPU either."""
+
+MIXED = {torch.Tensor.copy_, torch._has_compatible_shallow_copy_type}
+"""Functions that take tensors of two devices."""
+
+CREATE = {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "new_zeros", "new_ones"}
+CREATE |= {"new_full", "new_empty", "new_tensor"}
+
+
+class DeviceMismatchError(RuntimeError):
+    """What torch refuses where there is a GPU."""
+
+
+class Generator(torch.Generator):
+    """A generator of one of the two devices."""
+
+    def __new__(cls, device="cpu"):
+        made = super().__new__(cls, "cpu")
+        made.place = placed(device)
+        return made
+
+    @property
+    def device(self):
+        return self.place
+
+
+def placed(device):
+    """One of the two devices, by any of its names; the one GPU has the number 0."""
+    kind = torch.device(device).type
+    if kind not in ("cpu", "cuda"):
+        raise DeviceMismatchError(f"there are a CPU and a GPU, got {device}")
+    return GPU if kind == "cuda" else CPU
+
+
+class SimulatedGpu(TorchFunctionMode):
+    """Within it ``cuda`` is a device.
+
+    Args:
+        forgotten: A line of the library, ``file:number``, whose tensors come to lie on the CPU instead of the GPU.
+    """
+
+    def __init__(self, forgotten=None):
+        super().__init__()
+        self.forgotten, self.storages = forgotten, {}
+        self.lines, self.operations = set(), 0  # that place tensors on the GPU; on tensors there
+
+    def device_of(self, tensor):
+        return GPU if tensor.untyped_storage()._cdata in self.storages else CPU
+
+    def place(self, tensor):
+        storage = tensor.untyped_storage()
+        self.storages[storage._cdata] = torch.multiprocessing.reductions.StorageWeakRef(storage)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if function in GETTERS:
+            return GETTERS[function](self.device_of(args[0]))
+        if function is torch.Tensor.pin_memory:  # memory of the CPU all the same
+            return args[0]
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if function in NUMPY and any(self.device_of(tensor) == GPU for tensor in tensors):
+            raise DeviceMismatchError("what lies on the GPU is no NumPy array; copy it to the CPU first")
+        if function in MOVES:
+            return self._moved(function, args, kwargs)
+        if function not in MIXED and function not in SETTERS:
+            self._check(function, args, tensors)
+        wanted = self._wanted(function, tensors, kwargs)
+        rng = kwargs.get("generator")
+        if rng is not None and rng.device != wanted:
+            raise DeviceMismatchError(f"{named(function)} on {wanted} takes no generator of {rng.device}")
+        if wanted == GPU:
+            self.operations += 1
+        return self._result(function, args, kwargs, tensors, wanted)
+
+    def _wanted(self, function, tensors, kwargs):
+        """Where the result is to lie."""
+        given = kwargs.get("device")
+        if given is not None:
+            kwargs["device"] = CPU
+            return self._remembered(placed(given))
+        if getattr(function, "__name__", "") in CREATE:
+            return self._remembered(self.device_of(tensors[0]))
+        if any(self.device_of(tensor) == GPU for tensor in tensors):
+            return GPU
+        return CPU
+
+    def _result(self, function, args, kwargs, tensors, wanted):
+        known = {tensor.untyped_storage()._cdata for tensor in tensors}
+        out = function(*args, **kwargs)
+        if wanted == GPU:
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata not in known:
+                    self.place(leaf)
+        if function is torch.Tensor.data.__set__ and self.device_of(args[1]) == GPU:
+            self.place(args[0])
+        return out
+
+    def _moved(self, function, args, kwargs):
+        """``to``, ``cpu`` and ``cuda``: a copy where the device is another."""
+        own = self.device_of(args[0])
+        wanted = {torch.Tensor.cpu: CPU, torch.Tensor.cuda: GPU}.get(function, own)
+        words = []
+        for word in args[1:] if function is torch.Tensor.to else ():
+            if isinstance(word, torch.Tensor):
+                wanted = self.device_of(word)
+            elif isinstance(word, (torch.device, str)):
+                wanted, word = placed(word), CPU
+            words.append(word)
+        if kwargs.get("device") is not None:
+            wanted, kwargs["device"] = placed(kwargs["device"]), CPU
+        if wanted == GPU and own == CPU:
+            wanted = self._remembered(wanted)
+        if function is not torch.Tensor.to:
+            kwargs = {}
+        out = torch.Tensor.to(args[0], *words, **kwargs) if words or kwargs else args[0]
+        if wanted != own and out.untyped_storage()._cdata == args[0].untyped_storage()._cdata:
+            out = out.clone(memory_format=torch.preserve_format)
+        if wanted == GPU:
+            self.place(out)
+        return out
+
+    def _remembered(self, device):
+        """The device, unless the line of the library that asks for it is the one that is to forget it."""
+        if device == GPU and (line := line_of_library()) is not None:
+            self.lines.add(line)
+            return CPU if line == self.forgotten else device
+        return device
+
+    def _check(self, function, args, tensors):
+        if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and self.device_of(args[0]) == CPU:
+            tensors = [tensor for tensor in tensors if tensor is not args[0]] + [args[0]]
+        strict = function in NEVER_MIXED
+        there = {self.device_of(tensor) for tensor in tensors if tensor.ndim or strict}
+        here = {self.device_of(tensor) for tensor in tensors if not tensor.ndim}
+        if len(there) > 1 or (CPU in there and GPU in here):
+            raise DeviceMismatchError(f"{named(function)} expects its tensors on one device, got cpu and cuda:0")
+
+
+def named(function):
+    """The name of a function of torch, with its module where torch knows that."""
+    return resolve_name(function) or function.__name__
+
+
+def line_of_library():
+    """The line of ``rs`` that is being run, the innermost of them; ``None`` outside of it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(ROOT / "rs"):
+            return f"{path.relative_to(ROOT).as_posix()}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+GETTERS = {
+    torch.Tensor.device.__get__: lambda device: device,
+    torch.Tensor.is_cuda.__get__: lambda device: device == GPU,
+    torch.Tensor.is_cpu.__get__: lambda device: device == CPU,
+    torch.Tensor.get_device: lambda device: -1 if device == CPU else 0,
+}
+SETTERS = {torch.Tensor.data.__set__, torch.Tensor.grad.__set__, torch.Tensor.requires_grad.__set__}
+NUMPY = {torch.Tensor.numpy, torch.Tensor.__array__}
+MOVES = {torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda}
+
+
+class Graph(torch.nn.Module):
+    """A network whose outputs without gradients share one memory, as those of a CUDA graph do."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.memory = module, {}
+
+    def forward(self, x):
+        made = self.module(x)
+        if torch.is_grad_enabled():
+            return made
+        return self.memory.setdefault(made.shape, made.clone()).copy_(made)
+
+
+def autocast(kind, dtype=None, enabled=True):
+    """torch's context: that of the GPU rounds here, that of the CPU would change nothing on a GPU."""
+    return AUTOCAST("cpu", dtype=dtype, enabled=enabled and kind == "cuda")
+
+
+AUTOCAST = torch.autocast
+
+
+@contextmanager
+def simulated_gpu(forgotten=None):
+    """Run with a GPU, which ``torch.cuda`` knows of; yields the :class:`SimulatedGpu`."""
+    kinds = [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn]
+    before = [kind.fp32_precision for kind in kinds]
+    stand_ins = {
+        "torch.Generator": Generator,
+        "torch.autocast": autocast,
+        "torch.compile": lambda module, **_: Graph(module),
+        "torch.cuda.is_available": lambda: True,
+        "torch.cuda.device_count": lambda: 1,
+        "torch.cuda.get_device_properties": lambda number: SimpleNamespace(uuid=f"simulated-{number}"),
+        "torch.cuda.set_device": lambda device: None,
+        "torch.cuda.empty_cache": lambda: None,
+        "torch.cuda.get_device_name": lambda device=None: "a GPU that is not there",
+        "torch.compiler.cudagraph_mark_step_begin": lambda: None,
+    }
+    with ExitStack() as stack:
+        for name, stand_in in stand_ins.items():
+            stack.enter_context(patch(name, stand_in))
+        outputs._tensor.cache_clear()  # weights that are kept where they are used
+        try:
+            yield stack.enter_context(SimulatedGpu(forgotten))
+        finally:
+            outputs._tensor.cache_clear()
+            for kind, precision in zip(kinds, before, strict=True):
+                kind.fp32_precision = precision

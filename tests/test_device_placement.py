@@ -1,0 +1,367 @@
+"""Whatever computes does so on one device: every path runs on a GPU that is simulated, with nothing left on the CPU.
+
+That the simulation sees what is left there is shown by planting it: each line of ``rs`` that places tensors on the GPU
+on a path forgets the device once, and the path must then be refused.
+"""
+
+import copy
+import shutil
+from contextlib import chdir
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from rs.certification.certify_model import certify_model, certify_split
+from rs.certification.certify_pool import PoolSettings, certify_pool
+from rs.certification.examine import examine
+from rs.certification.inference import FixedBatch
+from rs.certification.load import Classifier
+from rs.certification.predict import answers
+from rs.data import sources
+from rs.data.format import Epoch
+from rs.data.images import batches
+from rs.data.images import load as load_images
+from rs.data.readers import Conversion
+from rs.ensemble.logit_cache import CacheKey, OutputCache
+from rs.ensemble.pool import certify_entries
+from rs.ensemble.rules import Ensemble
+from rs.errors import InputError
+from rs.methods import METHODS
+from rs.models.checkpoint import fingerprint
+from rs.params import read as read_params
+from rs.runtime.device import device_named
+from rs.smoothing import attack
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.noise import draw
+from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.soft import soft_probabilities
+from rs.statistics.sequential import at_radius
+from rs.training.recipe import training_recipe
+from rs.training.run import train_model
+from rs.training.settings import RunOptions
+from tests.support.helpers import (
+    CERTIFY,
+    CLASSES,
+    ROOT,
+    SHAPE,
+    smallnet,
+    tiny_images,
+    trainer,
+    write_params,
+    write_tiny,
+)
+from tests.support.simulated_gpu import CPU, GPU, DeviceMismatchError, simulated_gpu
+from tests.support.small_pool import ALPHA, DRAWS, ENTRIES, N0, SIGMA, image, members
+from tests.support.tiny_pool import CERTIFICATION, SETTINGS, make_pool, solve
+
+PATHS = {}
+"""What computes, by name: functions of a device and of a folder, the only one that they may write into."""
+
+SMALL = {"crop": 1, "flip": True, "epochs": 1, "batch": 8, "clip_norm": 1.0, "ema_decay": 0.5, "eval_every": 1}
+SMALL |= {"eval_images": 1}
+
+
+def path(name, *arguments, **settings):
+    """Register a function, with what it is called with apart from the device and the folder."""
+
+    def registered(function):
+        PATHS[name] = partial(function, *arguments, **settings)
+        return function
+
+    return registered
+
+
+@path("certify, gaussian", noise="gaussian")
+@path("certify, grid", noise="grid")
+@path("certify, bfloat16", precision="bfloat16")
+def certify(device, folder, **settings):
+    classifier = SmoothedClassifier(smallnet().to(device), sigma=SIGMA, **settings)
+    classifier.certify(image(), N0, 130, ALPHA)
+    classifier.predict(image(), N0)
+
+
+@path("certify, until a radius is decided")
+def certify_until(device, folder):
+    classifier = SmoothedClassifier(smallnet().to(device), 2, SIGMA)
+    classifier.certify_until(image(), N0, at_radius(0.1, SIGMA, ALPHA, 1000))
+
+
+def of_rule(device, folder, entry):
+    models = members()
+    ensemble = Ensemble([models[number] for number in entry.members], entry.rule).to(device)
+    classifier = SmoothedClassifier(ensemble, 2, SIGMA, undecided=ensemble.undecided)
+    classifier.certify(image(), N0, 130, ALPHA)
+
+
+PATHS |= {f"ensemble, {name}": partial(of_rule, entry=entry) for name, entry in ENTRIES.items()}
+
+
+@path("pool, gaussian")
+@path("pool, grid", noise="grid")
+def pool(device, folder, **settings):
+    models = [model.to(device) for model in members()]
+    certify_entries(models, ENTRIES, 2, SIGMA, image().to(device), replace(DRAWS, n=130), **settings)
+
+
+@path("pool, cached logits")
+def cached(device, folder):
+    models = [model.to(device) for model in members()]
+    names = [fingerprint(model) for model in models]
+    versions = {"torch": torch.__version__}
+    key = CacheKey(names, "", [0], 2, SIGMA, N0, 130, 1, "gaussian", "float32", device.type, "", versions)
+    cache = OutputCache(folder / "cache", key)
+    cache.fill(models, image().to(device), 0)
+    cache.certify(ENTRIES, 0, ALPHA)
+
+
+@path("pool, from files to files")
+@path("pool, from files to files through a cache", cache=True)
+def pool_of_files(device, folder, cache=False):
+    with chdir(make_pool(folder)):
+        solve(device=device, batch=None, settings=replace(SETTINGS, images=6))
+        few = replace(CERTIFICATION, subset={"first": 2})
+        certify_pool(
+            Path("ensembles"), Path("weights"), Path("data"), PoolSettings(cache=cache, timed=1), few,
+            device=device, batch=None, out=Path("rows"), times=Path("times"),
+        )  # fmt: skip
+
+
+@path("doctor, of a good classifier", findings=0)
+@path("doctor, of other numbers of classes", sign=-1.0, findings=1)
+def doctor(device, folder, findings, sign=1.0):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2, bias=False))
+    with torch.no_grad():
+        model[1].weight.copy_(sign * torch.tensor([[1.0, 1.0, -1.0, -1.0], [-1.0, -1.0, 1.0, 1.0]]).tile(1, 4))
+    found = examine(Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device)
+    assert len(found) == findings
+
+
+class Nothing(nn.Module):
+    """A classifier without parameters, whose images alone say where it runs."""
+
+    def forward(self, x):
+        if not x.is_cuda:
+            raise DeviceMismatchError("images were left on the CPU")
+        return x.flatten(1)[:, :2]
+
+
+@path("certification of a split, plain", engine="plain", precision="bfloat16")
+@path("certification of a split, folded", engine="folded")
+@path("certification of a split, folded bfloat16", engine="folded", precision="bfloat16")
+@path("certification of a split, compiled", engine="compiled")
+@path("certification of a split, compiled bfloat16", engine="compiled", precision="bfloat16", noise="grid")
+@path("certification of a split, of a function", members=0)
+@path("certification of a split, forecast", dry_run=True)
+@path("certification of a split, members folded", engine="folded", members=2)
+@path("certification of a split, members compiled", engine="compiled", members=2)
+def split(device, folder, members=1, dry_run=False, **settings):
+    models = [smallnet(seed) for seed in range(members)] or [Nothing()]
+    module = models[0] if len(models) == 1 else Ensemble(models, ENTRIES["average"].rule)
+    base = Classifier("a", module.eval(), dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
+    chosen = CertificationSettings(**CERTIFY | settings)
+    out = folder / "rows.tsv"
+    certify_split(base, tiny_images(3, 1), chosen, sigma=None, device=device, batch=None, out=out, dry_run=dry_run)
+
+
+def training(device, folder, method, **changes):
+    """An optimiser step with everything that goes with it, and a quick ACR."""
+    trainer(method, tiny_images(8), device=device, **SMALL | changes).run()
+
+
+PATHS |= {f"training, {method}": partial(training, method=method) for method in METHODS}
+PATHS |= {
+    f"training, {method} {engine} {precision}": partial(training, method=method, engine=engine, precision=precision)
+    for method in ("gaussian", "advmacer")
+    for engine in ("folded", "compiled")
+    for precision in ("float32", "bfloat16")
+}
+PATHS |= {
+    f"training, {method} {' '.join(map(str, changes.values()))}": partial(training, method=method, parameters=changes)
+    for method, changes in (
+        ("smoothadv", {"attack": "pgd-free", "steps": 2}),
+        ("smoothadv", {"attack": "ddn", "steps": 2}),
+        ("consistency", {"steps": 1, "epsilon": 0.2}),
+        ("smoothmix", {"one_step": True}),
+        ("advmacer", {"fresh_draws": True}),
+    )
+}
+
+
+@path("training, continued")
+def continued(device, folder):
+    for epochs in (1, 2):
+        made = trainer("gaussian", tiny_images(8), device=device, **SMALL | {"epochs": epochs, "eval_every": 0})
+        made.run(folder / "checkpoint.pt")
+
+
+@path("training, from files to files and back")
+def files(device, folder):
+    recipe = training_recipe(read_params(write_params(folder / "params.yaml")), "tiny", "gaussian", SIGMA)
+    data, model = write_tiny(folder / "data"), folder / "model"
+    recipe = replace(recipe, training=replace(recipe.training, epochs=1))
+    train_model(recipe, data, RunOptions(sigma=SIGMA, seed=0, device=device), out=model, log=folder / "log")
+    chosen = CertificationSettings(**CERTIFY | {"subset": {"first": 2}})
+    certify_model(str(model), data, chosen, sigma=None, device=device, batch=None, out=folder / "rows.tsv")
+
+
+@path("predict", model="tests.test_device_placement:Nothing")
+def predict(device, folder, model):
+    picture, data = folder / "picture.png", write_tiny(folder / "data")
+    Image.fromarray(tiny_images().images[0, 0]).save(picture)
+    budget = {"n0": N0, "n": 130, "alpha": ALPHA, "seed": 0, "sigma": SIGMA}
+    list(
+        answers(
+            [str(picture)], model, data, **budget,
+            device=device, noise="grid", precision="float32", engine="plain", how=Conversion(),
+        )
+    )  # fmt: skip
+
+
+@path("training, images of a folder")
+def folder_images(device, folder):
+    for name in ("left", "right"):
+        (folder / "raw" / "train" / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(folder / "raw" / "train" / name / "0.png")
+    shutil.copytree(folder / "raw" / "train", folder / "raw" / "val")
+    values = {"source": "folder", "root": str(folder / "raw"), "lazy": True, "resize": 8, "crop": 6}
+    sources.settings(values | {"mean": [0.5] * 3, "std": [0.2] * 3}, "datasets.tiny").prepare("tiny", folder / "set")
+    images = load_images(folder / "set", "train")
+    ((x, y),) = batches(images, Epoch(seed=0, number=0, size=2, crop=1, flip=True), device)
+    nn.functional.cross_entropy(nn.Linear(108, 2).to(device)(x.flatten(1)), y)
+
+
+@path("attacks")
+def attacks(device, folder):
+    model, rng = smallnet().to(device), torch.Generator(device).manual_seed(0)
+    x = torch.stack([image(), image(1)]).to(device)
+    y, noise = torch.tensor([0, 1], device=device), draw(x, 2, SIGMA, rng)
+    attack.pgd(model, x, y, noise, 1, 0.2)
+    attack.ddn(model, x, y, noise, 2, 0.2, rng=rng)
+    attack.mixing_path(model, x, y, noise, 1, 0.2)
+    attack.projected_path_attack(model, x, y, noise, 1, 0.2)
+    attack.pgd(model, x, y, noise, 1, 0.2, direction=lambda u: attack.stein_direction(model, u, y, noise))
+    soft_probabilities(attack.forward(model, x, noise))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, work):
+    """Hash the code, which sidecars name and which does not change here, but once."""
+    monkeypatch.setattr("rs.runtime.code_fingerprint.version", lambda *_, **__: "the code of today")
+
+
+def on_gpu(name, folder, forgotten=None):
+    """Run a path on the simulated GPU; return what was placed there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    with simulated_gpu(forgotten) as gpu:
+        PATHS[name](device_named("cuda"), folder)
+    return gpu
+
+
+KEPT = {
+    "rs/runtime/device.py": "torch.zeros(1, device=device)",  # whether the device is there
+}
+"""What is placed on the GPU and meets nothing else there, by file."""
+
+
+def is_kept(line):
+    file, number = line.split(":")
+    return file in KEPT and KEPT[file] in (ROOT / file).read_text().splitlines()[int(number) - 1]
+
+
+def is_seen(line, name, folder, capfd):
+    """Whether a path shows that this line of it forgot the device: by an error, or by the warning of a slower way."""
+    try:
+        on_gpu(name, folder, forgotten=line)
+    except (DeviceMismatchError, InputError, AssertionError):
+        return True
+    return "warning" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("group", dict.fromkeys(name.partition(",")[0] for name in PATHS))
+def test_every_path_runs_on_a_gpu_and_each_line_that_forgets_the_device_is_seen(group, tmp_path, capfd):
+    """No path falls back to a slower way, which it would say on stderr; a line is seen on one of its paths at least."""
+    lines, seen = set(), set()
+    for name in (name for name in PATHS if name.partition(",")[0] == group):
+        made = on_gpu(name, tmp_path / "run")
+        assert made.operations, name
+        assert "warning" not in capfd.readouterr().err, name
+        lines |= {line for line in made.lines if not is_kept(line)}
+        seen |= {line for line in sorted(made.lines & lines - seen) if is_seen(line, name, tmp_path / "run", capfd)}
+    assert seen == lines
+
+
+def refused(*operations):
+    with simulated_gpu():
+        x = torch.ones(2, 2, device="cuda")
+        for operation in operations:
+            with pytest.raises(DeviceMismatchError):
+                operation(x)
+
+
+def test_the_simulation_refuses_what_torch_refuses_where_there_is_a_gpu():
+    refused(
+        lambda x: x + torch.ones(2),
+        lambda x: x @ torch.ones(2, 2),
+        lambda x: x.add_(torch.ones(2)),
+        lambda x: torch.ones(2).add_(x[0, 0]),
+        lambda x: nn.Linear(2, 2)(x),
+        lambda x: nn.Linear(2, 2).to("cuda")(torch.ones(2, 2)),
+        lambda x: torch.stack([x[0, 0], torch.tensor(1.0)]),
+        lambda x: torch.ones(2)[torch.tensor([0], device="cuda")],
+        lambda x: nn.functional.cross_entropy(x, torch.tensor([0, 1])),
+        lambda x: torch.randn(2, device="cuda", generator=torch.Generator()),
+        lambda x: torch.randn(2, generator=torch.Generator("cuda")),
+        lambda x: x.numpy(),
+        lambda x: np.asarray(x),
+        lambda x: torch.zeros(1, device="mps"),
+    )
+
+
+def test_the_simulation_refuses_an_index_that_would_wait_for_the_gpu():
+    refused(lambda x: x[torch.tensor([0])], lambda x: x.__setitem__(torch.tensor([0]), 1.0))
+
+
+def test_the_simulation_allows_what_torch_allows_and_computes_what_the_cpu_does():
+    with simulated_gpu():
+        model, x = smallnet(), torch.stack([image(), image(1)])
+        there = copy.deepcopy(model).to("cuda")
+        for one, where in ((model, CPU), (there, GPU)):
+            one(x.to(where)).square().sum().backward()
+        assert [p.grad.device for p in there.parameters()] == [GPU] * len([*there.parameters()])
+        for here, gpu in zip(model.parameters(), there.parameters(), strict=True):
+            assert torch.equal(here.grad, gpu.grad.cpu())
+        scalar = x.to(GPU) * torch.tensor(2.0)
+        assert scalar.device == GPU
+        assert scalar.to(torch.float64).device == GPU
+        assert scalar.cuda() is scalar
+        assert x.device == CPU
+        assert scalar.cpu().numpy().tolist() == (2 * x).tolist()
+        assert torch.empty(2, 2).copy_(torch.ones(2, 2, device="cuda")).device == CPU
+
+
+def test_outputs_of_a_compiled_network_lie_in_one_memory_unless_they_are_copied():
+    """As with CUDA graphs; a certificate that forgot to copy them would count the last batch only."""
+    with simulated_gpu(), torch.inference_mode():
+        x = torch.stack([image(), image(1)]).to(GPU)
+        graph = torch.compile(nn.Flatten())
+        first, second = graph(x[:1]), graph(x[1:])
+        assert torch.equal(first, second)
+        copied = FixedBatch(torch.compile(nn.Flatten()), 1)(x)
+        assert torch.equal(copied, x.flatten(1))
+
+
+def test_a_gpu_computes_float32_as_float32():
+    """Elsewhere torch rounds the inputs of convolutions to ten bits."""
+    with simulated_gpu():
+        for name in ("auto", "cuda", "cuda:0"):
+            assert device_named(name) == GPU
+        backends = torch.backends
+        kinds = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+        assert [kind.fp32_precision for kind in kinds] == ["ieee"] * 3
