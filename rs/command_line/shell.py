@@ -35,7 +35,7 @@ Radii = Annotated[
 ]
 
 
-def radii_named(text: str | None) -> list[float] | None:
+def radii_named(text: str | None, option: str = "--radii") -> list[float] | None:
     """Read the radii of an option.
 
     Raises:
@@ -47,7 +47,7 @@ def radii_named(text: str | None) -> list[float] | None:
     try:
         return None if text is None else [float(word) for word in text.split(",")]
     except ValueError as error:
-        raise InputError(f"--radii must be numbers with commas between them, like 0.25,0.5, got {text!r}") from error
+        raise InputError(f"{option} must be numbers with commas between them, like 0.25,0.5, got {text!r}") from error
 
 
 HELP = {"help_option_names": ["-h", "--help"]}

@@ -42,10 +42,6 @@ class CertificationSettings:
     noise: Noise = "gaussian"  # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem
     stop: Stop | None = None  # stop at an answer; n is then the most draws
 
-    def __post_init__(self) -> None:
-        if self.stop is not None and self.shortcut:
-            raise ValueError("stop and shortcut must not come together: their rows are not comparable")
-
     @property
     def draws(self) -> Draws:
         """The draws of each certificate."""
