@@ -102,7 +102,7 @@ MEASURED.forwards = --picture $(RESULTS)/roofline.png $(if $(ART),--art $(ART))
 MEASURED.steps = $(if $(ART),--art $(ART))
 MEASURED.steps-64 = --images 64 --methods advmacer
 MEASURED.agreement = models/digits/0.5/*/0 --data data/digits
-MEASURED.sequential = --logs $(LOGS)
+MEASURED.sequential = --logs $(LOGS) $(ROWS:%=--rows %)
 
 bench: setup $(addprefix bench-,$(MEASURED))
 

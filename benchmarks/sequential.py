@@ -1,34 +1,41 @@
-"""Draws that stopping early saves, replayed on the probabilities that published certification logs imply.
+"""Draws that stopping early saves, replayed on the probabilities that certification logs imply.
 
-``python -m benchmarks.sequential --logs LOGS``. No network runs: a draw votes for the class of an image with the
-probability p_A behind its published radius. Where the log abstains p_A is unknown, and drawn from U(0.30, 0.505).
-The class is taken as chosen rightly; its ``n0`` draws count. An image is certified if its class is, right or wrong.
+``python -m benchmarks.sequential --logs LOGS --rows ROWS``. No network runs: a draw votes for the class of an image
+with the probability p_A behind its published radius. Where the log abstains p_A is unknown, and drawn from
+U(0.30, 0.505). Rows of this project have their votes, which are p_A. The class is taken as chosen rightly; its ``n0``
+draws count. At one radius an image is certified if its class is, right or wrong. Whole tables count right images, as
+they print, and certification with all draws sees the same draws as the ways that stop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
+from pandas import DataFrame
 from scipy.special import ndtr
 from scipy.stats import binom
 
 from rs.command_line.shell import run
 from rs.errors import InputError
-from rs.statistics.certificate import ABSTAIN
+from rs.statistics.certificate import ABSTAIN, parse_counts, votes_for, votes_of
+from rs.statistics.metrics import budget
 from rs.statistics.radius import lower_bound, upper_bound
-from rs.statistics.sequential import RULES, at_radius
+from rs.statistics.radius import radius as radius_of
+from rs.statistics.sequential import RULES, Cumulative, ExpectedRadius, at_radii, check_times
+from rs.storage import certificate_rows
 from rs.storage.certificate_rows import read_field_log
 
 GRID = {0.25: (0.25, 0.5, 0.75), 0.5: (0.5, 1.0, 1.5), 1.0: (0.5, 1.0, 2.0)}
 """Radii to decide at each sigma."""
 
-N0, N, ALPHA, BETA = 100, 100_000, 0.001, 0.001
+N0, N, ALPHA, BETA = 100, 100_000, 0.001, 0.01
 STAGES, STAGES_BETA = (1_000, 10_000, 125_000), 0.0001
 """The three stages of Horvath et al. (2022), each on draws of its own, and their level of needless abstentions."""
 
@@ -42,6 +49,28 @@ class Replay(NamedTuple):
     draws: NDArray[np.int64]  # n0 included
 
 
+TABLE = tuple(0.25 * k for k in range(10))
+"""Radii of the paper's tables of certified accuracy."""
+
+METHODS = ("gaussian", "smoothadv", "consistency")
+ERRORS = (0.02, 0.04, 0.08, 0.16)
+"""What the ACR may fall short of that of all draws, in units of sigma."""
+
+FIRST = 500
+"""Images of the paper's tables, whose digits are compared."""
+
+
+class Source(NamedTuple):
+    """The images of one table."""
+
+    name: str
+    sigma: float
+    n: int  # draws at most
+    p: NDArray[np.float64]  # p_A of the images, (B,)
+    correct: NDArray[np.bool_]  # whether the class is right, (B,)
+    skipped: NDArray[np.bool_]  # whether a shortcut skips the draws: the class is known to be wrong, (B,)
+
+
 Way = Callable[[NDArray[np.float64], float, float, np.random.Generator], Replay]
 """p_A of the images (B,), radius, sigma and randomness -> what became of them."""
 
@@ -49,16 +78,25 @@ Way = Callable[[NDArray[np.float64], float, float, np.random.Generator], Replay]
 def main(
     logs: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of published logs.")],
     method: Annotated[str, typer.Option(help="Part of the names of the logs to read.")] = "smoothadv",
-    images: Annotated[int, typer.Option(min=1, help="Images of each log, from the first on.")] = 10_000,
+    rows: Annotated[list[Path] | None, typer.Option(exists=True, dir_okay=False, help="Rows with votes.")] = None,
+    images: Annotated[int, typer.Option(min=1, help="Images of each log, from the first on.")] = FIRST,
     seed: Annotated[int, typer.Option(min=0, help="Names the draws.")] = 0,
 ) -> None:
-    """Print a Markdown table of mean draws, n0 included, and points of the certified share lost against all draws."""
+    """Print Markdown tables: mean draws, n0 included, for one radius, for all radii of a table, and for its ACR.
+
+    And what is lost against all draws: points of the certified share, cells of tables that print otherwise, and ACR.
+    """
     found = {sigma: probabilities(logs, method, sigma, np.random.default_rng(seed))[:images] for sigma in GRID}
     cases = [(sigma, radius) for sigma, radii in GRID.items() for radius in radii]
     made = [replays(found[sigma], radius, sigma, seed) for sigma, radius in cases]
     print("\n".join(_table(cases, made)))
     print(f"\n{method}, up to {images} images a log; alpha {ALPHA}, beta {BETA}; {N0} + at most {N} draws")
     print(f"three stages: {N0} + n draws each, n = {STAGES}, beta {STAGES_BETA}")
+    sources = [logged(logs, name, sigma, images) for name in METHODS for sigma in GRID] + [
+        kept(path) for path in rows or ()
+    ]
+    for lines in (_whole_tables(sources, seed), _averages(sources, seed)):
+        print("\n" + "\n".join(lines))
 
 
 def replays(p: NDArray[np.float64], radius: float, sigma: float, seed: int) -> dict[str, Replay]:
@@ -68,26 +106,34 @@ def replays(p: NDArray[np.float64], radius: float, sigma: float, seed: int) -> d
 
 def probabilities(logs: Path, method: str, sigma: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """p_A of the images of a log, shape (B,): the share k / n whose certified radius is nearest to the log's."""
+    path = _log(logs, method, sigma)
+    return _implied(read_field_log(path, sigma=sigma, n0=N0, n=N, alpha=ALPHA), sigma, rng)
+
+
+def _log(logs: Path, method: str, sigma: float) -> Path:
     found = sorted(logs.glob(f"*{method}*_s{sigma:.2f}_full.tsv"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise InputError(f"{logs} must hold one log of {method!r} at sigma {sigma}, got {names}")
-    rows = read_field_log(found[0], sigma=sigma, n0=N0, n=N, alpha=ALPHA)
-    bounds = _bounds()
+    return found[0]
+
+
+def _implied(rows: DataFrame, sigma: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    bounds = _bounds(N)
     lower = ndtr(rows["radius"].to_numpy() / sigma)
     k = np.searchsorted((bounds[1:] + bounds[:-1]) / 2, lower)
     return np.where(rows["predict"] == ABSTAIN, rng.uniform(*UNKNOWN, len(rows)), k / N)
 
 
 @cache
-def _bounds() -> NDArray[np.float64]:
-    """Bounds of CERTIFY for k = 0, 1, ..., N successes, increasing."""
-    return lower_bound(np.arange(N + 1), N, ALPHA)
+def _bounds(n: int) -> NDArray[np.float64]:
+    """Bounds of CERTIFY for k = 0, 1, ..., n successes, increasing."""
+    return lower_bound(np.arange(n + 1), n, ALPHA)
 
 
 def _full(p: NDArray[np.float64], radius: float, sigma: float, _: np.random.Generator) -> Replay:
     """CERTIFY: all draws, one bound. Its chance is exact, which leaves less noise in the differences to it."""
-    needed = np.searchsorted(_bounds(), ndtr(radius / sigma))
+    needed = np.searchsorted(_bounds(N), ndtr(radius / sigma))
     return Replay(binom.sf(needed - 1, N, p), np.full(len(p), N0 + N))
 
 
@@ -109,13 +155,13 @@ def _sequential(rule: str) -> Way:
     """A rule of ``rs.statistics.sequential``, for all images at once."""
 
     def way(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator) -> Replay:
-        decider = at_radius(radius, sigma, ALPHA, N, beta=BETA, rule=rule)
-        settled, p0, times = decider.rule, decider.p0, decider.times
+        decider = at_radii([radius], sigma, ALPHA, N, beta=BETA, rule=rule)
+        settled, p0, worth, times = decider.rule, decider.p0, decider.worth, decider.times
         certified, draws = np.zeros(len(p), dtype=bool), np.full(len(p), N0 + N)
         open_, k = np.arange(len(p)), np.zeros(len(p), dtype=np.int64)  # images undecided, and their successes
         for check, new in enumerate(np.diff(times, prepend=0)):
             k += rng.binomial(new, p[open_])
-            yes, no = settled.above(k, check, p0), settled.below(k, check, p0)
+            yes, no = settled.above(k, check, p0), settled.below(k, check, worth)
             certified[open_[yes]] = True
             draws[open_[yes | no]] = N0 + times[check]
             open_, k = open_[~yes & ~no], k[~yes & ~no]
@@ -139,6 +185,116 @@ def _table(cases: Sequence[tuple[float, float]], made: Sequence[dict[str, Replay
         yield f"| {sigma} | {radius} | {replay['all draws'].certified.mean():.1%} | {' | '.join(cells)} |"
     means = ([np.mean([f(replay, name) for replay in made]) for f in (gain, lost)] for name in names)
     yield f"| mean | | | {' | '.join(f'{times:.1f}x | {points:.2f}' for times, points in means)} |"
+
+
+def logged(logs: Path, method: str, sigma: float, images: int) -> Source:
+    """The first images of a log."""
+    path = _log(logs, method, sigma)
+    rows = read_field_log(path, sigma=sigma, n0=N0, n=N, alpha=ALPHA)[:images]
+    p, right = _implied(rows, sigma, np.random.default_rng(0)), rows["correct"].to_numpy() == 1
+    return Source(f"{method}, log", sigma, N, p, right, ~right & (rows["predict"] != ABSTAIN).to_numpy())
+
+
+def kept(path: Path) -> Source:
+    """Rows of this project; p_A is the share of votes for the class that the n0 draws chose."""
+    rows = certificate_rows.read(path)
+    chosen = np.array(
+        [max(parse_counts(text).items(), key=lambda one: (one[1], -one[0]))[0] for text in rows["counts0"]]
+    )
+    p = votes_for(votes_of(rows["counts"]), chosen) / np.maximum(rows["n"], 1).to_numpy()  # 0 where n was skipped
+    right = chosen == rows["label"].to_numpy()
+    return Source(f"{path.stem}, rows", budget(rows, "sigma"), int(budget(rows, "n")), p, right, ~right)
+
+
+class Answered(NamedTuple):
+    """What became of the images of a table."""
+
+    draws: NDArray[np.int64]  # (B,), without n0
+    by_radius: NDArray[np.int64]  # draws until each radius was answered, (B, R)
+    yes: NDArray[np.bool_]  # certified at each radius and right, (B, R)
+    by_all: NDArray[np.bool_]  # the same with all draws
+
+
+def answered(source: Source, seed: int) -> Answered:
+    """What becomes of the images by one run for all radii of :data:`TABLE` that n draws can certify."""
+    radii = [radius for radius in TABLE if ndtr(radius / source.sigma) <= _bounds(source.n)[-1]]
+    steps = _steps(source, seed)
+    draws, by_radius = np.zeros(len(steps), dtype=np.int64), np.full((len(steps), len(radii)), source.n)
+    yes = np.zeros((len(steps), len(radii)), dtype=bool)
+    for image, successes in enumerate(steps):
+        run = at_radii(radii, source.sigma, ALPHA, source.n, beta=BETA)
+        for count in successes:
+            run.update(int(count), run.next_draws())
+            given = [answer is not None for answer in run.answers.values()]
+            by_radius[image, given] = np.minimum(by_radius[image, given], run.draws)
+            if not run.next_draws():
+                break
+        draws[image], yes[image] = run.draws, [answer == "yes" for answer in run.answers.values()]
+    p_lower = _bounds(source.n)[steps.sum(axis=1)]
+    right = source.correct[:, None]
+    return Answered(draws, by_radius, yes & right, (p_lower[:, None] >= ndtr(np.array(radii) / source.sigma)) & right)
+
+
+def averages(
+    source: Source, error: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Draws, radius times correct, and the same with all draws, of each image (B,), by runs that may lose ``error``."""
+    steps = _steps(source, seed)
+    draws, scores = np.zeros(len(steps), dtype=np.int64), np.zeros(len(steps))
+    for image, successes in enumerate(steps):
+        run = ExpectedRadius(source.sigma, error, ALPHA, source.n, beta=BETA)
+        for count in successes:
+            run.update(int(count), run.next_draws())
+            if not run.next_draws():
+                break
+        draws[image], scores[image] = run.draws, run.radius
+    whole = radius_of(_bounds(source.n)[steps.sum(axis=1)], source.sigma)
+    return draws, scores * source.correct, whole * source.correct
+
+
+def _steps(source: Source, seed: int) -> NDArray[np.int64]:
+    """Successes of every image between looks, (B, T)."""
+    between = np.diff(check_times(source.n, Cumulative.growth), prepend=0)
+    return np.random.default_rng(seed).binomial(between, source.p[:, None])
+
+
+def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
+    """Lines of a table: a row for each source, on one run for all radii."""
+    yield "All radii of a table by one run an image; right images count.\n"
+    radii = " | ".join(f"{radius:g}" for radius in TABLE)
+    yield f"| images of | sigma | n | draws | with the shortcut | lost | differ | {radii} |"
+    yield f"|---|---:|---:|---:|---:|---:|---:|{'---:|' * len(TABLE)}"
+    for source in sources:
+        found = answered(source, seed)
+        lost = 100 * (found.by_all.mean(axis=0) - found.yes.mean(axis=0)).mean()
+        digits = [[f"{share:.1%}" for share in cells[:FIRST].mean(axis=0)] for cells in (found.yes, found.by_all)]
+        differ = sum(one != other for one, other in zip(*digits, strict=True))
+        cells = [f"{draws:,.0f}" for draws in N0 + found.by_radius.mean(axis=0)]
+        cells += [""] * (len(TABLE) - len(cells))
+        about = f"{source.name} | {source.sigma} | {source.n:,} | {_spent(source, found.draws)} | {lost:.2f}"
+        yield f"| {about} | {differ} of {len(digits[0])} | {' | '.join(cells)} |"
+    yield ""
+    yield f"lost: mean points of accuracy. differ: cells of the first {FIRST} images that print otherwise, to a tenth"
+    yield "of a percent, than with all draws, the same ones. At a radius: draws until it is answered."
+    yield "Rows made with the shortcut have no votes of wrong images: only the second column of draws is theirs."
+
+
+def _averages(sources: Sequence[Source], seed: int) -> Iterator[str]:
+    """Lines of a table: a row for each source and error of the ACR."""
+    yield "The ACR to within an error, and what it falls short of the ACR from all draws.\n"
+    yield f"| images of | sigma | n | ACR ± over {FIRST} images | error | draws | with the shortcut | short |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for source, error in product(sources, ERRORS):
+        draws, scores, whole = averages(source, error * source.sigma, seed)
+        acr = f"{whole.mean():.4f} ± {whole.std(ddof=1) / FIRST**0.5:.4f}"
+        short = f"{error * source.sigma:g} | {_spent(source, draws)} | {(whole - scores).mean():.4f}"
+        yield f"| {source.name} | {source.sigma} | {source.n:,} | {acr} | {short} |"
+
+
+def _spent(source: Source, draws: NDArray[np.int64]) -> str:
+    """Two cells: mean draws of all images, and with those of wrong classes skipped, as times fewer than all."""
+    means = (N0 + draws.mean(), N0 + (draws * ~source.skipped).mean())
+    return " | ".join(f"{mean:,.0f} ({(N0 + source.n) / mean:.1f}x)" for mean in means)
 
 
 def gain(replay: dict[str, Replay], name: str) -> float:

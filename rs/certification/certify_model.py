@@ -26,7 +26,7 @@ from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.smoothing.stopping import Stop
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, Certificate, asks_one_radius, draws_at_most
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, Certificate, draws_at_most, radii_asked
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows
 from rs.storage.row_writer import write_rows
@@ -47,6 +47,9 @@ NO_RECIPE: dict[str, Any] = {
     "shortcut": False,
 }
 """The section ``certify`` where there are no parameters: the defaults of the library."""
+
+STOPS = ("at_radius", "tolerance", "acr_error", "rule")
+"""Settings of ``certify.stop`` that have an option of ``rs certify``."""
 
 MODULE = "rs/certification/certify_model.py"
 """Whose code rows depend on."""
@@ -69,7 +72,7 @@ def certification_settings(
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     merged, origins = merged | given, origins | {key: f"--{key}" for key in given}
     if merged.get("stop") is not None:
-        options = {key: f"--{key.replace('_', '-')}" for key in ("at_radius", "tolerance", "rule") if "stop" in given}
+        options = {key: f"--{key.replace('_', '-')}" for key in STOPS if "stop" in given}
         merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop", options)
     settings = params.check(CertificationSettings, merged, where, origins)
     subset_name(settings.subset)
@@ -203,12 +206,11 @@ def certify_image(
         label: Its class, for ``settings.shortcut``.
         settings: How to certify.
     """
-    noise = {"seed": settings.seed, "index": index}
+    keys, expected = {"seed": settings.seed, "index": index}, label if settings.shortcut else None
     if settings.stop is None:
-        expected = label if settings.shortcut else None
-        return classifier.certify(x, settings.n0, settings.n, settings.alpha, label=expected, **noise)
+        return classifier.certify(x, settings.n0, settings.n, settings.alpha, label=expected, **keys)
     run = settings.stop.run(classifier.sigma, settings.alpha, settings.n)
-    return classifier.certify_until(x, settings.n0, run, **noise)
+    return classifier.certify_until(x, settings.n0, run, label=expected, **keys)
 
 
 def provenance(
@@ -256,19 +258,23 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
 def summary(rows: pd.DataFrame) -> str:
     """Summarize rows in one line, ACR with its error over images and clean accuracy, or in two if they stopped early.
 
-    Rows that say only whether one radius is certified have no ACR, and one line; so do rows without labels.
+    Rows that say only which radii are certified have no ACR, and one line; so do rows without labels.
     """
     if (rows["label"] == UNLABELLED).any():
         certified, radius = (rows["predict"] != ABSTAIN).sum(), rows["radius"].mean()
         return f"{certified:,} of {len(rows):,} images certified, mean radius {radius:.3f}; without labels no accuracy"
-    mode, accuracy, images = rows["mode"].iloc[0], rows["correct"].mean(), f"{len(rows):,} images"
+    from rs.statistics import metrics  # pandas, which the rows have loaded
+
+    mode, images = metrics.mode_of(rows), f"{len(rows):,} images"
     scores = rows["radius"] * rows["correct"]
     error = f" ± {scores.sem():.3f}" if len(rows) > 1 else ""
-    average = f"ACR {scores.mean():.3f}{error}, clean accuracy {accuracy:.1%}, {images}"
+    average = f"ACR {scores.mean():.3f}{error}, clean accuracy {rows['correct'].mean():.1%}, {images}"
     most = draws_at_most(mode)
     if most is None:
         return average
     draws, budget = (rows["n0"] + rows["n"]).mean(), int(rows["n0"].iloc[0]) + most
-    what = f"radius {mode.split(':')[1]}" if asks_one_radius(mode) else "some radius"
-    stopped = f"certified at {what}: {accuracy:.1%} of {images}; {draws:,.0f} of {budget:,} draws an image"
-    return stopped if asks_one_radius(mode) else f"{stopped}\n{average}"
+    radii = radii_asked(mode)
+    at = "some radius" if radii is None else f"radius {', '.join(map(str, radii))}"
+    accuracies = ", ".join(f"{share:.1%}" for share in metrics.certified_accuracy(rows, radii or (0.0,)))
+    stopped = f"certified at {at}: {accuracies} of {images}; {draws:,.0f} of {budget:,} draws an image"
+    return stopped if radii is not None else f"{stopped}\n{average}"

@@ -19,6 +19,7 @@ from rs.command_line.shell import (
     launch,
     parameters,
     pictures,
+    radii_named,
 )
 from rs.errors import InputError
 
@@ -67,12 +68,16 @@ def main(
     noise: Noise = None,
     subset: Annotated[str | None, typer.Option(help="all, {first: 500}, {stride: 20} or {range: [500, 1000]}.")] = None,
     at_radius: Annotated[
-        float | None,
-        typer.Option(help="Decide only whether this radius is certified, from far fewer draws."),
+        str | None,
+        typer.Option(help="Decide only which of these radii, like 0.25,0.5, are certified, from far fewer draws."),
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(help="Stop when the radius is known to within this, in pixels of [0, 1]."),
+    ] = None,
+    acr_error: Annotated[
+        float | None,
+        typer.Option(help="Stop when the radius is expected to be that of all draws but for this, on average."),
     ] = None,
     rule: Annotated[Literal["cumulative", "betting"], typer.Option(help="By which --at-radius stops.")] = "cumulative",
     dry_run: Annotated[
@@ -107,12 +112,13 @@ def main(
     from rs.storage import certificate_rows
     from rs.study.subset import subset_name
 
-    stop = {"at_radius": at_radius, "tolerance": tolerance, "rule": rule, "beta": 0.001, "step": 100}
+    asked = {"at_radius": radii_named(at_radius, "--at-radius"), "tolerance": tolerance, "acr_error": acr_error}
     chosen = parse(subset, "--subset") if subset else None
     if chosen is not None:
         subset_name(chosen)  # it says what a subset must be, where the check of all settings names types
     overrides = {"n0": n0, "n": n, "alpha": alpha, "noise": noise, "subset": chosen}
-    overrides["stop"] = stop if (at_radius, tolerance) != (None, None) else None
+    if any(question is not None for question in asked.values()):
+        overrides["stop"] = asked | {"rule": rule, "beta": 0.01, "step": 100}
     recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": NO_RECIPE}}}
     settings = certification_settings(recipes, dataset or NAMELESS, overrides)
     launch(values)

@@ -112,7 +112,7 @@ def known_of_logs(paths: Sequence[Path], **known: float | None) -> dict[str, flo
     return known
 
 
-def radii_named(text: str | None) -> list[float] | None:
+def radii_named(text: str | None, option: str = "--radii") -> list[float] | None:
     """Read the radii of an option.
 
     Raises:
@@ -124,7 +124,7 @@ def radii_named(text: str | None) -> list[float] | None:
     try:
         return None if text is None else [float(word) for word in text.split(",")]
     except ValueError as error:
-        raise InputError(f"--radii must be numbers with commas between them, like 0.25,0.5, got {text!r}") from error
+        raise InputError(f"{option} must be numbers with commas between them, like 0.25,0.5, got {text!r}") from error
 
 
 SHOWN = 10

@@ -17,7 +17,7 @@ from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
 from rs.reporting.results import Result
 from rs.statistics import metrics
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, asks_one_radius
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, radii_asked
 from rs.statistics.comparison import estimate, sample
 from rs.storage import certificate_rows
 
@@ -39,14 +39,14 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log, as for
             :func:`rs.reporting.external_logs.read_log`.
     Raises:
-        InputError: If the rows are damaged, or say only whether another radius is certified.
+        InputError: If the rows are damaged, or say only whether other radii are certified.
     """
     result, sidecar = read_alone(path, (), **known)
     rows = result.rows
     mode, at = metrics.mode_of(rows), radii_of([rows], radii)
     labelled = metrics.has_labels(rows)
-    holds_radii = not asks_one_radius(mode)
-    scored = labelled and holds_radii
+    scored = labelled and radii_asked(mode) is None
+    clean = labelled and _holds_clean(mode)
     bounds = rows["p_lower"][rows["mode"] != "shortcut"].dropna()  # those of a shortcut were skipped
     abstains = rows["predict"] == ABSTAIN
     return {
@@ -62,7 +62,7 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         **({} if result.provenance is None else asdict(result.provenance)),
         "acr": metrics.acr(rows) if scored else None,
         "standard_error": metrics.standard_error(rows) if scored and len(rows) > 1 else None,
-        "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if scored else None,
+        "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if clean else None,
         "certified_accuracy": {f"{r:g}": float(metrics.certified_accuracy(rows, r)) for r in at if labelled},
         "certified_share": {f"{r:g}": _share(rows, r) for r in at if not labelled},
         "abstentions": int(abstains.sum()),
@@ -90,7 +90,7 @@ def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **
     one, other = (replace(result, rows=_of_images(result.rows, shared)) for result in (a, b))
     metrics.check_comparable([one.rows, other.rows])
     at = radii_of([one.rows, other.rows], radii)
-    holds_radii = not asks_one_radius(metrics.mode_of(one.rows))
+    mode = metrics.mode_of(one.rows)
 
     def difference(radius: float | None) -> Numbers:
         samples = [sample([result.rows], [()], radius) for result in (one, other)]
@@ -102,11 +102,17 @@ def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **
         "b": {"file": str(second), "model": beside_b.get("model"), "images": len(b.rows), "sound": b.sound},
         "images": int(shared.size),
         **_budget_of([one.rows, other.rows]),
-        "acr": difference(None) if holds_radii else None,
-        "clean_accuracy": difference(0.0) if holds_radii else None,
+        "acr": difference(None) if radii_asked(mode) is None else None,
+        "clean_accuracy": difference(0.0) if _holds_clean(mode) else None,
         "certified_accuracy": {f"{radius:g}": difference(radius) for radius in at},
         "notes": notes.provenance([one, other]),
     }
+
+
+def _holds_clean(mode: str) -> bool:
+    """Whether rows of this mode say what is certified at radius 0."""
+    known = radii_asked(mode)
+    return known is None or 0.0 in known
 
 
 def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None) -> list[float]:
@@ -116,19 +122,18 @@ def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None)
         rows: Comparable rows.
         asked: Those that are wanted; ``None`` for 0, :data:`STEP`, ... up to the largest radius of a correct image.
     Raises:
-        InputError: If one is negative or not finite, or the rows hold only whether another one is certified.
+        InputError: If one is negative or not finite, or the rows hold only whether others are certified.
     """
     bad = [radius for radius in asked or () if not 0 <= radius < math.inf]
     if bad:
         raise InputError(f"radii must be numbers of at least 0, in pixels of [0, 1], got {bad[0]:g}")
     mode = metrics.mode_of(rows[0])
-    if asks_one_radius(mode):
-        only = float(mode.split(":")[1])
-        if asked is not None and set(asked) != {only}:
-            raise InputError(f"rows of {mode} say only whether the radius {only:g} is certified; ask for no other one")
-        return [only]
-    if asked is not None:
-        return list(asked)
+    known = radii_asked(mode)
+    if known is not None and not set(asked or ()) <= set(known):
+        named = ", ".join(f"{radius:g}" for radius in known)
+        raise InputError(f"rows of {mode} say only whether the radii {named} are certified; ask for no other one")
+    if asked is not None or known is not None:
+        return list(asked if asked is not None else known or ())
     largest = max(
         float((frame["radius"] * (frame["correct"] | (frame["label"] == UNLABELLED))).max()) for frame in rows
     )

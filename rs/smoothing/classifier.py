@@ -194,17 +194,19 @@ class SmoothedClassifier:
                 on_result(index, certificates[-1])
         return certificates
 
-    def certify_until(self, x: ImageLike, n0: int, run: Run, *, seed: int = 0, index: int = 0) -> Certificate:
+    def certify_until(
+        self, x: ImageLike, n0: int, run: Run, *, seed: int = 0, index: int = 0, label: int | None = None
+    ) -> Certificate:
         """CERTIFY with as many draws as ``run`` asks for; as valid as with a fixed number.
 
-        The class is selected as by :meth:`certify`. Then draws are taken until the run has decided whether its radius
-        holds, or knows the radius to within its tolerance, or its budget is spent, in which case it may abstain.
+        The class is selected as by :meth:`certify`. Then draws are taken until the run has decided which of its radii
+        hold, or knows the radius to within its tolerance, or its budget is spent, in which case it may abstain.
 
         Args:
-            x, n0, seed, index: As for :meth:`certify`.
+            x, n0, seed, index, label: As for :meth:`certify`.
             run: A fresh run with the noise ``sigma`` of this classifier.
         Returns:
-            A certificate of ``n`` draws, the number taken. At a fixed radius its radius is that one.
+            A certificate of ``n`` draws, the number taken. At fixed radii its radius is the largest that holds.
         """
         x = self._image(x)
         check_key(seed=seed, index=index)
@@ -212,6 +214,8 @@ class SmoothedClassifier:
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         counts0, tallies = first.votes, [first]
         selected = winner(counts0, self.undecided)
+        if label is not None and selected != label:
+            return of_tallies(first, None, run.alpha, self.sigma, undecided=self.undecided)
         counts = np.zeros_like(counts0)
         while selected != ABSTAIN and (draws := run.next_draws()):
             more = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))

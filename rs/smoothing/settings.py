@@ -49,10 +49,6 @@ class CertificationSettings:
         CALIBRATION  # noisy training images that a quantised network is made with
     )
 
-    def __post_init__(self) -> None:
-        if self.stop is not None and self.shortcut:
-            raise ValueError("stop and shortcut must not come together: their rows are not comparable")
-
     @property
     def draws(self) -> Draws:
         """The draws of each certificate."""

@@ -21,12 +21,15 @@ UNLABELLED = -2
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
 
-There are two more, with their numbers: ``at-radius:R:N`` and ``within:TOLERANCE:N``, where draws came until the answer
-was sure, N at most.
+There are three more, with their numbers: ``at-radius:R,...:N``, ``within:TOLERANCE:N`` and ``acr-error:E:N``, where
+draws came until the answer was sure, N at most.
 """
 
 
-_SEQUENTIAL = re.compile(r"(at-radius|within):([0-9.e+-]+):([1-9][0-9]*)")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
+_SEQUENTIAL = re.compile(
+    rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|(?:within|acr-error):{_NUMBER}):([1-9][0-9]*)", re.ASCII
+)
 
 
 SCOPES = ("model", "global", "noisy-input", "set", "per-image")
@@ -111,12 +114,17 @@ def draws_at_most(mode: str) -> int | None:
     (100000, None)
     """
     match = _SEQUENTIAL.fullmatch(mode)
-    return int(match[3]) if match else None
+    return int(match[2]) if match else None
 
 
-def asks_one_radius(mode: str) -> bool:
-    """Return whether rows of this mode say only if one radius is certified: their radii are that one or 0."""
-    return mode.startswith("at-radius:")
+def radii_asked(mode: str) -> tuple[float, ...] | None:
+    """Return the radii of a mode whose rows say only which of them are certified; ``None`` for the others.
+
+    >>> radii_asked("at-radius:0.25,0.5:100000"), radii_asked("certify")
+    ((0.25, 0.5), None)
+    """
+    match = _SEQUENTIAL.fullmatch(mode)
+    return tuple(map(float, match[1].split(","))) if match and match[1] else None
 
 
 def is_mode(text: str) -> bool:

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
-from rs.statistics.certificate import UNLABELLED, asks_one_radius, draws_at_most
+from rs.statistics.certificate import UNLABELLED, draws_at_most, radii_asked
 
 Rows: TypeAlias = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
 BUDGET = ("n0", "n", "alpha", "sigma")
@@ -165,18 +165,18 @@ def mode_of(rows: Rows) -> str:
     """Return how rows were certified: ``certify``, or the mode of rows that stopped when they were sure.
 
     Raises:
-        InputError: If there are several modes, a shortcut being a way to certify.
+        InputError: If there are several modes; a shortcut goes with each.
     """
     frame = _frame(rows)
     given = frame["mode"].unique() if "mode" in frame else ["certify"]
-    modes = sorted({"certify" if mode == "shortcut" else mode for mode in given})
+    modes = sorted({*given} - {"shortcut"}) or ["certify"]
     if len(modes) > 1:
         raise InputError(f"rows must all be certified alike, got {' and '.join(modes)}")
     return modes[0]
 
 
 def check_radii(rows: Rows, what: str = "rows") -> None:
-    """Refuse rows that say only whether one radius is certified: their average certified radius means nothing.
+    """Refuse rows that say only which of some radii are certified: their average certified radius means nothing.
 
     Args:
         rows: The rows.
@@ -185,9 +185,9 @@ def check_radii(rows: Rows, what: str = "rows") -> None:
         InputError: If they do, or there are several modes.
     """
     mode = mode_of(rows)
-    if asks_one_radius(mode):
+    if radii_asked(mode) is not None:
         raise InputError(
-            f"{what} must hold radii, got only whether one radius is certified ({mode}); certify without --at-radius"
+            f"{what} must hold radii, got only whether given ones are certified ({mode}); certify without --at-radius"
         )
 
 
@@ -222,8 +222,8 @@ def budget(rows: Rows, name: str) -> float:
     frame = _frame(rows)
     if name not in frame:
         return float("nan")
-    most = [draws_at_most(mode) for mode in frame["mode"].unique()] if name == "n" and "mode" in frame else []
-    values = np.array(most, dtype=np.float64) if None not in most and most else _column(frame, name)
+    most = draws_at_most(mode_of(frame)) if name == "n" else None
+    values = _column(frame, name) if most is None else np.array([most], dtype=np.float64)
     stated = np.unique(values[~np.isnan(values)])
     known = stated[stated > 0] if name == "n" and stated.max(initial=0) > 0 else stated
     if known.size > 1:

@@ -6,19 +6,22 @@ looking often, which a bound made for one look does not:
 - :class:`Cumulative`: exact binomial bounds at n_1 < n_2 < ... <= budget, the chance of error split between them;
 - :class:`Betting`: a bet against p0, whose stake is unlikely ever to grow 1 / alpha times if p0 is the truth.
 
-:func:`at_radius` asks whether one radius holds, :class:`RadiusSequence` asks for the radius. Both are fed with
-counts of the votes for one class, which must have been chosen on other draws:
+:func:`at_radii` asks which of some radii hold, :class:`RadiusSequence` asks for the radius to within a tolerance, and
+:class:`ExpectedRadius` for one that loses little of the average. They are fed with counts of the votes for one class,
+which must have been chosen on other draws:
 
->>> decider = at_radius(0.5, sigma=0.5, alpha=0.001, budget=100_000)
+>>> decider = at_radii([0.0, 0.5, 1.0], sigma=0.5, alpha=0.001, budget=100_000)
 >>> while draws := decider.next_draws():
-...     answer = decider.update(successes=draws, draws=draws)
->>> answer, decider.draws
-('yes', 100)
+...     answers = decider.update(successes=draws * 9 // 10, draws=draws)
+>>> answers, decider.draws
+({0.0: 'yes', 0.5: 'yes', 1.0: 'no'}, 800)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -49,15 +52,25 @@ def check_times(budget: int, growth: float, step: int = STEP) -> NDArray[np.int6
     return np.array(times[1:], dtype=np.int64)
 
 
-def share(check: int, checks: int) -> float:
-    """Return the part of alpha that look t = ``check`` + 1 of T = ``checks`` may spend.
+LAST = 0.8
+"""The part of alpha that is kept for the last look, so that the budget certifies nearly what one look at it would."""
 
-        s_t = 5 / ((t + 4) (t + 5)) for t < T (Voracek 2024),   s_T = 5 / (T + 4), what later looks would have had
 
-    They sum to 1: as s_t = 5 / (t + 4) - 5 / (t + 5) for t < T, s_1 + ... + s_(T-1) telescopes to 1 - 5 / (T + 4).
+def parts(times: ArrayLike) -> NDArray[np.float64]:
+    """Return the parts of alpha that looks after ``times`` draws may spend, shape (T,); they sum to 1.
+
+        s_t = (1 - LAST) sqrt(n_t) / sum_u sqrt(n_u),   and LAST besides for t = T
+
+    Where p lies anywhere near p0, the number of looks until an answer at n draws falls like 1 / sqrt(n), so the draws
+    that are taken in all grow like sqrt(n); there alpha saves most.
+
+    >>> parts([100, 400, 900]).round(3)
+    array([0.033, 0.067, 0.9  ])
     """
-    t = check + 1
-    return 5 / (t + 4) if t == checks else 5 / ((t + 4) * (t + 5))
+    roots = np.sqrt(np.asarray(times, dtype=np.float64))
+    spent = (1 - LAST) * roots / roots.sum()
+    spent[-1] += LAST
+    return spent
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,33 +84,38 @@ class _Rule:
         for name, level in (("alpha", self.alpha), ("beta", self.beta)):
             _require(0 < level < 1, name, "strictly between 0 and 1; 0.001 is usual", level)
 
+    @cached_property
+    def parts(self) -> NDArray[np.float64]:
+        """Of alpha, by look (:func:`parts`)."""
+        return parts(self.times)
+
 
 class Cumulative(_Rule):
-    """Clopper-Pearson bounds from all draws so far, look t at level ``share(t) * alpha``.
+    """Clopper-Pearson bounds from all draws so far, look t at level s_t alpha (:func:`parts`).
 
     By the union bound all lower bounds hold together with probability 1 - alpha, whatever the rule that stops: the
     runs in which the bound of some look exceeds p have probability at most sum_t alpha s_t = alpha. So "yes" is wrong
     with probability at most alpha, and so is the largest lower bound seen: where none exceeds p, neither does the
-    largest. Upper bounds likewise, at ``beta``.
+    largest. Upper bounds likewise, at ``beta``, of which each look has the same part.
     """
 
     growth = 1.25  # more looks stop sooner, at a lower level each
 
     def lower(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
         """Lower bounds of p at look ``check`` (from 0), from ``successes`` of all draws so far, shape (...)."""
-        return lower_bound(successes, self.times[check], self.alpha * share(check, len(self.times)))
+        return lower_bound(successes, self.times[check], self.alpha * self.parts[check])
 
     def upper(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
         """Upper bounds of p, likewise."""
-        return upper_bound(successes, self.times[check], self.beta * share(check, len(self.times)))
+        return upper_bound(successes, self.times[check], self.beta / len(self.times))
 
-    def above(self, successes: ArrayLike, check: int, p0: float) -> NDArray[np.bool_]:
+    def above(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
         """Whether look ``check`` establishes p >= ``p0``, shape (...)."""
-        return self.lower(successes, check) >= p0
+        return self.lower(successes, check) >= np.asarray(p0)
 
-    def below(self, successes: ArrayLike, check: int, p0: float) -> NDArray[np.bool_]:
+    def below(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
         """Whether look ``check`` establishes p < ``p0``, shape (...)."""
-        return self.upper(successes, check) < p0
+        return self.upper(successes, check) < np.asarray(p0)
 
 
 class Betting(_Rule):
@@ -112,24 +130,41 @@ class Betting(_Rule):
 
     growth = 1.0  # looks are free
 
-    def log_wealth(self, successes: ArrayLike, check: int, p0: float) -> NDArray[np.float64]:
+    def log_wealth(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.float64]:
         """Return log W at look ``check`` (from 0), shape (...)."""
         k, n = np.asarray(successes, dtype=np.float64), self.times[check]
         mixture = betaln(k + 0.5, n - k + 0.5) - betaln(0.5, 0.5)
-        return mixture - xlogy(k, p0) - xlog1py(n - k, -p0)
+        return mixture - xlogy(k, p0) - xlog1py(n - k, -np.asarray(p0))
 
-    def above(self, successes: ArrayLike, check: int, p0: float) -> NDArray[np.bool_]:
+    def above(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
         """Whether look ``check`` establishes p > ``p0``, shape (...)."""
         won = self.log_wealth(successes, check, p0) >= -np.log(self.alpha)
-        return won & (np.asarray(successes) > self.times[check] * p0)
+        return won & (np.asarray(successes) > self.times[check] * np.asarray(p0))
 
-    def below(self, successes: ArrayLike, check: int, p0: float) -> NDArray[np.bool_]:
+    def below(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
         """Whether look ``check`` establishes p < ``p0``, shape (...)."""
         won = self.log_wealth(successes, check, p0) >= -np.log(self.beta)
-        return won & (np.asarray(successes) < self.times[check] * p0)
+        return won & (np.asarray(successes) < self.times[check] * np.asarray(p0))
 
 
-RULES: dict[str, type[Cumulative | Betting]] = {"cumulative": Cumulative, "betting": Betting}  # of at_radius, by name
+RULES: dict[str, type[Cumulative | Betting]] = {"cumulative": Cumulative, "betting": Betting}  # of at_radii, by name
+
+
+@lru_cache  # runs of all images are alike
+def _rule(name: str, budget: int, step: int, alpha: float, beta: float) -> Cumulative | Betting:
+    return RULES[name](check_times(budget, RULES[name].growth, step), alpha, beta)
+
+
+@lru_cache
+def worth(rule: Cumulative | Betting, p0: tuple[float, ...]) -> NDArray[np.float64]:
+    """Return the smallest share of successes with which the last look establishes each ``p0``; above 1 for never."""
+    last, budget = len(rule.times) - 1, int(rule.times[-1])
+    low, high = np.full(len(p0), -1), np.full(len(p0), budget + 1)  # "no" at low, "yes" at high
+    while (high - low > 1).any():
+        middle = np.maximum((low + high) // 2, 0)
+        yes = rule.above(middle, last, p0)
+        low, high = np.where(yes, low, middle), np.where(yes, middle, high)
+    return high / budget
 
 
 class _Run:
@@ -152,69 +187,94 @@ class _Run:
 
 
 class Decider(_Run):
-    """A run that asks whether p reaches ``p0``; made by :func:`at_radius`.
+    """A run that asks which of the radii r_1 < r_2 < ... hold, p >= p_k = Phi(r_k / sigma); made by :func:`at_radii`.
 
-    ``answer`` is "yes" with probability at most alpha if p < p0, and "no" with probability at most beta otherwise. It
-    stays ``None`` where the budget decides nothing, which certifies nothing either.
+    An answer is "yes" where a look established r_k and every smaller radius, so that those radii are the first ones.
+    Alpha is not split over them. Let r_j be the smallest radius that does not hold: whoever says yes to a radius that
+    does not hold has said yes to r_j at the same look, which the rule does with probability at most alpha.
+
+    "no" gives up: the budget would hardly establish r_k. Let w_k be the share of successes with which the last look
+    does; "no" is given where p < w_k is established, and so with probability at most beta for each r_k with p >= w_k.
+    It claims nothing. ``None``: the budget decided nothing, which certifies nothing either.
+
+    Attributes:
+        established: How many radii, from the smallest, are answered "yes".
+        open_to: How many are not answered "no".
     """
 
-    def __init__(self, rule: Cumulative | Betting, p0: float, radius: float) -> None:
+    def __init__(self, rule: Cumulative | Betting, radii: Sequence[float], sigma: float) -> None:
         super().__init__(rule)
-        self.p0, self.radius = p0, radius
-        self.answer: Answer | None = None
+        self.radii, self.p0 = tuple(map(float, radii)), ndtr(np.asarray(radii) / sigma)
+        self.worth = worth(rule, tuple(self.p0))
+        self.established, self.open_to = 0, int((self.worth <= 1).sum())
 
     @property
     def mode(self) -> str:
-        """The mode of rows of such runs, ``at-radius:R:BUDGET``.
+        """The mode of rows of such runs, ``at-radius:R,...:BUDGET``.
 
-        >>> at_radius(0.5, sigma=0.5, alpha=0.001, budget=100_000).mode
-        'at-radius:0.5:100000'
+        >>> at_radii([0.25, 0.5], sigma=0.5, alpha=0.001, budget=100_000).mode
+        'at-radius:0.25,0.5:100000'
         """
-        return f"at-radius:{self.radius!r}:{self.times[-1]}"
+        return f"at-radius:{','.join(map(repr, self.radii))}:{self.times[-1]}"
+
+    @property
+    def answers(self) -> dict[float, Answer | None]:
+        """The answer to each radius."""
+        return {r: self._answer(k) for k, r in enumerate(self.radii)}
+
+    def _answer(self, k: int) -> Answer | None:
+        if k < self.established:
+            return "yes"
+        return "no" if k >= self.open_to else None
 
     def certified(self) -> tuple[float, float | None]:
-        """Return a lower bound of p, and the radius that is certified or ``None``."""
-        return (self.p0, self.radius) if self.answer == "yes" else (0.0, None)
+        """Return a lower bound of p, and the largest radius that is certified or ``None``."""
+        best = self.established - 1
+        return (0.0, None) if best < 0 else (float(self.p0[best]), self.radii[best])
 
-    def update(self, successes: int, draws: int) -> Answer | None:
-        """Count as :meth:`RadiusSequence.update` does, and return the answer, if there is one."""
+    def update(self, successes: int, draws: int) -> dict[float, Answer | None]:
+        """Count as :meth:`RadiusSequence.update` does, and return the answers."""
         check = self._look(successes, draws)
-        if self.rule.above(self.successes, check, self.p0):
-            self.answer = "yes"
-        elif self.rule.below(self.successes, check, self.p0):
-            self.answer = "no"
-        self.stopped |= self.answer is not None
-        return self.answer
+        held = np.logical_and.accumulate(self.rule.above(self.successes, check, self.p0))
+        given_up = self.rule.below(self.successes, check, self.worth[: self.open_to])
+        self.open_to -= int(given_up.sum())  # the last ones, as shares of larger radii are larger
+        self.established = max(self.established, int(held.sum()))
+        self.stopped |= self.established >= self.open_to
+        return self.answers
 
 
-def at_radius(
-    radius: float,
+def at_radii(
+    radii: Sequence[float],
     sigma: float,
     alpha: float,
     budget: int,
     *,
-    beta: float = 0.001,
+    beta: float = 0.01,
     rule: str = "cumulative",
     step: int = STEP,
 ) -> Decider:
-    """Return a fresh run that decides whether an image is certified at ``radius``: whether p >= Phi(radius / sigma).
+    """Return a fresh run that decides at which radii an image is certified: where p >= Phi(radius / sigma).
 
     Args:
-        radius: At least 0, in the unit of ``sigma``; 0 asks whether the class has half of the votes.
-        alpha, beta: Chances that "yes" and that "no" is wrong. No certificate depends on beta.
+        radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half of the votes. Those
+            that not even successes alone could certify are answered "no" without draws.
+        alpha: Chance that some "yes" is wrong.
+        beta: Chance of giving up a radius that the budget would rather certify. No certificate depends on it.
         budget, step: Draws to take at most, and between looks at least.
         rule: A name of ``RULES``.
     Raises:
-        InputError: If an argument leaves its range, or not even successes alone could certify the radius.
+        InputError: If an argument leaves its range, or not even successes alone could certify the smallest radius.
     """
     if rule not in RULES:
         raise InputError(f"rule must be one of {', '.join(RULES)}; got {rule!r}")
     _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
-    _require(0 <= radius < np.inf, "radius", "a number of at least 0", radius)
-    times = check_times(budget, RULES[rule].growth, step)
-    decider = Decider(RULES[rule](times, alpha, beta), float(ndtr(radius / sigma)), radius)
+    for at in radii:
+        _require(0 <= at < np.inf, "radius", "a number of at least 0", at)
+    if not len(radii) or (np.diff(radii) <= 0).any():
+        raise InputError(f"radii must be one or more, in increasing order, got {', '.join(map(str, radii)) or 'none'}")
+    decider = Decider(_rule(rule, budget, step, alpha, beta), radii, sigma)
     reach = f"within reach of {budget} draws at alpha = {alpha}; take more draws or a smaller radius"
-    _require(bool(decider.rule.above(budget, len(times) - 1, decider.p0)), "radius", reach, radius)
+    _require(decider.open_to > 0, "radius", reach, radii[0])
     return decider
 
 
@@ -222,37 +282,39 @@ class RadiusSequence(_Run):
     """A run that asks for the radius, and stops when more draws could add ``tolerance`` to it at most.
 
     It keeps the largest lower and the smallest upper bound of :class:`Cumulative`, and stops before the budget
-    - if ``p_upper`` < 1/2: it will abstain;
+    - if ``p_upper`` is less than the share of successes with which the last look establishes 1/2: it will abstain;
     - if ``p_lower`` >= 1/2 and sigma (Phi^-1(p_high) - Phi^-1(p_lower)) <= tolerance, where p_high is ``p_upper``
       or, if less, what the last look would report if all draws to come succeeded.
-    While 1/2 lies between the bounds it goes on, so that no tolerance turns an answer into an abstention. The radius
-    is that of ``p_lower``, and exceeds the true one with probability at most alpha (see :class:`Cumulative`).
+    In between it goes on, so that no tolerance turns an answer into an abstention. The radius is that of ``p_lower``,
+    and exceeds the true one with probability at most alpha (see :class:`Cumulative`).
 
     Args:
-        tolerance: Radius to give away, at least 0, in the unit of ``sigma``. For the others see :func:`at_radius`.
+        tolerance: Radius to give away, at least 0, in the unit of ``sigma``. For the others see :func:`at_radii`.
 
     >>> run = RadiusSequence(sigma=0.5, tolerance=0.05, alpha=0.001, budget=100_000)
     >>> while draws := run.next_draws():
     ...     run.update(successes=draws * 9 // 10, draws=draws)
     >>> run.draws, round(run.radius, 3)
-    (23100, 0.616)
+    (18500, 0.614)
     """
 
     rule: Cumulative
+    name: ClassVar = "within"
 
     def __init__(
-        self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.001, step: int = STEP
+        self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
     ) -> None:
         _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
         _require(tolerance >= 0, "tolerance", "at least 0; it is radius to give away", tolerance)
-        super().__init__(Cumulative(check_times(budget, Cumulative.growth, step), alpha, beta))
+        super().__init__(_rule("cumulative", budget, step, alpha, beta))
         self.sigma, self.tolerance = sigma, tolerance
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
+        self.worth = float(worth(self.rule, (0.5,))[0])
 
     @property
     def mode(self) -> str:
         """The mode of rows of such runs, ``within:TOLERANCE:BUDGET``."""
-        return f"within:{self.tolerance!r}:{self.times[-1]}"
+        return f"{self.name}:{self.tolerance!r}:{self.times[-1]}"
 
     def certified(self) -> tuple[float, float | None]:
         """Return the lower bound of p, and the radius that is certified or ``None``."""
@@ -264,9 +326,44 @@ class RadiusSequence(_Run):
         self.p_lower = max(self.p_lower, float(self.rule.lower(self.successes, check)))
         self.p_upper = min(self.p_upper, float(self.rule.upper(self.successes, check)))
         self.radius = float(radius(self.p_lower, self.sigma))
-        best = min(self.p_upper, self.rule.lower(self.times[-1] - self.draws + self.successes, len(self.times) - 1))
-        left = self.sigma * (float(ndtri(best)) - float(ndtri(self.p_lower)))
-        self.stopped |= self.p_upper < 0.5 or (self.p_lower >= 0.5 and left <= self.tolerance)
+        left = self.sigma * (float(ndtri(self.p_high())) - float(ndtri(self.p_lower)))
+        self.stopped |= self.p_upper < self.worth or (self.p_lower >= 0.5 and left <= self.tolerance)
+
+    def p_high(self) -> float:
+        """Return the most that all draws would establish."""
+        failures = self.draws - self.successes
+        return min(self.p_upper, float(self.rule.lower(self.times[-1] - failures, len(self.times) - 1)))
+
+
+class ExpectedRadius(RadiusSequence):
+    """A run for an average radius, which stops when all draws are expected to add ``tolerance`` to it at most.
+
+    As :class:`RadiusSequence`, but p_high is the bound of CERTIFY with the budget if the share of successes stays what
+    it is. So an average of such radii is expected to fall short of that with all draws by at most the tolerance
+    (``tests/statistics/test_sequential.py`` enumerates it). Each radius is as valid as those of the other.
+
+    Args:
+        tolerance: As above; not below what the looks cost at most if all draws succeed, which no stopping can save.
+    """
+
+    name = "acr-error"
+
+    def __init__(
+        self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
+    ) -> None:
+        super().__init__(sigma, tolerance, alpha, budget, beta=beta, step=step)
+        least = self._short(budget)
+        _require(tolerance >= least, "acr_error", f"at least {least:.2g}, which looking early costs", tolerance)
+
+    def _short(self, successes: int) -> float:
+        """Return what the last look loses of the radius of CERTIFY."""
+        whole, last = lower_bound(successes, self.times[-1], self.alpha), len(self.times) - 1
+        return float(radius(whole, self.sigma) - radius(self.rule.lower(successes, last), self.sigma))
+
+    def p_high(self) -> float:
+        """Return what CERTIFY would establish from all draws at the present share of successes."""
+        budget = int(self.times[-1])
+        return float(lower_bound(round(budget * self.successes / self.draws), budget, self.alpha))
 
 
 def _require(holds: bool, name: str, rule: str, value: float) -> None:

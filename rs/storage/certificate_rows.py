@@ -138,7 +138,10 @@ def read(path: Path) -> pd.DataFrame:
     votes = {name: votes_of(rows[name]) for name in ("counts0", "counts")}
     totals = {name: np.bincount(row, weights=own, minlength=len(rows)) for name, (row, _, own) in votes.items()}
     for bad, rule in (
-        (~rows["mode"].map(is_mode), f"mode must be one of {', '.join(MODES)}, at-radius:R:N, within:TOLERANCE:N"),
+        (
+            ~rows["mode"].map(is_mode),
+            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, within:TOLERANCE:N, acr-error:E:N",
+        ),
         (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != next(iter(rows["scope"]), ""), "scope must be the same in all rows"),
         ((rows["alpha"] <= 0) | (rows["alpha"] >= 1), "alpha must lie strictly between 0 and 1"),

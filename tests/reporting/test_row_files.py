@@ -136,6 +136,21 @@ def test_rows_of_one_radius_have_its_accuracy_and_no_average_radius(tmp_path):
         described(one, [0.5])
 
 
+def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path):
+    """With 0 among them the clean one as well."""
+    rows, asked = frame(1), (0.0, 0.25)
+    largest = np.where(rows["radius"] >= 0.25, 0.25, 0.0)
+    path = written(tmp_path / "some.tsv", rows.assign(mode=f"at-radius:0.0,0.25:{N}", radius=largest))
+    about = described(path)
+    shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
+    assert about["certified_accuracy"] == dict(zip(("0", "0.25"), shares, strict=True))
+    assert (about["acr"], about["clean_accuracy"]) == (None, shares[0])
+    assert list(described(path, [0.25])["certified_accuracy"]) == ["0.25"]
+    assert compared(path, path)["clean_accuracy"]["difference"] == 0
+    with pytest.raises(InputError, match=r"whether the radii 0, 0\.25 are certified; ask for no other one"):
+        described(path, [0.25, 0.5])
+
+
 def test_differences_are_paired(a, b):
     found, rows = compared(a, b, [0.3]), (frame(1), frame(2))
     scores = [one["radius"] * one["correct"] for one in rows]

@@ -1,5 +1,6 @@
 """Certificates that stop early: ``rs.smoothing.stopping``, and the users of their rows."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from rs.smoothing.settings import CertificationSettings
 from rs.smoothing.stopping import Stop
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
-from rs.statistics.sequential import RadiusSequence, at_radius
+from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
 from rs.statistics.two_sided import two_sided
 from rs.storage import certificate_rows
 from stages.export import main as export
@@ -46,15 +47,15 @@ def test_votes_reach_the_rule_in_the_order_of_the_draws(rule, first):
     """A slow loop over single blocks, which are the draws of every certificate."""
     made = until(first, Stop(**STOP | {"rule": rule}))
     counts0 = CLASSIFIER.votes(image(first), 100, 3, Stream.SELECT, 0)
-    run, taken, chosen = at_radius(0.2, SIGMA, ALPHA, BUDGET, rule=rule), 0, int(counts0.argmax())
+    run, taken, chosen = at_radii([0.2], SIGMA, ALPHA, BUDGET, rule=rule, beta=0.001), 0, int(counts0.argmax())
     all_votes = [CLASSIFIER.votes(image(first), n, 3, Stream.ESTIMATE, 0)[chosen] for n in range(100, BUDGET + 1, 100)]
     cumulative = [0, *map(int, all_votes)]
     while draws := run.next_draws():
         run.update(cumulative[(taken + draws) // 100] - cumulative[taken // 100], draws)
         taken += draws
     assert (made.n, made.counts[chosen]) == (taken, cumulative[taken // 100])
-    assert made.predict == (chosen if run.answer == "yes" else ABSTAIN)
-    assert made.radius == (0.2 if run.answer == "yes" else 0.0)
+    assert made.predict == (chosen if run.answers[0.2] == "yes" else ABSTAIN)
+    assert made.radius == (0.2 if run.answers[0.2] == "yes" else 0.0)
     assert made.mode == "at-radius:0.2:5000"
 
 
@@ -66,13 +67,35 @@ def test_a_radius_that_holds_is_certified_and_one_beyond_the_truth_is_not():
     assert beyond.n < BUDGET  # it gave up, long before the draws ran out
 
 
+def test_of_several_radii_the_largest_that_holds_is_certified():
+    """The true radius is the distance to the boundary, 0.3."""
+    stop = Stop(**STOP | {"at_radius": [0.0, 0.1, 0.2, 0.45]})
+    made = until(0.8, stop)
+    assert (made.predict, made.radius, made.p_lower) == (1, 0.2, float(ndtr(0.2 / SIGMA)))
+    assert made.mode == "at-radius:0.0,0.1,0.2,0.45:5000"
+    assert made.n == max(until(0.8, Stop(**STOP | {"at_radius": r})).n for r in (0.2, 0.45))
+    barely = until(0.55, stop)
+    assert (barely.predict, barely.radius, barely.p_lower) == (1, 0.0, 0.5)  # certified at radius 0
+
+
+def test_an_acr_error_takes_the_draws_and_the_radius_of_its_run():
+    for index in range(5):
+        made = until(0.8, Stop(**STOP | {"at_radius": None, "acr_error": 0.05}), index)
+        run = ExpectedRadius(SIGMA, 0.05, ALPHA, BUDGET, beta=0.001)
+        while draws := run.next_draws():
+            votes = CLASSIFIER.votes(image(0.8), draws, 3, Stream.ESTIMATE, index, start=run.draws)
+            run.update(int(votes[1]), draws)
+        assert (made.n, made.radius, made.p_lower, made.mode) == (run.draws, run.radius, run.p_lower, run.mode)
+        assert made.n < BUDGET
+
+
 def test_a_tolerance_gives_the_radius_but_for_so_much_and_never_more_than_the_truth():
     stop = Stop(**STOP | {"at_radius": None, "tolerance": 0.1})
     made = [until(0.8, stop, index) for index in range(20)]
     assert all(0.2 <= one.radius <= 0.3 and one.predict == 1 for one in made)
     assert all(100 <= one.n <= BUDGET for one in made)
     for index, one in enumerate(made):
-        run = RadiusSequence(SIGMA, 0.1, ALPHA, BUDGET)
+        run = RadiusSequence(SIGMA, 0.1, ALPHA, BUDGET, beta=0.001)
         while draws := run.next_draws():
             votes = CLASSIFIER.votes(image(0.8), draws, 3, Stream.ESTIMATE, index, start=run.draws)
             run.update(int(votes[1]), draws)
@@ -102,8 +125,11 @@ def test_draws_go_on_where_they_stopped():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tolerance": 0.1}, "one of at_radius and tolerance must be given"),
-        ({"at_radius": None}, "one of at_radius and tolerance must be given"),
+        ({"tolerance": 0.1}, "one of at_radius, tolerance and acr_error must be given"),
+        ({"acr_error": 0.1}, "one of at_radius, tolerance and acr_error must be given"),
+        ({"at_radius": None}, "one of at_radius, tolerance and acr_error must be given"),
+        ({"at_radius": []}, r"stop\.at_radius"),
+        ({"at_radius": [0.1, -0.1]}, r"stop\.at_radius"),
         ({"at_radius": -0.1}, r"stop\.at_radius"),
         ({"step": 150}, r"stop\.step"),
         ({"rule": "guess"}, r"stop\.rule"),
@@ -117,75 +143,109 @@ def test_settings_that_are_none_are_refused_by_their_name(change, message):
         certification_settings(recipe, "tiny")
 
 
-def test_stop_and_shortcut_do_not_come_together():
-    with pytest.raises(InputError, match="stop and shortcut must not come together"):
-        certification_settings(tiny_params(certify=CERTIFY | {"stop": STOP, "shortcut": True}), "tiny")
-
-
-def rows_of(tmp_path, name, **stop):
-    """Rows of ten images of the tiny data set, read back."""
+def rows_of(tmp_path, name, shortcut=False, **stop):
+    """Rows of ten images of the tiny data set, the last two of which are classified wrongly; read back."""
     settings = CertificationSettings(
-        n0=100, n=BUDGET, alpha=ALPHA, seed=0, subset="all", precision="float32", engine="plain", shortcut=False,
+        n0=100, n=BUDGET, alpha=ALPHA, seed=0, subset="all", precision="float32", engine="plain", shortcut=shortcut,
         stop=Stop(**STOP | stop) if stop else None,
     )  # fmt: skip
-    identity = {"name": name, "scope": "model"}
+    identity, images = {"name": name, "scope": "model"}, tiny_images(10, 1)
+    images = replace(images, labels=np.where(np.arange(10) < 8, 1 - images.labels, images.labels))
     out = tmp_path / f"{name}.tsv"
-    certify_images(CLASSIFIER, tiny_images(10, 1), np.arange(10), settings, torch.device("cpu"), identity, out)
+    certify_images(CLASSIFIER, images, np.arange(10), settings, torch.device("cpu"), identity, out)
     return certificate_rows.read(out)
 
 
 @pytest.fixture
-def three(tmp_path, work):
+def made(tmp_path, work):
     asked = {"plain": {}, "at": {"at_radius": 0.1}, "within": {"at_radius": None, "tolerance": 0.05}}
+    asked |= {"table": {"at_radius": [0.0, 0.1, 0.2]}, "error": {"at_radius": None, "acr_error": 0.05}}
     return {name: rows_of(tmp_path, name, **stop) for name, stop in asked.items()}
 
 
-def test_rows_say_how_they_were_certified_and_the_most_draws(three):
+def test_rows_say_how_they_were_certified_and_the_most_draws(made):
     modes = {"plain": "certify", "at": "at-radius:0.1:5000", "within": "within:0.05:5000"}
-    for name, table in three.items():
+    modes |= {"table": "at-radius:0.0,0.1,0.2:5000", "error": "acr-error:0.05:5000"}
+    for name, table in made.items():
         assert metrics.mode_of(table) == modes[name]
         assert metrics.budget(table, "n") == BUDGET
-    assert three["at"]["n"].nunique() > 1
-    sure = three["at"]["predict"] != ABSTAIN
-    assert (three["at"]["radius"] == np.where(sure, 0.1, 0)).all()
-    assert three["at"]["p_lower"][sure].unique().tolist() == [float(ndtr(0.1 / SIGMA))]
+    assert made["at"]["n"].nunique() > 1
+    sure = made["at"]["predict"] != ABSTAIN
+    assert (made["at"]["radius"] == np.where(sure, 0.1, 0)).all()
+    assert made["at"]["p_lower"][sure].unique().tolist() == [float(ndtr(0.1 / SIGMA))]
 
 
-def test_radii_of_unlike_modes_are_not_compared(three):
+def test_radii_of_unlike_modes_are_not_compared(made):
     with pytest.raises(InputError, match=r"certified alike, got certify and within:0\.05:5000"):
-        metrics.paired_difference(three["plain"], three["within"])
-    results = [Result(name, SIGMA, 0, table, "all") for name, table in three.items() if name != "at"]
+        metrics.paired_difference(made["plain"], made["within"])
+    results = [Result(name, SIGMA, 0, table, "all") for name, table in made.items() if name in ("plain", "within")]
     with pytest.raises(InputError, match="certified alike"):
         grouped(results)
 
 
-def test_rows_of_one_radius_make_no_table_of_radii(three):
-    with pytest.raises(InputError, match=r"only whether one radius is certified \(at-radius:0.1:5000\)"):
-        grouped([Result("a", SIGMA, 0, three["at"], "all")])
+def test_rows_of_one_radius_make_no_table_of_radii(made):
+    with pytest.raises(InputError, match=r"only whether given ones are certified \(at-radius:0.1:5000\)"):
+        grouped([Result("a", SIGMA, 0, made["at"], "all")])
 
 
-def test_votes_that_stopped_by_what_they_said_bound_nothing_else(three):
+def test_votes_that_stopped_by_what_they_said_bound_nothing_else(made):
     with pytest.raises(InputError, match="rows of a fixed number of draws"):
-        two_sided(three["within"], 2)
+        two_sided(made["within"], 2)
 
 
-def test_the_summary_is_of_the_rows(three):
-    table = three["at"]
+def test_the_summary_is_of_the_rows(made):
+    table = made["at"]
     expected = f"certified at radius 0.1: {table['correct'].mean():.1%} of 10 images; "
     assert summary(table) == expected + f"{(100 + table['n']).mean():,.0f} of 5,100 draws an image"
 
 
-@pytest.mark.parametrize("mode", ["at-radius", "at-radius:x:5", "at-radius:0.1:0", "within:0.1", "within:0.1:5:6"])
-def test_a_mode_that_is_none_is_refused(tmp_path, three, mode):
-    certificate_rows.write(three["at"].assign(mode=mode), tmp_path / "bad.tsv")
+def test_rows_of_a_table_have_its_accuracies_and_those_of_all_draws(made):
+    """Of the same noise; and each radius costs no more than by itself."""
+    at, table, plain = made["at"], made["table"], made["plain"]
+    accuracies = metrics.certified_accuracy(table, [0.0, 0.1, 0.2])
+    assert accuracies.max() == 0.8
+    assert accuracies.tolist() == metrics.certified_accuracy(plain, [0.0, 0.1, 0.2]).tolist()
+    assert (table["n"] >= at["n"]).all()
+    assert summary(table) == (
+        f"certified at radius 0.0, 0.1, 0.2: {', '.join(f'{share:.1%}' for share in accuracies)} of 10 images; "
+        f"{(100 + table['n']).mean():,.0f} of 5,100 draws an image"
+    )
+
+
+def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
+    whole, skipped = (rows_of(tmp_path, f"{name}", name, at_radius=[0.0, 0.1, 0.2]) for name in (False, True))
+    wrong = (skipped["mode"] == "shortcut").to_numpy()
+    assert wrong.sum() == 2
+    assert (skipped["n"][wrong] == 0).all()
+    assert skipped[~wrong].equals(whole[~wrong])
+    assert metrics.mode_of(skipped) == metrics.mode_of(whole)
+    assert metrics.budget(skipped, "n") == BUDGET
+    for radius in (0.0, 0.1, 0.2):
+        assert metrics.certified_at(skipped, radius).tolist() == metrics.certified_at(whole, radius).tolist()
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "at-radius",
+        "at-radius:x:5",
+        "at-radius:0.1:0",
+        "at-radius:0.1,:5",
+        "within:0.1",
+        "within:0.1:5:6",
+        "within:1,2:5",
+    ],
+)
+def test_a_mode_that_is_none_is_refused(tmp_path, made, mode):
+    certificate_rows.write(made["at"].assign(mode=mode), tmp_path / "bad.tsv")
     with pytest.raises(InputError, match="mode must be one of"):
         certificate_rows.read(tmp_path / "bad.tsv")
 
 
-def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, three, capsys):
+def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, made, capsys):
     with pytest.raises(SystemExit, match="2"):
         run(export, arguments=[str(tmp_path / "at.tsv"), "--out", str(tmp_path / "log.tsv")])
-    assert "must hold radii, got only whether one radius is certified (at-radius:0.1:5000)" in capsys.readouterr().err
+    assert "must hold radii, got only whether given ones are certified (at-radius:0.1:5000)" in capsys.readouterr().err
     assert not (tmp_path / "log.tsv").exists()
 
 

@@ -12,7 +12,18 @@ from scipy.special import ndtr, ndtri
 
 from rs.errors import InputError
 from rs.statistics.radius import lower_bound, radius, upper_bound
-from rs.statistics.sequential import RULES, Betting, Cumulative, RadiusSequence, at_radius, check_times, share
+from rs.statistics.sequential import (
+    LAST,
+    RULES,
+    Betting,
+    Cumulative,
+    ExpectedRadius,
+    RadiusSequence,
+    at_radii,
+    check_times,
+    parts,
+    worth,
+)
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT.parent / "shared" / "data" / "published_logs"
@@ -67,19 +78,19 @@ def test_looks_are_at_growing_multiples_of_the_step_and_end_at_the_budget(budget
     assert (np.abs(times[1:-1] - nearest) <= step / 2 * (1 + 1e-9)).all()
 
 
-@given(st.integers(1, 2000))
-def test_the_parts_of_alpha_sum_to_one(checks):
-    """To rounding: each part is off by 2^-53 of itself at most, and so is their exact sum."""
-    assert math.fsum(share(check, checks) for check in range(checks)) == pytest.approx(1, rel=3 * 2**-53)
+def parts_by_definition(times):
+    """With the square root of the draws, a fifth of all; and four fifths to the last."""
+    roots = [math.sqrt(n) for n in times]
+    shares = [0.2 * root / math.fsum(roots) for root in roots]
+    return [*shares[:-1], shares[-1] + 0.8]
 
 
-@given(st.integers(2, 2000), st.data())
-def test_only_the_last_look_departs_from_the_endless_series(checks, data):
-    """The series 5 / ((t + 4) (t + 5)) over t = 1, 2, ... sums to 1; what follows t = T - 1 goes to look T."""
-    t = data.draw(st.integers(1, checks - 1))
-    assert share(t - 1, checks) == pytest.approx(5 / ((t + 4) * (t + 5)), rel=1e-15)
-    before = sum(5 / ((s + 4) * (s + 5)) for s in range(1, checks))
-    assert share(checks - 1, checks) == pytest.approx(1 - before, abs=1e-12)
+@given(st.integers(1, 300_000), st.floats(1.01, 3))
+def test_the_parts_of_alpha_sum_to_one(budget, growth):
+    """To rounding: a sum of T roots is off by T 2^-53 of itself at most, and few operations follow."""
+    times = check_times(budget, growth)
+    assert math.fsum(parts(times)) == pytest.approx(1, rel=(len(times) + 8) * 2**-53)
+    assert parts(times) == pytest.approx(parts_by_definition(times), rel=(len(times) + 8) * 2**-53)
 
 
 # The guarantee, by enumeration
@@ -151,14 +162,64 @@ def outcomes(make, p, step, budget):
 
 @both_rules
 def test_runs_themselves_say_yes_at_p0_with_probability_at_most_alpha(rule):
-    """Two draws a look, 10 at most, alpha = 0.3; and yes, no and undecided all occur."""
+    """Two draws a look, 10 at most, alpha = 0.3; and both answers occur."""
     p0, chances = ndtr(0.3), {"yes": 0.0, "no": 0.0, None: 0.0}
-    for run, chance in outcomes(lambda: at_radius(0.3, 1, 0.3, 10, beta=0.3, rule=rule, step=2), p0, 2, 10):
-        chances[run.answer] += chance
+    for run, chance in outcomes(lambda: at_radii([0.3], 1, 0.3, 10, beta=0.3, rule=rule, step=2), p0, 2, 10):
+        chances[run.answers[0.3]] += chance
     assert sum(chances.values()) == pytest.approx(1)
     assert 0 < chances["yes"] <= 0.3
-    assert 0 < chances["no"] <= 0.3
-    assert chances[None] > 0
+    assert chances["no"] > 0
+
+
+RADII = [0.0, 0.2, 0.3, 0.6]
+
+
+@both_rules
+@pytest.mark.parametrize("p", [0.45, 0.5, 0.55, float(ndtr(0.2)), 0.6, float(ndtr(0.3)), 0.65, 0.75])
+def test_runs_of_many_radii_say_yes_to_any_false_one_with_probability_at_most_alpha(rule, p):
+    """Alpha is not split: this is the chance that some yes among all radii is false, at p just below them too."""
+    false, total, certified = 0.0, 0.0, set()
+    for run, chance in outcomes(lambda: at_radii(RADII, 1, 0.3, 10, beta=0.3, rule=rule, step=2), p, 2, 10):
+        yes = [r for r, answer in run.answers.items() if answer == "yes"]
+        assert yes == RADII[: len(yes)]
+        assert run.certified() == ((float(ndtr(yes[-1])), yes[-1]) if yes else (0.0, None))
+        total += chance
+        false += chance * any(ndtr(r) >= p for r in yes)
+        certified.add(len(yes))
+    assert total == pytest.approx(1)
+    assert false <= 0.3
+    assert len(certified) > 2
+
+
+@both_rules
+def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_most_beta(rule):
+    """At p = w_k, the share of successes with which the last look says yes, and above."""
+    beta = 0.1
+    for k, r in enumerate(RADII[:3]):
+        share = float(worth(RULES[rule](check_times(10, RULES[rule].growth, 2), 0.3, beta), (float(ndtr(r)),))[0])
+        for p in (share, (1 + share) / 2):
+            made = outcomes(lambda: at_radii(RADII, 1, 0.3, 10, beta=beta, rule=rule, step=2), p, 2, 10)
+            assert sum(chance for run, chance in made if run.answers[RADII[k]] == "no") <= beta
+
+
+@both_rules
+@pytest.mark.parametrize(("sigma", "p"), [(0.25, 0.5), (0.25, 0.8413), (0.5, 0.9), (1.0, 0.69), (1.0, 0.99)])
+def test_the_ten_radii_of_a_table_are_all_right_with_probability_one_minus_alpha(rule, sigma, p):
+    """3,000 draws at most and alpha = 0.05, by following the law of the count, through looks of the runs' own rule."""
+    run = at_radii([0.25 * k for k in range(10)], sigma, 0.05, 3000, rule=rule)
+    false = run.p0[run.p0 > p]
+    if len(false):
+        says = lambda k, check: run.rule.above(k[:, None], check, false).any(axis=1)  # noqa: E731
+        assert crossing_probability(says, run.times, p) <= 0.05
+
+
+@given(st.integers(10, 400), st.floats(0.001, 0.3), st.lists(st.floats(0.5, 0.99), min_size=1, max_size=4))
+def test_the_worth_of_a_radius_is_the_fewest_successes_that_certify_it(budget, alpha, p0):
+    for rule in RULES.values():
+        made = rule(check_times(budget, rule.growth, 5), alpha, 0.1)
+        k, last = np.arange(budget + 1), len(made.times) - 1
+        expected = [next((int(one) for one in k[made.above(k, last, p)]), budget + 1) / budget for p in p0]
+        assert worth(made, tuple(p0)).tolist() == expected
 
 
 @pytest.mark.parametrize("p", [0.55, 0.8, 0.95])
@@ -208,34 +269,35 @@ def test_betting_needs_a_threshold_of_successes_whatever_the_count(n, p0, alpha)
 @given(st.floats(0, 3), alphas)
 def test_nothing_but_successes_is_certified_at_the_first_look_whose_closed_form_bound_suffices(r, alpha):
     """The lower bound of n successes of n is level^(1/n)."""
-    run = play(at_radius(r, 1.0, alpha, 100_000), [1.0] * LOOKS)
+    run = play(at_radii([r], 1.0, alpha, 100_000), [1.0] * LOOKS)
     times = check_times(100_000, 1.25).tolist()
-    levels = [5 * alpha / ((t + 4) * (t + 5)) for t in range(1, len(times))]
-    first = next(n for n, level in zip(times, levels, strict=False) if level ** (1 / n) >= ndtr(r))
-    assert (run.answer, run.draws) == ("yes", first)
+    levels = [alpha * part for part in parts_by_definition(times)]
+    first = next(n for n, level in zip(times, levels, strict=True) if level ** (1 / n) >= ndtr(r))
+    assert (run.answers, run.draws) == ({r: "yes"}, first)
 
 
 @both_rules
 def test_runs_stop_at_the_first_look_that_settles_the_question(rule):
     """Against the definitions, written out for each look."""
     alpha, beta, p0 = 0.01, 0.05, ndtr(0.5)
-    for share_, expected in ((0.6, "no"), (0.8, "yes"), (p0, None)):
-        run = at_radius(0.5, 1.0, alpha, 5000, beta=beta, rule=rule)
+    for share_, expected in ((0.6, "no"), (0.8, "yes"), (0.704, None)):
+        run = at_radii([0.5], 1.0, alpha, 5000, beta=beta, rule=rule)
         answers = []
         while draws := run.next_draws():
-            answers.append(run.update(round(share_ * draws), draws))
+            answers.append(run.update(round(share_ * draws), draws)[0.5])
             n, k = run.draws, run.successes
             t, T = len(answers), len(run.times)
+            w = run.worth[0]
             if rule == "cumulative":
-                part = 5 / (t + 4) if t == T else 5 / ((t + 4) * (t + 5))
-                yes, no = lower_bound(k, n, part * alpha) >= p0, upper_bound(k, n, part * beta) < p0
+                part = parts_by_definition(run.times)[t - 1]
+                yes, no = lower_bound(k, n, part * alpha) >= p0, upper_bound(k, n, beta / T) < w
             else:
                 log_b = math.lgamma(k + 0.5) + math.lgamma(n - k + 0.5) - math.lgamma(n + 1) - math.log(math.pi)
-                wealth = log_b - k * math.log(p0) - (n - k) * math.log(1 - p0)
-                yes = k / n > p0 and wealth >= math.log(1 / alpha)
-                no = k / n < p0 and wealth >= math.log(1 / beta)
+                wealth = [log_b - k * math.log(p) - (n - k) * math.log(1 - p) for p in (p0, w)]
+                yes = k / n > p0 and wealth[0] >= math.log(1 / alpha)
+                no = k / n < w and wealth[1] >= math.log(1 / beta)
             assert answers[-1] == ("yes" if yes else "no" if no else None)
-        assert run.answer == answers[-1] == expected
+        assert run.answers[0.5] == answers[-1] == expected
         assert answers[:-1] == [None] * (len(answers) - 1)
         assert (run.draws == 5000) == (expected is None)
 
@@ -248,14 +310,18 @@ RANK = {"no": 0, None: 1, "yes": 2}
 
 def decide(path, r=0.5, alpha=0.01, rule="cumulative"):
     """A finished run on ``path``; the betting rule at the same looks as the other, to have fewer of them."""
-    run = at_radius(r, 1.0, alpha, 20_000, beta=0.01, rule=rule, step=500)
-    return play(run, path)
+    return play(at_radii([r], 1.0, alpha, 20_000, beta=0.01, rule=rule, step=500), path)
+
+
+def answer(run):
+    (only,) = run.answers.values()
+    return only
 
 
 def at_least_as_sure(more, less):
     """Whether ``more`` answers no worse than ``less``, and says yes no later."""
-    no_later = less.answer != "yes" or more.draws <= less.draws
-    return RANK[more.answer] >= RANK[less.answer] and no_later
+    no_later = answer(less) != "yes" or more.draws <= less.draws
+    return RANK[answer(more)] >= RANK[answer(less)] and no_later
 
 
 @both_rules
@@ -276,26 +342,38 @@ def test_a_larger_alpha_certifies_no_later(rule, path, alpha, less):
     assert at_least_as_sure(decide(path, alpha=alpha, rule=rule), decide(path, alpha=alpha * less, rule=rule))
 
 
+@both_rules
+@given(path=paths(), chosen=st.lists(st.floats(0, 2), min_size=1, max_size=6, unique=True))
+def test_one_run_answers_all_radii_as_runs_of_their_own_do(rule, path, chosen):
+    """Up to what it sees after they have stopped; and it stops with the last of them."""
+    radii = sorted(chosen)
+    whole = play(at_radii(radii, 1.0, 0.01, 20_000, beta=0.01, rule=rule, step=500), path)
+    alone = [decide(path, r, rule=rule) for r in radii]
+    assert whole.draws <= max(run.draws for run in alone)
+    for run, found in zip(alone, whole.answers.values(), strict=True):
+        assert found == answer(run) or (found, answer(run)) == ("yes", "no")
+
+
 # The radius within a tolerance
 
 
 @given(path=paths(), tolerance=st.floats(0, 1), sigma=st.sampled_from([0.25, 1.0]))
 def test_a_sequence_stops_at_the_first_look_that_leaves_at_most_the_tolerance(path, tolerance, sigma):
     """Against the definition, with the bounds of all looks so far."""
+    assert LAST == 0.8
     run, alpha, beta = RadiusSequence(sigma, tolerance, 0.01, 20_000, beta=0.05), 0.01, 0.05
     lows, highs, T = [0.0], [1.0], len(run.times)
     for share_ in path:
         draws = run.next_draws()
         run.update(round(share_ * draws), draws)
-        t, n, k = run.looks, run.draws, run.successes
-        part = 5 / (t + 4) if t == T else 5 / ((t + 4) * (t + 5))
-        lows.append(lower_bound(k, n, part * alpha))
-        highs.append(upper_bound(k, n, part * beta))
+        n, k, levels = run.draws, run.successes, [alpha * part for part in parts_by_definition(run.times)]
+        lows.append(lower_bound(k, n, levels[run.looks - 1]))
+        highs.append(upper_bound(k, n, beta / T))
         assert (run.p_lower, run.p_upper) == (pytest.approx(max(lows)), pytest.approx(min(highs)))
         assert run.radius == radius(run.p_lower, sigma)
-        attainable = lower_bound(20_000 - n + k, 20_000, alpha * 5 / (T + 4))
+        attainable = lower_bound(20_000 - n + k, 20_000, levels[-1])
         gap = sigma * (ndtri(min(*highs, attainable)) - ndtri(max(lows))) if max(lows) else math.inf
-        stops = min(highs) < 0.5 or (max(lows) >= 0.5 and gap <= tolerance) or n == 20_000
+        stops = min(highs) < run.worth or (max(lows) >= 0.5 and gap <= tolerance) or n == 20_000
         assert (run.next_draws() == 0) == stops
         if stops:
             break
@@ -305,7 +383,7 @@ def test_images_that_abstain_for_sure_cost_little():
     run = play(RadiusSequence(0.5, 0.01, 0.001, 100_000), [0.3] * LOOKS)
     assert run.p_upper < 0.5
     assert run.radius == 0
-    assert run.draws == 100  # P(at most 30 of 100) = 3.9e-5 at p = 1/2, and look 1 has 1e-3 / 6 = 1.7e-4
+    assert run.draws == 100  # P(at most 30 of 100) = 3.9e-5 at p = 1/2, and each look has 1e-2 / 28 = 3.6e-4
 
 
 def test_no_tolerance_turns_an_answer_into_an_abstention():
@@ -316,11 +394,69 @@ def test_no_tolerance_turns_an_answer_into_an_abstention():
 
 @given(st.floats(0.001, 1), alphas)
 def test_nothing_but_successes_comes_within_the_tolerance_of_the_cap(tolerance, alpha):
-    """The cap is that of the last look, Phi^-1((alpha 5 / (T + 4))^(1 / n)), in units of sigma."""
+    """The cap is that of the last look, Phi^-1((alpha s_T)^(1 / n)), in units of sigma."""
     run = play(RadiusSequence(2.0, 2.0 * tolerance, alpha, 100_000), [1.0] * LOOKS)
-    cap = ndtri((alpha * 5 / (len(run.times) + 4)) ** (1 / 100_000))
+    cap = ndtri((alpha * parts_by_definition(run.times)[-1]) ** (1 / 100_000))
     assert cap - tolerance <= run.radius / 2 * (1 + 1e-12)
     assert run.radius / 2 <= cap * (1 + 1e-12)
+
+
+# The radius for an average
+
+
+def mean_radius(make, p):
+    """The exact mean radius of runs at p, and their mean draws: by the law of the count and the bounds kept so far."""
+    run = make()
+    law = {(0, 0.0, 1.0): 1.0}  # (successes, largest lower bound, smallest upper bound) -> chance
+    mean = draws = 0.0
+    for check, new in enumerate(np.diff(run.times, prepend=0)):
+        chances, after = stats.binom.pmf(np.arange(new + 1), new, p), {}
+        for (k, low, high), chance in law.items():
+            for more, part in enumerate(chances):
+                run = make()
+                run.successes, run.draws, run.looks = k, int(run.times[check] - new), check
+                run.p_lower, run.p_upper = low, high
+                run.update(more, int(new))
+                if run.next_draws():
+                    state = (run.successes, run.p_lower, run.p_upper)
+                    after[state] = after.get(state, 0.0) + chance * part
+                else:
+                    mean, draws = mean + chance * part * run.radius, draws + chance * part * run.draws
+        law = after
+    return mean, draws
+
+
+@pytest.mark.parametrize("p", [0.3, 0.5, 0.55, 0.7, 0.9, 0.97, 0.995, 1.0])
+def test_the_mean_radius_falls_short_of_that_of_all_draws_by_at_most_the_error(p):
+    """By enumeration at n = 30, looks 10 draws apart; for an error that hardly stops early and for a larger one.
+
+    Where no radius is true it can be larger: by the chance that a look before the last one errs, times the cap.
+    """
+    alpha, n, k = 0.05, 30, np.arange(31)
+    bounds = lower_bound(k, n, alpha)
+    whole = (stats.binom.pmf(k, n, p) * radius(bounds, 1.0)).sum()
+    above = (1 - LAST) * alpha * radius(bounds[-1], 1.0) if p <= 0.5 else 0
+    for error in (0.05, 0.3):
+        mean, draws = mean_radius(lambda error=error: ExpectedRadius(1.0, error, alpha, n, step=10), p)
+        assert -above <= whole - mean <= error
+        assert 10 <= draws <= n
+
+
+@given(st.sampled_from([100, 1000, 100_000]), alphas)
+def test_no_count_loses_more_by_looking_early_than_successes_alone(budget, alpha):
+    """So the least error that is accepted covers them all, where an answer stays an answer."""
+    run = ExpectedRadius(1.0, 10.0, alpha, budget)
+    k = np.arange(budget + 1) if budget <= 1000 else np.unique(np.linspace(budget / 2, budget, 2000).round())
+    whole, last = (lower_bound(k, budget, level) for level in (alpha, alpha * run.rule.parts[-1]))
+    assert (radius(whole, 1.0) - radius(last, 1.0))[last >= 0.5].max() <= run._short(budget) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("p", [0.55, 0.8, 0.95])
+def test_runs_for_an_average_report_more_than_the_true_radius_with_probability_at_most_alpha(p):
+    made = list(outcomes(lambda: ExpectedRadius(1.0, 0.5, 0.3, 10, beta=0.3, step=2), p, 2, 10))
+    assert sum(chance for _, chance in made) == pytest.approx(1)
+    assert sum(chance for run, chance in made if run.radius > ndtri(p)) <= 0.3
+    assert any(run.radius > 0 for run, _ in made)
 
 
 # Mistakes
@@ -330,11 +466,13 @@ def test_nothing_but_successes_comes_within_the_tolerance_of_the_cap(tolerance, 
     ("arguments", "message"),
     [
         ({"rule": "cumulativ"}, "rule must be one of cumulative, betting; got 'cumulativ'"),
-        ({"radius": -0.1}, "radius must be a number of at least 0, got -0.1"),
-        ({"radius": math.nan}, "radius must be a number"),
-        ({"radius": 1.0}, "radius must be within reach of 1000 draws .* got 1.0"),
-        ({"radius": 9.0}, "radius must be within reach of 1000 draws"),
-        ({"radius": 9.0, "rule": "betting"}, "radius must be within reach of 1000 draws"),
+        ({"radii": [-0.1]}, "radius must be a number of at least 0, got -0.1"),
+        ({"radii": [0.25, math.nan]}, "radius must be a number"),
+        ({"radii": []}, "radii must be one or more, in increasing order, got none"),
+        ({"radii": [0.25, 0.25]}, "radii must be one or more, in increasing order, got 0.25, 0.25"),
+        ({"radii": [1.0, 1.5]}, "radius must be within reach of 1000 draws .* got 1.0"),
+        ({"radii": [9.0]}, "radius must be within reach of 1000 draws"),
+        ({"radii": [9.0], "rule": "betting"}, "radius must be within reach of 1000 draws"),
         ({"sigma": 0.0}, "sigma must be a positive number, got 0.0"),
         ({"alpha": 1.0}, "alpha must be strictly between 0 and 1"),
         ({"beta": 0.0}, "beta must be strictly between 0 and 1"),
@@ -345,9 +483,21 @@ def test_nothing_but_successes_comes_within_the_tolerance_of_the_cap(tolerance, 
     ],
 )
 def test_impossible_questions_are_refused_with_a_reason(arguments, message):
-    usual = {"radius": 0.25, "sigma": 0.25, "alpha": 0.001, "budget": 1000}
+    usual = {"radii": [0.25], "sigma": 0.25, "alpha": 0.001, "budget": 1000}
     with pytest.raises(InputError, match=message):
-        at_radius(**usual | arguments)
+        at_radii(**usual | arguments)
+
+
+@both_rules
+def test_radii_out_of_reach_are_given_up_without_draws(rule):
+    run = at_radii([0.0, 0.25, 9.0], 0.25, 0.001, 1000, rule=rule)
+    assert run.answers == {0.0: None, 0.25: None, 9.0: "no"}
+    assert play(run, [1.0] * LOOKS).answers == {0.0: "yes", 0.25: "yes", 9.0: "no"}
+
+
+def test_an_error_below_what_looking_costs_is_refused():
+    with pytest.raises(InputError, match=r"acr_error must be at least 0\.0.*, which looking early costs, got 0.001"):
+        ExpectedRadius(1.0, 0.001, 0.001, 1000)
 
 
 @pytest.mark.parametrize(("sigma", "tolerance"), [(0.0, 0.1), (0.5, -0.1), (0.5, math.nan)])
@@ -358,14 +508,14 @@ def test_impossible_tolerances_are_refused(sigma, tolerance):
 
 @pytest.mark.parametrize(("successes", "draws"), [(50, 99), (100, 200), (101, 100), (-1, 100), (0, 0)])
 def test_counts_that_are_not_due_are_refused_and_not_counted(successes, draws):
-    for run in (at_radius(0.5, 1.0, 0.001, 1000), RadiusSequence(1.0, 0.1, 0.001, 1000)):
+    for run in (at_radii([0.5], 1.0, 0.001, 1000), RadiusSequence(1.0, 0.1, 0.001, 1000)):
         with pytest.raises(ValueError, match=f"of 100 draws, got {successes} of {draws}"):
             run.update(successes, draws)
         assert (run.draws, run.successes, run.next_draws()) == (0, 0, 100)
 
 
 def test_a_run_that_is_over_takes_no_more_draws():
-    run = play(at_radius(0.5, 1.0, 0.001, 1000), [1.0] * LOOKS)
+    run = play(at_radii([0.5], 1.0, 0.001, 1000), [1.0] * LOOKS)
     with pytest.raises(ValueError, match="of 0 draws"):
         run.update(0, 0)
 
