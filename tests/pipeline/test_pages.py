@@ -126,9 +126,10 @@ def test_outputs_that_the_cache_does_not_have_do_not_come_back_by_checkout(made:
     clone = tmp_path / "clone"
     assert "Not in cache:" in run(clone, "dvc", "data", "status")
     assert run(made, "dvc", "data", "status").strip() == "No changes."
+    run(clone, "dvc", "repro", "--quiet", "fingerprint")
     (clone / "data" / "digits").mkdir(parents=True)
     (clone / "data" / "digits" / "made.txt").write_text("with other parameters")
-    run(clone, "dvc", "commit", "--force", "data/digits")
+    run(clone, "dvc", "commit", "--force", "prepare@digits")
     run(clone, "git", "checkout", "dvc.lock")
     command = [sys.executable, "-m", "dvc", "checkout", "data/digits"]
     done = subprocess.run(command, cwd=clone, env=environment(), capture_output=True, text=True, check=False)
