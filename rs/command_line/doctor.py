@@ -19,7 +19,7 @@ def main(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]", help="Model folder, ensemble *.json, or module:function; without it, the machine alone."
+            metavar="MODEL", help="Model folder, ensemble *.json, or module:function; without it, the machine alone."
         ),
     ] = None,
     data: Annotated[
@@ -46,6 +46,8 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.machine import described, warnings
 
+    if model is None and (data is not None or images is not None):
+        raise InputError("give MODEL, which the images are for: a model folder, ensemble *.json, or module:function")
     place = device_named(device)
     machine, slow = described(place), warnings(place)
     found = []

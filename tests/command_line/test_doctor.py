@@ -107,6 +107,11 @@ def test_pictures_without_labels_are_said_to_tell_less(photos):
     assert (result.exit_code, "the images have no labels" in result.stdout.splitlines()[-1]) == (0, True)
 
 
+@pytest.mark.parametrize("option", ["--data", "--images"])
+def test_images_need_a_model(photos, option):
+    assert str(doctor(option, photos).exception).startswith("give MODEL")
+
+
 def test_images_come_from_one_place(photos, data):
     assert "got both" in str(doctor("own_models:good", "--images", photos, "--data", data).exception)
 

@@ -119,6 +119,25 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
     assert state(root) == before
 
 
+@pytest.mark.slow
+def test_outputs_that_the_cache_does_not_have_do_not_come_back_by_checkout(made: Path, tmp_path: Path) -> None:
+    """As docs/vary.md says of a new clone, after its outputs were made with other parameters."""
+    run(tmp_path, "git", "clone", "--quiet", str(made), "clone")
+    clone = tmp_path / "clone"
+    assert "Not in cache:" in run(clone, "dvc", "data", "status")
+    assert run(made, "dvc", "data", "status").strip() == "No changes."
+    run(clone, "dvc", "repro", "--quiet", "fingerprint")
+    (clone / "data" / "digits").mkdir(parents=True)
+    (clone / "data" / "digits" / "made.txt").write_text("with other parameters")
+    run(clone, "dvc", "commit", "--force", "prepare@digits")
+    run(clone, "git", "checkout", "dvc.lock")
+    command = [sys.executable, "-m", "dvc", "checkout", "data/digits"]
+    done = subprocess.run(command, cwd=clone, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "Checkout failed" in done.stderr
+    assert not (clone / "data" / "digits").exists()
+
+
 def read(root: Path, name: str) -> bytes:
     """The contents of a file."""
     return (root / name).read_bytes()
