@@ -327,7 +327,7 @@ def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"ensembles": {"a": entry()}}, "params.yaml: ensembles: Input should be a valid list"),
+        ({"ensembles": "all"}, "params.yaml: ensembles: Input should be a valid list"),
         ({"ensembles": [entry(), 3]}, "params.yaml: ensembles.1: Input should be a valid dictionary, got 3"),
         ({"ensembles": [entry()]}, "params.yaml must have the key combinations"),
         (
