@@ -4,6 +4,10 @@ combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
 ensembles: [{members: {advmacer: 1, smoothadv: 2}, combinations: [average, ...]},
             {members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [mme, ...]}, ...]
 
+or a mapping from names in tables to such entries, of which ``dvc params diff`` shows those alone that differ:
+
+ensembles: {advmacer x3: {members: {advmacer: 3}, combinations: [average, ...]}, ...}
+
 Numbers ask for every ensemble of so many trained members, with a seed of its own each; seeds ask for one ensemble.
 """
 
@@ -168,7 +172,7 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
 
 
 def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
-    """Return ``ensembles`` with each of their ``combinations``; none if there is no such key.
+    """Return ``ensembles``, a list or a mapping, with each of their ``combinations``; none if there is no such key.
 
     Raises:
         InputError: If an entry is not one, names a combination that there is none of, comes twice, asks for more seeds
@@ -180,13 +184,12 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     >>> [(one.name, one.members) for one in declared(values)][::2]
     [('macer x2', (('macer', 0), ('macer', 1))), ('macer x2', (('macer', 1), ('macer', 2)))]
     """
-    entries = check(list[dict[str, Any]], values.get("ensembles") or [], "ensembles")
+    entries = _entries(values.get("ensembles") or [])
     combinations = declared_combinations(values) if entries else {}
     methods = {*_names(values, "methods"), *_names(values, "members")}
     declarations: dict[tuple[str, str], EnsembleDeclaration] = {}
     members_by_name: dict[str, Any] = {}
-    for number, values_of_entry in enumerate(entries):
-        where = f"ensembles.{number}"
+    for where, values_of_entry in entries.items():
         entry = check(_Entry, values_of_entry, where)
         name, choices = _choices(entry, values, where)
         for key in entry.combinations:
@@ -206,6 +209,17 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
             if declarations.setdefault((name, one.slug), one) is not one:
                 raise InputError(f"params.yaml: {where} is {one.slug} again; give one of the two a name")
     return list(declarations.values())
+
+
+def _entries(given: Any) -> dict[str, dict[str, Any]]:
+    """Return the entries of a list, or of a mapping from their names, by where they stand."""
+    if not isinstance(given, Mapping):
+        listed = check(list[dict[str, Any]], given, "ensembles")
+        return {f"ensembles.{number}": entry for number, entry in enumerate(listed)}
+    named = check(dict[str, dict[str, Any]], dict(given), "ensembles")
+    for name in (name for name, entry in named.items() if "name" in entry):
+        raise InputError(f"params.yaml: ensembles.{name} must not have a name of its own; its key is its name")
+    return {f"ensembles.{name}": entry | {"name": name} for name, entry in named.items()}
 
 
 def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> tuple[str, list[tuple[tuple[str, int], ...]]]:

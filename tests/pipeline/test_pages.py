@@ -244,9 +244,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> 
 
 
 def test_the_commands_of_the_start_run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    certify = next(
-        words for block in blocks(ROOT / "docs/start.md") for words in commands(block.text) if "certify" in words
-    )
+    every = [words for block in blocks(ROOT / "docs/start.md") for words in commands(block.text)]
+    certify = next(words for words in every if "certify" in words)
     assert certify[-2:] == ["--out", "rows.tsv"]
     for name in ("advmacer-0", "gaussian-0"):
         rs_command([*certify[1:-1], f"results/digits/0.25/{name}.tsv"])

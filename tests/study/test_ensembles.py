@@ -140,6 +140,26 @@ def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_orde
     assert one.combination == combination(**KNOWN["mme"])
 
 
+def test_a_mapping_from_names_declares_what_a_list_of_named_entries_does():
+    named = {"Alone": entry(), "both": entry(members={"macer": [0, 1]}, combinations=["mme"])}
+    listed = [entry | {"name": name} for name, entry in named.items()]
+    assert declared({"combinations": KNOWN, "ensembles": named}) == of(*listed)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"a": entry(name="b")}, "ensembles.a must not have a name of its own; its key is its name"),
+        ({"a/b": entry()}, "ensembles.a/b.name: String should match"),
+        ({"a": [entry()]}, "ensembles.a: Input should be a valid dictionary"),
+        ({"a": entry(combinations=["magic"])}, "ensembles.a.combinations must be among"),
+    ],
+)
+def test_a_mapping_that_declares_no_ensembles_is_refused(named, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        declared({"combinations": KNOWN, "ensembles": named})
+
+
 def test_the_combination_that_goes_without_saying_is_not_in_the_label():
     one, two = of(entry(combinations=["mme", "average"]))
     assert [one.label("average"), two.label("average")] == ["macer 0 (mme)", "macer 0"]
@@ -307,7 +327,7 @@ def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"ensembles": {"a": entry()}}, "params.yaml: ensembles: Input should be a valid list"),
+        ({"ensembles": "all"}, "params.yaml: ensembles: Input should be a valid list"),
         ({"ensembles": [entry(), 3]}, "params.yaml: ensembles.1: Input should be a valid dictionary, got 3"),
         ({"ensembles": [entry()]}, "params.yaml must have the key combinations"),
         (
@@ -360,17 +380,24 @@ def members_of(entry):
 
 
 def test_every_combination_has_an_ensemble_for_each_choice_of_members():
-    assert len(declared(REAL)) == sum(len(one["combinations"]) * len(members_of(one)) for one in REAL["ensembles"])
+    assert len(declared(REAL)) == sum(
+        len(one["combinations"]) * len(members_of(one)) for one in REAL["ensembles"].values()
+    )
 
 
 def test_every_name_of_a_declared_ensemble_is_that_of_one_entry():
     found = {}
     for one in declared(REAL):
         found.setdefault(one.name, []).append(one.members)
-    names = [{one.name for one in declared(REAL | {"ensembles": [entry]})} for entry in REAL["ensembles"]]
-    assert Counter(found.keys()) == Counter(name for (name,) in names)
-    for (name,), entry in zip(names, REAL["ensembles"], strict=True):
+    assert list(found) == list(REAL["ensembles"])
+    for name, entry in REAL["ensembles"].items():
         assert Counter(found[name]) == Counter(members_of(entry) * len(entry["combinations"]))
+
+
+def test_the_names_of_params_yaml_are_those_that_its_entries_would_have_by_themselves():
+    """But for the one that is given another: the claims of the paper are looked up by these."""
+    own = {name: declared(REAL | {"ensembles": [entry]})[0].name for name, entry in REAL["ensembles"].items()}
+    assert {name for name in own if own[name] != name} == {"all nine"}
 
 
 def test_a_file_is_of_one_classifier():
