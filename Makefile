@@ -76,7 +76,7 @@ test-on-%: setup
 # What is known to be unsafe among the versions of the lock file, and the licences; both programs are installed for it.
 audit: setup
 	$(BIN)/python -m pip install --quiet pip-audit pip-licenses
-	$(BIN)/pip-audit --disable-pip --require-hashes --requirement requirements.lock
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
 	$(BIN)/pip-licenses --format=markdown --order=license
 
 format:
