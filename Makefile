@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro study plots test trust audit test-portable check format docs setup bench
+.PHONY: repro study plots test trust audit test-portable check format docs setup setup-hashed bench
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
 # on, so several can run at once, group by group, in as many shares as there are jobs; the last line is the plain
@@ -76,7 +76,7 @@ test-on-%: setup
 # What is known to be unsafe among the versions of the lock file, and the licences; both programs are installed for it.
 audit: setup
 	$(BIN)/python -m pip install --quiet pip-audit pip-licenses
-	$(BIN)/pip-audit --requirement constraints.txt --no-deps
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
 	$(BIN)/pip-licenses --format=markdown --order=license
 
 format:
@@ -93,6 +93,20 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+# The same versions, of which no file is installed whose SHA-256 is another. pip takes no editable project together with
+# hashes, so this project comes second, and without what it depends on.
+setup-hashed:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(VENV)/.installed
+
+requirements.lock: constraints.txt
+	$(BIN)/python -m pip install --quiet uv
+	sed '/^#/!d' $@ > $@.part
+	$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --python-version 3.11.5 $< >> $@.part
+	mv $@.part $@
 
 # Measurements, side by side in one run; never part of the tests. They take 40 minutes on two cores and go into RESULTS.
 # LOGS is a folder of published certification logs, ART the Python of an environment with adversarial-robustness-toolbox.

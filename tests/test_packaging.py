@@ -90,6 +90,17 @@ def test_every_package_that_is_installed_is_locked(python):
     assert required(python, "Linux") - set(LOCKED) == set()
 
 
+def test_the_file_with_hashes_has_the_locked_versions_and_a_sha256_of_each():
+    entries = re.split(r"^(?=[\w.-]+==)", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)[1:]
+    lines = [entry.replace("\\\n", "").split() for entry in entries]
+    names = [pinned.partition("==") for pinned, *_ in lines]
+    assert {canonicalize_name(name): version for name, _, version in names} == LOCKED
+    assert len(lines) == len(LOCKED)
+    for pinned, *hashes in lines:
+        assert hashes, pinned
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes), pinned
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="some packages come with torch on Linux only")
 def test_every_locked_package_is_required():
     assert set(LOCKED) - required("3.11", "Linux") == set()

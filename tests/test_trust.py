@@ -16,6 +16,18 @@ def test_what_a_family_names_is_there(family: str, name: str) -> None:
     assert re.search(rf"^def {start or 'test_'}", text, re.MULTILINE)
 
 
+def test_the_page_tells_of_every_family() -> None:
+    marked = {
+        family
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path != Path(__file__)
+        for family in re.findall(r'pytest\.mark\.trust\("([^"]+)"\)', path.read_text(encoding="utf-8"))
+    }
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| ([a-z, ]+) \|", page.partition("## What `make trust` tries")[2], re.MULTILINE)
+    assert told == ["family", *sorted(marked | set(FAMILIES))]
+
+
 def test_the_family_of_a_test_is_that_of_its_marker_or_of_its_name() -> None:
     listed = "tests/smoothing/test_one_function.py::test_anything[1]"
     assert family_of(listed) == "models that are not one function"

@@ -27,4 +27,7 @@ def test_what_is_struck_at_a_few_points_continues_and_ends_with_the_bytes_of_an_
 @pytest.mark.trust("kills and interruptions")
 @pytest.mark.parametrize("stage", WORDS)
 def test_what_is_struck_at_any_point_continues_and_ends_with_the_bytes_of_an_unbroken_run(stage, record_property):
-    record_property("tried", sum(strike(0, [stage], seconds=3600).values()))
+    tried = strike(0, [stage], seconds=3600)
+    record_property("tried", sum(tried.values()))
+    if not any("a disk with" in name for name in tried):
+        record_property("family", "kills and interruptions (no full disk: mounting is not allowed here)")

@@ -3,7 +3,8 @@
 ``python -m tests.support.faults TRIALS`` makes a small study in a temporary folder, and for each stage, fault and point
 runs the stage in a process of its own, lets the fault strike, runs the same command again, and compares what lies there
 with an unbroken run. TRIALS is how many points of each stage and fault are tried, spread over all; 0 for all of them.
-Prints a line of JSON with what was tried and what broke. Nothing in the library knows of it.
+Where a file system can be mounted, in a namespace of this program's own, disks are full too. Prints a line of JSON with
+what was tried and what broke. Nothing in the library knows of it.
 """
 
 import errno
@@ -13,12 +14,13 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
@@ -28,8 +30,13 @@ ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
 LIMITS = (0, 10, 300, 1000, 3000, 10_000, 30_000)
 """Bytes of a file, at most."""
+ROOM = (0, 4096, 2**14, 2**16)
+"""Bytes that a disk has left."""
 WALL_TIMES = ("timing", "provenance", "seconds", "times")
 """In the names of files whose bytes differ from run to run."""
+
+NAMESPACE = "RS_FAULTS_NAMESPACE"
+"""Variable of the environment that says that this program has a namespace of its own."""
 
 OPTIONS = ["--data", "data", "--params", "params.yaml", "--device", "cpu"]
 WORDS = {
@@ -51,7 +58,16 @@ WORDS = {
         *("tiny", "--results", "study/results", "--logs", "study/logs", "--weights", "study/weights"),
         *("--params", "study/params.yaml", "--out", "new", "--so-far"),
     ],
+    "choose": ["tiny", "--params", "params.yaml"],
+    "bundle": ["tiny", "--root", "bundled", "--params", "bundled/params.yaml", "--out", "new.tar.xz", "--force"],
+    "card": ["models/macer/0", "--out", "new.md", "--force"],
 }
+
+
+def command_of(stage):
+    """The function of a stage, or of the command of ``rs`` that has no stage."""
+    package = "stages" if (Path(__file__).parents[2] / "stages" / f"{stage}.py").is_file() else "rs.command_line"
+    return import_module(f"{package}.{stage}").main
 
 
 class Points:
@@ -126,12 +142,12 @@ class Appended(io.TextIOBase):
         self.file.close()
 
 
-def make_study(root):
+def make_study(root, bundled=False):
     """Data, models, ensembles with their weights, a checkpoint, rows, and a study of rows alone, in ``root``."""
     import torch
 
     from rs.models import checkpoint
-    from tests.support import tiny_pool, tiny_study
+    from tests.support import tiny_bundle, tiny_pool, tiny_study
 
     members = [{"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "label"]}]
     with chdir(root):
@@ -146,6 +162,8 @@ def make_study(root):
         torch.save({"state_dict": checkpoint.load(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
         tiny_study.make_study(Path("study"))
+        if bundled:  # with its report, which takes as long as all the rest
+            tiny_bundle.make_bundled_study(Path("bundled"))
 
 
 def run_here(place, stage):
@@ -154,7 +172,7 @@ def run_here(place, stage):
     words = [str(word) for word in words_of(stage)]
     try:
         with chdir(place), redirect_stdout(io.StringIO()):
-            run(import_module(f"stages.{stage}").main, words)
+            run(command_of(stage), words)
     except SystemExit as end:
         if end.code:
             raise
@@ -189,7 +207,7 @@ def _child(place, stage, prepare, errors, passed):
         os.dup2(errors, 2)
         os.chdir(place)
         os.environ["RS_WORK"] = str(place / ".work")
-        command = import_module(f"stages.{stage}").main
+        command = command_of(stage)
         points = prepare()
         run(command, [str(word) for word in words_of(stage)])
     except SystemExit as end:
@@ -217,9 +235,46 @@ def made(place):
 
 
 def copied(base, trial):
-    shutil.rmtree(trial, ignore_errors=True)
-    shutil.copytree(base, trial)
+    """A copy of a folder, on the disk of its own that the place of the trials may be."""
+    if os.path.ismount(trial):
+        resize(trial)
+    shutil.rmtree(trial, ignore_errors=True)  # not a disk, but all that is on it
+    shutil.copytree(base, trial, dirs_exist_ok=True)
     return trial
+
+
+def mount(*words):
+    """Whether a file system could be mounted so."""
+    return subprocess.run(["mount", *map(str, words)], capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def own_disk(place):
+    """Let a folder be a disk of its own, if this program has a namespace for it."""
+    place.mkdir()
+    if NAMESPACE not in os.environ:
+        yield
+        return
+    assert mount("-t", "tmpfs", "-o", "size=1g", "tmpfs", place)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def resize(disk, left=2**30):
+    """Let so many bytes of a disk be left."""
+    status = os.statvfs(disk)
+    size = (status.f_blocks - status.f_bfree) * status.f_frsize + left
+    assert mount("-o", f"remount,size={max(size, 4096)}", disk)
+
+
+def in_own_namespace():
+    """Go on in a namespace of our own, in which disks can be mounted that nobody else sees, if the system has such."""
+    probe = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
+    if NAMESPACE not in os.environ and shutil.which("unshare") and not subprocess.run(probe, check=False).returncode:
+        os.environ[NAMESPACE] = "1"
+        os.execvp("unshare", [*probe[:3], sys.executable, "-m", "tests.support.faults", *sys.argv[1:]])
 
 
 def spread(points, trials):
@@ -233,14 +288,15 @@ def faults(base, trial, stage, trials):
     counts = (Points(only_changes=only) for only in (False, True))
     every, changes = (run_apart(copied(base, trial), stage, points.watch)[2] for points in counts)
     for name, number in SIGNALS.items():
-        for at in spread(every, trials if name == "kill" else trials or every // 3):
+        for at in spread(every, trials if name == "kill" else trials or every // 6):
             yield f"{name} at {at}", -number if name != "int" else 130, _watching(at, _signal(number))
     for number, error in enumerate(ERRORS):
-        chosen = spread(changes, trials) if not trials else spread(changes, trials)[number :: len(ERRORS)]
-        for at in chosen:
+        for at in spread(changes, trials)[number :: len(ERRORS)]:
             yield f"{errno.errorcode[error]} at {at}", 2, _watching(at, _failure(error), only_changes=True)
     for limit in LIMITS if not trials else LIMITS[:: max(1, len(LIMITS) // trials)]:
         yield f"files of {limit} bytes", (0, 2), _limit(limit)
+    for left in ROOM if os.path.ismount(trial) and not trials else ():
+        yield f"a disk with {left} bytes left", (0, 2), lambda left=left: resize(trial, left)
     yield "clock going backwards", 0, _backwards
 
 
@@ -280,6 +336,8 @@ def broken(base, trial, stage, expected, prepare, unbroken):
     last = errors.splitlines()[-1:] if code in (2, 130) else []
     if "Traceback" in errors or (last and not last[0].startswith(("error: ", "interrupted"))):
         return f"says {errors[-2000:]}"
+    if os.path.ismount(place):
+        resize(place)
     code, errors, _ = run_apart(place, stage)
     if code:
         return f"the same command does not continue: {errors[-2000:]}"
@@ -294,16 +352,18 @@ def main(trials, stages):
     with tempfile.TemporaryDirectory() as folder:
         base, trial = Path(folder, "base"), Path(folder, "trial")
         base.mkdir()
-        make_study(base)
-        for stage in stages:
-            unbroken = made(run_here(copied(base, trial), stage))
-            for name, expected, prepare in faults(base, trial, stage, trials):
-                tried[f"{stage}: {name.split(' at ')[0]}"] += 1
-                fault = broken(base, trial, stage, expected, prepare, unbroken)
-                wrong += [f"{stage}, {name}: {fault}"] if fault else []
-            print(stage, sum(tried.values()), len(wrong), file=sys.stderr, flush=True)
+        make_study(base, "bundle" in stages)
+        with own_disk(trial):
+            for stage in stages:
+                unbroken = made(run_here(copied(base, trial), stage))
+                for name, expected, prepare in faults(base, trial, stage, trials):
+                    tried[f"{stage}: {name.split(' at ')[0]}"] += 1
+                    fault = broken(base, trial, stage, expected, prepare, unbroken)
+                    wrong += [f"{stage}, {name}: {fault}"] if fault else []
+                print(stage, sum(tried.values()), len(wrong), file=sys.stderr, flush=True)
     print(json.dumps({"tried": tried, "broken": wrong}))
 
 
 if __name__ == "__main__":
+    in_own_namespace()
     main(int(sys.argv[1]), sys.argv[2:] or list(WORDS))
