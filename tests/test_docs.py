@@ -106,6 +106,7 @@ NOT_RUN = {
     "several processes": "tests/pipeline/test_launch.py starts several, tests/certification tries every option",
     "SLURM": "there is no such cluster",
     "elsewhere": "tests/pipeline/test_study.py runs these blocks on another machine's folder",
+    "writes beside a model": "tests/certification/test_quantize.py runs these commands on a small one",
     "trained models": "there are none in a checkout; tests/ensemble and tests/command_line make some",
 }
 """Why a block of commands is not run as it stands, and where what it does is tested; its commands are parsed."""

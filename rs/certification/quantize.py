@@ -59,7 +59,7 @@ class QuantizedCard:
     dataset: str
     images: str  # fingerprint of the training split
     sigma: Positive  # noise of the calibration images, in pixels of [0, 1]
-    calibration: Annotated[int, Field(ge=1)]  # number of these images
+    calibration: Annotated[int, Field(ge=1)]  # how many of these images were asked for; all, if there are fewer
     network: str  # SHA-256 of graph, weights and scales
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
@@ -180,7 +180,7 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
         dataset=images.meta.name,
         images=images.fingerprint,
         sigma=sigma,
-        calibration=len(noisy),
+        calibration=count,
         network=_sum(graph, weights),
         arithmetic=arithmetic.current(),
         versions=versions(),

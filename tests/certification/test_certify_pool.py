@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from rs import params
 from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
+from rs.certification.quantize import quantize, write
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.declare import read_pool, read_weights
@@ -23,6 +24,7 @@ from rs.ensemble.pool import SideBySide
 from rs.ensemble.rules import Ensemble, LogitAverage, Polytope, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.errors import InputError
+from rs.models import checkpoint
 from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.ensemble_weights import box_vertices
@@ -141,6 +143,24 @@ def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_the_code(
         alone, together = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "unbroken"))
         assert alone.pop("code") != together.pop("code")
         assert together == alone
+
+
+def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone():
+    """Those of the networks that lie beside the members."""
+    training = data.load(Path("data"), "train")
+    for path in MEMBERS.values():
+        write(Path(path), quantize(checkpoint.load(Path(path))[0], training, SIGMA, 10))
+    settings = replace(CERTIFICATION, engine="quantized", calibration=10)
+    together = table(pool(engine="quantized", calibration=10))
+    for name in (*MEMBERS, f"{ALL}.average", CASCADE):
+        out = Path("alone", f"{name}.tsv")
+        certify_model((MEMBERS | FILES)[name], Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
+        assert together[name] == out.read_bytes(), name
+        alone, own = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "rows"))
+        assert alone.pop("code") != own.pop("code")
+        assert alone == own
+        assert own["precision"] == "int8"
+        assert own["classifier"] == files.read_json(Path("unbroken", f"{name}.json"))["classifier"]
 
 
 def slow_rows(base_of, scope):
