@@ -1,0 +1,85 @@
+"""What only a GPU can show: ``benchmarks.gpu_check``, whose checks of one GPU run on a simulated one."""
+
+import ast
+import re
+
+import pytest
+
+from benchmarks import gpu_check
+from benchmarks.common import Architecture
+from rs.certification.inference import FixedBatch
+from rs.command_line.shell import run
+from tests.support.helpers import ROOT
+from tests.support.simulated_gpu import simulated_gpu
+
+TOUCHES = ("torch.cuda", "torch.compiler", "torch.compile", "nccl")
+CHECKED = {name for _, functions, _ in gpu_check.CHECKS for name in functions}
+
+
+def touching():
+    """Functions of the library that call what a CPU does not have."""
+    found = set()
+    for path in (ROOT / "rs").rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and any(
+                (isinstance(part, ast.Attribute) and ast.unparse(part) in TOUCHES)
+                or (isinstance(part, ast.Constant) and part.value in TOUCHES)
+                for part in ast.walk(node)
+            ):
+                found.add(f"{module}.{node.name}")
+    return found
+
+
+def section():
+    text = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    return text.split("## What only a GPU can show")[1].split("\n## ")[0]
+
+
+def test_every_function_that_a_cpu_cannot_run_whole_is_checked_by_the_command():
+    assert touching() <= CHECKED
+    assert CHECKED - touching() == {"rs.runtime.streams.stream"}  # whose generator is another on a GPU
+
+
+def test_the_page_lists_these_functions_and_no_others():
+    assert set(re.findall(r"`(rs\.[\w.]+)`", section())) == CHECKED
+
+
+def said(capfd):
+    with pytest.raises(SystemExit) as caught:
+        run(gpu_check.main, arguments=[])
+    out, err = capfd.readouterr()
+    return caught.value.code, out, err
+
+
+def test_without_a_gpu_it_says_so(monkeypatch, capfd):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, out, err = said(capfd)
+    assert (code, out) == (2, "")
+    assert "no CUDA device" in err
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Without the group of processes, which no simulation has, and with a small network and small batches."""
+    monkeypatch.setattr(gpu_check, "NETWORK", Architecture.smallnet)
+    monkeypatch.setattr(gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] is not gpu_check.nccl])
+    monkeypatch.setattr("rs.certification.inference.default_batch", lambda x: 100)
+    monkeypatch.chdir(ROOT)
+
+
+def test_where_all_is_well_the_verdict_says_it(alone, capfd):
+    with simulated_gpu():
+        code, out, _ = said(capfd)
+    assert code == 0, out
+    assert out.splitlines()[-1] == f"verdict: all {len(gpu_check.CHECKS)} checks passed"
+
+
+def test_outputs_that_a_graph_overwrites_are_found(alone, monkeypatch, capfd):
+    monkeypatch.setattr(gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] is gpu_check.inference])
+    monkeypatch.setattr(FixedBatch, "_part", lambda self, x: self.compiled(x))
+    with simulated_gpu():
+        code, out, _ = said(capfd)
+    assert code == 1
+    assert out.count("FAILED:") == 1
+    assert out.splitlines()[-1] == f"verdict: 1 of {len(gpu_check.CHECKS)} checks FAILED"
