@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import pickle
+import re
 import zipfile
 from pathlib import Path
 from typing import Any, Literal
@@ -81,8 +83,7 @@ def read_network(path: Path) -> dict[str, Tensor]:
         _check_stored(path)
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of any bytes makes torch raise anything
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} must be a checkpoint of tensors and plain values, but: {reason}") from error
+        raise InputError(f"{path} must be a checkpoint of tensors and plain values, but: {_reason(error)}") from error
     known = [content[key] for key in ("state_dict", "net") if key in content] if isinstance(content, dict) else []
     state = known[0] if known else None
     if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
@@ -90,6 +91,15 @@ def read_network(path: Path) -> dict[str, Tensor]:
             f"{path} must hold a dict with state_dict or net, of tensors by name, got {type(content).__name__}"
         )
     return {_bare(key): value for key, value in state.items() if not key.startswith("0.")}
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words why torch cannot read a file, without its advice to run the code in it."""
+    if isinstance(error, ValueError):
+        return str(error)
+    code = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+    damaged = f"torch.save did not write it, or it is damaged ({type(error).__name__})"
+    return f"it needs {code[1]}, and no code of a file is run here" if code else damaged
 
 
 def _check_stored(path: Path) -> None:

@@ -96,6 +96,19 @@ def test_what_is_no_checkpoint_is_refused_and_never_executed(content, folder, tm
     assert "executed" not in capsys.readouterr().out
 
 
+def test_a_checkpoint_that_needs_code_is_refused_by_its_name_and_not_with_advice_to_run_it(tmp_path):
+    torch.save(Evil(), tmp_path / "c.pth")
+    with pytest.raises(InputError, match=r"but: it needs print, and no code of a file is run here$"):
+        read_network(tmp_path / "c.pth")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world", b"PK\x03\x04 and no more"])
+def test_what_torch_did_not_write_is_refused_in_one_line(content, tmp_path):
+    (tmp_path / "c.pth").write_bytes(content)
+    with pytest.raises(InputError, match=r"torch.save did not write it, or it is damaged"):
+        read_network(tmp_path / "c.pth")
+
+
 def test_the_command_imports_and_refuses_an_unknown_normalisation(folder, tmp_path, capsys) -> None:
     path = save(tmp_path / "c.pth", network(), "1.", "state_dict")
     words = [str(path), "--architecture", "resnet20", "--sigma", "0.25", "--data", str(folder)]
