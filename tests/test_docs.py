@@ -112,7 +112,6 @@ NOT_RUN = {
 """Why a block of commands is not run as it stands, and where what it does is tested; its commands are parsed."""
 
 RUN = {
-    "README.md",
     "start.md",
     "certify.md",
     "published.md",

@@ -6,21 +6,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.shell import (
-    Batch,
-    Classes,
-    Convert,
-    Crop,
-    Device,
-    Images,
-    Noise,
-    ParamsFile,
-    Resize,
-    launch,
-    parameters,
-    pictures,
-    radii_named,
-)
+from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, pictures
+from rs.command_line.shell import Batch, Device, Noise, ParamsFile, launch, parameters, radii_named
 from rs.errors import InputError
 
 EXAMPLE = """\

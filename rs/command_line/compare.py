@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import LogAlpha, LogN, LogN0, LogSigma, Radii
+from rs.command_line.field_logs import LogAlpha, LogN, LogN0, LogSigma
+from rs.command_line.shell import Radii
 
 EXAMPLE = """\
 rs compare a.tsv b.tsv
@@ -36,7 +37,8 @@ def main(
     """
     import json
 
-    from rs.command_line.shell import known_of_logs, radii_named
+    from rs.command_line.field_logs import known_of_logs
+    from rs.command_line.shell import radii_named
     from rs.reporting.row_files import compared, text_of_difference
 
     known = known_of_logs([first, second], sigma=sigma, n0=n0, n=n, alpha=alpha)

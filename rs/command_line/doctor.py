@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Classes, Convert, Crop, Device, Images, Resize, pictures
+from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, pictures
+from rs.command_line.shell import Device
 
 EXAMPLE = """\
 rs doctor

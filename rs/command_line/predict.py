@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.shell import Classes, Convert, Crop, Device, Images, Noise, Resize, listed_classes, say_order
+from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, listed_classes, say_order
+from rs.command_line.shell import Device, Noise
 from rs.errors import InputError
 
 EXAMPLE = """\

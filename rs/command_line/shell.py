@@ -6,16 +6,11 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from rs.errors import InputError
-
-if TYPE_CHECKING:  # seconds to import
-    from rs.certification.load import Classifier
-    from rs.data.image_folder import FolderImages
-    from rs.data.readers import Conversion
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where another process
 # wants the core, small operations were measured to run up to ten times slower so; a short spin avoids that, and costs
@@ -30,86 +25,14 @@ Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run of this command made there.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
 
-Images = Annotated[
-    Path | None,
-    typer.Option("--images", file_okay=False, help="Folder of pictures: flat, or one subfolder a class, as labels."),
-]
-Classes = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, help="With --images: names of the classes in the order of logits, one a line."),
-]
 Noise = Annotated[
     Literal["gaussian", "grid"] | None,
     typer.Option(help="grid: rounded to multiples of 1/255, with which rounding cannot break the certificate."),
 ]
-Resize = Annotated[int | None, typer.Option(help="Resize images: pixels of the shorter side, before the crop.")]
-Crop = Annotated[int | None, typer.Option(help="Crop images to a square of so many pixels in their middle.")]
-Convert = Annotated[bool, typer.Option("--convert", help="Convert images to 8-bit grey or RGB, as the model's are.")]
-
 Radii = Annotated[
     str | None,
     typer.Option(help="Of certified accuracies, like 0.25,0.5; default: 0, 0.25, ... up to the largest that occurs."),
 ]
-
-
-def listed_classes(classes: Path | None, base: "Classifier") -> tuple[str, ...]:
-    """Return the names of the classes that --classes or the classifier says, in the order of logits; none if neither.
-
-    Raises:
-        InputError: If --classes is no list of names.
-    """
-    from rs.data.readers import class_names
-
-    return base.classes if classes is None else class_names(classes)
-
-
-def say_order(classes: Sequence[str]) -> None:
-    """Say on stderr which class has which number, where the names of subfolders decide it."""
-    numbered = ", ".join(f"{number} {name}" for number, name in enumerate(classes[:SHOWN]))
-    rest = f", ... of {len(classes)}" if len(classes) > SHOWN else ""
-    line = f"classes in the order of the subfolders' names: {numbered}{rest}; --classes FILE gives the model's order"
-    print(line, file=sys.stderr)
-
-
-def pictures(folder: Path, classes: Path | None, base: "Classifier", how: "Conversion") -> "FolderImages":
-    """Return the pictures of --images; if nothing but the names of subfolders orders the classes, say how.
-
-    Args:
-        folder: Of the pictures.
-        classes: The list of --classes.
-        base: The classifier that they are for.
-        how: How they are converted.
-    Raises:
-        InputError: As :func:`listed_classes` and :func:`rs.data.image_folder.pictures_in`.
-    """
-    from rs.data.image_folder import pictures_in
-
-    names = listed_classes(classes, base)
-    shown = pictures_in(folder, names, base.shape, how)
-    if not names:
-        say_order(shown.meta.classes)
-    return shown
-
-
-LogSigma = Annotated[float | None, typer.Option("--sigma", help="Sigma of six-column logs, in pixels of [0, 1].")]
-LogN0 = Annotated[int | None, typer.Option("--n0", help="Their n0, which no log says.")]
-LogN = Annotated[int | None, typer.Option("--n", help="Their n; default: what their radii tell, given sigma.")]
-LogAlpha = Annotated[float | None, typer.Option("--alpha", help="Their alpha; default: likewise.")]
-
-
-def known_of_logs(paths: Sequence[Path], **known: float | None) -> dict[str, float | None]:
-    """Return what the options say of six-column logs.
-
-    Raises:
-        InputError: If they say it and no file is a log; rows say theirs.
-    """
-    from rs.storage.certificate_rows import is_field_log
-
-    said = [f"--{name}" for name, value in known.items() if value is not None and name != "n0"]
-    if said and not any(is_field_log(path) for path in paths):
-        files = " and ".join(map(str, paths))
-        raise InputError(f"{', '.join(said)} must be of a log in six columns, but {files} has its own; leave it out")
-    return known
 
 
 def radii_named(text: str | None, option: str = "--radii") -> list[float] | None:
@@ -126,9 +49,6 @@ def radii_named(text: str | None, option: str = "--radii") -> list[float] | None
     except ValueError as error:
         raise InputError(f"{option} must be numbers with commas between them, like 0.25,0.5, got {text!r}") from error
 
-
-SHOWN = 10
-"""Classes of a line that says their order."""
 
 HELP = {"help_option_names": ["-h", "--help"]}
 

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import LogAlpha, LogN, LogN0, LogSigma, Radii
+from rs.command_line.field_logs import LogAlpha, LogN, LogN0, LogSigma
+from rs.command_line.shell import Radii
 
 EXAMPLE = """\
 rs show rows.tsv
@@ -30,7 +31,8 @@ def main(
     """Show the ACR of each of ROWS with its standard error over images, clean and certified accuracy, and more."""
     import json
 
-    from rs.command_line.shell import known_of_logs, radii_named
+    from rs.command_line.field_logs import known_of_logs
+    from rs.command_line.shell import radii_named
     from rs.reporting.row_files import described, text_of
 
     known = known_of_logs(rows, sigma=sigma, n0=n0, n=n, alpha=alpha)

@@ -112,11 +112,11 @@ ROWS = [(1.0, 1), (0.5, 1), (0.2, 0)]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n": 10_000}, "the same n, got 1000 and 10000"),
+        ({"n": 10_000}, "the same n, got 1,000 and 10,000"),
         ({"n0": 10}, "the same n0"),
         ({"alpha": 0.01}, "the same alpha"),
         ({"sigma": 1.0}, "the same sigma"),
-        ({"alpha": np.nan}, "the same alpha, got 0.001 and nan"),
+        ({"alpha": np.nan}, "the same alpha, got 0.001 and an unknown one"),
         ({"alpha": [0.1, 0.1, 0.2]}, "rows must all have the same alpha"),
         ({"idx": [0, 1, 3]}, "the same images, got 3 and 3, 2 of them shared"),
         ({"idx": [0, 1, 1]}, "unique idx"),
@@ -153,7 +153,7 @@ def test_rows_that_all_skipped_their_draws_agree_with_any_n():
 
 def test_rows_that_all_skipped_their_draws_do_not_hide_that_others_differ():
     none, a, b = frame(ROWS, n=0), frame(ROWS, n=1000), frame(ROWS, n=2000)
-    with pytest.raises(InputError, match="the same n, got 1000 and 2000"):
+    with pytest.raises(InputError, match="the same n, got 1,000 and 2,000"):
         average_rows([none, a, b])
 
 
