@@ -104,9 +104,9 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
         for name, line in lines.items():
             axis.plot(*line, drawstyle="steps-pre", **styles[name])
         last = limit.radius(sigma) if limit else float(shown["radius"].max())
-        cliff = any(_before(line, 0.98 * last) > 0.1 for line in lines.values())
+        cliff = any(_before(line, 0.98 * last) > 0.05 for line in lines.values())
         _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
-        axis.set_xlim(0, last * (1.5 if cliff else 1.15))
+        axis.set_xlim(0, last * (1.6 if cliff else 1.15))
         if limit:
             _mark_limit(axis, last, "largest possible radius")
         named.append((axis, lines, styles, last, cliff))

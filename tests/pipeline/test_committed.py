@@ -185,22 +185,6 @@ def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive, level):
         assert np.mean(found) == pytest.approx(row["acr"], rel=1e-12)
 
 
-def test_what_stands_before_its_noise_level_is_whole_is_that_of_the_committed_rows(archive):
-    titles, cells = table("docs/cifar10-cpu.md", "method", heading="At sigma 1.0, so far")
-    assert titles == ["ACR, so far", "to smoothadv", "clean accuracy"]
-    rows = {
-        path.stem.removesuffix("-0"): certificate_rows.read(path)
-        for path in (archive / "results/cifar10-cpu/1.0").glob("*-0.tsv")
-    }
-    scores = {method: frame["radius"] * frame["correct"] for method, frame in rows.items()}
-    assert {method for method, *_ in cells} == {*rows}
-    for method, found, gain, accuracy in cells:
-        score, difference = scores[method], scores[method] - scores["smoothadv"]
-        assert found == f"{score.mean():.3f} ± {score.sem():.3f}"
-        assert gain == ("–" if method == "smoothadv" else f"{difference.mean():+.4f} ± {difference.sem():.4f}")
-        assert accuracy == f"{rows[method]['correct'].mean():.1%}"
-
-
 @needs_x86
 @pytest.mark.slow
 @pytest.mark.skipif(

@@ -18,9 +18,9 @@ def root(tmp_path):
     return make_study(tmp_path)
 
 
-def evidence(root, **changes):
+def evidence(root, epoch_seconds=None, **changes):
     values = params.read(root / "params.yaml") | changes
-    study = StudyFiles.of(values, "tiny", "average", root / "results", root / "logs", root / "weights")
+    study = StudyFiles.of(values, "tiny", "average", root / "results", root / "logs", root / "weights", epoch_seconds)
     groups = grouped([*study.read_models(so_far=True), *study.read_ensembles(so_far=True)])
     return Evidence(study, groups, root / "equal-time", root / "attacks")
 
@@ -107,6 +107,25 @@ def test_equal_time_is_read_from_its_own_folder(root):
     one = found(root)["AdvMacer beats MACER at equal training time", 0.25, "seed 0"]
     gaps = score(cell_rows("advmacer", 0.25, 0)) - score(other)
     assert one.numbers.split()[0] == f"{gaps.mean():+.4f}"
+
+
+@pytest.mark.parametrize(("seconds", "subject"), [(9.0, "seed 0"), (12.5, "means over seeds, MACER taking 25% longer")])
+def test_by_seconds_measured_alike_macer_that_took_no_less_time_is_compared(root, monkeypatch, seconds, subject):
+    """Gaussian training stands for MACER; of one that took less time nothing is concluded."""
+    files.write_text(root / "seconds.csv", f"method,seconds\ngaussian,{seconds}\nadvmacer,10\n")
+    stand_in, models, spent = {"macer": "gaussian"}, Evidence.models, Evidence.seconds
+    monkeypatch.setattr(
+        Evidence, "models", lambda self, name, *rest, **seed: models(self, stand_in.get(name, name), *rest, **seed)
+    )
+    monkeypatch.setattr(Evidence, "seconds", lambda self, name, sigma: spent(self, stand_in.get(name, name), sigma))
+    claim = "AdvMacer beats MACER at equal training time"
+    assert {one.verdict for one in found(root).values() if one.claim == claim} == {"not tested"}
+    one = by_key(findings(evidence(root, root / "seconds.csv")))[claim, 0.25, subject]
+    assert (one.verdict == "not tested") == (seconds < 10)
+    if seconds >= 10:
+        gaps = np.mean([score(cell_rows("advmacer", 0.25, seed)) for seed in (0, 1)], axis=0)
+        gaps = gaps - score(cell_rows("gaussian", 0.25, 0))
+        assert one.numbers.split()[0] == f"{gaps.mean():+.4f}"
 
 
 ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,outvoted
