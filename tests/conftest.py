@@ -81,7 +81,7 @@ def pytest_terminal_summary(terminalreporter):
     cases = [
         (said["family"], int(said.get("tried", 1)), report.passed)
         for report in reports
-        if "family" in (said := dict(report.user_properties))
+        if "family" in (said := dict(getattr(report, "user_properties", ())))
     ]
     if cases:
         terminalreporter.section("trust")

@@ -41,7 +41,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import draw
 from rs.smoothing.settings import CertificationSettings
 from rs.smoothing.soft import soft_probabilities
-from rs.statistics.sequential import at_radius
+from rs.statistics.sequential import at_radii
 from rs.training.recipe import training_recipe
 from rs.training.run import train_model
 from rs.training.settings import RunOptions
@@ -89,7 +89,7 @@ def certify(device, folder, **settings):
 @path("certify, until a radius is decided")
 def certify_until(device, folder):
     classifier = SmoothedClassifier(smallnet().to(device), 2, SIGMA)
-    classifier.certify_until(image(), N0, at_radius(0.1, SIGMA, ALPHA, 1000))
+    classifier.certify_until(image(), N0, at_radii([0.1], SIGMA, ALPHA, 1000))
 
 
 def of_rule(device, folder, entry):

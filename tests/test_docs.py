@@ -105,6 +105,7 @@ NOT_RUN = {
     "a network for 224 pixels": "tests/command_line/test_certify.py converts small pictures",
     "several processes": "tests/pipeline/test_launch.py starts several, tests/certification tries every option",
     "SLURM": "there is no such cluster",
+    "GPU": "tests/benchmarks/test_gpu_check.py runs what it runs on a simulated one",
     "elsewhere": "tests/pipeline/test_study.py runs these blocks on another machine's folder",
     "writes beside a model": "tests/certification/test_quantize.py runs these commands on a small one",
     "trained models": "there are none in a checkout; tests/ensemble and tests/command_line make some",

@@ -9,8 +9,8 @@ from rs.command_line.shell import DataFolder, Force
 
 EXAMPLE = """\
 rs quantize models/digits/0.25/advmacer/0 --data data/digits
-rs predict photo.png --model models/digits/0.25/advmacer/0 \\
-    --engine quantized"""
+rs quantize ensembles/digits/0.25/advmacer-0-1.average.json \\
+    --data data/digits --images 1000"""
 
 
 def main(

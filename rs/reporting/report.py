@@ -97,7 +97,7 @@ def write(folder: Path, content: Files) -> None:
 
 
 def _declared(
-    values: dict[str, Any], dataset: str, results: Path, logs: Path, weights: Path, epoch_seconds: Path | None
+    values: dict[str, Any], dataset: str, results: Path, logs: Path, weights: Path, epoch_seconds: Path | None = None
 ) -> tuple[ReportSettings, StudyFiles]:
     settings = report_settings(values)
     return settings, StudyFiles.of(values, dataset, settings.combination, results, logs, weights, epoch_seconds)

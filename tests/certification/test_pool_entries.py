@@ -205,7 +205,7 @@ def test_an_image_without_weights_is_named(pool):
 @pytest.mark.parametrize("name", [f"{slug('optimal')}.json", f"{slug('per-image')}.tsv"])
 def test_weights_that_are_not_solved_are_named(pool, name):
     (WEIGHTS / name).unlink()
-    with pytest.raises(InputError, match=rf"{re.escape(name)} must be a file, but there is none; run the stage"):
+    with pytest.raises(InputError, match=rf"{re.escape(name)} must be a file, but there is none; correct its name"):
         models_and_entries()
 
 

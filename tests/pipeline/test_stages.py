@@ -199,7 +199,7 @@ def test_several_commands_are_subcommands(capfd):
     assert capfd.readouterr().out == "twotwotwo\n"
 
 
-@pytest.mark.parametrize(("main", "option"), [(train, "--dataset"), (certify, "--out")], ids=STAGES)
+@pytest.mark.parametrize(("main", "option"), [(train, "--dataset"), (certify, "--data")], ids=STAGES)
 def test_an_option_that_is_missing_is_named(main, option, capfd):
     assert command(main, "model") == 2
     assert option in capfd.readouterr().err

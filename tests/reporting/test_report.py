@@ -279,7 +279,7 @@ def test_a_study_that_was_never_evaluated_has_no_picture_of_it(tiny):
     for path in tiny.rglob("history.csv"):
         path.write_text("epoch,acr\n1,\n2,\n")
     content = tiny_report(tiny)
-    assert content["times/acr-vs-time.csv"] == b"method,sigma,epoch,seconds,acr\n"
+    assert content["times/acr-vs-time.csv"] == b"method,sigma,epoch,seconds,acr,error\n"
     assert "times/acr-vs-time.png" not in content
 
 
