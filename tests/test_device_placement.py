@@ -17,14 +17,14 @@ import torch
 from PIL import Image
 from torch import nn
 
-from rs.certification.certify_model import certify_model, certify_split
+from rs.certification.certify_model import certify_split
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.examine import examine
 from rs.certification.inference import FixedBatch
-from rs.certification.load import Classifier
+from rs.certification.load import Classifier, load_classifier
 from rs.certification.predict import answers
 from rs.data import sources
-from rs.data.format import Epoch
+from rs.data.format import Epoch, read_meta
 from rs.data.images import batches
 from rs.data.images import load as load_images
 from rs.data.readers import Conversion
@@ -165,8 +165,8 @@ def split(device, folder, members=1, dry_run=False, **settings):
     module = models[0] if len(models) == 1 else Ensemble(models, ENTRIES["average"].rule)
     base = Classifier("a", module.eval(), dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
     chosen = CertificationSettings(**CERTIFY | settings)
-    out = folder / "rows.tsv"
-    certify_split(base, tiny_images(3, 1), chosen, sigma=None, device=device, batch=None, out=out, dry_run=dry_run)
+    out = None if dry_run else folder / "rows.tsv"
+    certify_split(base, tiny_images(3, 1), chosen, sigma=None, device=device, batch=None, out=out)
 
 
 def training(device, folder, method, **changes):
@@ -200,14 +200,12 @@ def continued(device, folder):
         made.run(folder / "checkpoint.pt")
 
 
-@path("training, from files to files and back")
+@path("training, from files to files")
 def files(device, folder):
     recipe = training_recipe(read_params(write_params(folder / "params.yaml")), "tiny", "gaussian", SIGMA)
     data, model = write_tiny(folder / "data"), folder / "model"
     recipe = replace(recipe, training=replace(recipe.training, epochs=1))
     train_model(recipe, data, RunOptions(sigma=SIGMA, seed=0, device=device), out=model, log=folder / "log")
-    chosen = CertificationSettings(**CERTIFY | {"subset": {"first": 2}})
-    certify_model(str(model), data, chosen, sigma=None, device=device, batch=None, out=folder / "rows.tsv")
 
 
 @path("predict", model="tests.test_device_placement:Nothing")
@@ -217,7 +215,7 @@ def predict(device, folder, model):
     budget = {"n0": N0, "n": 130, "alpha": ALPHA, "seed": 0, "sigma": SIGMA}
     list(
         answers(
-            [str(picture)], model, data, **budget,
+            [str(picture)], load_classifier(model, read_meta(data)), **budget,
             device=device, noise="grid", precision="float32", engine="plain", how=Conversion(),
         )
     )  # fmt: skip
