@@ -266,9 +266,21 @@ def _imported(name: str) -> Any:
         raise InputError(f"engine quantized needs OpenVINO and NNCF ({error}); pip install 'rs[int8]'") from error
 
 
+@cache
+def _core() -> Any:
+    """Return OpenVINO's runtime, the one of this process, which lives as long as the process does.
+
+    The first one gives the thread an alternate stack for signals, and takes it back when it is destroyed, wherever that
+    happens: on another thread the first would be left without memory, and die of its next signal with a handler.
+    """
+    core = _imported("openvino").Core()
+    core.get_versions("CPU")  # loads the part that does so
+    return core
+
+
 def _quantized(network: nn.Module, normalised: Tensor) -> tuple[bytes, bytes]:
     """Convert a network and quantise it; its graph, and its weights."""
-    openvino, nncf = _imported("openvino"), _imported("nncf")
+    openvino, nncf, _ = _imported("openvino"), _imported("nncf"), _core()  # before NNCF makes its own
     advanced = _imported("nncf.quantization.advanced_parameters")
     shape = [-1, *normalised.shape[1:]]
     try:
@@ -301,7 +313,7 @@ def _content(model: Any) -> tuple[bytes, bytes]:
 
 def _compiled(graph: bytes, weights: bytes) -> Any:
     """Compile a network for this CPU: nothing but int8 and float32, no more threads than torch has, none pinned."""
-    core = _imported("openvino").Core()
+    core = _core()
     options = {
         "EXECUTION_MODE_HINT": "ACCURACY",
         "INFERENCE_PRECISION_HINT": "f32",  # or bfloat16 where a CPU has it

@@ -112,7 +112,7 @@ def test_weights_have_seven_bits_so_that_no_processor_saturates():
     import openvino
 
     made = int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
-    operations = openvino.Core().read_model(made.graph, made.weights).get_ops()
+    operations = _core().read_model(made.graph, made.weights).get_ops()
     held = [one.data for one in operations if one.get_type_name() == "Constant" and one.data.dtype == np.int8]
     assert len(held) == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in residual().modules())
     assert 32 < max(int(np.abs(one.astype(int)).max()) for one in held) <= 64
@@ -149,7 +149,7 @@ def test_logits_are_those_of_the_formula_of_quantisation():
     import openvino
 
     made = int8.quantize(Affine().eval(), tiny_images(COUNT), SIGMA, COUNT)
-    operations = openvino.Core().read_model(made.graph, made.weights).get_ops()
+    operations = _core().read_model(made.graph, made.weights).get_ops()
     (fake,) = (one for one in operations if one.get_type_name() == "FakeQuantize")
     low, high, out_low, out_high = (fake.input_value(k).get_node().data.astype(float).item() for k in range(1, 5))
     levels = fake.get_attributes()["levels"]
