@@ -270,8 +270,9 @@ def _imported(name: str) -> Any:
 def _core() -> Any:
     """Return OpenVINO's runtime, the one of this process, which lives as long as the process does.
 
-    The first one gives the thread an alternate stack for signals, and takes it back when it is destroyed, wherever that
-    happens: on another thread the first would be left without memory, and die of its next signal with a handler.
+    A runtime gives the thread an alternate stack for signals, and when it is destroyed brings back the one before. If
+    that was of a runtime that is gone too, so is its memory, and the next signal with a handler ends the process. The
+    first one is kept, so that whatever comes and goes after it, NNCF's own too, has something to bring back.
     """
     core = _imported("openvino").Core()
     core.get_versions("CPU")  # loads the part that does so

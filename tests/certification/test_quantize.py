@@ -109,10 +109,8 @@ def test_the_check_of_every_classifier_accepts_it(colour):
 
 def test_weights_have_seven_bits_so_that_no_processor_saturates():
     """Pairs of products of 8-bit activations and weights are added in 16 bits without VNNI: 2 * 255 * 64 < 2^15."""
-    import openvino
-
     made = int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
-    operations = _core().read_model(made.graph, made.weights).get_ops()
+    operations = int8._core().read_model(made.graph, made.weights).get_ops()
     held = [one.data for one in operations if one.get_type_name() == "Constant" and one.data.dtype == np.int8]
     assert len(held) == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in residual().modules())
     assert 32 < max(int(np.abs(one.astype(int)).max()) for one in held) <= 64
@@ -144,12 +142,32 @@ class Affine(nn.Module):
         return self.fc(x.flatten(1))
 
 
+SIGNALLED = """
+import gc, signal, subprocess, sys
+from rs.certification.quantize import as_module, quantize
+from tests.support.helpers import SHAPE, smallnet, tiny_images
+made = []
+for seed in range(2):
+    model = smallnet(seed)
+    made.append(as_module(model, quantize(model, tiny_images(8), 0.25, 8), SHAPE))
+while made:
+    del made[0]  # the first one first
+    gc.collect()
+signal.signal(signal.SIGCHLD, lambda *_: print("signalled"))
+subprocess.run([sys.executable, "-c", "pass"])
+"""
+
+
+def test_a_process_that_has_quantised_survives_a_signal_with_a_handler():
+    """A runtime of OpenVINO brings back the stack for signals of the one before, which may be gone with its memory."""
+    made = python("-c", SIGNALLED)
+    assert (made.returncode, made.stdout) == (0, "signalled\n"), made.stderr
+
+
 def test_logits_are_those_of_the_formula_of_quantisation():
     """q(x) of FakeQuantize in OpenVINO's specification, then whole numbers times scales, in float64."""
-    import openvino
-
     made = int8.quantize(Affine().eval(), tiny_images(COUNT), SIGMA, COUNT)
-    operations = _core().read_model(made.graph, made.weights).get_ops()
+    operations = int8._core().read_model(made.graph, made.weights).get_ops()
     (fake,) = (one for one in operations if one.get_type_name() == "FakeQuantize")
     low, high, out_low, out_high = (fake.input_value(k).get_node().data.astype(float).item() for k in range(1, 5))
     levels = fake.get_attributes()["levels"]
