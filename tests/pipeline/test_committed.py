@@ -117,6 +117,25 @@ def test_the_methods_of_the_page_on_digits_are_those_of_the_committed_report():
             assert cell == f"{mean(row)} ({row['clean_accuracy']:.1%})"
 
 
+def test_the_line_that_the_page_on_tables_explains_is_that_of_the_committed_report():
+    (row,) = table("docs/tables.md", "method")[1]
+    made = committed("main", method=row[0], sigma=0.25)
+    assert row[1] == f"{mean(made)} ({made['clean_accuracy']:.1%})"
+    text = " ".join((ROOT / "docs/tables.md").read_text().split())
+    assert f"certified radius is {made['acr']:.3f}." in text
+    assert f"{100 * made['clean_accuracy']:.1f} % of the images are right" in text
+
+
+def test_the_weights_of_the_page_on_mathematics_have_the_acrs_of_the_committed_report():
+    titles, rows = table("docs/method.md", "members", "sigma")
+    assert titles == ["ACR, equal", "`optimal`", "`radius`"]
+    for ensemble, sigma, *cells in rows:
+        made = [
+            committed(f"ensembles-{sigma}", ensemble=ensemble, combination=c) for c in ("average", "optimal", "radius")
+        ]
+        assert cells == [f"{made[0]['acr']:.3f}", *(shown(row, "reference_") for row in made[1:])]
+
+
 def test_the_ensembles_of_the_page_on_digits_are_those_of_the_committed_report():
     titles, rows = table("docs/digits.md", "ensemble", "combination")
     assert sigmas(titles[1::3]) == [0.25, 0.5]
