@@ -198,20 +198,10 @@ def optimized(model: nn.Module, x: torch.Tensor, engine: str, precision: str, si
 @cache
 def in_int8(model: nn.Module, x: torch.Tensor) -> nn.Module:
     """The network in int8, calibrated on noisy images of random pixels, as those that its batch norms have seen."""
-    import numpy as np
-
+    from benchmarks.steps import random_images
     from rs.certification.quantize import as_module, quantize
-    from rs.data.format import Meta, fingerprint
-    from rs.data.images import PackedImages
 
-    images = np.random.default_rng(0).integers(0, 256, (N0, *x.shape), np.uint8)
-    labels = np.arange(N0) % CLASSES
-    channels, names = len(x), tuple(map(str, range(CLASSES)))
-    meta = Meta(
-        name="random", classes=names, shape=tuple(x.shape), mean=(0.5,) * channels, std=(0.25,) * channels,
-        source="random pixels", sizes={"train": N0}, sha256={"train": fingerprint(images, labels)},
-    )  # fmt: skip
-    return as_module(model, quantize(model, PackedImages(meta, images, labels), SIGMA, N0), x.shape)
+    return as_module(model, quantize(model, random_images(tuple(x.shape), N0), SIGMA, N0), x.shape)
 
 
 def certification(made: Optimized, x: torch.Tensor, n: int, size: int) -> Way:

@@ -138,7 +138,7 @@ def training(device: torch.device) -> str:
     from rs.training.recipe import training_recipe
 
     method = training_recipe(read(Path("params.yaml")), "cifar10", "advmacer", SIGMA).method
-    data = random_images(NETWORK, 32)
+    data = random_images(NETWORK.shape, 32)
     losses: dict[str, float] = {}
     for engine in ("plain", "compiled"):
         trainer = own_trainer(network(NETWORK, device)[0], method, data, device, engine, "float32", 64)

@@ -100,7 +100,7 @@ def launched(
     from rs.params import read
     from rs.storage import files
 
-    packed = random_images(architecture, IMAGES)
+    packed = random_images(architecture.shape, IMAGES)
     arrays = (packed.images, packed.labels)
     data_format.write(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
     values = read(params)

@@ -55,7 +55,7 @@ def main(
 
     where = device_named(device)
     method = training_recipe(read(params), "cifar10", "advmacer", SIGMA).method
-    (model, x), data = network(architecture, where), random_images(architecture, images)
+    (model, x), data = network(architecture, where), random_images(architecture.shape, images)
     trained = trainers(model, method, data, where)
     for line in epochs(trained, architecture, method, data, rounds, where):
         print(line, flush=True)

@@ -88,7 +88,7 @@ def step(
     from benchmarks.steps import own_epoch, own_trainer, random_images
 
     _keep(kept)
-    data = random_images(architecture, images * method.steps_per_batch)
+    data = random_images(architecture.shape, images * method.steps_per_batch)
     model, _ = network(architecture, cpu)
     return _warm(own_epoch(own_trainer(model, method, data, cpu, engine, precision, len(data))))
 

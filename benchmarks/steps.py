@@ -93,7 +93,7 @@ def steps(
     architecture: Architecture, method: Method, images: int, device: torch.device, engines: list[tuple[str, str]]
 ) -> Iterator[dict[str, Way]]:
     """Ways of an epoch of one batch, of ``images`` images a step; each has a network of its own, and is warm."""
-    data = random_images(architecture, images * method.steps_per_batch)
+    data = random_images(architecture.shape, images * method.steps_per_batch)
     with apart(device, field_alone, architecture, method, data, len(data)) as ways:
         model, _ = network(architecture, device)
         if device.type == "cpu":
@@ -113,19 +113,19 @@ def field_alone(
     return {REFERENCE: field_steps(network(architecture, device)[0], method, data, device, batch)}
 
 
-def random_images(architecture: Architecture, count: int) -> PackedImages:
-    """Images and labels of no meaning."""
+def random_images(shape: tuple[int, ...], count: int) -> PackedImages:
+    """Images of this shape (C, H, W) and labels, of no meaning."""
     import numpy as np
 
     from rs.data.format import Meta
     from rs.data.images import PackedImages
 
-    channels, rng = architecture.shape[0], np.random.default_rng(1)
-    pixels = rng.integers(256, size=(count, *architecture.shape), dtype=np.uint8)
+    channels, rng = shape[0], np.random.default_rng(1)
+    pixels = rng.integers(256, size=(count, *shape), dtype=np.uint8)
     labels = rng.integers(CLASSES, size=count)
     classes = tuple(map(str, range(CLASSES)))
     meta = Meta(
-        name="random", classes=classes, shape=architecture.shape, mean=(0.5,) * channels, std=(0.25,) * channels,
+        name="random", classes=classes, shape=shape, mean=(0.5,) * channels, std=(0.25,) * channels,
         source="", sizes={"train": count}, sha256={"train": ""},
     )  # fmt: skip
     return PackedImages(meta, pixels, labels)

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("name", METHODS)
 def test_an_epoch_of_each_method_takes_its_steps_and_has_a_loss(name):
     method = training_recipe(DEFAULTS, "digits", name, SIGMA).method
-    data = random_images(Architecture.smallnet, 8)
+    data = random_images(Architecture.smallnet.shape, 8)
     model, _ = network(Architecture.smallnet, CPU)
     trainer = own_trainer(model, method, data, CPU, "plain", "float32", 8)
     assert math.isfinite(own_epoch(trainer)())
