@@ -1,4 +1,7 @@
-"""The one error a user can cause, and how a message tells of an error in a user's code."""
+"""The one error a user can cause, and what its messages have in common."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class InputError(ValueError):
@@ -15,3 +18,13 @@ def raised(error: Exception) -> str:
     "raised KeyError: 'no such layer'; correct it (--debug shows where)"
     """
     return f"raised {type(error).__name__}: {error}; correct it (--debug shows where)"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a question that ends a message about an unknown name; empty if no known one is close to it.
+
+    >>> nearest("modl", ["model", "train"]), nearest("x", ["model"])
+    ("; did you mean 'model'?", '')
+    """
+    close = get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import pkgutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from rs.certification.inference import Optimized, members_of, optimize_for_infer
 from rs.certification.quantize import Calibration, quantized_members
 from rs.data.format import Meta, described
 from rs.ensemble import spec as ensemble_spec
-from rs.errors import InputError, raised
+from rs.errors import InputError, nearest, raised
 from rs.models import checkpoint
 from rs.models.backend import InferenceEngine, device_of
 from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
@@ -137,12 +139,12 @@ def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
     Raises:
         InputError: If there is no such model, it does not fit the images, or classes and shape stay unknown.
     """
-    if _is_function(name) and meta is None:
+    classifier = load(name)
+    if meta is None and not classifier.shape:
         raise InputError(
             f"the classes and the shape of the images must be known, but {name} names none; "
             "give --data, the folder of a prepared data set that has them, or --images, a folder of pictures"
         )
-    classifier = load(name)
     return classifier if meta is None else for_images(classifier, meta)
 
 
@@ -152,11 +154,22 @@ def for_images(classifier: Classifier, meta: Meta) -> Classifier:
     Raises:
         InputError: If they differ.
     """
+    return with_images(classifier, meta.classes, meta.shape, meta.name)
+
+
+def with_images(
+    classifier: Classifier, classes: Sequence[str], shape: Sequence[int], name: str = "the images"
+) -> Classifier:
+    """Return a classifier with classes and a shape of images as :func:`for_images` does; ``name`` is what they are of.
+
+    Raises:
+        InputError: If it has others.
+    """
     if not classifier.shape:
-        return replace(classifier, classes=tuple(meta.classes), shape=tuple(meta.shape))
-    if (classifier.shape, classifier.classes) != (tuple(meta.shape), tuple(meta.classes)):
+        return replace(classifier, classes=tuple(classes), shape=tuple(shape))
+    if (classifier.shape, classifier.classes) != (tuple(shape), tuple(classes)):
         raise InputError(
-            f"{classifier.name} must be a classifier of {described(meta.name, meta.classes, meta.shape)}, "
+            f"{classifier.name} must be a classifier of {described(name, classes, shape)}, "
             f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}"
         )
     return classifier
@@ -187,14 +200,15 @@ def _from_function(name: str) -> nn.Module:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise InputError(f"{must}: {error}") from error
+        raise InputError(f"{must}, but {_unimportable(error, module_name)}") from error
     except Exception as error:  # of the user's code, which may raise anything
         raise InputError(f"{must}, but to import it {raised(error)}") from error
     found = getattr(module, function, None)
     if isinstance(found, nn.Module):
         return found
     if not callable(found):
-        raise InputError(f"{must}: {module_name} has no function {function}")
+        ours = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise InputError(f"{must}, but {module_name} has no function {function}{nearest(function, ours)}")
     try:
         inspect.signature(found).bind()
     except (TypeError, ValueError) as error:
@@ -206,3 +220,14 @@ def _from_function(name: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
     return model
+
+
+def _unimportable(error: ImportError, module_name: str) -> str:
+    """Return why a module cannot be imported; if there is none of this name, with those of close names beside it."""
+    missing = error.name or ""
+    if not f"{module_name}.".startswith(f"{missing}.") or not isinstance(error, ModuleNotFoundError):
+        return f"{error}; install or correct what it imports"
+    package, _, last = missing.rpartition(".")
+    where = getattr(sys.modules.get(package), "__path__", []) if package else None
+    known = [found.name for found in pkgutil.iter_modules(where)]
+    return f"there is no module {missing}{nearest(last, known)}"

@@ -27,16 +27,18 @@ class Answer:
     """The certificate of one image, and how it was computed."""
 
     file: str
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # their names; empty if nobody has said them
     seed: int
     certificate: Certificate
     provenance: Mapping[str, str]  # scope of the classifier's weights; device, precision, engine, conversion if any
 
     @property
     def name(self) -> str | None:
-        """Name of the predicted class, or ``None`` if the classifier abstains."""
+        """Name of the predicted class, its number if classes have no names; ``None`` if the classifier abstains."""
         predict = self.certificate.predict
-        return None if predict == ABSTAIN else self.classes[predict]
+        if predict == ABSTAIN:
+            return None
+        return self.classes[predict] if self.classes else str(predict)
 
     def text(self) -> str:
         """Return one readable line: class, radius in pixels of [0, 1] and confidence, both rounded down."""
@@ -45,7 +47,8 @@ class Answer:
         if self.name is None:
             return f"{self.file}: abstains{of_what}"
         radius, p_lower = round_down(self.certificate.radius), round_down(self.certificate.p_lower)
-        return f"{self.file}: {self.name}, radius {radius}, p >= {p_lower}{of_what}"
+        name = self.name if self.classes else f"class {self.name}"
+        return f"{self.file}: {name}, radius {radius}, p >= {p_lower}{of_what}"
 
     def json(self) -> str:
         """Return one JSON object on one line, with all votes and digits; ``class`` is null for an abstention."""

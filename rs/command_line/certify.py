@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, pictures
+from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, pictures
 from rs.command_line.shell import Batch, Device, Noise, ParamsFile, launch, parameters, radii_named
 from rs.errors import InputError
 
@@ -81,8 +81,7 @@ def main(
     """
     if data is None and images is None:
         raise InputError("give --data, a prepared data set, with --dataset; or --images, a folder of pictures")
-    if data is not None and images is not None:
-        raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
+    check_one_source(data, images)
     if data is not None and dataset is None:
         raise InputError("give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10")
     if out is None and not dry_run:
@@ -91,7 +90,7 @@ def main(
         raise InputError("--classes, --resize, --crop and --convert are for --images; a prepared data set has its own")
     values = {} if dataset is None else parameters(params, dataset)
     from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_model, certify_split, summary
-    from rs.certification.load import for_images, load
+    from rs.certification.load import load
     from rs.data.readers import Conversion
     from rs.params import parse
     from rs.runtime.device import device_named
@@ -115,9 +114,8 @@ def main(
         _warn_of_another(values, str(dataset), data)
         certify_model(model, data, settings, **where)
     elif images is not None:
-        base = load(model)
-        shown = pictures(images, classes, base, Conversion(resize, crop, convert))
-        certify_split(for_images(base, shown.meta), shown, settings, **where)
+        base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
+        certify_split(base, shown, settings, **where)
     if out is not None and not dry_run and rank_and_world_size()[0] == 0:
         print(f"{summary(certificate_rows.read(out))}; rows in {out}")
 

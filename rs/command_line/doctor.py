@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, pictures
+from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, pictures
 from rs.command_line.shell import Device
 
 EXAMPLE = """\
@@ -49,21 +49,19 @@ def main(
 
     if model is None and (data is not None or images is not None):
         raise InputError("give MODEL, which the images are for: a model folder, ensemble *.json, or module:function")
+    check_one_source(data, images)
     place = device_named(device)
     machine, slow = described(place), warnings(place)
     found = []
     if model is not None:
         from rs.certification.examine import examine
-        from rs.certification.load import for_images, load, load_classifier
+        from rs.certification.load import load, load_classifier
         from rs.data.images import load as load_split
         from rs.data.readers import Conversion
 
-        if data is not None and images is not None:
-            raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
         if images is not None:
-            base = load(model)
-            of_folder = pictures(images, classes, base, Conversion(resize, crop, convert))
-            found = examine(for_images(base, of_folder.meta), of_folder, sigma, place, count)
+            base, of_folder = pictures(images, classes, load(model), Conversion(resize, crop, convert))
+            found = examine(base, of_folder, sigma, place, count)
         else:
             shown = None if data is None else load_split(data, split)
             found = examine(load_classifier(model, None if shown is None else shown.meta), shown, sigma, place, count)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rs.errors import InputError
+
 if TYPE_CHECKING:  # seconds to import
     from rs.certification.load import Classifier
     from rs.data.image_folder import FolderImages
-    from rs.data.readers import Conversion
+    from rs.data.readers import Conversion, Tree
 
 Images = Annotated[
     Path | None,
@@ -20,7 +22,7 @@ Images = Annotated[
 ]
 Classes = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="With --images: names of the classes in the order of logits, one a line."),
+    typer.Option(dir_okay=False, help="Names of the classes of pictures, one a line, in the order of logits."),
 ]
 Resize = Annotated[int | None, typer.Option(help="Resize images: pixels of the shorter side, before the crop.")]
 Crop = Annotated[int | None, typer.Option(help="Crop images to a square of so many pixels in their middle.")]
@@ -49,8 +51,16 @@ def say_order(classes: Sequence[str]) -> None:
     print(line, file=sys.stderr)
 
 
-def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversion) -> FolderImages:
-    """Return the pictures of --images; if nothing but the names of subfolders orders the classes, say how.
+def check_one_source(data: Path | None, images: Path | None) -> None:
+    """Refuse --data and --images together."""
+    if data is not None and images is not None:
+        raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
+
+
+def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversion) -> tuple[Classifier, FolderImages]:
+    """Return a classifier and the pictures of --images, whose classes and shape it takes if it states none.
+
+    If nothing but the names of subfolders orders the classes, it is said how.
 
     Args:
         folder: Of the pictures.
@@ -58,12 +68,58 @@ def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversi
         base: The classifier that they are for.
         how: How they are converted.
     Raises:
-        InputError: As :func:`listed_classes` and :func:`rs.data.image_folder.pictures_in`.
+        InputError: As :func:`listed_classes` and :func:`rs.data.image_folder.pictures_in`, or if the classifier states
+            another shape or other classes.
     """
-    from rs.data.image_folder import pictures_in
+    from rs.certification.load import for_images
+    from rs.data.image_folder import read
+
+    tree, shape = _listed(folder, classes, base, how)
+    shown = read(tree, shape, how)
+    return for_images(base, shown.meta), shown
+
+
+def files_of(folder: Path, classes: Path | None, base: Classifier, how: Conversion) -> tuple[Classifier, list[str]]:
+    """Return a classifier and the files of --images as :func:`pictures`, but files that need not fit."""
+    from rs.certification.load import with_images
+
+    tree, shape = _listed(folder, classes, base, how)
+    return with_images(base, tree.classes, shape), [path for path, _ in tree.samples]
+
+
+def for_files(files: Sequence[str], classes: Path | None, base: Classifier, how: Conversion) -> Classifier:
+    """Return a classifier for image files: the classes of --classes, else its own; if it has none, they are numbers.
+
+    Raises:
+        InputError: If --classes is no list of names, or differs from what the classifier states.
+    """
+    from rs.certification.load import with_images
+
+    return with_images(base, listed_classes(classes, base), _shape_of(files, base, how))
+
+
+def _listed(folder: Path, classes: Path | None, base: Classifier, how: Conversion) -> tuple[Tree, tuple[int, ...]]:
+    from rs.data.image_folder import listed
 
     names = listed_classes(classes, base)
-    shown = pictures_in(folder, names, base.shape, how)
+    tree = listed(folder, names)
     if not names:
-        say_order(shown.meta.classes)
-    return shown
+        say_order(tree.classes)
+    return tree, _shape_of([path for path, _ in tree.samples], base, how)
+
+
+def _shape_of(files: Sequence[str], base: Classifier, how: Conversion) -> tuple[int, ...]:
+    """Return the shape that the classifier states, else that of most files; say on stderr if others have another."""
+    from rs.data.image_folder import common_shape
+    from rs.data.readers import kind
+
+    if base.shape:
+        return base.shape
+    shape, count = common_shape(files, how)
+    if count < len(files):
+        print(
+            f"{base.name} states no size of images: {count:,} of {len(files):,} are {kind(shape)}, which it is taken "
+            "to be; --resize, --crop and --convert make all alike",
+            file=sys.stderr,
+        )
+    return shape

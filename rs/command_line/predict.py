@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, listed_classes, say_order
+from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, files_of, for_files
 from rs.command_line.shell import Device, Noise
 from rs.errors import InputError
 
@@ -21,7 +21,7 @@ rs predict --images photos --model my_package.models:build --sigma 0.5"""
 
 def main(
     model: Annotated[
-        str, typer.Option(help="Model folder, *.json of an ensemble, or, with --data or --images, module:function.")
+        str, typer.Option(help="Model folder, ensemble *.json, or module:function that returns an nn.Module.")
     ],
     files: Annotated[
         list[str] | None,
@@ -63,29 +63,24 @@ def main(
     """
     if bool(files) == (images is not None):
         raise InputError("give image files, or --images, a folder of pictures, and not both")
-    if images is None and classes is not None:
-        raise InputError("--classes is for --images; image files take the classes of the model or of --data")
-    if images is not None and data is not None:
-        raise InputError("--data is for image files; pictures of --images take --classes or the names of subfolders")
-    from rs.certification.load import for_images, load, load_classifier
+    check_one_source(data, images)
+    if data is not None and classes is not None:
+        raise InputError("give --classes, names of classes, or --data, which has them; got both")
+    from rs.certification.load import load, load_classifier
     from rs.certification.predict import answers
     from rs.certification.quantize import Calibration
     from rs.data.format import read_meta
-    from rs.data.image_folder import listed
     from rs.data.readers import Conversion
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 
     conversion = Conversion(resize, crop, convert)
-    if images is None:
-        base = load_classifier(model, None if data is None else read_meta(data))
+    if images is not None:
+        base, files = files_of(images, classes, load(model), conversion)
+    elif data is not None:
+        base = load_classifier(model, read_meta(data))
     else:
-        base = load(model)
-        names = listed_classes(classes, base)
-        tree, meta = listed(images, names, base.shape, conversion)
-        base, files = for_images(base, meta), [path for path, _ in tree.samples]
-        if not names:
-            say_order(meta.classes)
+        base = for_files(files or [], classes, load(model), conversion)
     # Whoever knows the seed beforehand can choose the image after the noise.
     noise_seed = secrets.randbits(32) if seed is None else seed
     numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}

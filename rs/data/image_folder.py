@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -93,45 +94,62 @@ def pictures_in(
     Args:
         root: The folder: pictures, or subfolders with pictures, whose names are classes.
         classes: Names of the classes in the order of the logits; if empty, those of the subfolders, sorted.
-        shape: (C, H, W) of the images of the model; if empty, that of the first picture.
+        shape: (C, H, W) of the images of the model; if empty, that of most pictures (:func:`common_shape`).
         how: How pictures are converted; ``None`` leaves them as they are.
     Raises:
         InputError: If there are no pictures, or both kinds, subfolders or files do not fit, or no classes are known.
     """
     how = how or Conversion()
-    tree, meta = listed(root, classes, shape, how)
-    digest = hashlib.sha256(f"{how}\n".encode())
-    for path, label in tree.samples:
-        pixels = readers.picture(path, meta.shape, how)  # so that all are known to fit before the first is certified
-        name, content = Path(path).relative_to(root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
-        digest.update(f"{name} {label} {content}\n".encode())
-    fingerprint = digest.hexdigest()
-    return FolderImages(replace(meta, sha256={"test": fingerprint}), tree, fingerprint, how)
+    tree = listed(root, classes)
+    return read(tree, tuple(shape) or common_shape([path for path, _ in tree.samples], how)[0], how)
 
 
-def listed(root: Path, classes: Sequence[str], shape: Sequence[int], how: Conversion) -> tuple[Tree, Meta]:
-    """Return the files of :func:`pictures_in` with their labels, and what they are of; at most one of them is read.
+def read(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderImages:
+    """Return the pictures of a list of files, each of which is read once and known to fit.
 
     Raises:
-        InputError: As :func:`pictures_in`, but for files that do not fit.
+        InputError: If one does not fit.
     """
-    tree = _labelled(root, tuple(classes))
-    shape = tuple(shape) or readers.picture(tree.samples[0][0], how=how).shape
+    digest = hashlib.sha256(f"{how}\n".encode())
+    for path, label in tree.samples:
+        pixels = readers.picture(path, shape, how)  # so that all are known to fit before the first is certified
+        name, content = Path(path).relative_to(tree.root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
+        digest.update(f"{name} {label} {content}\n".encode())
+    fingerprint = digest.hexdigest()
     meta = describe(
-        name=root.resolve().name + (f" ({how})" if str(how) else ""),
+        name=tree.root.resolve().name + (f" ({how})" if str(how) else ""),
         classes=tree.classes,
         shape=shape,
         mean=(0.0,) * shape[0],  # the model has its own normalisation
         std=(1.0,) * shape[0],
-        source=f"pictures in {root}",
+        source=f"pictures in {tree.root}",
         sizes={"test": len(tree.samples)},
-        sha256={"test": ""},  # of files that were not looked at
+        sha256={"test": fingerprint},
     )
-    return tree, meta
+    return FolderImages(meta, tree, fingerprint, how)
 
 
-def _labelled(root: Path, classes: tuple[str, ...]) -> Tree:
-    """List pictures with their labels, :data:`rs.statistics.certificate.UNLABELLED` if they are in no subfolder."""
+def common_shape(paths: Sequence[str], how: Conversion) -> tuple[tuple[int, ...], int]:
+    """Return the shape (C, H, W) that most pictures have after a conversion, and how many have it.
+
+    Of several, that which comes first. Pictures that cannot be read have none.
+
+    Raises:
+        InputError: If no picture can be read.
+    """
+    shapes = Counter(shape for path in paths if (shape := readers.shape_of(path, how)))
+    return shapes.most_common(1)[0] if shapes else (readers.picture(paths[0], how=how).shape, 1)
+
+
+def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
+    """List the pictures in a folder, which are not read, with their labels and the names of the classes.
+
+    The label of a picture in no subfolder is :data:`rs.statistics.certificate.UNLABELLED`.
+
+    Raises:
+        InputError: As :func:`pictures_in`, but for files that do not fit.
+    """
+    classes = tuple(classes)
     if not root.is_dir():
         raise InputError(f"{root} must be a folder of pictures, but it is none; correct its name")
     if len({*classes}) < len(classes):
@@ -142,7 +160,10 @@ def _labelled(root: Path, classes: tuple[str, ...]) -> Tree:
     if next(readers.images_in(root), None) is not None:
         raise InputError(f"{root} must hold pictures or subfolders of pictures, got both; move the ones or the others")
     if not classes:
-        raise InputError(f"the classes of the pictures in {root} must be known; name them, or make a subfolder of each")
+        raise InputError(
+            f"the classes of the pictures in {root} must be known; name them (--classes FILE, one a line, in the order "
+            "of the logits), or make a subfolder of each"
+        )
     return Tree(root, classes, tuple((str(path), UNLABELLED) for path in flat))
 
 

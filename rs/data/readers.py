@@ -328,15 +328,44 @@ class Conversion:
 
         if self.convert:
             image = image.convert("L" if channels == 1 else "RGB")
-        if self.resize is not None and self.resize != min(image.size):
-            width, height = (self.resize * side // min(image.size) for side in image.size)
-            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        resized = self._resized(image.size)
+        if resized != image.size:
+            image = image.resize(resized, Image.Resampling.BILINEAR)
         if self.crop is None:
             return image
         if self.crop > min(image.size):
             raise ValueError(f"a crop of {self.crop} pixels must fit into it, got {image.width} x {image.height}")
         left, top = (round((side - self.crop) / 2) for side in image.size)
         return image.crop((left, top, left + self.crop, top + self.crop))
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """Return the width and height of a converted picture, from those of the file.
+
+        >>> Conversion(resize=256).size(512, 300), Conversion(crop=224).size(512, 300)
+        ((436, 256), (224, 224))
+        """
+        return self._resized((width, height)) if self.crop is None else (self.crop, self.crop)
+
+    def _resized(self, size: tuple[int, int]) -> tuple[int, int]:
+        width, height = (side if self.resize is None else self.resize * side // min(size) for side in size)
+        return width, height
+
+
+def shape_of(file: str | Path, how: Conversion | None = None) -> tuple[int, int, int] | None:
+    """Return (C, H, W) of :func:`picture`, without decoding the file; ``None`` if it is no such image.
+
+    Args:
+        file: Its path.
+        how: How it is converted; grey or RGB, it has three channels after ``how.convert``.
+    """
+    how = how or Conversion()
+    try:
+        with _opened(files.read_bytes(Path(file), MOST_BYTES, "correct its name")) as image:
+            channels = {"L": 1, "RGB": 3}.get("RGB" if how.convert else image.mode)
+            width, height = how.size(*image.size)
+    except Exception:  # Pillow raises errors of every kind on damaged files; whoever reads the picture says which
+        return None
+    return None if channels is None else (channels, height, width)
 
 
 def picture(file: str | Path, shape: Sequence[int] | None = None, how: Conversion | None = None) -> NDArray[np.uint8]:
@@ -355,7 +384,7 @@ def picture(file: str | Path, shape: Sequence[int] | None = None, how: Conversio
         raise InputError(f"{file} must be a file that can be read, but: {one_line(error)}; correct its name") from error
     pixels = decode(content, str(file), how, 3 if shape is None else shape[0])
     if shape is not None and pixels.shape != tuple(shape):
-        expected, actual = (f"{CHANNELS[c]} of {h}x{w} (height x width)" for c, h, w in (shape, pixels.shape))
+        expected, actual = kind(shape), kind(pixels.shape)
         steps = {"convert": pixels.shape[0] != shape[0], "resize": pixels.shape[1:] != tuple(shape[1:])}
         remedy = " and ".join(step for step, is_needed in steps.items() if is_needed)
         raise InputError(
@@ -363,6 +392,16 @@ def picture(file: str | Path, shape: Sequence[int] | None = None, how: Conversio
             "--resize and --crop do so"
         )
     return pixels
+
+
+def kind(shape: Sequence[int]) -> str:
+    """Return what images of a shape are.
+
+    >>> kind((3, 32, 40))
+    '8-bit RGB of 32x40 (height x width)'
+    """
+    channels, height, width = shape
+    return f"{CHANNELS[channels]} of {height}x{width} (height x width)"
 
 
 def decode(data: bytes, where: str, how: Conversion | None = None, channels: int = 3) -> NDArray[np.uint8]:

@@ -151,14 +151,18 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
         (":make", "write it as package.module:function"),
         (".{}:make", "write it as package.module:function"),
         ("{}:OTHER", "has no function OTHER"),
-        ("no_such_module:make", "importable module:function, got 'no_such_module:make'"),
+        ("no_such_module:make", "got 'no_such_module:make', but there is no module no_such_module$"),
+        ("rs.modls.hub:make", r"there is no module rs\.modls; did you mean 'models'\?"),
+        ("tests.support.helper:make", r"there is no module tests\.support\.helper; did you mean 'helpers'\?"),
+        ("{}:mke", r"has no function mke; did you mean 'make'\?"),
         ("no/such/folder", r"no/such/folder/model\.json must be a file, but there is none"),
         ("no/such.json", r"no/such\.json must be a file, but there is none"),
     ],
 )
 def test_a_model_that_is_none_is_refused(meta, own, spec, message):
-    with pytest.raises(InputError, match=message):
-        load_classifier(spec.format(own), meta)
+    for known in (meta, None):
+        with pytest.raises(InputError, match=message):
+            load_classifier(spec.format(own), known)
 
 
 def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):

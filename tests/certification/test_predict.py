@@ -336,9 +336,33 @@ def test_a_mistake_is_one_line(capfd, model, tiny_files, options, word):
     assert word in refused(capfd, *words(tiny_files, **{"model": model, **options}))
 
 
-def test_a_model_of_the_users_own_needs_a_data_set_and_a_noise(capfd, tiny, tiny_files):
-    assert "give --data" in refused(capfd, *words(tiny_files, LINEAR, sigma=1))
+def test_a_model_of_the_users_own_needs_a_noise(capfd, tiny, tiny_files):
     assert refused(capfd, *words(tiny_files, LINEAR, data=tiny)).endswith("give --sigma")
+
+
+def test_a_model_of_the_users_own_takes_the_shape_of_the_files_and_the_names_of_a_list(capfd, tmp_path):
+    files = [first_pixel(tmp_path / f"{value}.png", value) for value in (0, 255)]
+    (tmp_path / "names.txt").write_text("left\nright\n")
+    numbered = asked(capfd, *words(files, LINEAR, sigma=0.1))
+    named = asked(capfd, *words(files, LINEAR, sigma=0.1, classes=tmp_path / "names.txt"))
+    assert [line.split(": ")[1].split(",")[0] for line in numbered] == ["class 0", "class 1"]
+    assert named == [line.replace("class 0", "left").replace("class 1", "right") for line in numbered]
+    objects = [json.loads(line) for line in asked(capfd, *words(files, LINEAR, sigma=0.1), "--json")]
+    assert [(one["predict"], one["class"]) for one in objects] == [(0, "0"), (1, "1")]
+
+
+def test_a_list_of_other_classes_than_the_models_is_refused(capfd, tmp_path, model, tiny_files):
+    (tmp_path / "names.txt").write_text("right\nleft\n")
+    assert "but it is one of" in refused(capfd, *words(tiny_files, model, classes=tmp_path / "names.txt"))
+
+
+def test_the_size_of_most_files_is_that_of_a_model_that_states_none(capfd, tmp_path):
+    odd = picture(tmp_path / "0.png", np.zeros((9, 7), np.uint8))
+    files = [odd, *(first_pixel(tmp_path / f"{value}.png", value) for value in (1, 255))]
+    code, out, (said, line) = command(capfd, *words(files, LINEAR, sigma=0.1))
+    assert (code, len(out)) == (2, 2)
+    assert said.startswith(f"{LINEAR} states no size of images: 2 of 3 are 8-bit grey of 4x4 (height x width)")
+    assert line.startswith(f"error: 1 of 3 images failed: {odd} must be 8-bit grey of 4x4")
 
 
 def test_a_model_folder_is_compared_with_the_data_set(model, tiny, colour):
@@ -393,8 +417,8 @@ def test_a_list_of_classes_names_them_in_the_models_order(capfd, folder, tmp_pat
     [
         ((), "give image files, or --images"),
         (("a.png", "--images", "photos"), "give image files, or --images"),
-        (("a.png", "--classes", "names.txt"), "--classes is for --images"),
-        (("--images", "photos", "--data", "data"), "--data is for image files"),
+        (("a.png", "--classes", "names.txt", "--data", "data"), "give --classes, names of classes, or --data"),
+        (("--images", "photos", "--data", "data"), "give --data, a prepared data set, or --images"),
     ],
 )
 def test_images_are_files_or_a_folder(capfd, more, said):

@@ -161,7 +161,10 @@ def test_a_conversion_makes_images_of_one_shape(capfd):
     rng = np.random.default_rng(0)
     for number, shape in enumerate([(9, 12, 3), (7, 5, 3), (6, 6)]):
         save("photos", number, rng.integers(0, 256, shape, dtype=np.uint8))
-    assert "must be 8-bit RGB of 9x12" in refused(capfd, "photos", "--classes", "names.txt")
+    code, _, err = certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")
+    said, line = err.splitlines()
+    assert (code, "1 of 3 are 8-bit RGB of 9x12 (height x width)" in said) == (2, True)
+    assert "must be 8-bit RGB of 9x12" in line
     how = ("--resize", "5", "--crop", "4", "--convert", "--classes", "names.txt")
     assert certified(capfd, "photos", "rows.tsv", *how)[0] == 0
     assert len(certificate_rows.read(Path("rows.tsv"))) == 3
@@ -172,7 +175,7 @@ BAD = {
     "no pictures": (["empty"], "empty must hold class folders with images, but it has no folder"),
     "an empty class": (["hollow"], "there is none in left"),
     "both kinds": (["both"], "got both"),
-    "no classes": (["photos"], "must be known"),
+    "no classes": (["photos"], "--classes FILE"),
     "an unknown class": (["labelled", "--classes", "other.txt"], "got right"),
     "a class twice": (["photos", "--classes", "twice.txt"], "must have different names"),
     "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must hold names"),

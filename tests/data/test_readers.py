@@ -140,3 +140,17 @@ def test_formats_that_run_programs_are_not_opened():
 def test_a_link_that_leads_nowhere_is_named(tree, tmp_path):
     (tree / "train" / "ape" / "gone.png").symlink_to("nowhere")
     refused(tmp_path, r"gone\.png must be an image, but is a link that leads nowhere", source="folder", root=str(tree))
+
+
+@pytest.mark.parametrize("how", [readers.Conversion(), readers.Conversion(5, 4, convert=True), readers.Conversion(7)])
+@pytest.mark.parametrize("shape", [(9, 12), (7, 5, 3)])
+def test_the_shape_of_a_picture_is_known_before_it_is_decoded(tmp_path, how, shape):
+    path = tmp_path / "a.png"
+    path.write_bytes(image_bytes(np.zeros(shape, np.uint8)))
+    assert readers.shape_of(path, how) == readers.picture(path, how=how).shape
+
+
+def test_what_is_no_picture_has_no_shape(tmp_path):
+    (tmp_path / "a.png").write_text("no image")
+    (tmp_path / "b.png").write_bytes(image_bytes(np.zeros((4, 4), np.uint16)))
+    assert [readers.shape_of(tmp_path / name) for name in ("a.png", "b.png", "c.png")] == [None] * 3
