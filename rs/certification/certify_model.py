@@ -26,8 +26,9 @@ from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.smoothing.stopping import Stop
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, Certificate, draws_at_most, radii_asked
-from rs.statistics.radius import votes_needed
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, Certificate, draws_at_most, radii_asked, round_down
+from rs.statistics.radius import cap, votes_needed
+from rs.statistics.sequential import Decider
 from rs.storage import certificate_rows
 from rs.storage.row_writer import write_rows
 from rs.study.subset import select, subset_name
@@ -139,6 +140,7 @@ def certify_split(
         batch=batch,
         calibration=None if training is None else Calibration(training, settings.calibration),
     )
+    warn_of_radii_out_of_reach(settings, classifier.sigma)
     indices = select(len(images), settings.subset)
     if out is None or not out.exists():
         _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, out is None)
@@ -251,6 +253,27 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
         print(
             f"warning: n = {n} draws can never certify at alpha = {alpha}: even a unanimous vote abstains; "
             f"give n of at least {least}",
+            file=sys.stderr,
+        )
+
+
+def warn_of_radii_out_of_reach(settings: CertificationSettings, sigma: float) -> None:
+    """Warn on stderr of radii that are asked for and that no votes can certify.
+
+    They are no mistake in a recipe, whose radii are those of several noise levels.
+
+    Raises:
+        InputError: If no radius can be certified.
+    """
+    if settings.stop is None or settings.stop.at_radius is None:
+        return
+    run = settings.stop.run(sigma, settings.alpha, settings.n)
+    assert isinstance(run, Decider)  # by at_radius
+    if never := run.radii[run.open_to :]:
+        print(
+            f"warning: radius {', '.join(f'{one:g}' for one in never)} cannot be certified: with n = {settings.n:,}, "
+            f"alpha = {settings.alpha:g} and sigma = {sigma:g} no radius exceeds "
+            f"{round_down(cap(settings.n, settings.alpha, sigma))}; take more draws or smaller radii",
             file=sys.stderr,
         )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, pictures
-from rs.command_line.shell import Batch, Device, Noise, ParamsFile, launch, parameters, radii_named
+from rs.command_line.shell import Batch, Device, Noise, ParamsFile, Sigma, launch, parameters, radii_named
 from rs.errors import InputError
 
 EXAMPLE = """\
@@ -43,9 +43,7 @@ def main(
     resize: Resize = None,
     crop: Crop = None,
     convert: Convert = False,
-    sigma: Annotated[
-        float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
-    ] = None,
+    sigma: Sigma = None,
     n0: Annotated[int | None, typer.Option(help="Draws that select the class, instead of the recipe's.")] = None,
     n: Annotated[
         int | None,
@@ -99,11 +97,14 @@ def main(
     from rs.study.subset import subset_name
 
     asked = {"at_radius": radii_named(at_radius, "--at-radius"), "tolerance": tolerance, "acr_error": acr_error}
+    given = [f"--{name.replace('_', '-')}" for name, question in asked.items() if question is not None]
+    if len(given) > 1:
+        raise InputError(f"give one of --at-radius, --tolerance and --acr-error, got {' and '.join(given)}")
     chosen = parse(subset, "--subset") if subset else None
     if chosen is not None:
         subset_name(chosen)  # it says what a subset must be, where the check of all settings names types
     overrides = {"n0": n0, "n": n, "alpha": alpha, "noise": noise, "subset": chosen}
-    if any(question is not None for question in asked.values()):
+    if given:
         overrides["stop"] = asked | {"rule": rule, "beta": 0.01, "step": 100}
     recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": NO_RECIPE}}}
     settings = certification_settings(recipes, dataset or NAMELESS, overrides)

@@ -6,9 +6,13 @@ from typing import Annotated
 
 import typer
 
+from rs.command_line.shell import check_sigma
 from rs.errors import InputError
 
-LogSigma = Annotated[float | None, typer.Option("--sigma", help="Sigma of six-column logs, in pixels of [0, 1].")]
+LogSigma = Annotated[
+    float | None,
+    typer.Option("--sigma", callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1]."),
+]
 LogN0 = Annotated[int | None, typer.Option("--n0", help="Their n0, which no log says.")]
 LogN = Annotated[int | None, typer.Option("--n", help="Their n; default: what their radii tell, given sigma.")]
 LogAlpha = Annotated[float | None, typer.Option("--alpha", help="Their alpha; default: likewise.")]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rs.command_line.shell import DataFolder, Force
+from rs.command_line.shell import DataFolder, Force, check_sigma
 
 EXAMPLE = """\
 rs import checkpoint.pth.tar --architecture resnet110 --sigma 0.5 \\
@@ -18,7 +18,7 @@ def main(
         Literal["resnet110", "resnet20", "resnet8", "resnet50", "lenet", "smallnet"],
         typer.Option(help="Network that its weights are of."),
     ],
-    sigma: Annotated[float, typer.Option(help="Noise it was trained with, in pixels of [0, 1].")],
+    sigma: Annotated[float, typer.Option(callback=check_sigma, help="Noise it was trained with, in pixels of [0, 1].")],
     normalisation: Annotated[
         Literal["mean-std", "centre", "none"],
         typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman's CIFAR-10) or none (MACER)."),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, files_of, for_files
-from rs.command_line.shell import Device, Noise
+from rs.command_line.shell import Device, Noise, Sigma
 from rs.errors import InputError
 
 EXAMPLE = """\
@@ -32,9 +32,7 @@ def main(
     data: Annotated[
         Path | None, typer.Option(file_okay=False, help="Prepared data set that has the model's classes and shape.")
     ] = None,
-    sigma: Annotated[
-        float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
-    ] = None,
+    sigma: Sigma = None,
     n0: Annotated[int, typer.Option(help="Draws that select the class.")] = 100,
     n: Annotated[int, typer.Option(help="Draws that bound its probability.")] = 1000,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,

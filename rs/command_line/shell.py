@@ -35,6 +35,29 @@ Radii = Annotated[
 ]
 
 
+LARGEST_SIGMA = 10.0
+"""In pixels of [0, 1]; the field's are at most 1, and beyond 10 nothing is left of an image."""
+
+
+def check_sigma(sigma: float | None) -> float | None:
+    """Refuse a noise that is likely in 255ths.
+
+    Raises:
+        InputError: If it exceeds :data:`LARGEST_SIGMA`.
+    """
+    if sigma is not None and sigma > LARGEST_SIGMA:
+        raise InputError(
+            f"--sigma is in pixels of [0, 1] and must be at most {LARGEST_SIGMA:g}, got {sigma:g}; "
+            f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"
+        )
+    return sigma
+
+
+Sigma = Annotated[
+    float | None, typer.Option(callback=check_sigma, help="Noise std in pixels of [0, 1]; default: the model's own.")
+]
+
+
 def radii_named(text: str | None, option: str = "--radii") -> list[float] | None:
     """Read the radii of an option.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Device, ParamsFile, Workers, launch, parameters
+from rs.command_line.shell import DataFolder, Device, ParamsFile, Workers, check_sigma, launch, parameters
 from rs.runtime.code_fingerprint import ROOT, methods  # which reads the table without loading torch
 
 EXAMPLE = """\
@@ -16,7 +16,7 @@ rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
 def main(
     method: Annotated[str, typer.Argument(help=f"Training method: {', '.join(methods(ROOT))}.")],
     dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET of the parameters.")],
-    sigma: Annotated[float, typer.Option(help="Noise std, in pixels of [0, 1].")],
+    sigma: Annotated[float, typer.Option(callback=check_sigma, help="Noise std, in pixels of [0, 1].")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")],
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],

@@ -12,7 +12,7 @@ import pandas as pd
 from rs.errors import InputError
 from rs.reporting.results import Result
 from rs.statistics import metrics
-from rs.statistics.log_budget import identify_budget
+from rs.statistics.log_budget import BUDGETS, identify_budget, identify_sigma, largest_radius
 from rs.storage import certificate_rows
 
 
@@ -69,6 +69,33 @@ def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) 
     """
     rows = certificate_rows.read_any(path, **known)
     return rows if _is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
+
+
+def doubt(rows: pd.DataFrame) -> str:
+    """Return what is to be said of the sigma of a six-column log, which only its radii can contradict; or nothing.
+
+    Args:
+        rows: As :func:`read_log` reads them; n and alpha are NaN where the radii do not tell them.
+    """
+    sigma, found = metrics.budget(rows, "sigma"), identify_sigma(rows["radius"])
+    if _is_stated(rows):
+        return ""
+    if found is not None and found[0] != sigma:
+        theirs = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
+        return (
+            f"{theirs}, not of sigma = {sigma:g}; give --sigma {found[0]:g}"
+            if sigma > 0
+            else (f"a log in six columns does not say its sigma, but {theirs}; give --sigma {found[0]:g}, and --n0")
+        )
+    if not sigma > 0:
+        return "a log in six columns does not say its sigma; give --sigma, by which its radii may tell n and alpha"
+    longest, largest = float(rows["radius"].max()), largest_radius(sigma)
+    if longest > largest:
+        draws = f"{BUDGETS[-1][0]:,} draws"
+        return (
+            f"its radius {longest:g} exceeds {largest:.3f}, the largest by {draws} at sigma = {sigma:g}; check --sigma"
+        )
+    return ""
 
 
 def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:

@@ -13,11 +13,12 @@ import pandas as pd
 
 from rs.errors import InputError
 from rs.reporting import notes
+from rs.reporting.external_logs import doubt
 from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
 from rs.reporting.results import Result
 from rs.statistics import metrics
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, radii_asked
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked
 from rs.statistics.comparison import estimate, sample
 from rs.storage import certificate_rows
 
@@ -67,6 +68,7 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         "certified_share": {f"{r:g}": _share(rows, r) for r in at if not labelled},
         "abstentions": int(abstains.sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
+        "doubt": (doubt(rows) or None) if certificate_rows.is_field_log(path) else None,
     }
 
 
@@ -146,7 +148,8 @@ def text_of(about: Numbers) -> str:
     lines = {
         "model": about["model"] or "not stated",
         "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",
-        "certified with": _budget(about) + ("" if about["mode"] == "certify" else f", {about['mode']}"),
+        "certified with": _budget(about),
+        "stopped early": early_stop(about["mode"]),
         "computed on": ", ".join(filter(None, made_with)),
         "weights": "" if about["scope"] == "model" else _soundness(about),
         "ACR": _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"]),
@@ -157,7 +160,8 @@ def text_of(about: Numbers) -> str:
         "certified share": _columns("at", about["certified_share"], lambda radius, _: f"{radius:>6}"),
         " ": _columns("  ", about["certified_share"], lambda _, share: f"{100 * share:5.1f}%"),
         "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / about['images']:.1%})",
-        "p_A, lower bound": _quartiles(about["p_lower_quartiles"]),
+        "p_A, lower bound": _quartiles(about["p_lower_quartiles"], about["mode"]),
+        "warning": about["doubt"],
     }
     return "\n".join([about["file"], *(f"  {name:<20}{text}" for name, text in lines.items() if text)])
 
@@ -220,8 +224,11 @@ def _columns(head: str, accuracies: Mapping[str, float], cell: Callable[[str, fl
     return head * bool(accuracies) + "".join(f" {cell(radius, share)}" for radius, share in accuracies.items())
 
 
-def _quartiles(quartiles: Sequence[float] | None) -> str:
-    return "" if quartiles is None else "quartiles " + ", ".join(f"{value:.3f}" for value in quartiles)
+def _quartiles(quartiles: Sequence[float] | None, mode: str) -> str:
+    if quartiles is None:
+        return ""
+    fewer = "" if draws_at_most(mode) is None else "; of fewer draws than n where an image stopped early"
+    return "quartiles " + ", ".join(f"{value:.3f}" for value in quartiles) + fewer
 
 
 def _cut(found: Mapping[str, Any]) -> str:
@@ -247,6 +254,8 @@ def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
     for result, _ in read:
         metrics.check_labels(result.rows, result.method)
         silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
+        if silent and (reason := doubt(result.rows)):
+            raise InputError(f"{result.method} must say its {', '.join(silent)} to be compared: {reason}")
         if silent:
             raise InputError(
                 f"{result.method} must say its {', '.join(silent)} to be compared, as rows of `rs` do; of a log give "

@@ -127,6 +127,27 @@ def radii_asked(mode: str) -> tuple[float, ...] | None:
     return tuple(map(float, match[1].split(","))) if match and match[1] else None
 
 
+def early_stop(mode: str) -> str:
+    """Return in words when sampling of an image ended before all draws; empty for modes in which it does not.
+
+    >>> early_stop("at-radius:0.0,0.25:1000")
+    'when it was answered whether the radii 0, 0.25 are certified; at most 1,000 draws'
+    """
+    most, radii = draws_at_most(mode), radii_asked(mode)
+    if most is None:
+        return ""
+    question, number, _ = mode.split(":")
+    match question:
+        case "at-radius":
+            listed = ", ".join(f"{radius:g}" for radius in radii or ())
+            when = f"when it was answered whether the radii {listed} are certified"
+        case "within":
+            when = f"when the radius was known to within {float(number):g}"
+        case _:
+            when = f"when the ACR was expected to lose at most {float(number):g}"
+    return f"{when}; at most {most:,} draws"
+
+
 def is_mode(text: str) -> bool:
     """Return whether rows can have this mode."""
     return text in MODES or _SEQUENTIAL.fullmatch(text) is not None

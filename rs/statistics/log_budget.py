@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtr
 
-from rs.statistics.radius import lower_bound, radius
+from rs.statistics.radius import cap, lower_bound, radius
 
 BUDGETS = tuple(
     (n, alpha) for n in (1_000, 10_000, 100_000, 1_000_000) for alpha in (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
 )
 """Numbers of draws and failure probabilities in use."""
+
+SIGMAS = (0.12, 0.25, 0.5, 1.0)
+"""Noise levels in use, in pixels of [0, 1]."""
 
 COMPARED = 10
 """Steps below the largest possible radius; further down, logs of three digits cannot tell radii apart."""
@@ -39,6 +42,24 @@ def identify_budget(radii: ArrayLike, sigma: float) -> tuple[int, float] | None:
     """
     fits = [(n, alpha) for n, alpha in BUDGETS if fits_budget(radii, sigma, n, alpha)]
     return fits[0] if len(fits) == 1 else None
+
+
+def identify_sigma(radii: ArrayLike) -> tuple[float, int, float] | None:
+    """Return the one (sigma, n, alpha), of :data:`SIGMAS` and :data:`BUDGETS`, whose possible radii are those of a log.
+
+    ``None`` if none is, or several are.
+
+    >>> from rs.statistics.radius import lower_bound, radius
+    >>> identify_sigma(radius(lower_bound([9995, 9998, 9999, 10000], 10_000, 0.001), 0.5).round(3))
+    (0.5, 10000, 0.001)
+    """
+    fits = [(sigma, *budget) for sigma in SIGMAS if (budget := identify_budget(radii, sigma))]
+    return fits[0] if len(fits) == 1 else None
+
+
+def largest_radius(sigma: float) -> float:
+    """Return the largest radius that any of :data:`BUDGETS` can give."""
+    return max(cap(n, alpha, sigma) for n, alpha in BUDGETS)
 
 
 def fits_budget(radii: ArrayLike, sigma: float, n: int, alpha: float) -> bool | None:

@@ -29,7 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, ndtr, ndtri, xlog1py, xlogy
 
 from rs.errors import InputError
-from rs.statistics.radius import lower_bound, radius, upper_bound
+from rs.statistics.certificate import round_down
+from rs.statistics.radius import cap, lower_bound, radius, upper_bound
 
 Answer = Literal["yes", "no"]
 STEP = 100  # draws between looks, at least: a block of certification noise
@@ -273,7 +274,8 @@ def at_radii(
     if not len(radii) or (np.diff(radii) <= 0).any():
         raise InputError(f"radii must be one or more, in increasing order, got {', '.join(map(str, radii)) or 'none'}")
     decider = Decider(_rule(rule, budget, step, alpha, beta), radii, sigma)
-    reach = f"within reach of {budget} draws at alpha = {alpha}; take more draws or a smaller radius"
+    largest = round_down(cap(budget, alpha, sigma))
+    reach = f"within reach of {budget} draws at alpha = {alpha}, by which none exceeds {largest}; take more draws"
     _require(decider.open_to > 0, "radius", reach, radii[0])
     return decider
 

@@ -29,7 +29,7 @@ from rs.statistics.certificate import (
     votes_for,
     votes_of,
 )
-from rs.statistics.log_budget import identify_budget, impossible
+from rs.statistics.log_budget import identify_budget, identify_sigma, impossible
 from rs.storage import files, tsv
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
@@ -242,6 +242,8 @@ def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: fl
     bad = impossible(rows["radius"], sigma, n, alpha)
     other = identify_budget(rows["radius"], sigma) if bad.any() else None
     hint = f" (its radii are of n = {other[0]}, alpha = {other[1]})" if other else ""
+    if bad.any() and not other and (found := identify_sigma(rows["radius"])):
+        hint = f" (its radii are of sigma = {found[0]:g}, n = {found[1]}, alpha = {found[2]:g})"
     tsv.refuse(path, bad, f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give{hint}")
 
 

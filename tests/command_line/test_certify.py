@@ -12,12 +12,16 @@ from PIL import Image
 from rs.certification.certify_model import NO_RECIPE
 from rs.command_line.certify import main as certify
 from rs.command_line.compare import main as compare
+from rs.command_line.doctor import main as doctor
 from rs.command_line.export import main as export
+from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.show import main as show
 from rs.errors import InputError
 from rs.reporting.row_files import described
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.statistics.certificate import round_down
+from rs.statistics.radius import cap
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
 from tests.support.helpers import CERTIFY, SHAPE, arrays, tiny_params, write_tiny
@@ -182,6 +186,10 @@ BAD = {
     "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
     "no image": (["broken", "--classes", "names.txt"], "0.png must be an image"),
     "data too": (["photos", "--data", "data"], "give --data"),
+    "two questions": (
+        ["photos", "--at-radius", "0.5", "--acr-error", "0.1"],
+        "give one of --at-radius, --tolerance and --acr-error, got --at-radius and --acr-error",
+    ),
     "n of 0": (["photos", "--classes", "names.txt", "--n", "0"], "--n: "),
     "no such subset": (["photos", "--classes", "names.txt", "--subset", "{first:5}"], "a subset must be"),
 }
@@ -198,6 +206,23 @@ def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
     for name, text in {"other": "left\nmiddle\n", "twice": "left\nleft\n", "gap": "left\n\nright\n"}.items():
         Path(f"{name}.txt").write_text(text)
     assert message in refused(capfd, *words)
+
+
+@pytest.mark.parametrize("command", [certify, doctor, predict])
+def test_a_noise_in_255ths_is_refused(capfd, command):
+    model = ["--model"] * (command is predict)
+    code, out, err = ended(capfd, command, *model, "no", "--sigma", "128")
+    assert (code, out) == (2, "")
+    assert err.endswith("must be at most 10, got 128; did you mean 128/255 = 0.502?\n")
+
+
+def test_radii_that_no_votes_certify_are_said_before_the_work(capfd, labelled):
+    code, _, err = certified(capfd, "labelled", "rows.tsv", "--at-radius", "0.5,3")
+    (line,) = (line for line in err.splitlines() if line.startswith("warning"))
+    assert (code, line.startswith("warning: radius 3 cannot be certified: with n = 1,000, alpha = 0.001")) == (0, True)
+    assert str(round_down(cap(1000, 0.001, 0.5))) in line
+    refusal = certified(capfd, "labelled", "other.tsv", "--at-radius", "3")[2]
+    assert "radius must be within reach of 1000 draws" in refusal
 
 
 @pytest.mark.parametrize(

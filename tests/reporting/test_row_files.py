@@ -234,7 +234,7 @@ def logs(tmp_path):
 
 
 def test_logs_that_do_not_say_their_noise_are_not_compared(logs):
-    with pytest.raises(InputError, match=r"must say its n, alpha, sigma .* of a log give --sigma"):
+    with pytest.raises(InputError, match=r"must say its n, alpha, sigma .* give --sigma"):
         compared(logs["a"], logs["b"], n0=100)
 
 
@@ -270,6 +270,51 @@ def test_what_is_said_of_a_log_is_shown_and_the_radii_tell_the_rest(logs):
     assert [about[name] for name in ("sigma", "n0", "n", "alpha")] == [0.5, None, 1_000, 0.001]
     with pytest.raises(InputError, match="made with n = 1000, as its radii tell"):
         described(logs["fewer"], sigma=0.5, n=50)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "said"),
+    [
+        (None, "does not say its sigma, but its radii are those of sigma = 0.5, n = 10,000 and alpha = 0.001"),
+        (1.0, "its radii are those of sigma = 0.5, n = 10,000 and alpha = 0.001, not of sigma = 1; give --sigma 0.5"),
+        (0.25, "not of sigma = 0.25; give --sigma 0.5"),
+        (0.5, None),
+    ],
+)
+def test_a_log_whose_radii_are_those_of_another_noise_is_doubted(logs, sigma, said):
+    doubt = described(logs["a"], sigma=sigma)["doubt"]
+    assert doubt == said or said in doubt
+    assert said is None or said in text_of(described(logs["a"], sigma=sigma))
+    if said is not None:
+        with pytest.raises(InputError, match=r"give --sigma 0\.5"):
+            compared(logs["a"], logs["a"], sigma=sigma)
+
+
+def all_of_class_0(largest):
+    rows = frame(1)
+    return rows.assign(radius=largest, predict=0, correct=(rows["label"] == 0).astype(int))
+
+
+def test_a_radius_beyond_all_that_a_noise_can_give_is_doubted(tmp_path):
+    log = tmp_path / "log.tsv"
+    certificate_rows.write_field_log(all_of_class_0(3.333), log)
+    assert described(log, sigma=0.5)["doubt"].startswith("its radius 3.333 exceeds ")
+    assert described(log, sigma=0.9)["doubt"] is None
+
+
+def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path):
+    log = tmp_path / "log.tsv"
+    certificate_rows.write_field_log(all_of_class_0(0.1), log)
+    assert described(log)["doubt"].endswith("give --sigma, by which its radii may tell n and alpha")
+
+
+def test_how_rows_stopped_early_is_said_in_words(tmp_path):
+    rows = frame(1, mode=f"within:0.1:{N}")
+    text = text_of(described(written(tmp_path / "within.tsv", rows)))
+    assert f"when the radius was known to within 0.1; at most {N} draws" in text
+    assert "of fewer draws than n where an image stopped early" in text
+    assert "within:" not in text
+    assert "stopped early" not in text_of(described(written(tmp_path / "all.tsv", frame(1))))
 
 
 @pytest.mark.parametrize("bad", [{"sigma": 0.0}, {"n": 0}, {"n0": -1}, {"alpha": 1.0}])
