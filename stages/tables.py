@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rs.command_line.field_logs import N0
 from rs.command_line.shell import ParamsFile, parameters, run
 
 
@@ -17,7 +18,7 @@ def main(
     params: ParamsFile = Path("params.yaml"),
     external_log: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="A log; repeatable.")] = None,
     external_log_sigma: Annotated[float | None, typer.Option(help="Sigma of six-column logs.")] = None,
-    external_log_n0: Annotated[int, typer.Option(help="Their n0, which no log says.")] = 100,
+    external_log_n0: Annotated[int, typer.Option(help="Their n0, which no log says.")] = N0,
     external_log_n: Annotated[int | None, typer.Option(help="Their n; default: what their radii tell.")] = None,
     external_log_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: likewise.")] = None,
     equal_time: Annotated[Path | None, typer.Option(help="Folder of rows of MACER in AdvMacer's time.")] = None,
@@ -39,6 +40,9 @@ def main(
     folders = results, logs, weights
     content = report.report(values, dataset, *folders, theirs, equal_time, so_far, attacks, epoch_seconds, data)
     report.write(out, content)
+    print(
+        f"{'claims' if so_far else 'claims, tables and pictures'} of {dataset}, {len(content)} files; report in {out}"
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Force
+from rs.command_line.shell import Force, check_has_folder
 
 EXAMPLE = """\
 rs card models/digits/0.25/advmacer/0 --out shared/README.md \\
@@ -28,6 +28,7 @@ def main(
     from rs.storage import files
     from rs.storage.certificate_rows import sidecar_of
 
+    check_has_folder(model, "a model folder")
     files.check_output(out, "the page of a model", files.begins_with(model_card.BEGINNING), force=force)
     network, card = checkpoint.load(model)
     classifier = checkpoint.fingerprint(network)

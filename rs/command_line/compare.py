@@ -5,16 +5,13 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.field_logs import LogAlpha, LogN, LogN0, LogSigma
+from rs.command_line.field_logs import N0, LogAlpha, LogN, LogN0, LogSigma
 from rs.command_line.shell import Radii
 
 EXAMPLE = """\
 rs compare a.tsv b.tsv
 rs compare a.tsv b.tsv --radii 0.5 --json
 rs compare theirs.log others.log --sigma 0.5"""
-
-N0 = 100
-"""What the field's logs were made with; no log says it."""
 
 
 def main(

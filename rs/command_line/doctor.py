@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, pictures
-from rs.command_line.shell import Device, Sigma
+from rs.command_line.shell import Device
 
 EXAMPLE = """\
 rs doctor
@@ -33,7 +33,9 @@ def main(
     crop: Crop = None,
     convert: Convert = False,
     count: Annotated[int, typer.Option(min=20, help="How many of the images, spread over all of them.")] = 200,
-    sigma: Sigma = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
+    ] = None,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

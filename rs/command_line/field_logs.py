@@ -9,6 +9,9 @@ import typer
 from rs.command_line.shell import check_sigma
 from rs.errors import InputError
 
+N0 = 100
+"""What the field's logs were made with; no log says it."""
+
 LogSigma = Annotated[
     float | None,
     typer.Option("--sigma", callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1]."),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Force
+from rs.command_line.shell import DataFolder, Force, check_has_folder
 
 EXAMPLE = """\
 rs quantize models/digits/0.25/advmacer/0 --data data/digits
@@ -26,13 +26,12 @@ def main(
     from rs.certification.load import load_classifier
     from rs.certification.quantize import quantize, write
     from rs.data.images import load
-    from rs.errors import InputError
     from rs.smoothing.settings import CALIBRATION
 
+    check_has_folder(model)
     training = load(data, "train")
     classifier = load_classifier(model, training.meta)
-    if not classifier.folders or classifier.sigma is None:
-        raise InputError(f"MODEL must be a model folder or an ensemble *.json, got {model}; a function has no folder")
+    assert classifier.sigma is not None  # every model on disk has one
     for folder, member in zip(classifier.folders, members_of(classifier.module), strict=True):
         made = quantize(member, training, classifier.sigma, images or CALIBRATION)
         write(Path(folder), made, force=force)

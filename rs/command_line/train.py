@@ -1,5 +1,6 @@
 """Train one base classifier: one method, one noise level, one seed."""
 
+import csv
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ def main(
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""
     values = parameters(params, dataset)
     from rs.runtime.device import device_named
+    from rs.runtime.processes import rank_and_world_size
     from rs.training.recipe import training_recipe
     from rs.training.run import train_model
     from rs.training.settings import RunOptions
@@ -39,3 +41,13 @@ def main(
     launch(values)
     options = RunOptions(sigma=sigma, seed=seed, device=device_named(device), workers=workers, seconds=seconds)
     train_model(recipe, data, options, out=out, log=log)
+    if rank_and_world_size()[0] == 0:
+        print(f"{_last(log / 'history.csv')}; model in {out}, log in {log}")
+
+
+def _last(history: Path) -> str:
+    """Return what the last epoch of a training was."""
+    with history.open(encoding="utf-8", newline="") as lines:
+        last = list(csv.DictReader(lines))[-1]
+    accuracy = f", accuracy under noise {float(last['accuracy']):.1%}" if last["accuracy"] else ""
+    return f"{last['epoch']} epochs{accuracy} in the last"

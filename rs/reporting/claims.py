@@ -20,6 +20,7 @@ from rs.reporting.ensemble_tables import models_by_member, samples_of_members
 from rs.reporting.formatting import signed_with_errors
 from rs.reporting.load import StudyFiles
 from rs.reporting.results import Group, Groups
+from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
 from rs.storage import certificate_rows, files
 from rs.study.ensembles import EnsembleDeclaration
@@ -47,7 +48,9 @@ claim (Holm). An images-only verdict is about these trainings: there is one of e
 {about}
 The paper's claims are about CIFAR-10 and ResNet-110, 500 images and n = 100,000: on other data, networks or budgets
 they need not hold.
+"""
 
+ATTACKED = """
 Weights chosen by the image were attacked at .99 of certified radii, and solved anew at the attacked points
 ([falsification.md](../../docs/falsification.md)): where a class falls below one half, its certificate is false.
 """
@@ -112,6 +115,11 @@ class Evidence:
         macer, ours = (self.seconds(method, sigma) for method in ("macer", "advmacer"))
         return macer[0] / ours[0] - 1 if self.study.epoch_seconds and macer and ours else None
 
+    @property
+    def chooses_by_image(self) -> bool:
+        """Whether the study has ensembles whose weights are chosen by the image."""
+        return any(one.combination.scope == UNSOUND for one in self.study.ensembles)
+
     def attacked(self, sigma: Any) -> list[dict[str, str]]:
         """Return the counts of attacks on weights that are chosen by the image, just inside the certified radius."""
         path = self.attacks and self.attacks / f"{self.study.dataset}.csv"
@@ -160,7 +168,8 @@ def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str
     """
     study = evidence.study
     about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")
-    lines = [HEAD.format(dataset=study.dataset, about=about), *(f"{remark}\n" for remark in remarks)]
+    head = HEAD + ATTACKED * evidence.chooses_by_image
+    lines = [head.format(dataset=study.dataset, about=about), *(f"{remark}\n" for remark in remarks)]
     lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
     for sigma in study.sigmas:
         cells = _cells(study, sigma)
@@ -189,7 +198,7 @@ def times_page(evidence: Evidence) -> str:
 def findings(evidence: Evidence) -> Iterator[Finding]:
     """Return what became of every claim about ACR at every noise level."""
     yield from judged([comparison for sigma in evidence.study.sigmas for comparison in _comparisons(evidence, sigma)])
-    for sigma in evidence.study.sigmas:
+    for sigma in evidence.study.sigmas if evidence.chooses_by_image else ():
         yield from _under_attack(evidence, sigma)
 
 

@@ -45,8 +45,9 @@ def check_budget(path: Path, sigmas: Collection[float], ours: Result, **known: f
         ours: A result of the study.
         known: As for :func:`read_log`.
     Raises:
-        InputError: If it has not; and as :func:`read_external_log`.
+        InputError: If it has not, or is of other images; and as :func:`read_external_log`.
     """
+    _check_labels(path, read_log(path, sigmas, **known), ours)
     rows = _read_stated(path, sigmas, known)
     for name in ("n0", "n", "alpha"):
         try:
@@ -151,3 +152,15 @@ def _same_images(path: Path, rows: pd.DataFrame, result: Result) -> pd.DataFrame
             f"{path} must hold the images of the study, but lacks {len(missing)}, image {min(missing)} first"
         )
     return rows[rows["idx"].isin(result.rows["idx"])].reset_index(drop=True)
+
+
+def _check_labels(path: Path, rows: pd.DataFrame, result: Result) -> None:
+    """Refuse a log of another data set: it lacks images of a result, or they have other labels."""
+    theirs = _same_images(path, rows, result).set_index("idx")["label"]
+    ours = result.rows.set_index("idx")["label"].loc[theirs.index]
+    other = theirs.index[theirs.to_numpy() != ours.to_numpy()]
+    if len(other):
+        raise InputError(
+            f"{path} must be of the images of the study, but {len(other):,} of {len(ours):,} have other labels, image "
+            f"{other[0]} {theirs[other[0]]} in place of {ours[other[0]]} first; it is of another data set"
+        )

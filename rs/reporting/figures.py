@@ -397,7 +397,9 @@ def _mark_limit(axis: Axes, x: float, text: str = "") -> None:
     """Draw the limit of certificates as a dotted line, with a text along it."""
     axis.axvline(x, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0)
     own: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "top", "fontsize": 7.5, "color": "#444444"}
-    axis.text(x - 0.008 * axis.get_xlim()[1], 0.98, text, transform=axis.get_xaxis_transform(), **own)
+    behind: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}  # over the lines
+    place = x - 0.008 * axis.get_xlim()[1]
+    axis.text(place, 0.98, text, transform=axis.get_xaxis_transform(), bbox=behind if text else None, **own)
 
 
 def _note(figure: Figure, text: str) -> None:

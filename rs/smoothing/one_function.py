@@ -113,4 +113,4 @@ def _cause(module: nn.Module, before: dict[str, Tensor]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return "layer " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -12,7 +12,6 @@ from PIL import Image
 from rs.certification.certify_model import NO_RECIPE
 from rs.command_line.certify import main as certify
 from rs.command_line.compare import main as compare
-from rs.command_line.doctor import main as doctor
 from rs.command_line.export import main as export
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
@@ -208,7 +207,7 @@ def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
     assert message in refused(capfd, *words)
 
 
-@pytest.mark.parametrize("command", [certify, doctor, predict])
+@pytest.mark.parametrize("command", [certify, predict])
 def test_a_noise_in_255ths_is_refused(capfd, command):
     model = ["--model"] * (command is predict)
     code, out, err = ended(capfd, command, *model, "no", "--sigma", "128")

@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rs.command_line.card import main as card
 from rs.command_line.certify import main as certify
 from rs.command_line.predict import main as predict
+from rs.command_line.quantize import main as quantize
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.errors import InputError
 from rs.reporting.row_files import described
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.training.settings import HISTORY
 from rs.training.trainer import Trainer
 from tests.support.folders import contents, reproducible
 from tests.support.helpers import SHAPE, write_params, write_tiny
@@ -109,7 +112,11 @@ def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project,
     monkeypatch.setattr(Trainer, "epoch", until_then)
     assert ended(capfd, train, *train_to("model-2")) == (130, [], [CONTINUES])
     monkeypatch.setattr(Trainer, "epoch", epoch)
-    assert ended(capfd, train, *train_to("model-2"))[0] == 0
+    code, (line,), _ = ended(capfd, train, *train_to("model-2"))
+    last = Path("model-2.log", "history.csv").read_text().splitlines()[-1].split(",")
+    accuracy = float(last[HISTORY.index("accuracy")])
+    said = f"{last[0]} epochs, accuracy under noise {accuracy:.1%} in the last; model in model-2, log in model-2.log"
+    assert (code, line) == (0, said)
     assert reproducible(Path("model-2")) == reproducible(Path("whole"))
 
 
@@ -118,6 +125,13 @@ def test_predictions_that_are_interrupted_do_not_say_that_they_continue(project,
     stop_after(monkeypatch, 1)
     code, out, err = ended(capfd, predict, "a.png", "a.png", "--model", "model", "--seed", "0", "--device", "cpu")
     assert (code, len(out), err) == (130, 1, ["interrupted"])
+
+
+@pytest.mark.parametrize(("command", "options"), [(card, ["--out", "README.md"]), (quantize, ["--data", "data"])])
+def test_a_function_has_no_folder_to_write_beside(capfd, command, options):
+    code, out, (line,) = ended(capfd, command, "own_models:make", *options)
+    assert (code, out) == (2, [])
+    assert line.endswith("got own_models:make; a function has no folder")
 
 
 BROKEN = """

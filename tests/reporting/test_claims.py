@@ -128,6 +128,14 @@ def test_by_seconds_measured_alike_macer_that_took_no_less_time_is_compared(root
         assert one.numbers.split()[0] == f"{gaps.mean():+.4f}"
 
 
+def test_a_study_without_weights_by_image_says_nothing_of_attacks_on_them(root):
+    files.write_text(root / "attacks" / "tiny.csv", ATTACKS)
+    params = (root / "params.yaml").read_text().replace("combinations: [average, per-image]", "combinations: [average]")
+    (root / "params.yaml").write_text(params)
+    assert not [one for one in found(root).values() if "chosen by the image" in one.claim]
+    assert "attack" not in page(evidence(root), None, [])
+
+
 ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,outvoted
 0.25,two.per-image,per-image,0.9,12,0,0
 0.25,two.per-image,per-image,0.99,12,4,3

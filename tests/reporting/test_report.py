@@ -368,6 +368,13 @@ def test_an_external_log_that_does_not_fit_is_refused(tiny, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             tiny_report(tiny, [log | change])
+    rows = cell_rows("gaussian", 0.5, 0)
+    other = rows.assign(label=(rows["label"] + 1) % 3)
+    other = other.assign(correct=(other["predict"] == other["label"]).astype(int))
+    certificate_rows.write_field_log(other, tmp_path / "log.tsv")
+    for change in ({}, {"sigma": None, "n": None}):  # whatever else is wrong or unknown
+        with pytest.raises(InputError, match=f"{IMAGES} of {IMAGES} have other labels, .* of another data set"):
+            tiny_report(tiny, [log | change])
     certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0)[1:], tmp_path / "log.tsv")
     with pytest.raises(InputError, match="lacks 1, image 0 first"):
         tiny_report(tiny, [log])

@@ -50,7 +50,7 @@ class StubbornDropout(nn.Dropout2d):
 BROKEN = {
     "dropout": (Layer(lambda _, x: F.dropout(x, 0.5, training=True)), "from one call to the next.*random numbers"),
     "module": (StubbornDropout(0.5), "from one call to the next.*1 stays in training mode"),
-    "statistics": (nn.BatchNorm2d(4, track_running_stats=False), "other images.*1 normalises by the statistics"),
+    "statistics": (nn.BatchNorm2d(4, track_running_stats=False), "other images.*layer 1 normalises by the statistics"),
     "training": (AlwaysTraining(4), "other images.*1 stays in training mode"),
     "functional": (Layer(lambda _, x: F.batch_norm(x, None, None, training=True)), "other images.*see the whole batch"),
     "place": (Layer(lambda _, x: x * torch.arange(1, len(x) + 1)[:, None, None, None]), "place in the batch"),
