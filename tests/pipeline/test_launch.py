@@ -150,7 +150,7 @@ def root(tmp_path_factory):
     params = json.loads(write_params(root / "params.yaml", training=TRAIN).read_text())
     (root / "params.yaml").write_text(json.dumps({"launcher": TWO, **params}))
     done = train(root, root / "unbroken")
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (done.returncode, done.stdout.count("; model in ")) == (0, 1), done.stderr  # one of the processes says it
     return root
 
 
