@@ -139,7 +139,7 @@ TRAIN = {**TRAINING, "epochs": 6, "checkpoint_every": 2, "milestones": [3], "cro
 def train(root, out, module="stages.train", **environment):
     words = ["advmacer", "--dataset", "tiny", "--sigma", 0.25, "--seed", 1, "--data", root / "data", "--device", "cpu"]
     words += ["--out", out / "model", "--log", out / "log", "--params", root / "params.yaml"]
-    return python("-m", module, *words, RS_WORK=str(root / "work"), **environment)
+    return python("-m", module, *words, timeout=600, RS_WORK=str(root / "work"), **environment)
 
 
 @pytest.fixture(scope="module")
