@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro study plots test trust audit test-portable check format docs setup setup-hashed bench
+.PHONY: repro study plots test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
 # on, so several can run at once, group by group, in as many shares as there are jobs; the last line is the plain
@@ -73,11 +73,17 @@ test-portable: $(addprefix test-on-,$(MACHINES))
 test-on-%: setup
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(MACHINE.$*) $(BIN)/python -m pytest -q $(TESTS)
 
-# What is known to be unsafe among the versions of the lock file, and the licences; both programs are installed for it.
-audit: setup
-	$(BIN)/python -m pip install --quiet pip-audit pip-licenses
-	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
+# The licences of what is installed, and then what is known to be unsafe among the versions of the lock file: that part
+# asks a service, and fails where none answers. Each is a target of its own; their programs are installed for them.
+audit: licences vulnerabilities
+
+licences: setup
+	$(BIN)/python -m pip install --quiet pip-licenses
 	$(BIN)/pip-licenses --format=markdown --order=license
+
+vulnerabilities: setup
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
 
 format:
 	$(BIN)/ruff format .

@@ -16,7 +16,7 @@ from torch import nn
 
 from benchmarks import falsify
 from benchmarks.falsify import Certified, Fixed, PerImage, attempts_on, judge, on_grid_within, surrogate_of
-from rs.certification.quantize import Calibration, quantized_members
+from rs.certification.quantize import Calibration, QuantizedNetwork, quantized_members
 from rs.data import images as data
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.declare import read_weights
@@ -183,6 +183,30 @@ def test_the_gradient_goes_through_the_weights(pool, slug):
                 ahead, behind = (attacked.solved(x + t * direction, y, [index])[0, 0].item() for t in (1e-6, -1e-6))
             assert slope == pytest.approx((ahead - behind) / 2e-6, rel=1e-3, abs=1e-6)
         assert inside
+
+
+# --- Ensembles whose members run in int8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slug", [f"ensembles/{tiny_pool.ALL}.average", f"weights/{tiny_pool.ALL}.optimal"])
+def test_members_in_int8_are_attacked_by_the_gradients_of_those_in_float32_and_hold(pool, monkeypatch, slug):
+    monkeypatch.setattr(falsify, "ALPHA", SURE)
+    with chdir(pool):
+        test, voting = data.load(Path("data"), "test"), ensemble_spec.read(Path(f"{slug}.json")).voting
+        group = falsify.Group(f"{slug}.json", "gaussian", "int8", data=Path("data"))
+        attacked, _ = group.attacked(test, tiny_pool.SETTINGS, CPU)
+        assert in_int8_of(attacked.smoothed.base) == len(voting) > 0
+        assert in_int8_of(attacked.surrogate) == 0
+        _, attempts = attempts_on(attacked, test, 3, CPU)
+    inside = [one.verdict for one in attempts if one.distance < 1]
+    assert inside
+    assert not [verdict for verdict in inside if any(verdict[1:])]
+
+
+def in_int8_of(module):
+    """How many networks in int8 there are in a module."""
+    return sum(isinstance(one, QuantizedNetwork) for one in module.modules())
 
 
 # --- Trained networks, in `make trust`

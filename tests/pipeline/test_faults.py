@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.faults import WORDS
+from tests.support.faults import WORDS, copied, made, make_study, words_of
 from tests.support.helpers import python
 
 
@@ -31,3 +31,60 @@ def test_what_is_struck_at_any_point_continues_and_ends_with_the_bytes_of_an_unb
     record_property("tried", sum(tried.values()))
     if not any("a disk with" in name for name in tried):
         record_property("family", "kills and interruptions (no full disk: mounting is not allowed here)")
+
+
+OF_TWO = """
+import os, signal, sys
+from torch import nn
+from rs.command_line.shell import run
+from tests.support.faults import Points, command_of
+
+stage, kind, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+points = Points(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+call = nn.Module.__call__
+
+def evaluated(*words, **options):
+    points.pass_one(True)
+    return call(*words, **options)
+
+if kind == "change" and os.environ["RANK"] == "0":
+    points.watch()
+if kind == "layer" and os.environ["RANK"] == "1":
+    nn.Module.__call__ = evaluated
+run(command_of(stage), sys.argv[4:])
+"""
+"""A stage by two processes: the first is killed at a change of the disk, or the second as it evaluates some layer."""
+
+KILLED = [("layer", 0), ("layer", 39), ("change", 4)]
+
+
+@pytest.mark.trust("kills and interruptions")
+@pytest.mark.parametrize("stage", ["train", "certify", "certify_ensembles"])
+def test_a_stage_of_two_processes_of_which_one_is_killed_ends_and_continues(stage, tmp_path, record_property):
+    """Torchrun ends the other; nothing half-written has the name of an output, and the bytes are those of no kill."""
+    base, trial = tmp_path / "base", tmp_path / "trial"
+    base.mkdir()
+    make_study(base)
+    (tmp_path / "of_two.py").write_text(OF_TWO)
+
+    def of_two(kind="none", at=0):
+        launched = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "--", tmp_path / "of_two.py"]
+        words = [stage, kind, at, *words_of(stage)]
+        return python(*launched, *words, cwd=trial, timeout=600, RS_WORK=str(trial / ".work"))
+
+    def run_whole():
+        done = of_two()
+        assert done.returncode == 0, done.stderr
+        return made(trial)
+
+    copied(base, trial)
+    unbroken = run_whole()
+    for kind, at in KILLED:
+        before = made(copied(base, trial))
+        killed = of_two(kind, at)
+        assert killed.returncode != 0
+        assert "exitcode  : -9" in killed.stderr
+        left = {name: content for name, content in made(trial).items() if not name.startswith(".work")}
+        assert left.items() <= unbroken.items() | before.items()
+        assert run_whole() == unbroken
+    record_property("tried", len(KILLED))

@@ -171,11 +171,11 @@ def weights(model):
     return {key: value.numpy().tobytes() for key, value in model.state_dict().items()}
 
 
-def python(*arguments, timeout=120, **environment):
-    """Run this interpreter from the root of the project, for so many seconds at most."""
+def python(*arguments, timeout=120, cwd=ROOT, **environment):
+    """Run this interpreter from the root of the project or another folder, for so many seconds at most."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
