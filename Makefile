@@ -112,7 +112,7 @@ requirements.lock: constraints.txt
 # LOGS is a folder of published certification logs, ART the Python of an environment with adversarial-robustness-toolbox.
 RESULTS ?= benchmarks/results
 MEASURED = forwards memory steps steps-64 growth pool agreement $(if $(LOGS),sequential)
-MEASURED.forwards = --picture $(RESULTS)/roofline.png $(if $(ART),--art $(ART))
+MEASURED.forwards = --picture $(RESULTS)/roofline.png --machines $(RESULTS)/roofline.md $(if $(ART),--art $(ART))
 MEASURED.steps = $(if $(ART),--art $(ART))
 MEASURED.steps-64 = --images 64 --methods advmacer
 MEASURED.agreement = models/digits/0.5/*/0 --data data/digits
