@@ -76,7 +76,7 @@ def optimize_for_inference(
     for name, given, known in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
         if given not in get_args(known):
             raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
-    if engine in ("openvino", "quantized"):
+    if engine == "openvino" or engine == "quantized":
         if precision != "float32" or device.type != "cpu":
             raise InputError(
                 f"engine {engine} must run on a CPU, with precision left at float32, got {precision} on "
