@@ -10,10 +10,13 @@ from __future__ import annotations
 import copy
 import json
 import os
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import date
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -57,7 +60,7 @@ class Measured(NamedTuple):
     speed: float  # noisy forwards a second
     share: float | None = None  # of what the roofline allows
     votes: float | None = None  # share of the noisy images on which it votes as the plain network in float32 does
-    noise: tuple[float, ...] | None = None  # share of its time in which noise is generated, for each kind of noise
+    noise: tuple[float, ...] | None = None  # share of its processor time that noise takes, for each kind of noise
 
 
 def main(
@@ -116,17 +119,19 @@ def measure(
     own = [size for size in sizes if size % BLOCK == 0] or [BLOCK]
     known = engines_on(device)
     made = {key: optimized(model, x, *key) for key in [(*engine, size) for engine in known for size in own]}
+    spent: dict[tuple[str, int], list[float]] = defaultdict(list)
     with apart(device, field_loops, architecture, n, sizes) as loops:
         ways: dict[tuple[str, int], Way] = {(REFERENCE, size): loops[size] for size in sizes}
         if device.type == "cpu":
             ways |= {(KEPT, size): field_loop(model, x, n, size) for size in sizes}
         for (engine, precision, size), network_as_run in made.items():
-            ways[f"{engine}, {precision}", size] = certification(network_as_run, x, n, size)
-        ways |= {(kind, BLOCK): noise_alone(kind, x, n) for kind in NOISES}
+            key = (f"{engine}, {precision}", size)
+            ways[key] = counted(certification(network_as_run, x, n, size), spent[key])
+        ways |= {(kind, BLOCK): counted(noise_alone(kind, x, n), spent[kind, BLOCK]) for kind in NOISES}
         for way in ways.values():
             way()
         seconds = side_by_side(ways, rounds, device.type)
-    noise = [seconds[kind, BLOCK] / (N0 + n) for kind in NOISES]
+    busy = {key: median(values) for key, values in spent.items()}
     names = dict.fromkeys(name for name, _ in ways if name not in NOISES)
     batch = {name: min((value, size) for (one, size), value in seconds.items() if one == name)[1] for name in names}
     best = {name: (N0 + n) / seconds[name, size] for name, size in batch.items()}
@@ -141,7 +146,9 @@ def measure(
             speed,
             speed / roofline.attainable(limits, precision, asked),
             votes.get(name),
-            tuple(one * speed for one in noise) if name in votes else None,
+            tuple(busy[kind, BLOCK] / busy[name, batch[name]] for kind in NOISES)
+            if name in votes and device.type == "cpu"
+            else None,
         )
         for name, (precision, asked, speed) in points.items()
     }
@@ -224,6 +231,18 @@ def certification(made: Optimized, x: torch.Tensor, n: int, size: int) -> Way:
 
     classifier = SmoothedClassifier(made.module, CLASSES, SIGMA, precision=made.precision, batch=size)
     return lambda: classifier.certify(x, N0, n, ALPHA)
+
+
+def counted(way: Way, spent: list[float]) -> Way:
+    """A way that notes its processor seconds, on which other work has little effect."""
+
+    def run() -> object:
+        begun = time.process_time()
+        made = way()
+        spent.append(time.process_time() - begun)
+        return made
+
+    return run
 
 
 def noise_alone(kind: str, x: torch.Tensor, n: int) -> Way:
