@@ -117,10 +117,11 @@ requirements.lock: constraints.txt
 # Measurements, side by side in one run; never part of the tests. They take 40 minutes on two cores and go into RESULTS.
 # LOGS is a folder of published certification logs, ART the Python of an environment with adversarial-robustness-toolbox.
 RESULTS ?= benchmarks/results
-MEASURED = forwards memory steps steps-64 growth pool agreement $(if $(LOGS),sequential)
-MEASURED.forwards = --picture $(RESULTS)/roofline.png $(if $(ART),--art $(ART))
+MEASURED = forwards memory steps steps-64 phases growth pool agreement $(if $(LOGS),sequential)
+MEASURED.forwards = --picture $(RESULTS)/roofline.png --machines $(RESULTS)/roofline.md $(if $(ART),--art $(ART))
 MEASURED.steps = $(if $(ART),--art $(ART))
 MEASURED.steps-64 = --images 64 --methods advmacer
+MEASURED.phases = --images 16 --rounds 3
 MEASURED.agreement = models/digits/0.5/*/0 --data data/digits
 MEASURED.sequential = --logs $(LOGS) $(ROWS:%=--rows %)
 

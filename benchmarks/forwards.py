@@ -10,9 +10,13 @@ from __future__ import annotations
 import copy
 import json
 import os
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from datetime import date
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "the field's loop, torch's float32"
 KEPT = "the field's loop, memory kept"
+NOISES = ("gaussian", "grid")
 
 Way = Callable[[], object]
 """Certifies one image, with n0 + n draws."""
@@ -55,6 +60,7 @@ class Measured(NamedTuple):
     speed: float  # noisy forwards a second
     share: float | None = None  # of what the roofline allows
     votes: float | None = None  # share of the noisy images on which it votes as the plain network in float32 does
+    noise: tuple[float, ...] | None = None  # share of its processor time that noise takes, for each kind of noise
 
 
 def main(
@@ -66,6 +72,7 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = os.cpu_count() or 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     picture: Annotated[Path | None, typer.Option(help="PNG of the roofline to draw.")] = None,
+    machines: Annotated[Path | None, typer.Option(help="Table of machines, in which this one gets rows.")] = None,
     art: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +86,7 @@ def main(
     from rs.runtime.device import device_named
 
     torch.set_num_threads(threads)
-    sizes = [int(word) for word in batches.split(",")]
+    sizes, load = [int(word) for word in batches.split(",")], os.getloadavg()[0]
     limits = roofline.ceilings(where := device_named(device))
     found = measure(architecture, n, sizes, where, limits, picture)
     if art is not None:
@@ -88,7 +95,9 @@ def main(
         found["ART, certify"] = Measured(int(size), speeds[size])
     print("\n".join(table(found)))
     print(f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}, median of {ROUNDS} rounds")
-    print(f"{limits}\n{machine(device)}")
+    print(f"{limits}\n{machine(device)}; {load:.1f} other processes at work")
+    if machines is not None:
+        roofline.grow(machines, [*rows_of_machine(found, architecture, threads, load, device)])
 
 
 def measure(
@@ -110,16 +119,20 @@ def measure(
     own = [size for size in sizes if size % BLOCK == 0] or [BLOCK]
     known = engines_on(device)
     made = {key: optimized(model, x, *key) for key in [(*engine, size) for engine in known for size in own]}
+    spent: dict[tuple[str, int], list[float]] = defaultdict(list)
     with apart(device, field_loops, architecture, n, sizes) as loops:
         ways: dict[tuple[str, int], Way] = {(REFERENCE, size): loops[size] for size in sizes}
         if device.type == "cpu":
             ways |= {(KEPT, size): field_loop(model, x, n, size) for size in sizes}
         for (engine, precision, size), network_as_run in made.items():
-            ways[f"{engine}, {precision}", size] = certification(network_as_run, x, n, size)
+            key = (f"{engine}, {precision}", size)
+            ways[key] = counted(certification(network_as_run, x, n, size), spent[key])
+        ways |= {(kind, BLOCK): counted(noise_alone(kind, x, n), spent[kind, BLOCK]) for kind in NOISES}
         for way in ways.values():
             way()
         seconds = side_by_side(ways, rounds, device.type)
-    names = dict.fromkeys(name for name, _ in ways)
+    busy = {key: median(values) for key, values in spent.items()}
+    names = dict.fromkeys(name for name, _ in ways if name not in NOISES)
     batch = {name: min((value, size) for (one, size), value in seconds.items() if one == name)[1] for name in names}
     best = {name: (N0 + n) / seconds[name, size] for name, size in batch.items()}
     engines = {engine: made[*engine, own[0]] for engine in known}
@@ -128,7 +141,15 @@ def measure(
         roofline.draw(picture, limits, points, f"{architecture.value}: noisy forward passes")
     votes = agreement(engines, x)
     return {
-        name: Measured(batch[name], speed, speed / roofline.attainable(limits, precision, asked), votes.get(name))
+        name: Measured(
+            batch[name],
+            speed,
+            speed / roofline.attainable(limits, precision, asked),
+            votes.get(name),
+            tuple(busy[kind, BLOCK] / busy[name, batch[name]] for kind in NOISES)
+            if name in votes and device.type == "cpu"
+            else None,
+        )
         for name, (precision, asked, speed) in points.items()
     }
 
@@ -143,7 +164,7 @@ def _on_the_roofline(
     asked = roofline.work(model, sample)
     points = {name: ("float32", asked, speeds[name]) for name in (REFERENCE, KEPT) if name in speeds}
     for (engine, precision), network_as_run in made.items():
-        fused = engine in ("compiled", "quantized")
+        fused = engine in ("compiled", "openvino", "quantized")
         wide = "float32" if precision == "int8" else precision
         source = made["folded", wide] if fused else network_as_run  # an operation at a time
         with autocast(x.device, source.precision):
@@ -212,6 +233,29 @@ def certification(made: Optimized, x: torch.Tensor, n: int, size: int) -> Way:
     return lambda: classifier.certify(x, N0, n, ALPHA)
 
 
+def counted(way: Way, spent: list[float]) -> Way:
+    """A way that notes its processor seconds, on which other work has little effect."""
+
+    def run() -> object:
+        begun = time.process_time()
+        made = way()
+        spent.append(time.process_time() - begun)
+        return made
+
+    return run
+
+
+def noise_alone(kind: str, x: torch.Tensor, n: int) -> Way:
+    """The noise of a certificate of n0 + n draws, without its images and its network."""
+    from rs.runtime.streams import Stream
+    from rs.smoothing.grid_noise import grid_block
+    from rs.smoothing.noise import BLOCK, block
+
+    drawn = {"gaussian": block, "grid": grid_block}[kind]
+    numbers = range((N0 + n) // BLOCK)
+    return lambda: [drawn(i, x.shape, SIGMA, 0, Stream.ESTIMATE, device=x.device) for i in numbers]
+
+
 def agreement(made: dict[tuple[str, str], Optimized], x: torch.Tensor, draws: int = 1000) -> dict[str, float]:
     """Share of the same noisy images on which an engine votes as the plain network in float32 does."""
     import torch
@@ -231,12 +275,28 @@ def agreement(made: dict[tuple[str, str], Optimized], x: torch.Tensor, draws: in
 
 def table(found: dict[str, Measured]) -> Iterator[str]:
     """Lines of the Markdown table."""
-    yield "| way | batch | noisy forwards/s | faster | n = 100,000 | of the roofline | votes as plain float32 |"
-    yield "|---|---:|---:|---:|---:|---:|---:|"
-    for name, (batch, speed, share, votes) in found.items():
+    shown = ["of the roofline", "votes as plain float32", *(f"noise, {kind}" for kind in NOISES)]
+    yield f"| way | batch | noisy forwards/s | faster | n = 100,000 | {' | '.join(shown)} |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for name, (batch, speed, share, votes, noise) in found.items():
         cells = [f"{batch}", f"{speed:,.0f}", f"{speed / found[REFERENCE].speed:.2f}", f"{100_100 / speed:,.1f} s"]
-        cells += ["" if value is None else f"{value:.1%}" for value in (share, votes)]
+        cells += shares(share, votes, *noise or (None,) * len(NOISES))
         yield f"| {name} | {' | '.join(cells)} |"
+
+
+def shares(*values: float | None) -> list[str]:
+    """Cells of shares; empty ones where there is none."""
+    return ["" if value is None else f"{value:.1%}" for value in values]
+
+
+def rows_of_machine(
+    found: dict[str, Measured], architecture: Architecture, threads: int, load: float, device: str
+) -> Iterator[list[str]]:
+    """Cells of the table of machines."""
+    where = [machine(device).partition(";")[0], architecture.value, f"{threads}"]
+    for name, (_, speed, share, _, noise) in found.items():
+        ratio = f"{speed / found[REFERENCE].speed:.2f}"
+        yield [*where, name, ratio, *shares(share, *noise or (None,) * len(NOISES)), f"{load:.1f}", f"{date.today()}"]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ its convolutions and matrix products read and write, as if all else were fused i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -101,6 +101,28 @@ def attainable(ceiling: Ceilings, precision: str, asked: Work) -> float:
     return min(ceiling.peak[precision] / asked.operations, ceiling.bandwidth / asked.bytes)
 
 
+HEAD = (
+    "processor", "network", "threads", "way", "faster than the field's loop", "of the roofline", "noise, gaussian",
+    "noise, grid", "load", "date",
+)  # fmt: skip
+KEY = 3
+"""Cells that say what was measured on: machine, network, threads."""
+
+
+def grow(page: Path, rows: Sequence[Sequence[str]]) -> None:
+    """Write rows into the table of machines, in place of those that were measured on the same; others stay."""
+    made = [f"| {' | '.join(row)} |" for row in rows]
+    key = f"| {' | '.join(rows[0][:KEY])} |"
+    head = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
+    before = page.read_text(encoding="utf-8").splitlines()[len(head) :] if page.exists() else []
+    lines = [*head, *sorted([line for line in before if not line.startswith(key)] + made, key=_place)]
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _place(line: str) -> list[str]:
+    return line.split(" | ")[:KEY]
+
+
 def draw(path: Path, ceiling: Ceilings, points: Mapping[str, tuple[str, Work, float]], title: str) -> None:
     """Picture of the roofline; points are name -> (precision, work, images a second)."""
     import matplotlib.pyplot as plt
@@ -112,7 +134,7 @@ def draw(path: Path, ceiling: Ceilings, points: Mapping[str, tuple[str, Work, fl
     for precision, peak in ceiling.peak.items():
         roof = np.minimum(peak, intensity * ceiling.bandwidth)
         axes.loglog(intensity, roof / 1e9, color=colours[precision], label=f"roof, {precision}")
-    for marker, (name, (precision, asked, speed)) in zip("os^Dv*PXhd"[: len(points)], points.items(), strict=True):
+    for marker, (name, (precision, asked, speed)) in zip("os^Dv*PXhd<"[: len(points)], points.items(), strict=True):
         at = asked.operations / asked.bytes
         axes.loglog(at, speed * asked.operations / 1e9, marker, color=colours[precision], label=name, linestyle="none")
     axes.set(xlabel="operations per byte", ylabel="10⁹ operations per second", title=title)

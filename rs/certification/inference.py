@@ -1,4 +1,4 @@
-"""Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation and int8.
+"""Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation, OpenVINO and int8.
 
 A certificate is about the network as it runs, so rows record the engine: folding changes the last bits of the logits,
 bfloat16 the third digit, and with them votes on images between two classes.
@@ -13,6 +13,7 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
+from rs.certification import openvino_network
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models.architectures import Logits
@@ -29,7 +30,9 @@ from rs.models.backend import (
 )
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import Precision, autocast, default_batch
+from rs.smoothing.inputs import logits_of
 from rs.smoothing.noise import BLOCK
+from rs.smoothing.one_function import check_one_function, noisy_pair, rounding
 
 
 class Optimized(NamedTuple):
@@ -56,9 +59,9 @@ def optimize_for_inference(
         module: Images (N, C, H, W) -> logits (N, K); unchanged, but moved to ``device``.
         engine: ``plain`` uses it unchanged. ``folded`` folds each batch norm into the convolution before it (exact up
             to rounding), and stores the weights in ``precision``. ``compiled`` also compiles the folded network for
-            batches of one size: smaller ones are padded, and cost as much. ``quantized`` runs the networks of
-            ``quantized`` instead, in int8.
-        precision: ``float32`` or ``bfloat16``; a quantised network has its own.
+            batches of one size: smaller ones are padded, and cost as much. ``openvino`` has OpenVINO run the network on
+            a CPU. ``quantized`` has it run the networks of ``quantized`` instead, in int8.
+        precision: ``float32`` or ``bfloat16``; ``float32`` for OpenVINO, where a quantised network has its own.
         shape: (C, H, W) of an image.
         device: Where it runs.
         batch: Noisy images at once; if ``None``, chosen on a GPU so that they fit its memory.
@@ -67,19 +70,20 @@ def optimize_for_inference(
     Returns:
         The optimized classifier; if it cannot be compiled, the folded one, with a warning on stderr.
     Raises:
-        InputError: If there is no such engine or precision, not even the smallest batch fits, or a quantised network
-            is to run in bfloat16 or elsewhere than on a CPU.
+        InputError: If there is no such engine or precision, not even the smallest batch fits, OpenVINO is to run
+            it in bfloat16 or elsewhere than on a CPU, or cannot convert it.
     """
     for name, given, known in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
         if given not in get_args(known):
             raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
-    if engine == "quantized":
+    if engine == "openvino" or engine == "quantized":
         if precision != "float32" or device.type != "cpu":
             raise InputError(
-                f"engine quantized must run on a CPU, with precision left at float32, got {precision} on "
+                f"engine {engine} must run on a CPU, with precision left at float32, got {precision} on "
                 f"{device.type}; take engine compiled there"
             )
-        return Optimized(_with_members(module, quantized), precision, batch, engine)
+        networks = quantized if engine == "quantized" else [_in_openvino(one, shape) for one in members_of(module)]
+        return Optimized(_with_members(module, networks), precision, batch, engine)
     dtype: torch.dtype = getattr(torch, precision)
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
@@ -105,6 +109,25 @@ def members_of(module: nn.Module) -> list[nn.Module]:
 def _with_members(module: nn.Module, networks: Sequence[nn.Module]) -> nn.Module:
     """Return a classifier with other members."""
     return Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
+
+
+def _in_openvino(module: nn.Module, shape: Sequence[int]) -> nn.Module:
+    """Return the classifier with its network, behind the normalisation, run by OpenVINO in float32."""
+    normalize, network = parts(module.cpu())
+    pair = noisy_pair(tuple(shape), torch.device("cpu"))
+    with torch.no_grad(), evaluating(module):
+        expected = logits_of(module(pair))
+        model = openvino_network.converted(network, normalize(pair[:1]))
+    made = nn.Sequential(normalize, openvino_network.OpenVinoNetwork(openvino_network.content(model))).eval()
+    with torch.inference_mode():
+        difference, largest = float((made(pair) - expected).abs().max()), float(expected.abs().max())
+    if not difference <= rounding(module, expected) * largest:
+        raise InputError(
+            f"OpenVINO must compute the network's logits, but they differ by {difference:.2g} of logits up to "
+            f"{largest:.2g}: a network whose path depends on the images cannot be converted; use engine folded"
+        )
+    check_one_function(made, pair)
+    return made
 
 
 def _batch_of_gpu(module: nn.Module, precision: Precision, x: Tensor) -> int:

@@ -13,14 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import sys
-import tempfile
-import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib import import_module
 from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -30,6 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rs.certification.inference import parts
+from rs.certification.openvino_network import Content, OpenVinoNetwork, content, converted, library
 from rs.data import images as data
 from rs.data.format import Images
 from rs.errors import InputError
@@ -76,30 +72,16 @@ class Calibration:
 class Quantized(NamedTuple):
     """A quantised network as it lies on disk."""
 
-    graph: bytes
-    weights: bytes
+    content: Content
     card: QuantizedCard
 
 
-class QuantizedNetwork(nn.Module):
-    """A network in int8, for any batch; its logits are float32. ``fingerprint`` says all that is known of it."""
-
-    __slots__ = ("_logits",)  # what runs it is no attribute, so that a description of the module passes over it
+class QuantizedNetwork(OpenVinoNetwork):
+    """A network in int8."""
 
     def __init__(self, quantized: Quantized) -> None:
-        super().__init__()
-        self.fingerprint, self.calibration = quantized.card.network, quantized.card.calibration
-        self._logits = _compiled(quantized.graph, quantized.weights)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W), normalised -> logits (N, K)."""
-        return torch.from_numpy(self._logits(x.contiguous().numpy())[0])
-
-    @property
-    def instructions(self) -> str:
-        """The widest vector instructions that it runs with."""
-        runs_with = str(self._logits.get_property("RUNTIME_REQUIREMENTS"))
-        return dict(part.split("=", 1) for part in runs_with.split(";"))["isa"]
+        super().__init__(quantized.content)
+        self.calibration = quantized.card.calibration
 
 
 def quantized_members(
@@ -174,18 +156,18 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
     noisy = calibration_images(images, sigma, count)
     normalize, network = parts(module)
     with torch.no_grad(), evaluating(module), redirect_stdout(io.StringIO()):  # progress bars
-        graph, weights = _quantized(network, normalize(noisy))
+        made = _quantized(network, normalize(noisy))
     card = QuantizedCard(
         classifier=checkpoint.fingerprint(module),
         dataset=images.meta.name,
         images=images.fingerprint,
         sigma=sigma,
         calibration=count,
-        network=_sum(graph, weights),
+        network=made.fingerprint,
         arithmetic=arithmetic.current(),
         versions=versions(),
     )
-    return Quantized(graph, weights, card)
+    return Quantized(made, card)
 
 
 def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
@@ -209,8 +191,8 @@ def write(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
     is_card = files.is_json_with("classifier", "network", "calibration")
     files.check_output(folder / CARD, "a quantised network", is_card, option="MODEL", force=force)
     (folder / CARD).unlink(missing_ok=True)  # without it nothing loads the others
-    files.write_bytes(folder / GRAPH, quantized.graph)
-    files.write_bytes(folder / WEIGHTS, quantized.weights)
+    files.write_bytes(folder / GRAPH, quantized.content.graph)
+    files.write_bytes(folder / WEIGHTS, quantized.content.weights)
     files.write_json(folder / CARD, asdict(quantized.card))
 
 
@@ -223,17 +205,26 @@ def read(folder: Path) -> Quantized:
     again = f"run rs quantize {folder} again"
     card = files.read_as(QuantizedCard, folder / CARD, "the card of a quantised network", again)
     try:
-        graph, weights = ((folder / name).read_bytes() for name in (GRAPH, WEIGHTS))
+        found = Content((folder / GRAPH).read_bytes(), (folder / WEIGHTS).read_bytes())
     except OSError as error:
         raise InputError(f"{folder} must hold {GRAPH} and {WEIGHTS} beside {CARD}, but: {error}; {again}") from error
-    if _sum(graph, weights) != card.network:
+    if found.fingerprint != card.network:
         raise InputError(f"{folder / GRAPH} and {WEIGHTS} must be those of {CARD}, but they changed; {again}")
-    return Quantized(graph, weights, card)
+    return Quantized(found, card)
 
 
 def identity_of(modules: Sequence[nn.Module]) -> dict[str, Any]:
-    """Return what a sidecar says of the quantised networks in classifiers that run; nothing if there are none."""
-    found = [one for module in modules for one in module.modules() if isinstance(one, QuantizedNetwork)]
+    """Return what a sidecar says of the networks of OpenVINO in classifiers that run; nothing if there are none."""
+    found = [one for module in modules for one in module.modules() if isinstance(one, OpenVinoNetwork)]
+    if not found:
+        return {}
+    return _identity_in_int8([one for one in found if isinstance(one, QuantizedNetwork)]) | {
+        "instructions": found[0].instructions,
+        "versions": checkpoint.versions() | {"openvino": library("openvino").__version__},
+    }
+
+
+def _identity_in_int8(found: Sequence[QuantizedNetwork]) -> dict[str, Any]:
     if not found:
         return {}
     prints = [one.fingerprint for one in found]
@@ -241,90 +232,23 @@ def identity_of(modules: Sequence[nn.Module]) -> dict[str, Any]:
         "precision": "int8",
         "quantized": prints[0] if len(prints) == 1 else hashlib.sha256(" ".join(prints).encode()).hexdigest(),
         "calibration": found[0].calibration,
-        "instructions": found[0].instructions,
-        "versions": checkpoint.versions() | {"openvino": _imported("openvino").__version__},
     }
 
 
 def versions() -> dict[str, str]:
     """Return the versions that a quantised network depends on."""
-    openvino, nncf = _imported("openvino"), _imported("nncf")
+    openvino, nncf = library("openvino"), library("nncf")
     return checkpoint.versions() | {"openvino": openvino.__version__, "nncf": nncf.__version__}
 
 
-# ------------------------------------------------------------------------------------------------- OpenVINO
-
-
-@cache
-def _imported(name: str) -> Any:
-    """Import a library of the extra, without the part that reports its use to its maker."""
-    modules: dict[str, Any] = sys.modules
-    modules.setdefault("openvino_telemetry", None)
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise InputError(f"engine quantized needs OpenVINO and NNCF ({error}); pip install 'rs[int8]'") from error
-
-
-@cache
-def _core() -> Any:
-    """Return OpenVINO's runtime, the one of this process, which lives as long as the process does.
-
-    A runtime gives the thread an alternate stack for signals, and when it is destroyed brings back the one before. If
-    that was of a runtime that is gone too, so is its memory, and the next signal with a handler ends the process. The
-    first one is kept, so that whatever comes and goes after it, NNCF's own too, has something to bring back.
-    """
-    core = _imported("openvino").Core()
-    core.get_versions("CPU")  # loads the part that does so
-    return core
-
-
-def _quantized(network: nn.Module, normalised: Tensor) -> tuple[bytes, bytes]:
-    """Convert a network and quantise it; its graph, and its weights."""
-    openvino, nncf, _ = _imported("openvino"), _imported("nncf"), _core()  # before NNCF makes its own
-    advanced = _imported("nncf.quantization.advanced_parameters")
-    shape = [-1, *normalised.shape[1:]]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of torch, that its tracer has a successor
-            converted = openvino.convert_model(network, example_input=normalised[:1], input=shape)
-    except Exception as error:  # of a network of the user's, which may be anything
-        raise InputError(
-            f"the network must be one that OpenVINO converts, but: {type(error).__name__}: {error}; use engine folded"
-        ) from error
+def _quantized(network: nn.Module, normalised: Tensor) -> Content:
+    """Convert a network and quantise it."""
+    model = converted(network, normalised[:1])  # before NNCF makes a runtime of its own
+    nncf, advanced = library("nncf"), library("nncf.quantization.advanced_parameters")
     made = nncf.quantize(
-        converted,
+        model,
         nncf.Dataset([image[None].numpy() for image in normalised]),
         subset_size=len(normalised),
         advanced_parameters=advanced.AdvancedQuantizationParameters(overflow_fix=advanced.OverflowFix.ENABLE),  # 7 bits
     )
-    return _content(made)
-
-
-def _content(model: Any) -> tuple[bytes, bytes]:
-    """Serialise a model, with names that do not depend on what else was made in the process."""
-    model.set_friendly_name("network")
-    for number, operation in enumerate(model.get_ordered_ops()):
-        operation.set_friendly_name(f"{operation.get_type_name()}_{number}")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, GRAPH)
-        _imported("openvino").save_model(model, path, compress_to_fp16=False)
-        return path.read_bytes(), path.with_suffix(".bin").read_bytes()
-
-
-def _compiled(graph: bytes, weights: bytes) -> Any:
-    """Compile a network for this CPU: nothing but int8 and float32, no more threads than torch has, none pinned."""
-    core = _core()
-    options = {
-        "EXECUTION_MODE_HINT": "ACCURACY",
-        "INFERENCE_PRECISION_HINT": "f32",  # or bfloat16 where a CPU has it
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,
-    }
-    return core.compile_model(core.read_model(graph, weights), "CPU", options)
-
-
-def _sum(*contents: bytes) -> str:
-    return hashlib.sha256(b"".join(contents)).hexdigest()
+    return content(made)

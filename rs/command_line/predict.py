@@ -46,8 +46,8 @@ def main(
         Literal["float32", "bfloat16"], typer.Option(help="Of the network's weights and activations.")
     ] = "float32",
     engine: Annotated[
-        Literal["plain", "folded", "compiled", "quantized"],
-        typer.Option(help="How the network runs; quantized: in int8."),
+        Literal["plain", "folded", "compiled", "openvino", "quantized"],
+        typer.Option(help="How the network runs; openvino: by OpenVINO on a CPU; quantized: so too, in int8."),
     ] = "plain",
     resize: Resize = None,
     crop: Crop = None,

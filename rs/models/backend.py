@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 Engine = Literal["plain", "folded", "compiled"]
-InferenceEngine = Literal["plain", "folded", "compiled", "quantized"]
-"""Certification has one more: a network in int8 (``rs.certification.quantize``)."""
+InferenceEngine = Literal["plain", "folded", "compiled", "openvino", "quantized"]
+"""Certification has two more: OpenVINO's, in float32 and in int8 (``rs.certification.quantize``)."""
 
 EXACT = 1e-9
 """Largest relative difference of logits that counts as rounding in float64, for networks of a hundred layers."""

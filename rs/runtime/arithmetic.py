@@ -91,6 +91,6 @@ def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
     trainings = [training_layers(dataset, name) for name in names]
     for sections in (layers(f"recipes.{dataset}.certify"), *trainings):
         merged, origins = merge(values, *sections, optional=True)
-        for name, value in (("engine", "compiled"), ("precision", "bfloat16")):
+        for name, value in (("engine", "compiled"), ("engine", "openvino"), ("precision", "bfloat16")):
             if merged.get(name) == value:
                 yield f"{origins[name]}.{name} = {value}"

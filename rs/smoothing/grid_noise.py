@@ -84,7 +84,7 @@ def grid_block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int
         return _drawn_on(torch.device(device), table, size, stream(seed, *key, index, device=device))
     bits, count = np.random.Philox(seed_sequence(seed, *key, index)), math.prod(size)
     words = bits.random_raw(-(-count // 4)).astype("<u8", copy=False).view("<u2")[:count]
-    levels = table.known[words]
+    levels = table.known.take(words, mode="wrap")  # no index is out of range, and this looks for none
     open_ones = np.flatnonzero(np.isnan(levels))
     rest = bits.random_raw(len(open_ones)) >> np.uint64(16)
     levels[open_ones] = table.levels(words[open_ones].astype(np.uint64) << np.uint64(48) | rest)

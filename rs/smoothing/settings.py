@@ -41,7 +41,7 @@ class CertificationSettings:
     seed: NonNegativeCount  # of the noise, the same for every model
     subset: Subset  # of the test split
     precision: Precision
-    engine: InferenceEngine  # plain: as it was trained; folded, compiled: optimized for inference; quantized: in int8
+    engine: InferenceEngine  # plain: as it was trained; the others: optimized for inference; quantized: in int8
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
     noise: Noise = "gaussian"  # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem
     stop: Stop | None = None  # stop at an answer; n is then the most draws

@@ -14,6 +14,7 @@ from rs.certification import quantize as int8
 from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
+from rs.certification.openvino_network import library, runtime
 from rs.certification.quantize import Calibration, QuantizedNetwork, calibration_images, identity_of, quantized_members
 from rs.command_line import main as rs
 from rs.command_line.shell import run
@@ -21,31 +22,21 @@ from rs.data import images as data
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.architectures import CifarResNet, Normalize
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import BLOCK, block
 from rs.smoothing.one_function import check_one_function, noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
-from tests.support.networks import images, lived_in
+from tests.support.networks import COLOUR, images, residual
 from tests.support.untrained import save_model
 
 CPU = torch.device("cpu")
-COLOUR = (3, 8, 8)
 SIGMA, COUNT = 0.25, 10
 SETTINGS = CertificationSettings(
     n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="quantized", shortcut=False,
     calibration=COUNT,
 )  # fmt: skip
-
-
-def residual():
-    """A network with shortcuts, sums and a mean over the picture, for colour images."""
-    model = nn.Sequential()
-    model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
-    model.add_module("network", CifarResNet(8, 3, 4, width=4))
-    return lived_in(model, COLOUR).eval()
 
 
 def quantized(model, shape, seed=0):
@@ -110,7 +101,7 @@ def test_the_check_of_every_classifier_accepts_it(colour):
 def test_weights_have_seven_bits_so_that_no_processor_saturates():
     """Pairs of products of 8-bit activations and weights are added in 16 bits without VNNI: 2 * 255 * 64 < 2^15."""
     made = int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
-    operations = int8._core().read_model(made.graph, made.weights).get_ops()
+    operations = runtime().read_model(*made.content).get_ops()
     held = [one.data for one in operations if one.get_type_name() == "Constant" and one.data.dtype == np.int8]
     assert len(held) == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in residual().modules())
     assert 32 < max(int(np.abs(one.astype(int)).max()) for one in held) <= 64
@@ -167,7 +158,7 @@ def test_a_process_that_has_quantised_survives_a_signal_with_a_handler():
 def test_logits_are_those_of_the_formula_of_quantisation():
     """q(x) of FakeQuantize in OpenVINO's specification, then whole numbers times scales, in float64."""
     made = int8.quantize(Affine().eval(), tiny_images(COUNT), SIGMA, COUNT)
-    operations = int8._core().read_model(made.graph, made.weights).get_ops()
+    operations = runtime().read_model(*made.content).get_ops()
     (fake,) = (one for one in operations if one.get_type_name() == "FakeQuantize")
     low, high, out_low, out_high = (fake.input_value(k).get_node().data.astype(float).item() for k in range(1, 5))
     levels = fake.get_attributes()["levels"]
@@ -270,7 +261,7 @@ def test_without_images_and_without_a_network_it_says_what_to_do():
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
-    int8._imported.cache_clear()
+    library.cache_clear()
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(InputError, match=r"pip install 'rs\[int8\]'"):
         int8.versions()

@@ -151,7 +151,7 @@ def test_the_help_of_train_lists_the_methods():
     ("words", "expected"),
     [
         ("rs co", ["compare"]),
-        ("rs predict --engine ", ["plain", "folded", "compiled", "quantized"]),
+        ("rs predict --engine ", ["plain", "folded", "compiled", "openvino", "quantized"]),
         ("rs show --js", ["--json"]),
     ],
 )

@@ -98,6 +98,7 @@ def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
         ({"arithmetic": "exact"}, r"recipes\.tiny\.arithmetic: .*'portable' or 'native', got 'exact'"),
         ({"training": {"engine": "compiled"}}, r"recipes\.tiny\.training\.engine = compiled depends on the processor"),
         ({"certify": {"precision": "bfloat16"}}, r"recipes\.tiny\.certify\.precision = bfloat16 depends"),
+        ({"certify": {"engine": "openvino"}}, r"recipes\.tiny\.certify\.engine = openvino depends on the processor"),
         ({"macer": {"training": {"engine": "compiled"}}}, r"recipes\.tiny\.macer\.training\.engine = compiled depends"),
         ({}, r"chosen before numpy and torch are loaded, .* set it to native"),
     ],

@@ -3,7 +3,10 @@
 import torch
 from torch import nn
 
+from rs.models.architectures import CifarResNet, Normalize
 from tests.support.helpers import smallnet
+
+COLOUR = (3, 8, 8)
 
 
 def lived_in(model, shape):
@@ -58,3 +61,11 @@ class Measures(Branches):
 
     def forward(self, x):
         return self.norm(self.conv(x)).reshape(len(x), -1)[:, :2]
+
+
+def residual():
+    """A network with shortcuts, sums and a mean over the picture, for colour images."""
+    model = nn.Sequential()
+    model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
+    model.add_module("network", CifarResNet(8, 3, 4, width=4))
+    return lived_in(model, COLOUR).eval()

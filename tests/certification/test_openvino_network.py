@@ -1,0 +1,134 @@
+"""The engine openvino: a network in float32 that OpenVINO runs."""
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from rs.certification.certify_model import certify_model
+from rs.certification.inference import optimize_for_inference
+from rs.certification.quantize import identity_of
+from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.errors import InputError
+from rs.smoothing.one_function import check_one_function, noisy_pair, rounding
+from rs.smoothing.settings import CertificationSettings
+from tests.support.helpers import SHAPE, smallnet, write_tiny
+from tests.support.networks import COLOUR, images, residual
+from tests.support.untrained import save_model
+
+CPU = torch.device("cpu")
+SETTINGS = CertificationSettings(
+    n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="openvino", shortcut=False,
+)  # fmt: skip
+
+
+def run_by_openvino(model, shape):
+    return optimize_for_inference(model, "openvino", "float32", shape, CPU)
+
+
+@pytest.fixture(scope="module")
+def network():
+    return residual()
+
+
+@pytest.fixture(scope="module")
+def colour(network):
+    return run_by_openvino(network, COLOUR).module
+
+
+def test_its_logits_are_those_of_the_network_in_float64_but_for_rounding(network, colour):
+    x = images(100, COLOUR) * 3 - 1
+    with torch.no_grad():
+        expected = copy.deepcopy(network).double()(x.double())
+    found = colour(x)
+    assert found.dtype == torch.float32
+    assert float((found - expected).abs().max()) <= rounding(colour, found) * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(colour, size):
+    x = images(100, COLOUR) * 3 - 1
+    order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
+    together = colour(x)
+    assert torch.equal(torch.cat([colour(part) for part in x[order].split(size)]), together[order])
+    assert len(together.unique(dim=0)) == 100  # the images are told apart
+
+
+def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(network):
+    x, before, found = images(100, COLOUR), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(run_by_openvino(network, COLOUR).module(x))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
+def test_it_keeps_the_weights_that_it_was_made_with():
+    model, x = residual(), images(3, COLOUR)
+    made = run_by_openvino(model, COLOUR).module
+    before = made(x)
+    with torch.no_grad():
+        for value in model.network.parameters():
+            value.zero_()
+    assert torch.equal(made(x), before)
+
+
+def test_the_check_of_every_classifier_accepts_it(colour):
+    check_one_function(colour, noisy_pair(COLOUR, CPU))
+
+
+def test_members_of_an_ensemble_run_by_themselves():
+    members, rule, x = [smallnet(seed).eval() for seed in (0, 1)], SoftmaxAverage([0.25, 0.75]), images(20, SHAPE)
+    made = run_by_openvino(Ensemble(members, rule), SHAPE)
+    with torch.no_grad():
+        expected = Ensemble(members, rule)(x)
+    torch.testing.assert_close(made.module(x), expected)
+    assert made.engine == "openvino"
+
+
+def test_certificates_have_the_votes_of_the_plain_network_and_their_sidecar_says_what_ran(tmp_path, monkeypatch):
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    write_tiny(tmp_path / "data")
+    save_model(tmp_path / "model")
+    sides, rows = {}, {}
+    for engine in ("openvino", "plain"):
+        out = tmp_path / f"{engine}.tsv"
+        where = {"sigma": None, "device": CPU, "batch": None, "out": out}
+        certify_model(str(tmp_path / "model"), tmp_path / "data", replace(SETTINGS, engine=engine), **where)
+        sides[engine], rows[engine] = json.loads(out.with_suffix(".json").read_text()), out.read_bytes()
+    assert rows["openvino"] == rows["plain"]
+    assert sides["openvino"].keys() - sides["plain"].keys() == {"instructions"}
+    assert (sides["openvino"]["engine"], sides["openvino"]["precision"]) == ("openvino", "float32")
+    assert sides["openvino"]["versions"].keys() - sides["plain"]["versions"].keys() == {"openvino"}
+
+
+def test_networks_that_torch_runs_have_nothing_to_say(network):
+    assert identity_of([network]) == {}
+
+
+# --------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(("precision", "device"), [("bfloat16", CPU), ("float32", torch.device("meta"))])
+def test_it_computes_in_float32_on_a_cpu(precision, device):
+    with pytest.raises(InputError, match="engine openvino must run on a CPU, with precision left at float32"):
+        optimize_for_inference(smallnet(), "openvino", precision, SHAPE, device)
+
+
+class Branches(nn.Module):
+    """Takes its path by the image, which tracing fixes."""
+
+    def forward(self, x):
+        logits = x.flatten(1)[:, :3]
+        return logits if bool(torch.equal(x, noisy_pair(SHAPE, CPU)[:1])) else -logits
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of the branch too
+def test_a_network_that_is_another_one_when_it_is_converted_is_refused():
+    with pytest.raises(InputError, match="OpenVINO must compute the network's logits, but they differ"):
+        run_by_openvino(Branches().eval(), SHAPE)
