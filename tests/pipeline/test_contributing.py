@@ -3,12 +3,12 @@
 import itertools
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from rs import params
+from tests.support import warm_python
 from tests.support.helpers import ROOT
 from tests.support.raw_images import image_bytes, pixels
 from tests.support.small_project import copy_project, run, shrink, write_params
@@ -16,7 +16,6 @@ from tests.support.small_project import copy_project, run, shrink, write_params
 BLOCK = re.compile(r"^```(\w+) ?(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 SECTIONS = dict(SECTION.findall((ROOT / "CONTRIBUTING.md").read_text()))
-MAKE = f'make() {{ command make --old-file=setup BIN={Path(sys.executable).parent} "$@"; }}\n'
 
 
 def edited(text: str, diff: str) -> str:
@@ -44,7 +43,8 @@ def follow(root: Path, section: str, dataset: str = "digits") -> str:
     write_params(root, values)
     commands = [text for kind, _, text in blocks if kind == "sh"]
     assert commands
-    return "".join(run(root, "bash", "-euc", MAKE + text) for text in commands)
+    make = f'make() {{ command make --old-file=setup BIN={warm_python.folder()} "$@"; }}\n'
+    return "".join(run(root, "bash", "-euc", make + text) for text in commands)
 
 
 def test_every_block_is_a_file_an_edit_or_commands() -> None:
@@ -88,7 +88,7 @@ def test_a_method_that_is_added_trains_no_other_again(tmp_path: Path) -> None:
                     (root / path).write_text(text)
                 if kind == "diff":
                     (root / path).write_text(edited((root / path).read_text(), text))
-        run(root, sys.executable, "-m", "stages.fingerprint", "--dataset=digits", "--prepared=data", "--out=out")
+        run(root, "python", "-m", "stages.fingerprint", "--dataset=digits", "--prepared=data", "--out=out")
         outputs[name] = {path.relative_to(root): path.read_bytes() for path in (root / "out").rglob("*.json")}
     added = set(outputs["after"]) - set(outputs["before"])
     assert {path.name for path in added} == {"smoothed.json", "smoothed-0.25.json", "smoothed-0.5.json"}

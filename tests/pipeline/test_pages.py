@@ -66,7 +66,9 @@ def shell(root: Path, *texts: str) -> list[str]:
     outputs = []
     for text in texts:
         command = ["bash", "-euc", text]
-        done = subprocess.run(command, cwd=root, env=environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=root, env=environment(warm=True), capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         outputs.append(done.stdout)
     return outputs
@@ -131,8 +133,8 @@ def test_outputs_that_the_cache_does_not_have_do_not_come_back_by_checkout(made:
     (clone / "data" / "digits" / "made.txt").write_text("with other parameters")
     run(clone, "dvc", "commit", "--force", "prepare@digits")
     run(clone, "git", "checkout", "dvc.lock")
-    command = [sys.executable, "-m", "dvc", "checkout", "data/digits"]
-    done = subprocess.run(command, cwd=clone, env=environment(), capture_output=True, text=True, check=False)
+    command = ["dvc", "checkout", "data/digits"]
+    done = subprocess.run(command, cwd=clone, env=environment(warm=True), capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "Checkout failed" in done.stderr
     assert not (clone / "data" / "digits").exists()

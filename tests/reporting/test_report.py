@@ -36,6 +36,7 @@ from tests.support.tiny_study import (
     cell_rows,
     ensemble_rows,
     make_study,
+    undrawn,
     write_rows,
 )
 
@@ -58,11 +59,6 @@ def tiny(tmp_path):
 def made(tmp_path_factory):
     """The report of the study as it is."""
     return tiny_report(make_study(tmp_path_factory.mktemp("study")), drawn=True)
-
-
-def undrawn(name, data, draw):
-    """In the place of pictures, which take most of the time of a report and are the same in most tests: their names."""
-    return {} if data.empty else {f"{name}.png": b"", f"{name}.svg": b""}
 
 
 def tiny_report(root, external_logs=(), drawn=False, **options):

@@ -3,13 +3,15 @@
 import os
 import platform
 import resource
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from rs.errors import InputError
 from rs.runtime import device
-from tests.support.helpers import python
+from tests.support.helpers import ROOT, python
 
 FAULTS = """
 import ctypes, resource, torch
@@ -30,7 +32,16 @@ device_named("cpu")
 print(before, faults(), keep_memory())
 """
 
-TAKES = "import sys; from rs.runtime.device import free_gpu; print(free_gpu(sys.argv[1:]))"
+TAKES = """
+import os, sys
+from rs.runtime.device import free_gpu
+
+for line in sys.stdin:
+    if not os.fork():
+        print(free_gpu(line.split()), flush=True)
+        os._exit(0)
+    os.wait()
+"""
 
 
 @pytest.fixture
@@ -43,8 +54,18 @@ def taken(tmp_path, monkeypatch):
         os.close(lock)
 
 
-def in_another_process(tmp_path, *names):
-    return int(python("-c", TAKES, *names, TMPDIR=str(tmp_path)).stdout)
+@pytest.fixture
+def in_another_process(tmp_path):
+    """The GPU that a process takes which begins then, has taken none before, and ends at once."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", TAKES], env=environment, **pipes) as process:
+
+        def take(*names):
+            process.stdin.write(" ".join(names) + "\n")
+            return int(process.stdout.readline())
+
+        yield take
 
 
 def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
@@ -59,13 +80,13 @@ def test_without_a_gpu_auto_is_the_cpu():
     assert device.device_named("auto") == torch.device("cpu")
 
 
-def test_each_process_takes_a_gpu_of_its_own_and_gives_it_back_when_it_ends(tmp_path, taken):
+def test_each_process_takes_a_gpu_of_its_own_and_gives_it_back_when_it_ends(taken, in_another_process):
     assert [device.free_gpu("abc") for _ in range(2)] == [0, 1]
-    assert in_another_process(tmp_path, "a", "b", "c") == 2
-    assert in_another_process(tmp_path, "a", "b", "c") == 2  # the one before has ended
-    assert in_another_process(tmp_path, "b", "c") == 1  # which sees two of the GPUs alone
+    assert in_another_process("a", "b", "c") == 2
+    assert in_another_process("a", "b", "c") == 2  # the one before has ended
+    assert in_another_process("b", "c") == 1  # which sees two of the GPUs alone
     os.close(taken.pop(0))
-    assert in_another_process(tmp_path, "a", "b", "c") == 0
+    assert in_another_process("a", "b", "c") == 0
 
 
 def test_where_all_are_taken_processes_are_dealt_out(taken, monkeypatch):

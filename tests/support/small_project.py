@@ -10,6 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from rs import params
+from tests.support import warm_python
 
 ROOT = Path(__file__).parents[2]
 MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "results", ".work")
@@ -33,7 +34,7 @@ def copy_project(root: Path, *folders: str) -> None:
     """Make a repository in ``root`` of what the pipeline needs, and other ``folders``."""
     root.mkdir()
     for folder in ("rs", "stages", "benchmarks", *folders):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, root / folder)  # with what Python has compiled
     shutil.copytree(ROOT / "docs" / "falsification", root / "docs" / "falsification")
     for name in ("dvc.yaml", "params.yaml", ".dvcignore", "Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, root)
@@ -63,14 +64,14 @@ def write_params(root: Path, values: dict[str, Any]) -> None:
         YAML().dump(values, file)
 
 
-def environment() -> dict[str, str]:
-    """In which the stages' ``python`` is this one."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+def environment(warm: bool = False) -> dict[str, str]:
+    """In which the ``python`` and ``dvc`` of commands are those of this one, or the forks of ``warm_python``."""
+    first = [warm_python.folder()] if warm else []
+    return {**os.environ, "PATH": os.pathsep.join(map(str, [*first, Path(sys.executable).parent, os.environ["PATH"]]))}
 
 
-def run(root: Path, *words: str) -> str:
+def run(root: Path, *words: str, warm: bool = True) -> str:
     """Run a command in ``root``; its output."""
-    command = [sys.executable, "-m", *words] if words[0] == "dvc" else list(words)
-    done = subprocess.run(command, cwd=root, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=root, env=environment(warm), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -3,11 +3,12 @@
 import hashlib
 import lzma
 from pathlib import Path
+from unittest.mock import patch
 
 from rs import params
 from rs.reporting import check, report
 from rs.storage import files
-from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, N, add_family, make_study
+from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, N, add_family, make_study, undrawn
 
 CERTIFY = f"""\
 defaults:
@@ -22,7 +23,7 @@ def fingerprint(name: str) -> str:
 
 
 def make_bundled_study(root: Path) -> Path:
-    """Write the study with families into ``root``, as a project has it; return ``root``."""
+    """Write the study with families into ``root``, as a project has it but without pictures; return ``root``."""
     add_family(make_study(root))
     (root / "params.yaml").write_text((root / "params.yaml").read_text() + CERTIFY)
     for name in ("results", "logs", "weights"):
@@ -33,7 +34,8 @@ def make_bundled_study(root: Path) -> Path:
         _complete(root, path)
     values = params.read(root / "params.yaml")
     folders = [root / name / "tiny" for name in ("results", "logs", "weights")]
-    report.write(root / "reports" / "tiny", report.report(values, "tiny", *folders))
+    with patch("rs.reporting.report._drawn", undrawn):
+        report.write(root / "reports" / "tiny", report.report(values, "tiny", *folders))
     return root
 
 
@@ -60,4 +62,4 @@ def _complete(root: Path, path: Path) -> None:
 
 def packed(content: dict[str, bytes]) -> bytes:
     """The bundle of files, with the manifest that they make: what a forger would hand on."""
-    return lzma.compress(check.pack(content), check=lzma.CHECK_SHA256)
+    return lzma.compress(check.pack(content), check=lzma.CHECK_SHA256, preset=0)
