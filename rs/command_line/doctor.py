@@ -52,19 +52,20 @@ def main(
     check_one_source(data, images)
     place = device_named(device)
     machine, slow = described(place), warnings(place)
-    found = []
+    found, tried = [], ""
     if model is not None:
         from rs.certification.examine import examine
         from rs.certification.load import load, load_classifier
         from rs.data.images import load as load_split
         from rs.data.readers import Conversion
 
+        shown = None if data is None else load_split(data, split)
         if images is not None:
-            base, of_folder = pictures(images, classes, load(model), Conversion(resize, crop, convert))
-            found = examine(base, of_folder, sigma, place, count)
+            base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
         else:
-            shown = None if data is None else load_split(data, split)
-            found = examine(load_classifier(model, None if shown is None else shown.meta), shown, sigma, place, count)
+            base = load_classifier(model, None if shown is None else shown.meta)
+        found = examine(base, shown, sigma, place, count)
+        tried = "" if shown is None else f" on {min(count, len(shown)):,} images"
     if as_json:
         findings = [finding._asdict() for finding in found]
         print(json.dumps({"machine": machine, "warnings": slow, "model": model, "findings": findings}))
@@ -76,5 +77,5 @@ def main(
         for finding in found:
             print(f"{finding.level}: {finding.text}")
         if model is not None and not found:
-            print(f"nothing was found wrong with {model}")
+            print(f"nothing was found wrong with {model}{tried}")
     sys.exit(any(finding.level == "fault" for finding in found))
