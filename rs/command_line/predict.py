@@ -1,5 +1,6 @@
 """Classify images of your own with a smoothed classifier, and certify them."""
 
+import os
 import secrets
 import sys
 from pathlib import Path
@@ -61,6 +62,8 @@ def main(
     """
     if bool(files) == (images is not None):
         raise InputError("give image files, or --images, a folder of pictures, and not both")
+    if files and all(map(os.path.isdir, files)):
+        raise InputError(f"{files[0]} must be an image file, but it is a folder; give --images {files[0]}")
     check_one_source(data, images)
     if data is not None and classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")

@@ -314,7 +314,13 @@ def test_a_crop_must_fit_into_the_image(capfd, model, tiny_files):
 
 
 def test_a_folder_is_no_image(capfd, tmp_path, model):
-    assert f"{tmp_path} must be a file" in refused(capfd, *words([tmp_path], model))
+    assert f"it is a folder; give --images {tmp_path}" in refused(capfd, *words([tmp_path], model))
+
+
+def test_a_folder_among_files_is_passed_over(capfd, tmp_path, model, tiny_files):
+    code, out, (line,) = command(capfd, *words([*tiny_files, tmp_path], model))
+    assert (code, len(out)) == (2, len(tiny_files))
+    assert f"{tmp_path} must be a file" in line
 
 
 @pytest.mark.parametrize(
