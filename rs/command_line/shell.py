@@ -49,7 +49,7 @@ LARGEST_SIGMA = 10.0
 """In pixels of [0, 1]; the field's are at most 1, and beyond 10 nothing is left of an image."""
 
 
-def check_sigma(sigma: float | None) -> float | None:
+def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | None:
     """Refuse a noise that is likely in 255ths.
 
     Raises:
@@ -57,7 +57,7 @@ def check_sigma(sigma: float | None) -> float | None:
     """
     if sigma is not None and sigma > LARGEST_SIGMA:
         raise InputError(
-            f"--sigma is in pixels of [0, 1] and must be at most {LARGEST_SIGMA:g}, got {sigma:g}; "
+            f"{option.opts[0]} is in pixels of [0, 1] and must be at most {LARGEST_SIGMA:g}, got {sigma:g}; "
             f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"
         )
     return sigma

@@ -15,6 +15,9 @@ from rs.statistics import metrics
 from rs.statistics.log_budget import BUDGETS, identify_budget, identify_sigma, largest_radius
 from rs.storage import certificate_rows
 
+OPTION = "--external-log-"
+"""How the options of ``stages.tables`` begin that say what a log does not."""
+
 
 def read_external_log(name: str, path: Path, beside: Sequence[Result], **known: float | None) -> Result:
     """Read an external log, cut to the images of the results it will stand beside.
@@ -31,7 +34,7 @@ def read_external_log(name: str, path: Path, beside: Sequence[Result], **known: 
     sigma = metrics.budget(rows, "sigma")
     same_sigma = next((result for result in beside if result.sigma == sigma), None)
     if same_sigma is None:
-        raise InputError(f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out")
+        raise InputError(_of_no_result(path, sigma))
     rows = _same_images(path, rows, same_sigma)
     return Result(name, sigma, None, rows, same_sigma.subset, scope=rows["scope"].iloc[0])
 
@@ -72,11 +75,12 @@ def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) 
     return rows if _is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
 
 
-def doubt(rows: pd.DataFrame) -> str:
+def doubt(rows: pd.DataFrame, option: str = "--sigma") -> str:
     """Return what is to be said of the sigma of a six-column log, which only its radii can contradict; or nothing.
 
     Args:
         rows: As :func:`read_log` reads them; n and alpha are NaN where the radii do not tell them.
+        option: What says the sigma.
     """
     sigma, found = metrics.budget(rows, "sigma"), identify_sigma(rows["radius"])
     if _is_stated(rows):
@@ -84,17 +88,17 @@ def doubt(rows: pd.DataFrame) -> str:
     if found is not None and found[0] != sigma:
         theirs = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
         return (
-            f"{theirs}, not of sigma = {sigma:g}; give --sigma {found[0]:g}"
+            f"{theirs}, not of sigma = {sigma:g}; give {option} {found[0]:g}"
             if sigma > 0
-            else (f"a log in six columns does not say its sigma, but {theirs}; give --sigma {found[0]:g}, and --n0")
+            else (f"a log in six columns does not say its sigma, but {theirs}; give {option} {found[0]:g}")
         )
     if not sigma > 0:
-        return "a log in six columns does not say its sigma; give --sigma, by which its radii may tell n and alpha"
+        return f"a log in six columns does not say its sigma; give {option}, by which its radii may tell n and alpha"
     longest, largest = float(rows["radius"].max()), largest_radius(sigma)
     if longest > largest:
         draws = f"{BUDGETS[-1][0]:,} draws"
         return (
-            f"its radius {longest:g} exceeds {largest:.3f}, the largest by {draws} at sigma = {sigma:g}; check --sigma"
+            f"its radius {longest:g} exceeds {largest:.3f}, the largest by {draws} at sigma = {sigma:g}; check {option}"
         )
     return ""
 
@@ -116,13 +120,29 @@ def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
 
 def _read_stated(path: Path, sigmas: Collection[float], known: Mapping[str, float | None]) -> pd.DataFrame:
     rows = read_log(path, sigmas, **known)
-    if not _is_stated(rows):
-        raise InputError(f"{path} does not say its sigma, n and alpha, and its radii do not tell; give them as options")
-    return rows
+    silent = _silent(rows)
+    if not silent:
+        return rows
+    told = identify_sigma(rows["radius"])
+    if told is not None and told[0] not in sigmas:
+        raise InputError(_of_no_result(path, told[0]))
+    if "sigma" not in silent and (reason := doubt(rows, f"{OPTION}sigma")):
+        raise InputError(f"{path}: {reason}")
+    options = ", ".join(f"{OPTION}{name}" for name in silent)
+    raise InputError(f"{path} does not say its {', '.join(silent)}, and its radii do not tell; give {options}")
+
+
+def _of_no_result(path: Path, sigma: float) -> str:
+    return f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out"
 
 
 def _is_stated(rows: pd.DataFrame) -> bool:
-    return not any(math.isnan(metrics.budget(rows, name)) for name in ("sigma", "n", "alpha"))
+    return not _silent(rows)
+
+
+def _silent(rows: pd.DataFrame) -> list[str]:
+    """Return which of sigma, n and alpha the rows do not say."""
+    return [name for name in ("sigma", "n", "alpha") if math.isnan(metrics.budget(rows, name))]
 
 
 def _identified(
