@@ -72,7 +72,7 @@ def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) 
         InputError: If the rows are damaged, or the radii of a log contradict what is known.
     """
     rows = certificate_rows.read_any(path, **known)
-    return rows if _is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
+    return rows if is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
 
 
 def doubt(rows: pd.DataFrame, option: str = "--sigma") -> str:
@@ -83,7 +83,7 @@ def doubt(rows: pd.DataFrame, option: str = "--sigma") -> str:
         option: What says the sigma.
     """
     sigma, found = metrics.budget(rows, "sigma"), identify_sigma(rows["radius"])
-    if _is_stated(rows):
+    if is_stated(rows):
         return ""
     if found is not None and found[0] != sigma:
         theirs = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
@@ -136,7 +136,8 @@ def _of_no_result(path: Path, sigma: float) -> str:
     return f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out"
 
 
-def _is_stated(rows: pd.DataFrame) -> bool:
+def is_stated(rows: pd.DataFrame) -> bool:
+    """Return whether rows say their sigma, n and alpha, or their radii did."""
     return not _silent(rows)
 
 
@@ -153,7 +154,7 @@ def _identified(
     budgets = {sigma: identify_budget(rows["radius"], sigma) for sigma in (sigmas if given is None else [given])}
     fits = {sigma: budget for sigma, budget in budgets.items() if budget is not None}
     if len(fits) != 1:
-        return {}
+        return _of_the_only(path, rows, sigmas, known)
     ((sigma, (n, alpha)),) = fits.items()
     certificate_rows.check_ladder(path, rows, sigma, n, alpha)
     for name, value in (("n", n), ("alpha", alpha)):
@@ -162,6 +163,18 @@ def _identified(
                 f"{path} was made with {name} = {value}, as its radii tell, not {known[name]}; leave it out"
             )
     return {"sigma": sigma, "n": n, "alpha": alpha}
+
+
+def _of_the_only(
+    path: Path, rows: pd.DataFrame, sigmas: Collection[float], known: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Return the sigma of a log of which n and alpha are said, if there is one to choose and all radii are possible."""
+    n, alpha = known.get("n"), known.get("alpha")
+    if known.get("sigma") is not None or n is None or alpha is None or len(sigmas) != 1:
+        return {}
+    (sigma,) = sigmas
+    certificate_rows.check_ladder(path, rows, sigma, int(n), alpha)
+    return {"sigma": sigma}
 
 
 def _same_images(path: Path, rows: pd.DataFrame, result: Result) -> pd.DataFrame:

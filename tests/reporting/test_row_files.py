@@ -245,7 +245,9 @@ def test_logs_are_compared_by_what_is_said_of_them_and_what_their_radii_tell(log
     assert found["acr"]["difference"] == pytest.approx((one["radius"] - other["radius"]).mean())
 
 
-def test_a_log_is_of_the_noise_of_the_rows_beside_it(tmp_path, logs):
+@pytest.fixture
+def rows_of_10_000(tmp_path):
+    """Rows at sigma 0.5 with the budget of the logs."""
     votes = 10_000 - np.arange(IMAGES)
     p_lower = lower_bound(votes, 10_000, 0.001)
     certified = {"p_lower": p_lower, "radius": radius(p_lower, 0.5), "predict": LABELS, "correct": 1}
@@ -256,8 +258,23 @@ def test_a_log_is_of_the_noise_of_the_rows_beside_it(tmp_path, logs):
     ]
     rows = frame(1).assign(**certified, **budget, counts0=[f"{label}:100" for label in LABELS], counts=counts)
     certificate_rows.write(rows, tmp_path / "rows.tsv")
-    found = compared(tmp_path / "rows.tsv", logs["a"], n0=100)
+    return tmp_path / "rows.tsv"
+
+
+def test_a_log_is_of_the_noise_of_the_rows_beside_it(rows_of_10_000, logs):
+    found = compared(rows_of_10_000, logs["a"], n0=100)
     assert (found["sigma"], found["images"]) == (0.5, IMAGES)
+
+
+def test_a_log_whose_radii_tell_nothing_is_of_the_noise_of_the_rows_too_if_the_rest_is_said(tmp_path, rows_of_10_000):
+    low = radius(lower_bound(np.arange(6_000, 6_000 + IMAGES), 10_000, 0.001), 0.5)
+    log = tmp_path / "low.log"
+    certificate_rows.write_field_log(frame(1).assign(radius=low, predict=LABELS, correct=1), log)
+    said = {"n0": 100, "n": 10_000, "alpha": 0.001}
+    assert compared(log, rows_of_10_000, **said)["acr"] == compared(log, rows_of_10_000, **said, sigma=0.5)["acr"]
+    certificate_rows.write_field_log(frame(1).assign(radius=low + 1e-7, predict=LABELS, correct=1), log)
+    with pytest.raises(InputError, match=r"line 2: radius must be one that n = 10000, alpha = 0\.001 and sigma = 0\.5"):
+        compared(log, rows_of_10_000, **said)
 
 
 def test_logs_of_other_numbers_of_draws_are_refused_with_the_reason(logs):
@@ -288,6 +305,15 @@ def test_a_log_whose_radii_are_those_of_another_noise_is_doubted(logs, sigma, sa
     if said is not None:
         with pytest.raises(InputError, match=r"give --sigma 0\.5"):
             compared(logs["a"], logs["a"], sigma=sigma)
+
+
+@pytest.mark.parametrize("sigma", [None, 0.25, 0.5])
+def test_logs_whose_radii_are_of_different_noises_cannot_be_compared_whatever_is_said(tmp_path, logs, sigma):
+    halved = tmp_path / "halved.log"
+    theirs = certificate_rows.read_field_log(logs["a"])
+    certificate_rows.write_field_log(theirs.assign(radius=theirs["radius"] / 2), halved)
+    with pytest.raises(InputError, match=r"must be of the same sigma to be compared, but are of sigma 0\.25 and 0\.5,"):
+        compared(halved, logs["b"], sigma=sigma, n0=100)
 
 
 def all_of_class_0(largest):
