@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rs.errors import InputError
 from rs.reporting.results import Result
 from rs.statistics import metrics
-from rs.statistics.log_budget import BUDGETS, identify_budget, identify_sigma, largest_radius
+from rs.statistics.log_budget import BUDGETS, OF_LOG, identify_budget, identify_sigma, largest_radius
 from rs.storage import certificate_rows
 
 OPTION = "--external-log-"
@@ -94,13 +95,16 @@ def doubt(rows: pd.DataFrame, option: str = "--sigma") -> str:
         )
     if not sigma > 0:
         return f"a log in six columns does not say its sigma; give {option}, by which its radii may tell n and alpha"
-    longest, largest = float(rows["radius"].max()), largest_radius(sigma)
-    if longest > largest:
-        draws = f"{BUDGETS[-1][0]:,} draws"
-        return (
-            f"its radius {longest:g} exceeds {largest:.3f}, the largest by {draws} at sigma = {sigma:g}; check {option}"
-        )
-    return ""
+    radii, largest = rows["radius"].to_numpy(), largest_radius(sigma)
+    beyond = np.flatnonzero(radii > largest)
+    if not beyond.size:
+        return ""
+    few = beyond.size <= (1 - OF_LOG) * len(radii)
+    return (
+        f"its radius {radii[beyond[0]]:g} in line {beyond[0] + 2} exceeds {largest:.3f}, the largest by "
+        f"{BUDGETS[-1][0]:,} draws at sigma = {sigma:g}; {beyond.size} such line(s), "
+        + ("make the file again" if few else f"check {option}")
+    )
 
 
 def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:

@@ -324,8 +324,28 @@ def all_of_class_0(largest):
 def test_a_radius_beyond_all_that_a_noise_can_give_is_doubted(tmp_path):
     log = tmp_path / "log.tsv"
     certificate_rows.write_field_log(all_of_class_0(3.333), log)
-    assert described(log, sigma=0.5)["doubt"].startswith("its radius 3.333 exceeds ")
+    doubt = described(log, sigma=0.5)["doubt"]
+    assert doubt.startswith("its radius 3.333 in line 2 exceeds ")
+    assert doubt.endswith(f"{IMAGES} such line(s), check --sigma")
     assert described(log, sigma=0.9)["doubt"] is None
+
+
+def test_of_one_radius_beyond_all_that_a_noise_can_give_the_file_is_at_fault_by_its_line(tmp_path):
+    log = tmp_path / "log.tsv"
+    rows = all_of_class_0(0.1)
+    certificate_rows.write_field_log(rows.assign(radius=rows["radius"].where(rows["idx"] != 3, 9.9)), log)
+    doubt = described(log, sigma=0.5)["doubt"]
+    assert doubt.startswith("its radius 9.9 in line 5 exceeds 2.263, ")
+    assert doubt.endswith("; 1 such line(s), make the file again")
+
+
+@given(st.floats(0, 1e300))
+def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest):
+    at = radii_of([frame(1).assign(radius=largest, correct=1)])
+    assert len(at) <= 20
+    assert at[0] == 0
+    assert at[-1] <= largest < at[-1] + (at[1] if at[1:] else 0.25)
+    assert largest >= 5 or at == [k / 4 for k in range(len(at))]
 
 
 def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path):
