@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.field_logs import N0
-from rs.command_line.shell import ParamsFile, parameters, run
+from rs.command_line.shell import ParamsFile, check_sigma, parameters, run
 
 
 def main(
@@ -17,7 +17,9 @@ def main(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report; wall times go into its times/.")],
     params: ParamsFile = Path("params.yaml"),
     external_log: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="A log; repeatable.")] = None,
-    external_log_sigma: Annotated[float | None, typer.Option(help="Sigma of six-column logs.")] = None,
+    external_log_sigma: Annotated[
+        float | None, typer.Option(callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1].")
+    ] = None,
     external_log_n0: Annotated[int, typer.Option(help="Their n0, which no log says.")] = N0,
     external_log_n: Annotated[int | None, typer.Option(help="Their n; default: what their radii tell.")] = None,
     external_log_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: likewise.")] = None,

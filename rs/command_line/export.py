@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.shell import Force
+from rs.errors import InputError
 
 EXAMPLE = "rs export rows.tsv --out log.tsv"
 
@@ -20,8 +21,10 @@ def main(
     from rs.statistics.certificate import UNSOUND
     from rs.statistics.metrics import check_labels, check_radii
     from rs.storage import files
-    from rs.storage.certificate_rows import FIELD_COLUMNS, read_with_seconds, write_field_log
+    from rs.storage.certificate_rows import FIELD_COLUMNS, is_field_log, read_with_seconds, write_field_log
 
+    if is_field_log(rows):
+        raise InputError(f"{rows} is a log in the six columns already; ROWS must be certificate rows")
     is_ours = files.begins_with("\t".join(FIELD_COLUMNS) + "\n")
     files.check_output(out, "a log in the six columns", is_ours, force=force)
     table = read_with_seconds(rows)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from rs.errors import InputError
 
@@ -49,7 +50,7 @@ LARGEST_SIGMA = 10.0
 """In pixels of [0, 1]; the field's are at most 1, and beyond 10 nothing is left of an image."""
 
 
-def check_sigma(sigma: float | None) -> float | None:
+def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | None:
     """Refuse a noise that is likely in 255ths.
 
     Raises:
@@ -57,7 +58,7 @@ def check_sigma(sigma: float | None) -> float | None:
     """
     if sigma is not None and sigma > LARGEST_SIGMA:
         raise InputError(
-            f"--sigma is in pixels of [0, 1] and must be at most {LARGEST_SIGMA:g}, got {sigma:g}; "
+            f"{option.opts[0]} is in pixels of [0, 1] and must be at most {LARGEST_SIGMA:g}, got {sigma:g}; "
             f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"
         )
     return sigma
@@ -115,7 +116,31 @@ def add(
     """
     lines = "".join(f"\n  {line}" for line in example.splitlines())
     epilog = f"\b\nExample:{lines}" if example else None  # \b: not to be wrapped
-    app.command(name, context_settings=HELP, epilog=epilog, short_help=about or None)(_interruptible(command))
+    app.command(name, cls=_Command, context_settings=HELP, epilog=epilog, short_help=about or None)(
+        _interruptible(command)
+    )
+
+
+class _Command(TyperCommand):
+    """Says what the value of an option must be, and what came, where Typer hands on the words of its validator."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if faults := getattr(error.__cause__, "errors", None):
+                error.message = _of_validator(faults()[0])
+            raise
+
+
+NUMBERS = {"int_parsing": "must be a whole number, like 1000", "float_parsing": "must be a number, like 0.5"}
+"""What a value must be, by the validator's name of what is wrong with it."""
+
+
+def _of_validator(fault: Any) -> str:
+    if fault["type"] == "value_error":
+        return str(fault["msg"]).removeprefix("Value error, ")
+    return f"{NUMBERS.get(fault['type'], fault['msg'])}, got {fault['input']!r}"
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,13 +7,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rs.errors import InputError
 from rs.reporting.results import Result
 from rs.statistics import metrics
-from rs.statistics.log_budget import BUDGETS, identify_budget, identify_sigma, largest_radius
+from rs.statistics.log_budget import BUDGETS, OF_LOG, identify_budget, identify_sigma, largest_radius
 from rs.storage import certificate_rows
+
+OPTION = "--external-log-"
+"""How the options of ``stages.tables`` begin that say what a log does not."""
 
 
 def read_external_log(name: str, path: Path, beside: Sequence[Result], **known: float | None) -> Result:
@@ -31,7 +35,7 @@ def read_external_log(name: str, path: Path, beside: Sequence[Result], **known: 
     sigma = metrics.budget(rows, "sigma")
     same_sigma = next((result for result in beside if result.sigma == sigma), None)
     if same_sigma is None:
-        raise InputError(f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out")
+        raise InputError(_of_no_result(path, sigma))
     rows = _same_images(path, rows, same_sigma)
     return Result(name, sigma, None, rows, same_sigma.subset, scope=rows["scope"].iloc[0])
 
@@ -69,34 +73,38 @@ def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) 
         InputError: If the rows are damaged, or the radii of a log contradict what is known.
     """
     rows = certificate_rows.read_any(path, **known)
-    return rows if _is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
+    return rows if is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
 
 
-def doubt(rows: pd.DataFrame) -> str:
+def doubt(rows: pd.DataFrame, option: str = "--sigma") -> str:
     """Return what is to be said of the sigma of a six-column log, which only its radii can contradict; or nothing.
 
     Args:
         rows: As :func:`read_log` reads them; n and alpha are NaN where the radii do not tell them.
+        option: What says the sigma.
     """
     sigma, found = metrics.budget(rows, "sigma"), identify_sigma(rows["radius"])
-    if _is_stated(rows):
+    if is_stated(rows):
         return ""
     if found is not None and found[0] != sigma:
         theirs = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
         return (
-            f"{theirs}, not of sigma = {sigma:g}; give --sigma {found[0]:g}"
+            f"{theirs}, not of sigma = {sigma:g}; give {option} {found[0]:g}"
             if sigma > 0
-            else (f"a log in six columns does not say its sigma, but {theirs}; give --sigma {found[0]:g}, and --n0")
+            else (f"a log in six columns does not say its sigma, but {theirs}; give {option} {found[0]:g}")
         )
     if not sigma > 0:
-        return "a log in six columns does not say its sigma; give --sigma, by which its radii may tell n and alpha"
-    longest, largest = float(rows["radius"].max()), largest_radius(sigma)
-    if longest > largest:
-        draws = f"{BUDGETS[-1][0]:,} draws"
-        return (
-            f"its radius {longest:g} exceeds {largest:.3f}, the largest by {draws} at sigma = {sigma:g}; check --sigma"
-        )
-    return ""
+        return f"a log in six columns does not say its sigma; give {option}, by which its radii may tell n and alpha"
+    radii, largest = rows["radius"].to_numpy(), largest_radius(sigma)
+    beyond = np.flatnonzero(radii > largest)
+    if not beyond.size:
+        return ""
+    few = beyond.size <= (1 - OF_LOG) * len(radii)
+    return (
+        f"its radius {radii[beyond[0]]:g} in line {beyond[0] + 2} exceeds {largest:.3f}, the largest by "
+        f"{BUDGETS[-1][0]:,} draws at sigma = {sigma:g}; {beyond.size} such line(s), "
+        + ("make the file again" if few else f"check {option}")
+    )
 
 
 def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
@@ -116,13 +124,30 @@ def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
 
 def _read_stated(path: Path, sigmas: Collection[float], known: Mapping[str, float | None]) -> pd.DataFrame:
     rows = read_log(path, sigmas, **known)
-    if not _is_stated(rows):
-        raise InputError(f"{path} does not say its sigma, n and alpha, and its radii do not tell; give them as options")
-    return rows
+    silent = _silent(rows)
+    if not silent:
+        return rows
+    told = identify_sigma(rows["radius"])
+    if told is not None and told[0] not in sigmas:
+        raise InputError(_of_no_result(path, told[0]))
+    if "sigma" not in silent and (reason := doubt(rows, f"{OPTION}sigma")):
+        raise InputError(f"{path}: {reason}")
+    options = ", ".join(f"{OPTION}{name}" for name in silent)
+    raise InputError(f"{path} does not say its {', '.join(silent)}, and its radii do not tell; give {options}")
 
 
-def _is_stated(rows: pd.DataFrame) -> bool:
-    return not any(math.isnan(metrics.budget(rows, name)) for name in ("sigma", "n", "alpha"))
+def _of_no_result(path: Path, sigma: float) -> str:
+    return f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out"
+
+
+def is_stated(rows: pd.DataFrame) -> bool:
+    """Return whether rows say their sigma, n and alpha, or their radii did."""
+    return not _silent(rows)
+
+
+def _silent(rows: pd.DataFrame) -> list[str]:
+    """Return which of sigma, n and alpha the rows do not say."""
+    return [name for name in ("sigma", "n", "alpha") if math.isnan(metrics.budget(rows, name))]
 
 
 def _identified(
@@ -133,7 +158,7 @@ def _identified(
     budgets = {sigma: identify_budget(rows["radius"], sigma) for sigma in (sigmas if given is None else [given])}
     fits = {sigma: budget for sigma, budget in budgets.items() if budget is not None}
     if len(fits) != 1:
-        return {}
+        return _of_the_only(path, rows, sigmas, known)
     ((sigma, (n, alpha)),) = fits.items()
     certificate_rows.check_ladder(path, rows, sigma, n, alpha)
     for name, value in (("n", n), ("alpha", alpha)):
@@ -142,6 +167,18 @@ def _identified(
                 f"{path} was made with {name} = {value}, as its radii tell, not {known[name]}; leave it out"
             )
     return {"sigma": sigma, "n": n, "alpha": alpha}
+
+
+def _of_the_only(
+    path: Path, rows: pd.DataFrame, sigmas: Collection[float], known: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Return the sigma of a log of which n and alpha are said, if there is one to choose and all radii are possible."""
+    n, alpha = known.get("n"), known.get("alpha")
+    if known.get("sigma") is not None or n is None or alpha is None or len(sigmas) != 1:
+        return {}
+    (sigma,) = sigmas
+    certificate_rows.check_ladder(path, rows, sigma, int(n), alpha)
+    return {"sigma": sigma}
 
 
 def _same_images(path: Path, rows: pd.DataFrame, result: Result) -> pd.DataFrame:

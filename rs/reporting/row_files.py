@@ -13,17 +13,21 @@ import pandas as pd
 
 from rs.errors import InputError
 from rs.reporting import notes
-from rs.reporting.external_logs import doubt
+from rs.reporting.external_logs import doubt, is_stated
 from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
 from rs.reporting.results import Result
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked
 from rs.statistics.comparison import estimate, sample
+from rs.statistics.log_budget import identify_sigma
 from rs.storage import certificate_rows
 
 STEP = 0.25
 """Between the radii that are shown, in pixels of [0, 1]; the paper's."""
+
+MOST_RADII = 20
+"""Columns of a table; the largest radius of 1,000,000 draws is 4.53 at sigma 1."""
 
 FROZEN = "the certificates hold for weights frozen at each image, not for a classifier that chooses them anew"
 
@@ -85,6 +89,7 @@ def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **
     """
     sigmas = _sigmas_of([first, second])
     (a, beside_a), (b, beside_b) = (read_alone(path, sigmas, **known) for path in (first, second))
+    _check_same_noise(a, b)
     _check_same_data((a, beside_a), (b, beside_b))
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
@@ -122,7 +127,8 @@ def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None)
 
     Args:
         rows: Comparable rows.
-        asked: Those that are wanted; ``None`` for 0, :data:`STEP`, ... up to the largest radius of a correct image.
+        asked: Those that are wanted; ``None`` for 0, :data:`STEP`, ... up to the largest radius of a correct image,
+            with twice the step, and so on, where there were more than :data:`MOST_RADII`.
     Raises:
         InputError: If one is negative or not finite, or the rows hold only whether others are certified.
     """
@@ -139,7 +145,10 @@ def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None)
     largest = max(
         float((frame["radius"] * (frame["correct"] | (frame["label"] == UNLABELLED))).max()) for frame in rows
     )
-    return [k * STEP for k in range(int(largest / STEP) + 1)]
+    step = STEP
+    while largest / step >= MOST_RADII:
+        step *= 2
+    return [k * step for k in range(int(largest / step) + 1)]
 
 
 def text_of(about: Numbers) -> str:
@@ -247,6 +256,19 @@ def _difference(one: Mapping[str, Any], is_acr: bool) -> str:
 
 def _of_images(rows: pd.DataFrame, images: np.ndarray) -> pd.DataFrame:
     return rows[rows["idx"].isin(images)].reset_index(drop=True)
+
+
+def _check_same_noise(*results: Result) -> None:
+    """Refuse logs whose radii tell that they are of another sigma than the other, whatever is said of them."""
+    stated = [is_stated(result.rows) for result in results]
+    pairs = zip(results, stated, strict=True)
+    told = [result.sigma if known else (identify_sigma(result.rows["radius"]) or [None])[0] for result, known in pairs]
+    if not all(stated) and None not in told and len(set(told)) > 1:
+        names = " and ".join(result.method for result in results)
+        theirs = " and ".join(f"{sigma:g}" for sigma in told)
+        raise InputError(
+            f"{names} must be of the same sigma to be compared, but are of sigma {theirs}, as the radii of a log tell"
+        )
 
 
 def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:

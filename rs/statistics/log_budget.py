@@ -129,7 +129,9 @@ DIGITS = range(1, 13)
 """Decimals, or significant digits, that a log may be written with; with more it counts as unrounded."""
 
 OF_LOG = 0.9
-"""Share of the radii of a log that tells how many digits it is written with: a few may be of another hand."""
+"""Share of the radii of a log that tells how many digits it is written with, and its sigma: a few may be of another
+hand.
+"""
 
 
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -213,7 +213,7 @@ def read_field_log(
         InputError: As :func:`read`, or if a value is impossible, or a radius cannot come from sigma and budget where
             they are given (:func:`check_ladder`).
     """
-    rows = tsv.read(path, _FIELD_KINDS).rename(columns={"time": "seconds"})
+    rows = tsv.read(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
     _check(path, rows)
     given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     _check_known(path, **given)
@@ -240,11 +240,21 @@ def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: fl
     """
     _check_known(path, sigma=sigma, n=n, alpha=alpha)
     bad = impossible(rows["radius"], sigma, n, alpha)
-    other = identify_budget(rows["radius"], sigma) if bad.any() else None
-    hint = f" (its radii are of n = {other[0]}, alpha = {other[1]})" if other else ""
-    if bad.any() and not other and (found := identify_sigma(rows["radius"])):
-        hint = f" (its radii are of sigma = {found[0]:g}, n = {found[1]}, alpha = {found[2]:g})"
-    tsv.refuse(path, bad, f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give{hint}")
+    if not bad.any():
+        return
+    said = {"sigma": sigma, "n": n, "alpha": alpha}
+    told = _told(rows["radius"], sigma)
+    hint = f" (its radii are of {', '.join(f'{name} = {value}' for name, value in told.items())})" if told else ""
+    wrong = [f"{name} = {value}" for name, value in told.items() if value != said[name]]
+    rule = f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give{hint}"
+    tsv.refuse(path, bad, rule, f"give {', '.join(wrong)}" if wrong else "make the file again")
+
+
+def _told(radii: pd.Series, sigma: float) -> dict[str, float]:
+    """Return what the radii of a log tell: n and alpha at this sigma, or else all three, or nothing."""
+    if budget := identify_budget(radii, sigma):
+        return dict(zip(("n", "alpha"), budget, strict=True))
+    return dict(zip(("sigma", "n", "alpha"), identify_sigma(radii) or (), strict=False))
 
 
 def is_field_log(path: Path) -> bool:

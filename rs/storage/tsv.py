@@ -66,9 +66,13 @@ def header(path: Path) -> tuple[str, ...]:
     return tuple(_lines(path)[0].split("\t"))
 
 
-def read(path: Path, kinds: Mapping[str, Kind]) -> pd.DataFrame:
+def read(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) -> pd.DataFrame:
     """Read a table that has exactly the columns ``kinds``, at least one row, and a newline at its end.
 
+    Args:
+        path: The file.
+        kinds: What each column holds.
+        blank_end: Whether blank lines may follow the last row.
     Raises:
         InputError: If it has not, or a field is not of its kind; names the file and the line.
     """
@@ -81,10 +85,14 @@ def read(path: Path, kinds: Mapping[str, Kind]) -> pd.DataFrame:
         raise InputError(
             f"{path}, line {len(lines) + 1}: must end with a newline; the file was cut short, make it again"
         )
+    while blank_end and not lines[-1].strip():
+        lines.pop()
     if len(lines) < 2:
         raise InputError(f"{path} must hold at least one row, got only the header; make it again")
     fields = [line.split("\t") for line in lines[1:]]
     for line, row in enumerate(fields, start=2):
+        if row == list(kinds):
+            raise InputError(f"{path}, line {line}: must be a row, got the header again; give every file by itself")
         if len(row) != len(kinds):
             raise InputError(f"{path}, line {line}: there must be {len(kinds)} fields, got {len(row)}")
     columns = zip(*fields, strict=True)
@@ -93,11 +101,11 @@ def read(path: Path, kinds: Mapping[str, Kind]) -> pd.DataFrame:
     )
 
 
-def refuse(path: Path, bad: ArrayLike, rule: str) -> None:
+def refuse(path: Path, bad: ArrayLike, rule: str, remedy: str = "make the file again") -> None:
     """Raise an :class:`InputError` that names the first line marked ``bad`` (N,), if any is."""
     marked = np.flatnonzero(np.asarray(bad))
     if marked.size:
-        raise InputError(f"{path}, line {marked[0] + 2}: {rule}; {marked.size} such line(s), make the file again")
+        raise InputError(f"{path}, line {marked[0] + 2}: {rule}; {marked.size} such line(s), {remedy}")
 
 
 def read_csv(path: Path, columns: Collection[str], remedy: str, *, empty: bool = False) -> pd.DataFrame:

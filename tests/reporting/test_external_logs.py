@@ -47,8 +47,12 @@ def test_a_budget_that_the_radii_contradict_is_refused(log, ours, known, said):
 def test_a_log_whose_radii_do_not_tell_needs_its_budget_said(tmp_path, ours):
     """Radii of 0.1 stand on no ladder's rungs."""
     log = written(tmp_path / "log.tsv", ours[1].rows.assign(radius=0.1))
-    with pytest.raises(InputError, match="its radii do not tell; give them as options"):
+    with pytest.raises(
+        InputError, match=r"its sigma, n, alpha, and its radii do not tell; give --external-log-sigma, "
+    ):
         read_external_log("b", log, ours, **UNKNOWN)
+    with pytest.raises(InputError, match=r"its n, alpha, .*; give --external-log-n, --external-log-alpha$"):
+        read_external_log("b", log, ours, **UNKNOWN | {"sigma": 0.5})
     found = read_external_log("b", log, ours, sigma=0.5, n0=100, n=10_000, alpha=0.001)
     assert (found.sigma, metrics.budget(found.rows, "n")) == (0.5, 10_000)
 
@@ -56,6 +60,16 @@ def test_a_log_whose_radii_do_not_tell_needs_its_budget_said(tmp_path, ours):
 def test_a_log_of_another_noise_level_is_refused(log, ours):
     with pytest.raises(InputError, match=r"is of sigma 0\.5, but no result of the study is; leave it out"):
         read_external_log("b", log, ours[:1], sigma=0.5, n0=100, n=10_000, alpha=0.001)
+
+
+def test_a_sigma_that_the_radii_contradict_is_refused_with_the_one_they_are_of(log, ours):
+    with pytest.raises(InputError, match=r"radii are those of sigma = 0\.5, .*; give --external-log-sigma 0\.5$"):
+        read_external_log("b", log, ours, **UNKNOWN | {"sigma": 0.25})
+
+
+def test_a_log_of_a_noise_level_that_only_its_radii_tell_is_refused(log, ours):
+    with pytest.raises(InputError, match=r"is of sigma 0\.5, but no result of the study is; leave it out"):
+        read_external_log("b", log, ours[:1], **UNKNOWN)
 
 
 def test_a_log_is_cut_to_the_images_of_the_study(log, ours):

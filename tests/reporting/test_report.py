@@ -359,7 +359,7 @@ def test_an_external_log_that_does_not_fit_is_refused(tiny, tmp_path):
     log = {"name": "theirs", "path": tmp_path / "log.tsv", "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     for change, message in (
         ({"n": 300}, "line 2: radius must be one that n = 300, alpha = 0.01 and sigma = 0.5 can give"),
-        ({"n": None}, "give them as options"),
+        ({"n": None}, "its n, and its radii do not tell; give --external-log-n$"),
         ({"sigma": 1.0}, "line 2: radius must be one that n = 200, alpha = 0.01 and sigma = 1.0 can give"),
     ):
         with pytest.raises(InputError, match=message):
@@ -418,6 +418,11 @@ def test_a_bad_external_log_option_exits_with_2(tiny, capsys):
     with pytest.raises(SystemExit, match="2"):
         command(tiny, "--external-log", "nonsense")
     assert "--external-log must be NAME=PATH" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        command(tiny, "--external-log-sigma", "64")
+    assert "--external-log-sigma is in pixels of [0, 1] and must be at most 10, got 64; did you mean 64/255" in (
+        capsys.readouterr().err
+    )
 
 
 def test_help_is_quick_to_say_and_imports_nothing_heavy():

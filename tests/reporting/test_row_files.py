@@ -245,7 +245,9 @@ def test_logs_are_compared_by_what_is_said_of_them_and_what_their_radii_tell(log
     assert found["acr"]["difference"] == pytest.approx((one["radius"] - other["radius"]).mean())
 
 
-def test_a_log_is_of_the_noise_of_the_rows_beside_it(tmp_path, logs):
+@pytest.fixture
+def rows_of_10_000(tmp_path):
+    """Rows at sigma 0.5 with the budget of the logs."""
     votes = 10_000 - np.arange(IMAGES)
     p_lower = lower_bound(votes, 10_000, 0.001)
     certified = {"p_lower": p_lower, "radius": radius(p_lower, 0.5), "predict": LABELS, "correct": 1}
@@ -256,8 +258,23 @@ def test_a_log_is_of_the_noise_of_the_rows_beside_it(tmp_path, logs):
     ]
     rows = frame(1).assign(**certified, **budget, counts0=[f"{label}:100" for label in LABELS], counts=counts)
     certificate_rows.write(rows, tmp_path / "rows.tsv")
-    found = compared(tmp_path / "rows.tsv", logs["a"], n0=100)
+    return tmp_path / "rows.tsv"
+
+
+def test_a_log_is_of_the_noise_of_the_rows_beside_it(rows_of_10_000, logs):
+    found = compared(rows_of_10_000, logs["a"], n0=100)
     assert (found["sigma"], found["images"]) == (0.5, IMAGES)
+
+
+def test_a_log_whose_radii_tell_nothing_is_of_the_noise_of_the_rows_too_if_the_rest_is_said(tmp_path, rows_of_10_000):
+    low = radius(lower_bound(np.arange(6_000, 6_000 + IMAGES), 10_000, 0.001), 0.5)
+    log = tmp_path / "low.log"
+    certificate_rows.write_field_log(frame(1).assign(radius=low, predict=LABELS, correct=1), log)
+    said = {"n0": 100, "n": 10_000, "alpha": 0.001}
+    assert compared(log, rows_of_10_000, **said)["acr"] == compared(log, rows_of_10_000, **said, sigma=0.5)["acr"]
+    certificate_rows.write_field_log(frame(1).assign(radius=low + 1e-7, predict=LABELS, correct=1), log)
+    with pytest.raises(InputError, match=r"line 2: radius must be one that n = 10000, alpha = 0\.001 and sigma = 0\.5"):
+        compared(log, rows_of_10_000, **said)
 
 
 def test_logs_of_other_numbers_of_draws_are_refused_with_the_reason(logs):
@@ -290,6 +307,15 @@ def test_a_log_whose_radii_are_those_of_another_noise_is_doubted(logs, sigma, sa
             compared(logs["a"], logs["a"], sigma=sigma)
 
 
+@pytest.mark.parametrize("sigma", [None, 0.25, 0.5])
+def test_logs_whose_radii_are_of_different_noises_cannot_be_compared_whatever_is_said(tmp_path, logs, sigma):
+    halved = tmp_path / "halved.log"
+    theirs = certificate_rows.read_field_log(logs["a"])
+    certificate_rows.write_field_log(theirs.assign(radius=theirs["radius"] / 2), halved)
+    with pytest.raises(InputError, match=r"must be of the same sigma to be compared, but are of sigma 0\.25 and 0\.5,"):
+        compared(halved, logs["b"], sigma=sigma, n0=100)
+
+
 def all_of_class_0(largest):
     rows = frame(1)
     return rows.assign(radius=largest, predict=0, correct=(rows["label"] == 0).astype(int))
@@ -298,8 +324,28 @@ def all_of_class_0(largest):
 def test_a_radius_beyond_all_that_a_noise_can_give_is_doubted(tmp_path):
     log = tmp_path / "log.tsv"
     certificate_rows.write_field_log(all_of_class_0(3.333), log)
-    assert described(log, sigma=0.5)["doubt"].startswith("its radius 3.333 exceeds ")
+    doubt = described(log, sigma=0.5)["doubt"]
+    assert doubt.startswith("its radius 3.333 in line 2 exceeds ")
+    assert doubt.endswith(f"{IMAGES} such line(s), check --sigma")
     assert described(log, sigma=0.9)["doubt"] is None
+
+
+def test_of_one_radius_beyond_all_that_a_noise_can_give_the_file_is_at_fault_by_its_line(tmp_path):
+    log = tmp_path / "log.tsv"
+    rows = all_of_class_0(0.1)
+    certificate_rows.write_field_log(rows.assign(radius=rows["radius"].where(rows["idx"] != 3, 9.9)), log)
+    doubt = described(log, sigma=0.5)["doubt"]
+    assert doubt.startswith("its radius 9.9 in line 5 exceeds 2.263, ")
+    assert doubt.endswith("; 1 such line(s), make the file again")
+
+
+@given(st.floats(0, 1e300))
+def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest):
+    at = radii_of([frame(1).assign(radius=largest, correct=1)])
+    assert len(at) <= 20
+    assert at[0] == 0
+    assert at[-1] <= largest < at[-1] + (at[1] if at[1:] else 0.25)
+    assert largest >= 5 or at == [k / 4 for k in range(len(at))]
 
 
 def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path):

@@ -67,7 +67,12 @@ def test_a_radius_that_is_written_with_fewer_digits_than_its_log_must_be_possibl
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ({"n": 100_000, "alpha": 0.001}, r"line 2: radius must be one that .*are of n = 100000, alpha = 0\.01\)"),
+        (
+            {"alpha": 0.001},
+            r"line 2: radius must be one that .*are of n = 100000, alpha = 0\.01\); .*, give alpha = 0\.01$",
+        ),
+        ({"n": 10_000}, r"are of n = 100000, alpha = 0\.01\); .*, give n = 100000$"),
+        ({"sigma": 0.25}, r"are of sigma = 0\.5, n = 100000, alpha = 0\.01\); .*, give sigma = 0\.5$"),
         ({"n": 0, "alpha": 0.001}, "must be of sigma > 0, n >= 1"),
         ({"n": 100, "alpha": 1.0}, "must be of sigma > 0, n >= 1"),
     ],
@@ -76,7 +81,7 @@ def test_a_declared_budget_that_does_not_fit_is_refused(tmp_path, known, said):
     lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.01, 0.5)[::-1])]
     (tmp_path / "log.tsv").write_text(FIELD + "".join(lines))
     with pytest.raises(InputError, match=said):
-        certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, **known)
+        certificate_rows.read_field_log(tmp_path / "log.tsv", **{"sigma": 0.5, "n": 100_000, "alpha": 0.01} | known)
 
 
 @pytest.mark.parametrize("false", ["5.0", "0.94", "3.73"])
@@ -84,7 +89,9 @@ def test_a_radius_that_no_votes_give_is_refused_by_its_line(tmp_path, false):
     lines = [f"{i}\t0\t0\t{r:.3}\t1\t1.0\n" for i, r in enumerate(ladder(100_000, 0.001, 0.25))]
     lines[7] = f"7\t0\t0\t{false}\t1\t1.0\n"
     (tmp_path / "log.tsv").write_text(FIELD + "".join(lines))
-    with pytest.raises(InputError, match=r"log\.tsv, line 9: radius must be one that n = 100000, .*; 1 such line"):
+    with pytest.raises(
+        InputError, match=r"log\.tsv, line 9: radius must be one that n = 100000, .*; 1 such line\(s\), make"
+    ):
         certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.25, n=100_000, alpha=0.001)
 
 

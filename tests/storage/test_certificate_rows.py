@@ -123,6 +123,7 @@ def test_a_number_that_is_not_finite_is_never_written():
         (lambda t: t.replace("idx", "index"), "line 1: the columns must be"),
         (lambda t: t[:-3], "line 3: must end with a newline"),
         (lambda t: t.removesuffix("\n"), "line 3: must end with a newline"),
+        (lambda t: f"{t}\n", "line 4: there must be 14 fields, got 1"),
         (lambda t: t.replace("\tcertify", ""), "line 2: there must be 14 fields, got 13"),
         (lambda t: t.replace("\n1\t", "\nx\t"), "line 3: idx cannot be 'x'"),
         (lambda t: t.replace("0:900", "900"), "line 2: counts cannot be"),
@@ -244,6 +245,25 @@ def test_a_damaged_field_log_is_refused_by_line(tmp_path):
         certificate_rows.read_field_log(path)
     path.write_text(FIELD + "0\t3\t-1\t0.377\t0\t1.0\n")
     with pytest.raises(InputError, match="line 2: radius must be 0"):
+        certificate_rows.read_field_log(path)
+
+
+def test_blank_lines_at_the_end_of_a_log_are_harmless_and_elsewhere_not(tmp_path):
+    path, line = tmp_path / "log.tsv", "\t3\t3\t0.377\t1\t1.0\n"
+    path.write_text(f"{FIELD}0{line}1{line}\n \r\n\n")
+    assert certificate_rows.read_field_log(path)["idx"].tolist() == [0, 1]
+    path.write_text(f"{FIELD}0{line}\n1{line}")
+    with pytest.raises(InputError, match="line 3: there must be 6 fields, got 1"):
+        certificate_rows.read_field_log(path)
+    path.write_text(f"{FIELD}\n")
+    with pytest.raises(InputError, match="at least one row"):
+        certificate_rows.read_field_log(path)
+
+
+def test_two_logs_in_one_file_are_refused_by_the_second_header(tmp_path):
+    path, line = tmp_path / "log.tsv", "\t3\t3\t0.377\t1\t1.0\n"
+    path.write_text(f"{FIELD}0{line}{FIELD}1{line}")
+    with pytest.raises(InputError, match="line 3: must be a row, got the header again"):
         certificate_rows.read_field_log(path)
 
 
