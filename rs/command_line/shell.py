@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from rs.errors import InputError
 
@@ -115,7 +116,32 @@ def add(
     """
     lines = "".join(f"\n  {line}" for line in example.splitlines())
     epilog = f"\b\nExample:{lines}" if example else None  # \b: not to be wrapped
-    app.command(name, context_settings=HELP, epilog=epilog, short_help=about or None)(_interruptible(command))
+    app.command(name, cls=_Command, context_settings=HELP, epilog=epilog, short_help=about or None)(
+        _interruptible(command)
+    )
+
+
+class _Command(TyperCommand):
+    """Says what the value of an option must be, and what came, where Typer hands on the words of its validator."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if faults := getattr(error.__cause__, "errors", None):
+                error.message = _of_validator(faults()[0])
+            raise
+
+
+NUMBERS = {"int_parsing": "must be a whole number, like 1000", "float_parsing": "must be a number, like 0.5"}
+"""What a value must be, by the validator's name of what is wrong with it."""
+
+
+def _of_validator(fault: Any) -> str:
+    if fault["type"] == "value_error":
+        return str(fault["msg"]).removeprefix("Value error, ")
+    must = NUMBERS.get(fault["type"], fault["msg"].replace("Input should be", "must be"))
+    return f"{must}, got {fault['input']!r}"
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:

@@ -210,6 +210,21 @@ def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
     assert message in refused(capfd, *words)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--n", "100k", "must be a whole number, like 1000, got '100k'"),
+        ("--sigma", "0,5", "must be a number, like 0.5, got '0,5'"),
+        ("--engine", "quantised", "'quantised' is not one of 'plain'"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_named(capfd, option, value, message):
+    code, out, err = ended(capfd, predict, "a.png", "--model", LINEAR, option, value)
+    assert (code, out) == (2, "")
+    assert f"Invalid value for '{option}': {message}" in err
+    assert "Value error" not in err
+
+
 @pytest.mark.parametrize("command", [certify, predict])
 def test_a_noise_in_255ths_is_refused(capfd, command):
     model = ["--model"] * (command is predict)
