@@ -51,11 +51,13 @@ LARGEST_SIGMA = 10.0
 
 
 def check_sigma(sigma: float | None) -> float | None:
-    """Refuse a noise that is likely in 255ths.
+    """Refuse a noise that is none, or is likely in 255ths.
 
     Raises:
-        InputError: If it exceeds :data:`LARGEST_SIGMA`.
+        InputError: If it is not positive, or exceeds :data:`LARGEST_SIGMA`.
     """
+    if sigma is not None and not sigma > 0:
+        raise InputError(f"--sigma must be a positive number, got {sigma}; it is the noise's std, in pixels of [0, 1]")
     if sigma is not None and sigma > LARGEST_SIGMA:
         raise InputError(
             f"--sigma is in pixels of [0, 1] and must be at most {LARGEST_SIGMA:g}, got {sigma:g}; "

@@ -111,10 +111,19 @@ class RowWriter:
         self.written, self._start = self.written + 1, now
 
 
+def check_name(out: Path) -> None:
+    """Refuse a row file that is not a ``*.tsv``.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
+        raise InputError(f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json")
+
+
 def _all_complete(outs: Mapping[Path, dict[str, Any]], images: int) -> bool:
     for out in outs:
-        if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
-            raise InputError(f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json")
+        check_name(out)
     complete = [_is_complete(out, identity, images) for out, identity in outs.items()]  # checks every file
     if not all(complete):
         return False

@@ -225,6 +225,16 @@ def test_a_value_that_an_option_cannot_have_is_named(capfd, option, value, messa
     assert "Value error" not in err
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [("--sigma", "-1", "--sigma must be a positive number, got -1.0"), ("--out", "rows.txt", "must be named *.tsv")],
+)
+def test_an_option_is_refused_before_the_classes_are_listed(capfd, labelled, option, value, message):
+    code, out, err = certified(capfd, "labelled", "rows.tsv", option, value)
+    (line,) = err.splitlines()
+    assert (code, out, message in line) == (2, "", True)
+
+
 @pytest.mark.parametrize("command", [certify, predict])
 def test_a_noise_in_255ths_is_refused(capfd, command):
     model = ["--model"] * (command is predict)
