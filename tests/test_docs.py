@@ -197,7 +197,7 @@ def check_make(words: list[str]) -> None:
 )
 def test_a_command_that_would_fail_is_found(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Exception, match=r"(?i)missing|No such option|is not one of|is not a valid|be a valid"):
+    with pytest.raises(Exception, match=r"(?i)missing|No such option|is not one of|is not a valid|must be a whole"):
         check_typer(*command_of("rs", words.split()[1:]))
 
 

@@ -181,8 +181,21 @@ def _from_disk(name: str) -> Classifier:
         module, spec, classes, shape = ensemble_spec.load(path)
         scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)
         return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders)
+    if not (path / checkpoint.CARD).is_file():
+        raise InputError(f"{_MODEL}, got {name!r}, which has no {checkpoint.CARD}; {_meant(name)}")
     module, card = checkpoint.load(path)
     return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
+
+
+_MODEL = "the model must be a model folder, an ensemble *.json or an importable module:function"
+
+
+def _meant(name: str) -> str:
+    """Return what to do about a path where no model is; it may be a module without its function."""
+    module = name.removesuffix(".py").replace("/", ".")
+    if all(part.isidentifier() for part in module.split(".")):
+        return f"correct its name, or name the function too, as {module}:build"
+    return "correct its name"
 
 
 def _is_function(name: str) -> bool:
@@ -194,7 +207,9 @@ def _from_function(name: str) -> nn.Module:
     module_name, _, function = name.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    must = f"the model must be a model folder or an importable module:function, got {name!r}"
+    must = f"{_MODEL}, got {name!r}"
+    if module_name.endswith(".py"):
+        raise InputError(f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}")
     if not all(part.isidentifier() for part in [*module_name.split("."), function]):
         raise InputError(f"{must}; write it as package.module:function")
     try:

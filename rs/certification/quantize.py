@@ -105,12 +105,17 @@ def quantized_members(
     """
     made = []
     for member, folder in zip(members, map(Path, folders) if folders else repeat(None, len(members)), strict=True):
-        quantized = _found(member, folder, calibration) or _new(member, calibration, sigma)
+        quantized = _found(member, folder, calibration) or _new(member, folder, calibration, sigma)
         made.append(as_module(member, quantized, shape))
     return made
 
 
-def _new(member: nn.Module, calibration: Calibration | None, sigma: float) -> Quantized:
+def _new(member: nn.Module, folder: Path | None, calibration: Calibration | None, sigma: float) -> Quantized:
+    if calibration is None and folder is None:
+        raise InputError(
+            "engine quantized needs training images to calibrate a model without a folder, as of module:function, for "
+            "which there is no rs quantize; give --data, a prepared data set, or another engine"
+        )
     if calibration is None:
         raise InputError(
             "engine quantized needs a quantised network beside the model, or training images to calibrate one; make it "

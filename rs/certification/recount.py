@@ -30,25 +30,41 @@ def recount(
         folder: The prepared data set.
         index: Number of the image.
         device: Where the models run.
-    Yields:
-        A line for each model: its votes are the same.
+    Returns:
+        An iterator, which counts: a line for each model, that its votes are the same.
     Raises:
-        InputError: If no model is at hand, a model or the images are others than those of the rows, or a vote is.
+        InputError: At once, if no model is at hand, or the images or a row is not; later, if a model or the images are
+            others than those of the rows, or a vote is.
     """
-    images, found = data.load(folder, "test"), 0
+    found = _at_hand(study, models)
+    for rows in found.values():
+        _row(content[f"{rows}.tsv"], index)
+    images = data.load(folder, "test")
+
+    def counted() -> Iterator[str]:
+        for model, rows in found.items():
+            side = json.loads(content[f"{rows}.json"])
+            calibration = Calibration(folder, side.get("calibration"))
+            yield _same_votes(side, content[f"{rows}.tsv"], model, images, calibration, index, device)
+
+    return counted()
+
+
+def _at_hand(study: dict[str, Any], models: Path) -> dict[Path, str]:
+    """Return the models of a bundle that are in a folder, and where the bundle has the rows of each."""
+    if not models.is_dir():
+        raise InputError(f"--models must be a folder, but there is no {models}; correct its name")
+    found = {}
     for sigma in study["sigmas"]:
         for one in study["classifiers"]:
             model = models / study["dataset"] / sigma / one["name"] / str(one["members"][0][1])
             if one["key"] is None and model.is_dir():
-                rows = f"results/{study['dataset']}/{sigma}/{one['folder']}{one['name']}-{model.name}"
-                side = json.loads(content[f"{rows}.json"])
-                calibration = Calibration(folder, side.get("calibration"))
-                yield _same_votes(side, content[f"{rows}.tsv"], model, images, calibration, index, device)
-                found += 1
+                found[model] = f"results/{study['dataset']}/{sigma}/{one['folder']}{one['name']}-{model.name}"
     if not found:
         raise InputError(
             f"{models} must hold models of the bundle, {study['dataset']}/SIGMA/METHOD/SEED; has none of them"
         )
+    return found
 
 
 def _same_votes(

@@ -94,8 +94,11 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.storage import certificate_rows
+    from rs.storage.row_writer import check_name
     from rs.study.subset import subset_name
 
+    if out is not None and not dry_run:
+        check_name(out)
     asked = {"at_radius": radii_named(at_radius, "--at-radius"), "tolerance": tolerance, "acr_error": acr_error}
     given = [f"--{name.replace('_', '-')}" for name, question in asked.items() if question is not None]
     if len(given) > 1:

@@ -51,11 +51,15 @@ LARGEST_SIGMA = 10.0
 
 
 def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | None:
-    """Refuse a noise that is likely in 255ths.
+    """Refuse a noise that is none, or is likely in 255ths.
 
     Raises:
-        InputError: If it exceeds :data:`LARGEST_SIGMA`.
+        InputError: If it is not positive, or exceeds :data:`LARGEST_SIGMA`.
     """
+    if sigma is not None and not sigma > 0:
+        raise InputError(
+            f"{option.opts[0]} must be a positive number, got {sigma}; it is the noise's std, in pixels of [0, 1]"
+        )
     if sigma is not None and sigma > LARGEST_SIGMA:
         raise InputError(
             f"{option.opts[0]} is in pixels of [0, 1] and must be at most {LARGEST_SIGMA:g}, got {sigma:g}; "
@@ -140,7 +144,8 @@ NUMBERS = {"int_parsing": "must be a whole number, like 1000", "float_parsing": 
 def _of_validator(fault: Any) -> str:
     if fault["type"] == "value_error":
         return str(fault["msg"]).removeprefix("Value error, ")
-    return f"{NUMBERS.get(fault['type'], fault['msg'])}, got {fault['input']!r}"
+    must = NUMBERS.get(fault["type"], fault["msg"].replace("Input should be", "must be"))
+    return f"{must}, got {fault['input']!r}"
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,5 +1,6 @@
 """Check a bundle of a study: derive all numbers from the votes."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -24,19 +25,28 @@ def main(
     """Derive each bound, radius, table and claim of BUNDLE from its votes; say what does not follow from them."""
     from rs.errors import InputError
     from rs.reporting.bundle import opened, verify
+    from rs.reporting.check import FAULTS
     from rs.runtime import arithmetic
 
     if (models is None) != (data is None):
         raise InputError("--models and --data must be given together, or neither; votes need models and images")
     content = bundle.read_bytes()
     study, values, files = opened(content, str(bundle))
-    if models is not None:
+    recounted: Iterable[str] = ()
+    if models is not None and data is not None:
         arithmetic.choose(values, study["dataset"])
-    print(*verify(content, str(bundle)), sep="\n")
-    if models is None or data is None:
-        return
-    from rs.certification.recount import recount
-    from rs.runtime.device import device_named
+        from rs.certification.recount import recount
+        from rs.runtime.device import device_named
 
-    for line in recount(study, files, models, data, image, device_named(device)):
+        try:
+            recounted = recount(study, files, models, data, image, device_named(device))
+        except InputError:
+            raise
+        except FAULTS:  # of a bundle that is damaged: the checker says where
+            verify(content, str(bundle))
+            raise
+    *derived, verdict = verify(content, str(bundle))
+    print(*derived, sep="\n")
+    for line in recounted:
         print(line)
+    print(verdict)

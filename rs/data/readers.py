@@ -323,7 +323,11 @@ class Conversion:
         return ", ".join(filter(None, words))
 
     def apply(self, image: PillowImage, channels: int) -> PillowImage:
-        """Return the converted picture: first its channels, then its size (bilinear), then its middle."""
+        """Return the converted picture: first its channels, then its size (bilinear), then its middle.
+
+        Raises:
+            InputError: If it is smaller than the crop; says what must hold of it.
+        """
         from PIL import Image
 
         if self.convert:
@@ -334,7 +338,10 @@ class Conversion:
         if self.crop is None:
             return image
         if self.crop > min(image.size):
-            raise ValueError(f"a crop of {self.crop} pixels must fit into it, got {image.width} x {image.height}")
+            raise InputError(
+                f"must be at least as large as --crop {self.crop}, got {image.width} x {image.height}; give a smaller "
+                f"--crop, or add --resize {self.crop}"
+            )
         left, top = (round((side - self.crop) / 2) for side in image.size)
         return image.crop((left, top, left + self.crop, top + self.crop))
 
@@ -414,6 +421,8 @@ def decode(data: bytes, where: str, how: Conversion | None = None, channels: int
         with _opened(data) as file:
             image = file if how is None else how.apply(file, channels)
             mode, pixels = image.mode, np.asarray(image)
+    except InputError as error:  # of the conversion
+        raise InputError(f"{where} {error}") from error
     except Exception as error:  # Pillow raises errors of every kind on damaged files
         raise InputError(f"{where} must be an image, but: {one_line(error)}; replace or remove it") from error
     if mode not in ("L", "RGB"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rs import params
-from rs.errors import InputError
+from rs.errors import InputError, nearest
 from rs.reporting import check
 
 CHECKER, PARAMETERS = "check.py", "params.yaml"
@@ -31,8 +31,9 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
         parameters: The parameters of the study.
         dataset: Name of the recipe.
     Raises:
-        InputError: If a file is missing, or the study contradicts itself.
+        InputError: If there are no results of this name, a file is missing, or the study contradicts itself.
     """
+    _check_results(root / "results", dataset)
     study = study_of(params.read(parameters), dataset)
     content = {CHECKER: Path(check.__file__).read_bytes(), PARAMETERS: parameters.read_bytes()}
     content[check.STUDY] = (json.dumps(study, indent=1) + "\n").encode()
@@ -43,6 +44,15 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
             content[path] = _bytes(root / path)
     bundle = lzma.compress(check.pack(content), check=lzma.CHECK_SHA256)
     return bundle, verify(bundle, "the study")
+
+
+def _check_results(folder: Path, dataset: str) -> None:
+    known = sorted(path.name for path in folder.glob("*") if path.is_dir())
+    if dataset not in known:
+        remedy = nearest(dataset, known) or "; reproduce the study first"
+        raise InputError(
+            f"DATASET must be one of {folder}: {', '.join(known) or 'none there'}, got {dataset!r}{remedy}"
+        )
 
 
 def verify(bundle: bytes, name: str) -> list[str]:

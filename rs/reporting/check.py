@@ -245,9 +245,8 @@ def two_way(table):
 def student(value, error, freedom):
     """Return the two-sided p-value of a mean by Student's t."""
     square = (value / error) ** 2 if error else math.inf
-    return (
-        beta(freedom / 2, 0.5, freedom / (freedom + square), square / (freedom + square)) if error else float(not value)
-    )
+    whole = freedom + square
+    return beta(freedom / 2, 0.5, freedom / whole, square / whole) if error else float(not value)
 
 
 def beta(a, b, x, y):
@@ -372,9 +371,8 @@ def agree(path, said, found):
 
 
 def check(bundle):
-    """Check a bundle; return, line by line, what was derived and what was not."""
-    files = unpack(bundle)
-    study = json.loads(files[STUDY])
+    """Check a bundle; return, line by line, what was derived and what was not, and in the end that all agrees."""
+    study = json.loads((files := unpack(bundle))[STUDY])
     groups, folder = read_results(files, study), f"reports/{study['dataset']}/"
     lines = [f"results: all rows of {len(study['classifiers'])} classifiers a noise level derived from their votes"]
     for path in [name for name in sorted(files) if name.startswith(folder) and name.endswith(".csv")]:
@@ -383,14 +381,16 @@ def check(bundle):
             found = cells(table, said, groups, study["combination"]) if table.startswith(DERIVED) else {}
             names = agree(f"{path}, line {number}", said, found)
             done, left = done + len(names), left | {name for name in said.keys() - names - KEYS if said[name]}
-        lines.append(f"{path}: {done} cells derived; not derived: {', '.join(sorted(left)) or 'none'}")
+        rest = ", ".join(sorted(left)) or "none"
+        lines += [f"{path}: {done} cells derived; not derived: {rest}"] * bool(done or left)  # not of an empty table
     for method, levels in json.loads(files[f"{folder}metrics.json"]).items():
         for sigma, said in levels.items():
             agree(f"{folder}metrics.json, {method}", said, headline(groups[float(sigma)][method]))
     claimed, found = files[f"{folder}claims.md"].decode().split("\n"), claims(groups, study)
     claimed = [line for line in claimed if line.startswith(tuple(line[: line.index("|", 2)] for line in found))]
     demand(claimed == found, f"{folder}claims.md must say what follows from the rows")
-    return [*lines, f"{folder}claims.md: {len(found)} lines derived; not derived: equal training time, text"]
+    last = f"{folder}claims.md: {len(found)} lines derived; not derived: equal training time, text"
+    return [*lines, last, "nothing contradicts the votes"]
 
 
 if __name__ == "__main__":

@@ -23,6 +23,13 @@ class Tally(NamedTuple):
     evaluations: int | None = None  # of members, of a cascade (``rs.ensemble.cascade``)
 
 
+def _misshapen(shape: tuple[int, ...], came: tuple[int, ...]) -> str:
+    remedy = "correct the model, or the classes: --classes or the subfolders' names, in Python num_classes"
+    if len(came) == 2 and came[0] == shape[0]:
+        return f"the model must give {shape[1]} logits an image, one for each class, got {came[1]}; {remedy}"
+    return f"the model must give logits of shape {shape}, got {came}; {remedy}"
+
+
 class VoteCounter:
     """Votes per class of several classifiers on the same draws, counted where the scores are and fetched once.
 
@@ -47,8 +54,7 @@ class VoteCounter:
             InputError: If the scores have another shape.
         """
         if scores.shape[1:] != shape:
-            came = tuple(scores.shape[1:])
-            raise InputError(f"base must give logits of shape {shape}, got {came}; correct num_classes or the model")
+            raise InputError(_misshapen(shape, tuple(scores.shape[1:])))
         largest, classes = scores.max(dim=-1)
         votes = torch.zeros(len(scores), self.counts.shape[1], dtype=torch.int64, device=scores.device)
         self.counts[numbers] += votes.scatter_add_(1, classes, torch.ones_like(classes))

@@ -23,6 +23,18 @@ from rs.storage.certificate_rows import sidecar_of
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
 
+OTHERS = {
+    "classifier": "of another model",
+    "sources": "of a model whose code was another",
+    "quantized": "of another quantised network",
+    "images": "of other images",
+    "code": "made by another version of the code of rs",
+    "versions": "made with other versions of libraries",
+}
+"""What rows are if what their sidecar has under a key, mostly a hash, differs."""
+
+PLURAL = ("classes", "outputs", "rows")
+
 
 @contextmanager
 def write_rows(
@@ -99,10 +111,19 @@ class RowWriter:
         self.written, self._start = self.written + 1, now
 
 
+def check_name(out: Path) -> None:
+    """Refuse a row file that is not a ``*.tsv``.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
+        raise InputError(f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json")
+
+
 def _all_complete(outs: Mapping[Path, dict[str, Any]], images: int) -> bool:
     for out in outs:
-        if out.suffix != ".tsv":  # "gaussian-0.25" and "gaussian-0.5" would share the sidecar "gaussian-0.json"
-            raise InputError(f"the row file must be named *.tsv, got {out}; its sidecar takes the name with .json")
+        check_name(out)
     complete = [_is_complete(out, identity, images) for out, identity in outs.items()]  # checks every file
     if not all(complete):
         return False
@@ -126,17 +147,45 @@ def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
     known = files.read_json(sidecar)
     if not isinstance(known, dict):
         raise InputError(f"{sidecar} must hold a mapping, got {type(known).__name__}; remove {out} and run again")
-    different = sorted(key for key in identity.keys() | known.keys() if identity.get(key) != known.get(key))
-    if different:
-        key = different[0]
-        raise InputError(
-            f"{out} must hold rows of this run, but its {key} is {known.get(key)!r} and here it is "
-            f"{identity.get(key)!r}; remove it or name another --out"
-        )
+    if difference := _difference(known, identity):
+        raise InputError(f"{out} must hold rows of this run, but {difference}; remove it or name another --out")
     rows = len(certificate_rows.read(out))
     if rows != images:
         raise InputError(f"{out} must hold {images} rows, but has {rows}; remove it and run again")
     return True
+
+
+def _difference(known: dict[str, Any], identity: dict[str, Any]) -> str:
+    """Return in a user's words what distinguishes rows with a sidecar from those of this run; empty if nothing does."""
+    theirs, ours = _spread(known), _spread(identity)
+    different = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+    if not different:
+        return ""
+    key = different[0]
+    if key in OTHERS:
+        return f"it is {OTHERS[key]}"
+    verb, again = ("are", "they are") if key in PLURAL else ("is", "it is")
+    return f"its {key} {verb} {_said(theirs.get(key))} and here {again} {_said(ours.get(key))}"
+
+
+def _spread(identity: dict[str, Any]) -> dict[str, Any]:
+    """Return what rows depend on, with the settings that stop early under the names of their options."""
+    stop = identity.get("stop")
+    if not isinstance(stop, dict):
+        return identity
+    options = {f"--{key.replace('_', '-')}": value for key, value in stop.items() if value is not None}
+    return {key: value for key, value in identity.items() if key != "stop"} | options
+
+
+def _said(value: Any) -> str:
+    """Return a value as a user writes it.
+
+    >>> _said([0.0, 0.25]), _said(None), _said(60)
+    ('0.0,0.25', 'none', '60')
+    """
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)
 
 
 def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:

@@ -31,6 +31,7 @@ IDENTITY = {
     "subset": "all",
     "versions": {"torch": "x"},
 }
+STOP = {"at_radius": [0, 0.5, 9], "tolerance": None}
 INDICES = np.array([0, 2, 3, 5, 8])
 SIZE = len(INDICES)
 
@@ -204,10 +205,13 @@ def keep_rows(count):
 @pytest.mark.parametrize(
     ("identity", "spoil", "message"),
     [
-        ({**IDENTITY, "classifier": "other"}, None, "its classifier is 'smallnet' and here it is 'other'"),
+        ({**IDENTITY, "classifier": "other"}, None, "it is of another model; remove it"),
+        ({**IDENTITY, "classes": 9}, None, "its classes are none and here they are 9"),
+        ({**IDENTITY, "images": "others"}, None, "it is of other images"),
+        ({**IDENTITY, "stop": STOP}, None, "its --at-radius is none and here it is 0,0.5,9"),
         ({**IDENTITY, "sigma": 0.25}, None, r"its sigma is 0\.5 and here it is 0\.25"),
-        ({**IDENTITY, "extra": 1}, None, "its extra is None and here it is 1"),
-        ({k: v for k, v in IDENTITY.items() if k != "n"}, None, "its n is 60 and here it is None"),
+        ({**IDENTITY, "extra": 1}, None, "its extra is none and here it is 1"),
+        ({k: v for k, v in IDENTITY.items() if k != "n"}, None, "its n is 60 and here it is none"),
         (IDENTITY, lambda out: sidecar_of(out).unlink(), r"must have .*rows\.json beside it, but there is none"),
         (IDENTITY, lambda out: sidecar_of(out).write_text("{"), "must hold JSON"),
         (IDENTITY, lambda out: sidecar_of(out).write_text("[]"), "must hold a mapping, got list"),

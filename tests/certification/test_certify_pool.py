@@ -535,9 +535,9 @@ def test_rows_of_other_draws_or_other_images_are_refused_and_left_alone():
     before = stamps("unbroken", "unbroken-times")
     for changes, message in (
         ({"seed": 5}, "its seed is 4 and here it is 5"),
-        ({"folder": "other"}, "its images is"),
-        ({"cache": True}, "its outputs is None"),
-        ({"weights": "again"}, "its classifier is"),
+        ({"folder": "other"}, "it is of other images"),
+        ({"cache": True}, "its outputs are none"),
+        ({"weights": "again"}, "it is of another model"),
     ):
         with pytest.raises(InputError, match=message):
             pool("unbroken", **changes)

@@ -155,7 +155,13 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
         ("rs.modls.hub:make", r"there is no module rs\.modls; did you mean 'models'\?"),
         ("tests.support.helper:make", r"there is no module tests\.support\.helper; did you mean 'helpers'\?"),
         ("{}:mke", r"has no function mke; did you mean 'make'\?"),
-        ("no/such/folder", r"no/such/folder/model\.json must be a file, but there is none"),
+        (
+            "no/such/folder",
+            r"got 'no/such/folder', which has no model.json; .*name the function too, as no\.such\.folder:build",
+        ),
+        ("{}.py", r"which has no model\.json; correct its name, or name the function too, as own_.*:build"),
+        ("no-such", r"which has no model\.json; correct its name$"),
+        ("{}.py:make", r"; leave out \.py: [^.]*:make$"),
         ("no/such.json", r"no/such\.json must be a file, but there is none"),
     ],
 )
@@ -261,7 +267,7 @@ def test_logits_inside_an_output_are_tried_and_counted():
         (lambda: rs.load(nn.Flatten()).smooth(1.0, engine="folded"), "engine must be plain .*, got 'folded'"),
         (lambda: rs.load(nn.Flatten), r"got the class Flatten; create one: Flatten\(...\)"),
         (lambda: rs.load(3), "must be an nn.Module or a function of images, got int"),
-        (lambda: rs.load("no/such/folder"), r"model\.json must be a file, but there is none"),
+        (lambda: rs.load("no/such/folder"), r"no/such/folder', which has no model\.json"),
         (lambda: SmoothedClassifier(rs.load(FOLDER), sigma=0.5), r"got Classifier; .*rs\.load\(path\)\.smooth\(\)"),
     ],
 )

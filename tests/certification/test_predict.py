@@ -310,7 +310,9 @@ def test_a_side_that_is_none_is_refused(capfd, model, tiny_files, name, value):
 
 
 def test_a_crop_must_fit_into_the_image(capfd, model, tiny_files):
-    assert "a crop of 5 pixels must fit into it, got 4 x 4" in refused(capfd, *words(tiny_files, model, crop=5))
+    line = refused(capfd, *words(tiny_files, model, crop=5))
+    assert f"{tiny_files[0]} must be at least as large as --crop 5, got 4 x 4; give a smaller --crop" in line
+    assert "replace or remove it" not in line
 
 
 def test_a_folder_is_no_image(capfd, tmp_path, model):

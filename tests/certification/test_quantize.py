@@ -255,9 +255,13 @@ def test_it_is_not_replaced_unless_told_to(tiny, capfd):
 
 
 def test_without_images_and_without_a_network_it_says_what_to_do():
-    base = Classifier("mine", smallnet().eval(), "tiny", CLASSES, SHAPE, SIGMA)
+    base = Classifier("mine", smallnet().eval(), "tiny", CLASSES, SHAPE, SIGMA, folders=("mine",))
     with pytest.raises(InputError, match="rs quantize MODEL --data DATA"):
         base.smooth(engine="quantized")
+    with pytest.raises(
+        InputError, match=r"to calibrate a model without a folder, as of module:function, .*give --data"
+    ):
+        replace(base, folders=()).smooth(engine="quantized")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):

@@ -64,10 +64,13 @@ def test_other_images_and_weights_are_refused(study, field, what):
 def test_an_image_without_a_row_is_refused(study):
     root, content = study
     with pytest.raises(InputError, match="--image must be one of the 10 images of the rows, 0 to 9; got 10"):
-        again(root, content, 10)
+        recount(STUDY, content, root / "models", root / "data", 10, CPU)  # before anything is counted
 
 
 def test_no_model_at_hand_is_an_error_and_no_success(study, tmp_path):
     root, content = study
+    with pytest.raises(InputError, match=r"--models must be a folder, but there is no .*empty; correct its name"):
+        recount(STUDY, content, tmp_path / "empty", root / "data", 3, CPU)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has none of them"):
-        list(recount(STUDY, content, tmp_path / "empty", root / "data", 3, CPU))
+        recount(STUDY, content, tmp_path / "empty", root / "data", 3, CPU)

@@ -110,7 +110,10 @@ def test_the_list_of_classes_orders_the_labels(capfd, labelled):
     Path("names.txt").write_text("right\nleft\nmiddle\n")
     certified(capfd, "labelled", "rows.tsv")
     message = certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[2]
-    assert "3" in message  # Linear has two logits
+    assert (
+        "must give 3 logits an image, one for each class, got 2; correct the model, or the classes: --classes"
+        in message
+    )
     Path("names.txt").write_text("right\nleft\n")
     assert certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[0] == 0
     rows, other = (certificate_rows.read(Path(name)) for name in ("rows.tsv", "other.tsv"))
@@ -220,6 +223,16 @@ def test_a_value_that_an_option_cannot_have_is_named(capfd, option, value, messa
     assert (code, out) == (2, "")
     assert f"Invalid value for '{option}': {message}" in err
     assert "Value error" not in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [("--sigma", "-1", "--sigma must be a positive number, got -1.0"), ("--out", "rows.txt", "must be named *.tsv")],
+)
+def test_an_option_is_refused_before_the_classes_are_listed(capfd, labelled, option, value, message):
+    code, out, err = certified(capfd, "labelled", "rows.tsv", option, value)
+    (line,) = err.splitlines()
+    assert (code, out, message in line) == (2, "", True)
 
 
 @pytest.mark.parametrize("command", [certify, predict])

@@ -175,7 +175,7 @@ def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path,
     with torch.no_grad():
         trained.network.fc.bias[0] += 1
     checkpoint.save(model, trained, card)
-    with pytest.raises(InputError, match="its classifier is"):
+    with pytest.raises(InputError, match="it is of another model"):
         certify_tiny(model, tiny, out)
     assert out.read_bytes() == before
 

@@ -312,6 +312,30 @@ def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     assert isinstance(CliRunner().invoke(app, ["verify", str(out)]).exception, InputError)
 
 
+def test_the_last_line_is_the_verdict_and_a_table_without_lines_has_none(content):
+    path = "reports/tiny/differences.csv"
+    header = content[path].split(b"\n")[0] + b"\n"
+    full, bare = check.check(packed(content)), check.check(packed(content | {path: header}))
+    assert (full[-1], bare[-1]) == ("nothing contradicts the votes",) * 2
+    assert bare == [line for line in full if not line.startswith(path)]
+
+
+def test_models_and_images_that_are_missing_are_said_before_the_check(study, bundle, tmp_path, monkeypatch):
+    out = tmp_path / "tiny.tar.xz"
+    out.write_bytes(bundle)
+    monkeypatch.setattr("rs.runtime.arithmetic.choose", lambda *_: None)  # torch is loaded
+    monkeypatch.setattr("rs.reporting.bundle.verify", None)  # a call would fail
+    words = ["verify", str(out), "--models", str(tmp_path / "nowhere"), "--data", str(tmp_path)]
+    found = CliRunner().invoke(app, words)
+    assert (str(found.exception), found.stdout) == (
+        f"--models must be a folder, but there is no {tmp_path / 'nowhere'}; correct its name", "")  # fmt: skip
+
+
+def test_a_study_of_another_name_is_refused_with_those_that_are_there(study):
+    with pytest.raises(InputError, match=r"DATASET must be one of .*results: tiny, got 'tinny'; did you mean 'tiny'\?"):
+        make_bundle(study, study / "params.yaml", "tinny")
+
+
 def test_a_study_that_contradicts_itself_is_not_bundled(study, tmp_path):
     root = tmp_path / "copy"
     shutil.copytree(study, root)
