@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,8 @@ from ruamel.yaml import YAML
 
 from rs.methods import METHODS
 from rs.runtime.arithmetic import PORTABLE
-from rs.statistics.metrics import acr
+from rs.statistics.comparison import LEVEL, estimate, sample
+from rs.statistics.metrics import acr, certified_accuracy
 from rs.storage import certificate_rows
 from tests.support.helpers import ROOT, needs_x86
 
@@ -184,14 +186,25 @@ def test_the_ensembles_of_the_page_on_cifar10_are_those_of_the_committed_report(
         assert to_average == ("–" if combination == "average" else shown(row, "reference_"))
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """The rows of the committed study on CIFAR-10, unpacked."""
-    folder = tmp_path_factory.mktemp("cifar10-cpu")
-    for path in (ROOT / "reports" / "rows" / "cifar10-cpu").glob("*.tar.xz"):
+def unpacked(factory, name):
+    """The committed rows of a study, unpacked."""
+    folder = factory.mktemp(name)
+    for path in (ROOT / "reports" / "rows" / name).glob("*.tar.xz"):
         with tarfile.open(path) as packed:
             packed.extractall(folder, filter="data")
     return folder
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """The rows of 2,000 images of CIFAR-10."""
+    return unpacked(tmp_path_factory, "cifar10-cpu")
+
+
+@pytest.fixture(scope="module")
+def archive_of_more_draws(tmp_path_factory):
+    """The rows of 500 images of CIFAR-10, with four times the draws."""
+    return unpacked(tmp_path_factory, "cifar10-cpu-500")
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -202,6 +215,58 @@ def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive, level):
         paths += [paths[0].parent / "pool" / f"{method}-{seed}.tsv" for seed in range(1, row["seeds"])]
         found = [acr(certificate_rows.read(path)) for path in paths]
         assert np.mean(found) == pytest.approx(row["acr"], rel=1e-12)
+
+
+def rows_of(name, folder):
+    """The rows of a method's trainings, or of its ensemble of three, and the seeds of each."""
+    method, _, combination = name.partition(" x3, ")
+    if combination:
+        return [certificate_rows.read(folder / "pool" / f"{method}-0-1-2.{combination}.tsv")], [[0, 1, 2]]
+    paths = {seed: [folder / f"{method}-{seed}.tsv", folder / "pool" / f"{method}-{seed}.tsv"] for seed in range(3)}
+    found = {seed: path for seed, both in paths.items() for path in [*filter(Path.exists, both)][:1]}
+    return [certificate_rows.read(path) for path in found.values()], [[seed] for seed in found]
+
+
+def estimated(value, digits, sign=""):
+    """An estimate with its errors, over images and, if known, over trainings too."""
+    both = "" if value.error is None else f" [{value.error:.{digits}f}]"
+    return f"{value.value:{sign}.{digits}f} ± {value.error_images:.{digits}f}{both}"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_certified_accuracies_with_more_draws_are_those_of_the_committed_rows(archive_of_more_draws, level):
+    titles, rows = table("docs/cifar10-cpu.md", f"σ = {level}")
+    assert titles[-2:] == ["ACR", "to advmacer"]
+    assert [row[0] for row in rows[:7]] == [*METHODS]
+    folder = archive_of_more_draws / "results/cifar10-cpu" / level
+    reference = sample(*rows_of("advmacer", folder))
+    for name, *cells, acr_shown, difference in rows:
+        frames, seeds = rows_of(name, folder)
+        assert {len(frame) for frame in frames} == {500}
+        radii = [float(radius) for radius in titles[:-2]]
+        accuracies = np.mean([certified_accuracy(frame, radii) for frame in frames], axis=0)
+        assert cells == [f"{accuracy:.1%}" for accuracy in accuracies]
+        assert acr_shown == estimated(estimate(sample(frames, seeds)), 3)
+        gain = estimate(sample(frames, seeds), reference)
+        assert difference == ("–" if name == "advmacer" else estimated(gain, 4, "+") + " tie" * (gain.p_value > LEVEL))
+
+
+def test_what_few_images_say_and_the_others_is_of_the_committed_rows(archive, archive_of_more_draws):
+    titles, rows = table("docs/cifar10-cpu.md", "sigma", "first 500, n = 4,000")
+    assert titles == ["first 500, n = 1,000", "the other 1,500, n = 1,000", "all 2,000, n = 1,000"]
+    assert [level for level, *_ in rows] == LEVELS
+    parts = [(archive_of_more_draws, 0, 500), (archive, 0, 500), (archive, 500, 2000), (archive, 0, 2000)]
+    for level, *cells in rows:
+        for cell, (unpacked_rows, first, end) in zip(cells, parts, strict=True):
+            samples = []
+            for method in ("advmacer", "smoothadv"):
+                frames, seeds = rows_of(method, unpacked_rows / "results/cifar10-cpu" / level)
+                assert seeds == [[0], [1], [2]]
+                kept = [frame[frame["idx"].between(first, end - 1)].reset_index(drop=True) for frame in frames]
+                assert {len(frame) for frame in kept} == {end - first}
+                samples.append(sample(kept, seeds))
+            difference = estimate(*samples)
+            assert cell == estimated(difference, 4, "+") + " tie" * (difference.p_value > LEVEL)
 
 
 @needs_x86
