@@ -230,7 +230,7 @@ def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old
     certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
     with (tmp_path / f"{own}.py").open("a") as file:
         file.write("# another version of it\n")
-    with pytest.raises(InputError, match="its sources is"):
+    with pytest.raises(InputError, match="it is of a model whose code was another"):
         certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
 
 
@@ -246,7 +246,7 @@ def test_a_training_needs_no_git(tmp_path, tiny, monkeypatch):
 
 
 def test_a_model_of_another_number_of_classes_is_refused(tmp_path, tiny, own):
-    with pytest.raises(InputError, match=r"logits of shape \(10, 2\), got \(10, 3\)"):
+    with pytest.raises(InputError, match="must give 2 logits an image, one for each class, got 3;"):
         certify_tiny(f"{own}:three_classes", tiny, tmp_path / "rows.tsv", sigma=0.5)
 
 
