@@ -16,7 +16,7 @@ from rs.errors import InputError
 from rs.smoothing.one_function import check_one_function, noisy_pair, rounding
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import SHAPE, smallnet, write_tiny
-from tests.support.networks import COLOUR, images, residual
+from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
 
 CPU = torch.device("cpu")
@@ -50,22 +50,14 @@ def test_its_logits_are_those_of_the_network_in_float64_but_for_rounding(network
 
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(colour, size):
-    x = images(100, COLOUR) * 3 - 1
-    order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
-    together = colour(x)
-    assert torch.equal(torch.cat([colour(part) for part in x[order].split(size)]), together[order])
+    together, in_parts = whole_and_in_parts(colour, size)
+    assert torch.equal(in_parts, together)
     assert len(together.unique(dim=0)) == 100  # the images are told apart
 
 
 def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(network):
-    x, before, found = images(100, COLOUR), torch.get_num_threads(), []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            found.append(run_by_openvino(network, COLOUR).module(x))
-    finally:
-        torch.set_num_threads(before)
-    assert torch.equal(*found)
+    x = images(100, COLOUR)
+    assert torch.equal(*with_one_thread_and_two(lambda: run_by_openvino(network, COLOUR).module(x)))
 
 
 def test_it_keeps_the_weights_that_it_was_made_with():

@@ -28,7 +28,7 @@ from rs.smoothing.noise import BLOCK, block
 from rs.smoothing.one_function import check_one_function, noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
-from tests.support.networks import COLOUR, images, residual
+from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
 
 CPU = torch.device("cpu")
@@ -71,23 +71,14 @@ def finished(*words):
 
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(colour, size):
-    x = images(100, COLOUR) * 3 - 1
-    order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
-    together = colour(x)
-    assert torch.equal(torch.cat([colour(part) for part in x[order].split(size)]), together[order])
+    together, in_parts = whole_and_in_parts(colour, size)
+    assert torch.equal(in_parts, together)
     assert len(together.unique(dim=0)) == 100  # the images are told apart
 
 
-def test_logits_are_equal_bit_for_bit_with_one_thread_and_two(colour):
-    x, before = images(100, COLOUR), torch.get_num_threads()
-    quantised, found = int8.quantize(residual(), tiny_colours(), SIGMA, COUNT), []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            found.append(int8.as_module(residual(), quantised, COLOUR)(x))
-    finally:
-        torch.set_num_threads(before)
-    assert torch.equal(*found)
+def test_logits_are_equal_bit_for_bit_with_one_thread_and_two():
+    x, quantised = images(100, COLOUR), int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
+    assert torch.equal(*with_one_thread_and_two(lambda: int8.as_module(residual(), quantised, COLOUR)(x)))
 
 
 def tiny_colours(seed=0):

@@ -69,3 +69,22 @@ def residual():
     model.add_module("normalize", Normalize([0.5] * 3, [0.25] * 3))
     model.add_module("network", CifarResNet(8, 3, 4, width=4))
     return lived_in(model, COLOUR).eval()
+
+
+def whole_and_in_parts(network, size):
+    """Logits of 100 images by one batch, and by batches of ``size``, both in another order than they were given in."""
+    x = images(100, COLOUR) * 3 - 1
+    order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
+    return network(x)[order], torch.cat([network(part) for part in x[order].split(size)])
+
+
+def with_one_thread_and_two(logits):
+    """What a function returns where torch may use one thread, and two."""
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(logits())
+    finally:
+        torch.set_num_threads(before)
+    return found
