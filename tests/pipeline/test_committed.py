@@ -81,19 +81,21 @@ def committed(name, dataset="digits", **where):
     return row
 
 
+def with_errors(value, images, both, digits, sign=""):
+    """A number with its errors, over images and, if known, over trainings too; a difference, with a sign unless 0."""
+    seeds = "" if both is None or math.isnan(both) else f" [{both:.{digits}f}]"
+    return re.sub(r"^[+-](0\.0*)(?= )", r"\1", f"{value:{sign}.{digits}f} ± {images:.{digits}f}{seeds}")
+
+
 def mean(row):
-    """The ACR of a row with its errors, over images and, if known, over trainings too."""
-    both = row["standard_error_with_seeds"]
-    return f"{row['acr']:.3f} ± {row['standard_error']:.3f}" + f" [{both:.3f}]" * (not math.isnan(both))
+    """The ACR of a row with its errors."""
+    return with_errors(row["acr"], row["standard_error"], row["standard_error_with_seeds"], 3)
 
 
 def shown(row, prefix):
-    """A difference of a row with its errors, over images and, if known, over trainings too, and whether it is a tie."""
+    """A difference of a row with its errors, and whether it is a tie."""
     gain, images, both = (row[f"{prefix}{part}"] for part in ("difference", "error_images", "error"))
-    text = (
-        f"{gain:+.4f} ± {images:.4f}" + f" [{both:.4f}]" * (not math.isnan(both)) + " tie" * bool(row[f"{prefix}tie"])
-    )
-    return re.sub(r"^[+-](0\.0*)(?= )", r"\1", text)
+    return with_errors(gain, images, both, 4, "+") + " tie" * bool(row[f"{prefix}tie"])
 
 
 def test_the_table_of_the_readme_is_that_of_the_committed_report():
@@ -227,10 +229,9 @@ def rows_of(name, folder):
     return [certificate_rows.read(path) for path in found.values()], [[seed] for seed in found]
 
 
-def estimated(value, digits, sign=""):
-    """An estimate with its errors, over images and, if known, over trainings too."""
-    both = "" if value.error is None else f" [{value.error:.{digits}f}]"
-    return f"{value.value:{sign}.{digits}f} ± {value.error_images:.{digits}f}{both}"
+def estimated_gain(gain):
+    """An estimated difference with its errors, and whether it is a tie."""
+    return with_errors(gain.value, gain.error_images, gain.error, 4, "+") + " tie" * (gain.p_value > LEVEL)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -246,9 +247,10 @@ def test_the_certified_accuracies_with_more_draws_are_those_of_the_committed_row
         radii = [float(radius) for radius in titles[:-2]]
         accuracies = np.mean([certified_accuracy(frame, radii) for frame in frames], axis=0)
         assert cells == [f"{accuracy:.1%}" for accuracy in accuracies]
-        assert acr_shown == estimated(estimate(sample(frames, seeds)), 3)
+        whole = estimate(sample(frames, seeds))
+        assert acr_shown == with_errors(whole.value, whole.error_images, whole.error, 3)
         gain = estimate(sample(frames, seeds), reference)
-        assert difference == ("–" if name == "advmacer" else estimated(gain, 4, "+") + " tie" * (gain.p_value > LEVEL))
+        assert difference == ("–" if name == "advmacer" else estimated_gain(gain))
 
 
 def test_what_few_images_say_and_the_others_is_of_the_committed_rows(archive, archive_of_more_draws):
@@ -265,8 +267,7 @@ def test_what_few_images_say_and_the_others_is_of_the_committed_rows(archive, ar
                 kept = [frame[frame["idx"].between(first, end - 1)].reset_index(drop=True) for frame in frames]
                 assert {len(frame) for frame in kept} == {end - first}
                 samples.append(sample(kept, seeds))
-            difference = estimate(*samples)
-            assert cell == estimated(difference, 4, "+") + " tie" * (difference.p_value > LEVEL)
+            assert cell == estimated_gain(estimate(*samples))
 
 
 @needs_x86
