@@ -175,6 +175,16 @@ def with_images(
     return classifier
 
 
+def check_has_folder(model: str | Path, kinds: str = "a model folder or an ensemble *.json") -> None:
+    """Refuse a ``module:function`` where a model on disk is needed.
+
+    Raises:
+        InputError: If MODEL is one.
+    """
+    if _is_function(str(model)):
+        raise InputError(f"MODEL must be {kinds}, got {model}; a function has no folder")
+
+
 def _from_disk(name: str) -> Classifier:
     path = Path(name)
     if path.suffix == ".json" and not path.is_dir():
