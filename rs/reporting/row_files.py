@@ -13,7 +13,7 @@ import pandas as pd
 
 from rs.errors import InputError
 from rs.reporting import notes
-from rs.reporting.external_logs import doubt, is_stated
+from rs.reporting.external_logs import doubt, is_stated, told
 from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
 from rs.reporting.results import Result
@@ -72,7 +72,7 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         "certified_share": {f"{r:g}": _share(rows, r) for r in at if not labelled},
         "abstentions": int(abstains.sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
-        "doubt": (doubt(rows) or None) if certificate_rows.is_field_log(path) else None,
+        "doubt": (doubt(rows, told(rows)) or None) if certificate_rows.is_field_log(path) else None,
     }
 
 
@@ -262,10 +262,12 @@ def _check_same_noise(*results: Result) -> None:
     """Refuse logs whose radii tell that they are of another sigma than the other, whatever is said of them."""
     stated = [is_stated(result.rows) for result in results]
     pairs = zip(results, stated, strict=True)
-    told = [result.sigma if known else (identify_sigma(result.rows["radius"]) or [None])[0] for result, known in pairs]
-    if not all(stated) and None not in told and len(set(told)) > 1:
+    sigmas = [
+        result.sigma if known else (identify_sigma(result.rows["radius"]) or [None])[0] for result, known in pairs
+    ]
+    if not all(stated) and None not in sigmas and len(set(sigmas)) > 1:
         names = " and ".join(result.method for result in results)
-        theirs = " and ".join(f"{sigma:g}" for sigma in told)
+        theirs = " and ".join(f"{sigma:g}" for sigma in sigmas)
         raise InputError(
             f"{names} must be of the same sigma to be compared, but are of sigma {theirs}, as the radii of a log tell"
         )
@@ -276,7 +278,7 @@ def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
     for result, _ in read:
         metrics.check_labels(result.rows, result.method)
         silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
-        if silent and (reason := doubt(result.rows)):
+        if silent and (reason := doubt(result.rows, told(result.rows))):
             raise InputError(f"{result.method} must say its {', '.join(silent)} to be compared: {reason}")
         if silent:
             raise InputError(
