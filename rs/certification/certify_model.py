@@ -107,6 +107,7 @@ def certify_model(
     """
     images = data.load(folder, split)
     base = load_classifier(model, images.meta)
+    warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
     certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out, training=folder)
 
 
@@ -140,7 +141,6 @@ def certify_split(
         batch=batch,
         calibration=None if training is None else Calibration(training, settings.calibration),
     )
-    warn_of_radii_out_of_reach(settings, classifier.sigma)
     indices = select(len(images), settings.subset)
     if out is None or not out.exists():
         _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, out is None)

@@ -64,12 +64,7 @@ class Classifier:
             InputError: If neither says sigma, an engine needs the shape of the images and it is unknown, or the
                 classifier is not one function of each image; that is checked where the shape is known.
         """
-        std = sigma if sigma is not None else self.sigma
-        if std is None:
-            raise InputError(
-                f"the noise of the certificate must be known, but {self.name} does not say it; in Python give sigma, "
-                "on the command line give --sigma"
-            )
+        std = self.noise_std(sigma)
         if not self.shape and engine != "plain":
             raise InputError(f"engine must be plain where the shape of images is unknown, got {engine!r}; leave it out")
         home = device_of(self.module) if device is None else torch.device(device)
@@ -89,6 +84,20 @@ class Classifier:
             undecided=getattr(self.module, "undecided", False),  # of an ensemble whose rule has votes for no class
             engine=runs.engine,
         )
+
+    def noise_std(self, sigma: float | None = None) -> float:
+        """Return the noise of the certificate, in pixels of [0, 1]: ``sigma``, or else that of the training.
+
+        Raises:
+            InputError: If neither says it.
+        """
+        std = sigma if sigma is not None else self.sigma
+        if std is None:
+            raise InputError(
+                f"the noise of the certificate must be known, but {self.name} does not say it; in Python give sigma, "
+                "on the command line give --sigma"
+            )
+        return std
 
     def _quantized(self, calibration: Calibration | None, sigma: float) -> list[nn.Module]:
         members = members_of(self.module.cpu())
@@ -173,6 +182,16 @@ def with_images(
             f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}"
         )
     return classifier
+
+
+def check_has_folder(model: str | Path, kinds: str = "a model folder or an ensemble *.json") -> None:
+    """Refuse a ``module:function`` where a model on disk is needed.
+
+    Raises:
+        InputError: If MODEL is one.
+    """
+    if _is_function(str(model)):
+        raise InputError(f"MODEL must be {kinds}, got {model}; a function has no folder")
 
 
 def _from_disk(name: str) -> Classifier:

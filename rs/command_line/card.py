@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Force, check_has_folder
+from rs.command_line.shell import Force
 
 EXAMPLE = """\
 rs card models/digits/0.25/advmacer/0 --out shared/README.md \\
@@ -22,6 +22,7 @@ def main(
     force: Force = False,
 ) -> None:
     """Write what MODEL is, how it was trained and, from its rows, what it certifies."""
+    from rs.certification.load import check_has_folder
     from rs.errors import InputError
     from rs.models import checkpoint, model_card
     from rs.reporting.row_files import described

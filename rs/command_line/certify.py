@@ -87,7 +87,14 @@ def main(
     if images is None and (classes, resize, crop, convert) != (None, None, None, False):
         raise InputError("--classes, --resize, --crop and --convert are for --images; a prepared data set has its own")
     values = {} if dataset is None else parameters(params, dataset)
-    from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_model, certify_split, summary
+    from rs.certification.certify_model import (
+        NO_RECIPE,
+        certification_settings,
+        certify_model,
+        certify_split,
+        summary,
+        warn_of_radii_out_of_reach,
+    )
     from rs.certification.load import load
     from rs.data.readers import Conversion
     from rs.params import parse
@@ -118,8 +125,9 @@ def main(
         _warn_of_another(values, str(dataset), data)
         certify_model(model, data, settings, **where)
     elif images is not None:
-        base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
-        certify_split(base, shown, settings, **where)
+        base = load(model)
+        warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
+        certify_split(*pictures(images, classes, base, Conversion(resize, crop, convert)), settings, **where)
     if out is not None and not dry_run and rank_and_world_size()[0] == 0:
         print(f"{summary(certificate_rows.read(out))}; rows in {out}")
 

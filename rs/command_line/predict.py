@@ -67,7 +67,7 @@ def main(
     check_one_source(data, images)
     if data is not None and classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
-    from rs.certification.load import load, load_classifier
+    from rs.certification.load import for_images, load
     from rs.certification.predict import answers
     from rs.certification.quantize import Calibration
     from rs.data.format import read_meta
@@ -75,13 +75,14 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 
-    conversion = Conversion(resize, crop, convert)
+    base, conversion = load(model), Conversion(resize, crop, convert)
+    base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
     if images is not None:
-        base, files = files_of(images, classes, load(model), conversion)
+        base, files = files_of(images, classes, base, conversion)
     elif data is not None:
-        base = load_classifier(model, read_meta(data))
+        base = for_images(base, read_meta(data))
     else:
-        base = for_files(files or [], classes, load(model), conversion)
+        base = for_files(files or [], classes, base, conversion)
     # Whoever knows the seed beforehand can choose the image after the noise.
     noise_seed = secrets.randbits(32) if seed is None else seed
     numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}

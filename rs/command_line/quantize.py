@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Force, check_has_folder
+from rs.command_line.shell import DataFolder, Force
 
 EXAMPLE = """\
 rs quantize models/digits/0.25/advmacer/0 --data data/digits
@@ -23,7 +23,7 @@ def main(
 ) -> None:
     """Write quantized.xml, .bin and .json beside the weights of MODEL, which the engine quantized then runs."""
     from rs.certification.inference import members_of
-    from rs.certification.load import load_classifier
+    from rs.certification.load import check_has_folder, load_classifier
     from rs.certification.quantize import quantize, write
     from rs.data.images import load
     from rs.smoothing.settings import CALIBRATION

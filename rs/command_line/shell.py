@@ -36,16 +36,6 @@ Radii = Annotated[
 ]
 
 
-def check_has_folder(model: str | Path, kinds: str = "a model folder or an ensemble *.json") -> None:
-    """Refuse a ``module:function`` where a model on disk is needed.
-
-    Raises:
-        InputError: If MODEL is one.
-    """
-    if ":" in str(model) and not Path(model).exists():
-        raise InputError(f"MODEL must be {kinds}, got {model}; a function has no folder")
-
-
 LARGEST_SIGMA = 10.0
 """In pixels of [0, 1]; the field's are at most 1, and beyond 10 nothing is left of an image."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rs.errors import InputError
 from rs.reporting.results import Result
@@ -19,45 +21,53 @@ from rs.storage import certificate_rows
 OPTION = "--external-log-"
 """How the options of ``stages.tables`` begin that say what a log does not."""
 
+Told = tuple[float, int, float] | None
+"""Sigma, n and alpha that the radii of a log tell, or ``None``."""
 
-def read_external_log(name: str, path: Path, beside: Sequence[Result], **known: float | None) -> Result:
-    """Read an external log, cut to the images of the results it will stand beside.
+
+@dataclass(frozen=True)
+class ExternalLog:
+    """Rows of another program, to stand beside the results of a study."""
+
+    name: str  # what to call it
+    path: Path
+    rows: pd.DataFrame  # as :func:`read_log` reads them
+
+    def beside(self, results: Sequence[Result]) -> Result:
+        """Return it as a result, cut to the images of the results of the study at its sigma.
+
+        Raises:
+            InputError: If the budget or the sigma stays unknown, or the images are not among those of the log.
+        """
+        _check_stated(self.path, self.rows, {result.sigma for result in results})
+        sigma = metrics.budget(self.rows, "sigma")
+        same_sigma = next((result for result in results if result.sigma == sigma), None)
+        if same_sigma is None:
+            raise InputError(_of_no_result(self.path, sigma))
+        rows = _same_images(self.path, self.rows, same_sigma)
+        return Result(self.name, sigma, None, rows, same_sigma.subset, scope=rows["scope"].iloc[0])
+
+
+def read_external_log(
+    name: str, path: Path, sigmas: Collection[float], ours: Iterable[Result], **known: float | None
+) -> ExternalLog:
+    """Read an external log, and check it by results that are read before all the others, which can take minutes.
 
     Args:
         name: What to call it.
-        path: Rows of this project, or a log in the field's six columns.
-        beside: The results of the study.
-        known: As for :func:`read_log`.
-    Raises:
-        InputError: If the budget or the sigma stays unknown, or the images are not among those of the log.
-    """
-    rows = _read_stated(path, {result.sigma for result in beside}, known)
-    sigma = metrics.budget(rows, "sigma")
-    same_sigma = next((result for result in beside if result.sigma == sigma), None)
-    if same_sigma is None:
-        raise InputError(_of_no_result(path, sigma))
-    rows = _same_images(path, rows, same_sigma)
-    return Result(name, sigma, None, rows, same_sigma.subset, scope=rows["scope"].iloc[0])
-
-
-def check_budget(path: Path, sigmas: Collection[float], ours: Result, **known: float | None) -> None:
-    """Check that an external log has the n0, n and alpha of a result, before all the others are read.
-
-    Args:
-        path: The log.
+        path, known: As for :func:`read_log`.
         sigmas: Noise levels of the study.
-        ours: A result of the study.
-        known: As for :func:`read_log`.
+        ours: Results of the study, whose n0, n and alpha it must have.
     Raises:
-        InputError: If it has not, or is of other images; and as :func:`read_external_log`.
+        InputError: As :func:`read_log`; or if it is of other images than a result, its sigma or budget stays unknown,
+            or its budget is another.
     """
-    _check_labels(path, read_log(path, sigmas, **known), ours)
-    rows = _read_stated(path, sigmas, known)
-    for name in ("n0", "n", "alpha"):
-        try:
-            metrics.common_budget([rows, ours.rows], name)
-        except InputError as error:
-            raise InputError(f"{path} and {ours.name}: {error}") from error
+    rows = read_log(path, sigmas, **known)
+    for result in ours:
+        _check_labels(path, rows, result)
+        _check_stated(path, rows, sigmas)
+        _check_budget(path, rows, result)
+    return ExternalLog(name, path, rows)
 
 
 def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) -> pd.DataFrame:
@@ -76,26 +86,39 @@ def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) 
     return rows if is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
 
 
-def doubt(rows: pd.DataFrame, option: str = "--sigma") -> str:
+def told(rows: pd.DataFrame) -> Told:
+    """Return the sigma, n and alpha of which the radii of a log are, if it does not say all of them and they tell."""
+    return None if is_stated(rows) else identify_sigma(rows["radius"])
+
+
+def doubt(rows: pd.DataFrame, found: Told, option: str = "--sigma") -> str:
     """Return what is to be said of the sigma of a six-column log, which only its radii can contradict; or nothing.
 
     Args:
         rows: As :func:`read_log` reads them; n and alpha are NaN where the radii do not tell them.
+        found: What its radii tell, as :func:`told`.
         option: What says the sigma.
     """
-    sigma, found = metrics.budget(rows, "sigma"), identify_sigma(rows["radius"])
     if is_stated(rows):
         return ""
+    sigma = metrics.budget(rows, "sigma")
     if found is not None and found[0] != sigma:
-        theirs = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
-        return (
-            f"{theirs}, not of sigma = {sigma:g}; give {option} {found[0]:g}"
-            if sigma > 0
-            else (f"a log in six columns does not say its sigma, but {theirs}; give {option} {found[0]:g}")
-        )
-    if not sigma > 0:
+        return _of_another_sigma(sigma, found, option)
+    if math.isnan(sigma):
         return f"a log in six columns does not say its sigma; give {option}, by which its radii may tell n and alpha"
-    radii, largest = rows["radius"].to_numpy(), largest_radius(sigma)
+    return _beyond_reach(rows["radius"].to_numpy(), sigma, option)
+
+
+def _of_another_sigma(sigma: float, found: tuple[float, int, float], option: str) -> str:
+    theirs = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
+    if math.isnan(sigma):
+        return f"a log in six columns does not say its sigma, but {theirs}; give {option} {found[0]:g}"
+    return f"{theirs}, not of sigma = {sigma:g}; give {option} {found[0]:g}"
+
+
+def _beyond_reach(radii: NDArray[np.float64], sigma: float, option: str) -> str:
+    """Return which radii no draws in use can give at this sigma, if there are any."""
+    largest = largest_radius(sigma)
     beyond = np.flatnonzero(radii > largest)
     if not beyond.size:
         return ""
@@ -108,7 +131,7 @@ def doubt(rows: pd.DataFrame, option: str = "--sigma") -> str:
 
 
 def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
-    """Return the arguments of :func:`read_external_log` for every ``NAME=PATH``.
+    """Return name, path and what is known of the log for every ``NAME=PATH``, for :func:`read_external_log`.
 
     Raises:
         InputError: If a name or a path is missing.
@@ -122,15 +145,15 @@ def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
     return logs
 
 
-def _read_stated(path: Path, sigmas: Collection[float], known: Mapping[str, float | None]) -> pd.DataFrame:
-    rows = read_log(path, sigmas, **known)
+def _check_stated(path: Path, rows: pd.DataFrame, sigmas: Collection[float]) -> None:
+    """Refuse a log whose sigma, n or alpha is not known."""
     silent = _silent(rows)
     if not silent:
-        return rows
-    told = identify_sigma(rows["radius"])
-    if told is not None and told[0] not in sigmas:
-        raise InputError(_of_no_result(path, told[0]))
-    if "sigma" not in silent and (reason := doubt(rows, f"{OPTION}sigma")):
+        return
+    found = told(rows)
+    if found is not None and found[0] not in sigmas:
+        raise InputError(_of_no_result(path, found[0]))
+    if "sigma" not in silent and (reason := doubt(rows, found, f"{OPTION}sigma")):
         raise InputError(f"{path}: {reason}")
     options = ", ".join(f"{OPTION}{name}" for name in silent)
     raise InputError(f"{path} does not say its {', '.join(silent)}, and its radii do not tell; give {options}")
@@ -179,6 +202,15 @@ def _of_the_only(
     (sigma,) = sigmas
     certificate_rows.check_ladder(path, rows, sigma, int(n), alpha)
     return {"sigma": sigma}
+
+
+def _check_budget(path: Path, rows: pd.DataFrame, result: Result) -> None:
+    """Refuse a log that was made with another n0, n or alpha than a result."""
+    for name in ("n0", "n", "alpha"):
+        try:
+            metrics.common_budget([rows, result.rows], name)
+        except InputError as error:
+            raise InputError(f"{path} and {result.name}: {error}") from error
 
 
 def _same_images(path: Path, rows: pd.DataFrame, result: Result) -> pd.DataFrame:

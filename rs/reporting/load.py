@@ -13,9 +13,10 @@ WEIGHTS/SIGMA.seconds.csv                   seconds that weights take, of one im
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -101,9 +102,17 @@ class StudyFiles:
         """Path of the certificate rows of an ensemble."""
         return self.results / str(sigma) / "pool" / f"{ensemble.slug}.tsv"
 
-    def read_models(self, so_far: bool = False) -> list[Result]:
-        """Read every model, or those that are certified so far."""
-        return [self.read_model(cell) for cell in self.cells if not so_far or cell.rows(self.results).is_file()]
+    def read_first(self) -> dict[GridCell, Result]:
+        """Read the first model that is certified, if one is."""
+        first = next((cell for cell in self.cells if cell.rows(self.results).is_file()), None)
+        return {} if first is None else {first: self.read_model(first)}
+
+    def read_models(
+        self, so_far: bool = False, known: Mapping[GridCell, Result] = MappingProxyType({})
+    ) -> list[Result]:
+        """Return every model, or those that are certified so far: the known ones, and the others read."""
+        cells = [cell for cell in self.cells if not so_far or cell.rows(self.results).is_file()]
+        return [known[cell] if cell in known else self.read_model(cell) for cell in cells]
 
     def read_ensembles(self, so_far: bool = False) -> list[Result]:
         """Read every ensemble by noise level, or those that are certified so far."""

@@ -22,7 +22,7 @@ from rs import params
 from rs.errors import InputError
 from rs.params import section
 from rs.reporting import claims, ensemble_tables, figures, method_tables, variance_tables
-from rs.reporting.external_logs import check_budget, read_external_log
+from rs.reporting.external_logs import read_external_log
 from rs.reporting.load import StudyFiles
 from rs.reporting.page import page
 from rs.reporting.pictures import Pictures
@@ -63,7 +63,7 @@ def report(
         results: Folder of certificate rows.
         logs: Folder of training logs.
         weights: Folder of ensemble weights.
-        external_logs: Arguments of ``rs.reporting.external_logs.read_external_log`` for every external log.
+        external_logs: What ``rs.reporting.external_logs.named`` returns: name, path and what is known of each.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
         so_far: Whether to judge the claims alone, by the rows that there are.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
@@ -75,9 +75,10 @@ def report(
     settings, study = _declared(values, dataset, results, logs, weights, epoch_seconds)
     names = [log["name"] for log in external_logs]
     _check_names(settings, study, values, names)
-    _check_budgets(study, external_logs)
-    models = study.read_models(so_far)
-    external = [read_external_log(beside=models, **log) for log in external_logs]
+    first, sigmas = study.read_first() if external_logs else {}, [float(sigma) for sigma in study.sigmas]
+    theirs = [read_external_log(sigmas=sigmas, ours=first.values(), **log) for log in external_logs]
+    models = study.read_models(so_far, first)
+    external = [log.beside(models) for log in theirs]
     groups = grouped([*models, *external, *study.read_ensembles(so_far)])
     content = _claims(settings, values, claims.Evidence(study, _own(groups), equal_time, attacks))
     if so_far:
@@ -121,15 +122,6 @@ def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, 
             f"params.yaml: tables.reference must be a method of recipes.{study.dataset}, an ensemble or a name of "
             f"--external-log, {', '.join(known)}; got {settings.reference!r}"
         )
-
-
-def _check_budgets(study: StudyFiles, external_logs: Sequence[Mapping[str, Any]]) -> None:
-    """Compare external logs with the first model that is there, in seconds; all rows can take minutes to read."""
-    first = next((cell for cell in study.cells if cell.rows(study.results).is_file()), None)
-    if external_logs and first is not None:
-        ours, sigmas = study.read_model(first), [float(sigma) for sigma in study.sigmas]
-        for log in external_logs:
-            check_budget(sigmas=sigmas, ours=ours, **{key: value for key, value in log.items() if key != "name"})
 
 
 def _own(groups: Groups) -> Groups:

@@ -13,14 +13,13 @@ import pandas as pd
 
 from rs.errors import InputError
 from rs.reporting import notes
-from rs.reporting.external_logs import doubt, is_stated
+from rs.reporting.external_logs import Told, doubt, is_stated, told
 from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
 from rs.reporting.results import Result
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked
 from rs.statistics.comparison import estimate, sample
-from rs.statistics.log_budget import identify_sigma
 from rs.storage import certificate_rows
 
 STEP = 0.25
@@ -72,7 +71,7 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         "certified_share": {f"{r:g}": _share(rows, r) for r in at if not labelled},
         "abstentions": int(abstains.sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
-        "doubt": (doubt(rows) or None) if certificate_rows.is_field_log(path) else None,
+        "doubt": (doubt(rows, told(rows)) or None) if certificate_rows.is_field_log(path) else None,
     }
 
 
@@ -89,7 +88,7 @@ def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **
     """
     sigmas = _sigmas_of([first, second])
     (a, beside_a), (b, beside_b) = (read_alone(path, sigmas, **known) for path in (first, second))
-    _check_same_noise(a, b)
+    _check_noise(a, b)
     _check_same_data((a, beside_a), (b, beside_b))
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
@@ -258,31 +257,60 @@ def _of_images(rows: pd.DataFrame, images: np.ndarray) -> pd.DataFrame:
     return rows[rows["idx"].isin(images)].reset_index(drop=True)
 
 
-def _check_same_noise(*results: Result) -> None:
+def _check_noise(*results: Result) -> None:
+    """Refuse rows of different noise, and those without labels or that do not say their noise and budget."""
+    read = [(result, told(result.rows)) for result in results]
+    _check_same_noise(*read)
+    for result in results:
+        metrics.check_labels(result.rows, result.method)
+    _check_stated(*read)
+
+
+def _check_same_noise(*read: tuple[Result, Told]) -> None:
     """Refuse logs whose radii tell that they are of another sigma than the other, whatever is said of them."""
-    stated = [is_stated(result.rows) for result in results]
-    pairs = zip(results, stated, strict=True)
-    told = [result.sigma if known else (identify_sigma(result.rows["radius"]) or [None])[0] for result, known in pairs]
-    if not all(stated) and None not in told and len(set(told)) > 1:
-        names = " and ".join(result.method for result in results)
-        theirs = " and ".join(f"{sigma:g}" for sigma in told)
+    sigmas = [_sigma_of(result.rows, found) for result, found in read]
+    if any(found for _, found in read) and None not in sigmas and len(set(sigmas)) > 1:
+        names = " and ".join(result.method for result, _ in read)
+        theirs = " and ".join(f"{sigma:g}" for sigma in sigmas)
         raise InputError(
             f"{names} must be of the same sigma to be compared, but are of sigma {theirs}, as the radii of a log tell"
         )
 
 
+def _sigma_of(rows: pd.DataFrame, found: Told) -> float | None:
+    """Return the sigma that rows say with their budget, or that the radii of a log tell; ``None`` if neither does."""
+    if is_stated(rows):
+        return metrics.budget(rows, "sigma")
+    return found[0] if found else None
+
+
+def _check_stated(*read: tuple[Result, Told]) -> None:
+    """Refuse rows that do not say their noise and budget, with what is known of each."""
+    lacks = [_lack(result.rows, found) for result, found in read]
+    if not any(lacks):
+        return
+    if len(set(lacks)) == 1:
+        raise InputError(f"each of {' and '.join(result.method for result, _ in read)} {lacks[0]}")
+    said = [
+        f"{result.method} {lack or f'is of {_budget(_budget_of([result.rows]))}'}"
+        for (result, _), lack in zip(read, lacks, strict=True)
+    ]
+    raise InputError("; ".join(said))
+
+
+def _lack(rows: pd.DataFrame, found: Told) -> str:
+    """Return what rows must say to be compared, and what helps; nothing of rows that say all."""
+    silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(rows, name))]
+    if not silent:
+        return ""
+    must = f"must say its {', '.join(silent)} to be compared"
+    if reason := doubt(rows, found):
+        return f"{must}: {reason}"
+    return f"{must}, as rows of `rs` do; of a log give --sigma, and --n and --alpha where its radii do not tell them"
+
+
 def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
-    """Refuse rows that do not say their noise and budget, and rows of different data sets."""
-    for result, _ in read:
-        metrics.check_labels(result.rows, result.method)
-        silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
-        if silent and (reason := doubt(result.rows)):
-            raise InputError(f"{result.method} must say its {', '.join(silent)} to be compared: {reason}")
-        if silent:
-            raise InputError(
-                f"{result.method} must say its {', '.join(silent)} to be compared, as rows of `rs` do; of a log give "
-                "--sigma, and --n and --alpha where its radii do not tell them"
-            )
+    """Refuse rows of different data sets."""
     known = [sidecar["images"] for _, sidecar in read if "images" in sidecar]
     if len(set(known)) > 1:
         names = " and ".join(result.method for result, _ in read)

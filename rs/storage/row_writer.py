@@ -23,17 +23,20 @@ from rs.storage.certificate_rows import sidecar_of
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
 
-OTHERS = {
-    "classifier": "of another model",
-    "sources": "of a model whose code was another",
-    "quantized": "of another quantised network",
-    "images": "of other images",
-    "code": "made by another version of the code of rs",
-    "versions": "made with other versions of libraries",
-}
-"""What rows are if what their sidecar has under a key, mostly a hash, differs."""
+ONE, SEVERAL = "its {key} is {theirs} and here it is {ours}", "its {key} are {theirs} and here they are {ours}"
 
-PLURAL = ("classes", "outputs", "rows")
+DIFFERENCES = {
+    "classifier": "it is of another model",
+    "sources": "it is of a model whose code was another",
+    "quantized": "it is of another quantised network",
+    "images": "it is of other images",
+    "code": "it is made by another version of the code of rs",
+    "versions": "it is made with other versions of libraries",
+    "classes": SEVERAL,
+    "outputs": SEVERAL,
+    "rows": SEVERAL,
+}
+"""What is said of a key in which the sidecars of two row files differ, where it is not :data:`ONE`."""
 
 
 @contextmanager
@@ -162,10 +165,7 @@ def _difference(known: dict[str, Any], identity: dict[str, Any]) -> str:
     if not different:
         return ""
     key = different[0]
-    if key in OTHERS:
-        return f"it is {OTHERS[key]}"
-    verb, again = ("are", "they are") if key in PLURAL else ("is", "it is")
-    return f"its {key} {verb} {_said(theirs.get(key))} and here {again} {_said(ours.get(key))}"
+    return DIFFERENCES.get(key, ONE).format(key=key, theirs=_said(theirs.get(key)), ours=_said(ours.get(key)))
 
 
 def _spread(identity: dict[str, Any]) -> dict[str, Any]:

@@ -227,12 +227,23 @@ def test_a_value_that_an_option_cannot_have_is_named(capfd, option, value, messa
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
-    [("--sigma", "-1", "--sigma must be a positive number, got -1.0"), ("--out", "rows.txt", "must be named *.tsv")],
+    [
+        ("--sigma", "-1", "--sigma must be a positive number, got -1.0"),
+        ("--out", "rows.txt", "must be named *.tsv"),
+        ("--at-radius", "3", "radius must be within reach of 1000 draws"),
+    ],
 )
 def test_an_option_is_refused_before_the_classes_are_listed(capfd, labelled, option, value, message):
     code, out, err = certified(capfd, "labelled", "rows.tsv", option, value)
     (line,) = err.splitlines()
     assert (code, out, message in line) == (2, "", True)
+
+
+@pytest.mark.parametrize(("command", "words"), [(certify, [LINEAR, "--out", "a.tsv"]), (predict, ["--model", LINEAR])])
+def test_a_noise_that_nobody_says_is_asked_for_before_the_classes_are_listed(capfd, labelled, command, words):
+    code, out, err = ended(capfd, command, *words, "--images", "labelled", "--device", "cpu")
+    (line,) = err.splitlines()
+    assert (code, out, line.endswith("on the command line give --sigma")) == (2, "", True)
 
 
 @pytest.mark.parametrize("command", [certify, predict])

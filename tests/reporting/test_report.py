@@ -20,7 +20,7 @@ from rs.statistics import metrics
 from rs.statistics.comparison import two_way_error
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.votes import label_bounds, share_at_most
-from rs.storage import certificate_rows
+from rs.storage import certificate_rows, tsv
 from rs.storage.files import write_json
 from stages.tables import main
 from tests.support.tiny_study import (
@@ -400,12 +400,23 @@ def test_the_default_combination_must_be_sound(tiny):
 def test_an_external_log_of_other_draws_is_refused_before_all_rows_are_read(tiny, tmp_path, monkeypatch):
     log = tmp_path / "log.tsv"
     certificate_rows.write_field_log(cell_rows("advmacer", 0.5, 0).assign(radius=0.0), log)
-    monkeypatch.setattr(report.StudyFiles, "read_models", lambda *_: pytest.fail("all rows are read"))
+    seen, own = [], report.StudyFiles.read_model
+    monkeypatch.setattr(report.StudyFiles, "read_model", lambda study, cell: seen.append(cell) or own(study, cell))
     known = {"sigma": 0.5, "n0": N0, "n": 100_000, "alpha": ALPHA}
     with pytest.raises(
         InputError, match=r"log\.tsv and gaussian at sigma 0.25, seed 0: .* n, got 100,000 and 200: the"
     ):
         tiny_report(tiny, [{"name": "theirs", "path": log, **known}])
+    assert [(cell.method, cell.sigma, cell.seed) for cell in seen] == [("gaussian", 0.25, 0)]
+
+
+def test_every_row_file_is_read_once_beside_an_external_log(tiny, tmp_path, monkeypatch):
+    log, seen, own = tmp_path / "log.tsv", [], tsv.read
+    certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), log)
+    monkeypatch.setattr(tsv, "read", lambda path, *kinds, **how: seen.append(path) or own(path, *kinds, **how))
+    tiny_report(tiny, [{"name": "theirs", "path": log, "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}])
+    assert {log, tiny / "results/0.25/gaussian-0.tsv"} < set(seen)
+    assert len(seen) == len(set(seen))
 
 
 def test_an_external_log_may_not_take_the_name_of_an_ensemble(tiny):

@@ -316,6 +316,34 @@ def test_logs_whose_radii_are_of_different_noises_cannot_be_compared_whatever_is
         compared(halved, logs["b"], sigma=sigma, n0=100)
 
 
+@pytest.fixture
+def silent(tmp_path):
+    """A log whose radii tell nothing."""
+    certificate_rows.write_field_log(all_of_class_0(0.1), tmp_path / "silent.log")
+    return tmp_path / "silent.log"
+
+
+def test_of_two_logs_of_which_one_tells_nothing_it_is_said_what_each_must_say(logs, silent):
+    told = r"a\.log must say its n, alpha, sigma .* its radii are those of sigma = 0\.5, .*; give --sigma 0\.5"
+    untold = r"silent\.log must say its n, alpha, sigma .* does not say its sigma; give --sigma, by which .*"
+    with pytest.raises(InputError, match=f"{told}; .*{untold}$"):
+        compared(logs["a"], silent, n0=100)
+    with pytest.raises(InputError, match=f"{untold}; .*{told}$"):
+        compared(silent, logs["a"], n0=100)
+
+
+def test_of_a_log_that_tells_nothing_beside_one_that_does_it_is_said_what_that_one_is_of(logs, silent):
+    known = r"a\.log is of sigma = 0\.5, n0 = 100, n = 10,000, alpha = 0\.001; .*silent\.log must say its n, alpha to"
+    with pytest.raises(InputError, match=known):
+        compared(logs["a"], silent, sigma=0.5, n0=100)
+
+
+def test_two_logs_that_lack_the_same_are_told_so_once(logs):
+    with pytest.raises(InputError, match=r"^each of .*a\.log and .*b\.log must say its n, alpha, sigma") as refusal:
+        compared(logs["a"], logs["b"], n0=100)
+    assert str(refusal.value).count("must say") == 1
+
+
 def all_of_class_0(largest):
     rows = frame(1)
     return rows.assign(radius=largest, predict=0, correct=(rows["label"] == 0).astype(int))
