@@ -29,7 +29,7 @@ from rs.statistics.certificate import (
     votes_for,
     votes_of,
 )
-from rs.statistics.log_budget import identify_budget, identify_sigma, impossible
+from rs.statistics.log_budget import OF_LOG, identify_budget, identify_sigma, impossible
 from rs.storage import files, tsv
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
@@ -247,7 +247,9 @@ def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: fl
     hint = f" (its radii are of {', '.join(f'{name} = {value}' for name, value in told.items())})" if told else ""
     wrong = [f"{name} = {value}" for name, value in told.items() if value != said[name]]
     rule = f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give{hint}"
-    tsv.refuse(path, bad, rule, f"give {', '.join(wrong)}" if wrong else "make the file again")
+    few = bad.sum() <= max(1, (1 - OF_LOG) * (rows["radius"] > 0).sum())
+    remedy = f"give {', '.join(wrong)}" if wrong else "make the file again" if few else "check sigma, n and alpha"
+    tsv.refuse(path, bad, rule, remedy)
 
 
 def _told(radii: pd.Series, sigma: float) -> dict[str, float]:

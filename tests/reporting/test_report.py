@@ -358,13 +358,20 @@ def test_an_external_log_that_does_not_fit_is_refused(tiny, tmp_path):
     certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv")
     log = {"name": "theirs", "path": tmp_path / "log.tsv", "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     for change, message in (
-        ({"n": 300}, "line 2: radius must be one that n = 300, alpha = 0.01 and sigma = 0.5 can give"),
+        (
+            {"n": 300},
+            "line 2: radius must be one that n = 300, alpha = 0.01 and sigma = 0.5 can give.*check sigma, n and",
+        ),
         ({"n": None}, "its n, and its radii do not tell; give --external-log-n$"),
         ({"sigma": 1.0}, "line 2: radius must be one that n = 200, alpha = 0.01 and sigma = 1.0 can give"),
     ):
         with pytest.raises(InputError, match=message):
             tiny_report(tiny, [log | change])
     rows = cell_rows("gaussian", 0.5, 0)
+    one = rows.assign(radius=rows["radius"].where(rows.index != rows["radius"].idxmax(), rows["radius"].max() + 0.001))
+    certificate_rows.write_field_log(one, tmp_path / "log.tsv")
+    with pytest.raises(InputError, match=r"radius must be one that n = 200.*make the file again"):
+        tiny_report(tiny, [log])
     other = rows.assign(label=(rows["label"] + 1) % 3)
     other = other.assign(correct=(other["predict"] == other["label"]).astype(int))
     certificate_rows.write_field_log(other, tmp_path / "log.tsv")
