@@ -39,6 +39,9 @@ NAMESPACE = "RS_FAULTS_NAMESPACE"
 """Variable of the environment that says that this program has a namespace of its own."""
 
 OPTIONS = ["--data", "data", "--params", "params.yaml", "--device", "cpu"]
+TUNING = {"epochs": 1, "seed": 7, "images": 2, "n0": 10, "n": 20}
+TRIED = [{}, {"training": {"learning_rate": 0.01}}]
+"""Settings of Gaussian training."""
 WORDS = {
     "prepare": ["digits", "--params", "params.yaml", "--out", "new"],
     "train": ["gaussian", "--dataset", "tiny", *OPTIONS, "--sigma", 0.25, "--seed", 0, "--out", "new", "--log", "log"],
@@ -57,6 +60,10 @@ WORDS = {
     "tables": [
         *("tiny", "--results", "study/results", "--logs", "study/logs", "--weights", "study/weights"),
         *("--params", "study/params.yaml", "--out", "new", "--so-far"),
+    ],
+    "tune": [
+        *("tiny", "gaussian", "--sigma", 0.25, "--data", "validated", "--params", "params.yaml", "--device", "cpu"),
+        *("--work", "tuning", "--out", "new.csv"),
     ],
     "choose": ["tiny", "--params", "params.yaml"],
     "bundle": ["tiny", "--root", "bundled", "--params", "bundled/params.yaml", "--out", "new.tar.xz", "--force"],
@@ -143,19 +150,22 @@ class Appended(io.TextIOBase):
 
 
 def make_study(root, bundled=False):
-    """Data, models, ensembles with their weights, a checkpoint, rows, and a study of rows alone, in ``root``."""
+    """Make all that the commands read in ``root``: data sets, one of them with a validation split, models, ensembles
+    with their weights, a checkpoint, rows, and a study of rows alone."""
     import torch
 
     from rs.models import checkpoint
-    from tests.support import tiny_bundle, tiny_pool, tiny_study
+    from tests.support import helpers, tiny_bundle, tiny_pool, tiny_study
 
     members = [{"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "label"]}]
     with chdir(root):
         tiny_pool.write_three(Path("data"))
+        helpers.write_tiny(Path("validated"), validation=2)
         for method, seed in tiny_pool.BLIND:
             tiny_pool.save_member(method, seed)
         values = tiny_pool.make_ensembles("ensembles", members)
         values |= {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
+        values["recipes"]["tiny"]["tuning"] = TUNING | {"settings": {"gaussian": TRIED}}
         values["datasets"]["digits"] = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
         Path("params.yaml").write_text(json.dumps(values))
         tiny_pool.solve()
