@@ -4,8 +4,18 @@ import json
 
 import pytest
 
+from rs.command_line.main import COMMANDS
 from tests.support.faults import WORDS, copied, made, make_study, words_of
-from tests.support.helpers import python
+from tests.support.helpers import ROOT, python
+
+READING = {"predict", "show", "compare", "verify", "doctor"}
+"""Commands that write no file."""
+
+
+def test_every_stage_and_command_that_writes_is_struck():
+    stages = {path.stem for path in (ROOT / "stages").glob("*.py")} - {"__init__"}
+    commands = {module.__name__.rpartition(".")[2] for module in COMMANDS.values()}
+    assert WORDS.keys() == (stages | commands) - READING
 
 
 def strike(trials, stages, seconds):
