@@ -130,7 +130,7 @@ def test_a_network_that_is_another_one_when_it_is_converted_is_refused():
 
 @pytest.mark.parametrize("most", [0, 200, 3000])
 def test_where_a_network_finds_no_room_among_temporary_files_it_is_said(most):
-    """Files may have so many bytes: too few for the graph, or for the weights, of which OpenVINO raises a RuntimeError."""
+    """Files have so many bytes at most: too few for the graph or for the weights. OpenVINO raises a RuntimeError."""
     model, limits = converted(residual(), images(1, COLOUR)), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
     try:
