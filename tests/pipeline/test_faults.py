@@ -15,7 +15,7 @@ READING = {"predict", "show", "compare", "verify", "doctor"}
 def test_every_stage_and_command_that_writes_is_struck():
     stages = {path.stem for path in (ROOT / "stages").glob("*.py")} - {"__init__"}
     commands = {module.__name__.rpartition(".")[2] for module in COMMANDS.values()}
-    assert WORDS.keys() == (stages | commands) - READING
+    assert {name.partition(" ")[0] for name in WORDS} == (stages | commands) - READING
 
 
 def strike(trials, stages, seconds):

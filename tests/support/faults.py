@@ -56,6 +56,10 @@ WORDS = {
     "certify_ensembles": [
         *("tiny", "--ensembles", "ensembles", "--weights", "weights", *OPTIONS, "--out", "new", "--times", "times"),
     ],
+    "certify_ensembles from-cache": [
+        *("tiny", "--ensembles", "ensembles", "--weights", "weights", *OPTIONS, "--out", "new", "--times", "times"),
+        *("--params", "cached.yaml"),
+    ],
     "export": ["rows.tsv", "--out", "log.tsv", "--force"],
     "fingerprint": ["--dataset", "tiny", "--prepared", "data", "--params", "params.yaml", "--out", "new"],
     "tables": [
@@ -71,6 +75,7 @@ WORDS = {
     "card": ["models/macer/0", "--out", "new.md", "--force"],
     "quantize": ["models/macer/0", "--data", "data", "--images", 4],
 }
+"""What is struck: words of the stage or command that is the first word of the key."""
 WITH_THREADS = {
     "quantize": ("nncf.torch", "openvino.frontend.pytorch.fx_decoder", "torch._functorch.aot_autograd"),
 }
@@ -80,6 +85,7 @@ to import."""
 
 def command_of(stage):
     """The function of a stage, or of the command of ``rs`` that has no stage."""
+    stage = stage.partition(" ")[0]
     package = "stages" if (Path(__file__).parents[2] / "stages" / f"{stage}.py").is_file() else "rs.command_line"
     return import_module(f"{package}.{stage}").main
 
@@ -175,6 +181,9 @@ def make_study(root, bundled=False):
         values["recipes"]["tiny"]["tuning"] = TUNING | {"settings": {"gaussian": TRIED}}
         values["datasets"]["digits"] = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
         Path("params.yaml").write_text(json.dumps(values))
+        values["recipes"]["tiny"]["pool"]["cache"] = True
+        values["recipes"]["tiny"]["certify"] |= {"n": 2000, "subset": {"first": 3}}  # more than a small disk has left
+        Path("cached.yaml").write_text(json.dumps(values))
         tiny_pool.solve()
         torch.save({"state_dict": checkpoint.load(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
