@@ -49,7 +49,7 @@ def main(
     from rs.runtime.device import device_named
     from rs.storage import certificate_rows, files
     from rs.training.recipe import training_recipe
-    from rs.training.run import train_model
+    from rs.training.run import is_unfinished, train_model
     from rs.training.settings import RunOptions
 
     tuning = load(values, f"recipes.{dataset}.tuning", Tuning)
@@ -67,7 +67,8 @@ def main(
     for number, setting in enumerate(tuning.settings[method]):
         recipe = training_recipe(changed(values, dataset, method, setting, tuning.epochs), dataset, method, sigma)
         folder = work / method / str(sigma) / str(number)
-        rows, trained = folder / "rows.tsv", is_trained(folder / "model", recipe)
+        rows = folder / "rows.tsv"
+        trained = is_trained(folder / "model", recipe) and not is_unfinished(recipe, data, options)
         if not (trained and is_of_this_code(rows)):
             for of_another in folder.glob("rows.*"):
                 of_another.unlink()

@@ -99,13 +99,23 @@ def converted(network: nn.Module, sample: Tensor) -> Any:
 
 
 def content(model: Any) -> Content:
-    """Serialise a model, with names that do not depend on what else was made in the process."""
+    """Serialise a model, with names that do not depend on what else was made in the process.
+
+    Raises:
+        InputError: If there is no room for it among temporary files, where OpenVINO writes it first.
+    """
     model.set_friendly_name("network")
     for number, operation in enumerate(model.get_ordered_ops()):
         operation.set_friendly_name(f"{operation.get_type_name()}_{number}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, GRAPH)
-        library("openvino").save_model(model, path, compress_to_fp16=False)
+        try:
+            library("openvino").save_model(model, path, compress_to_fp16=False)
+        except RuntimeError as error:  # of a stream of C++, which does not say why
+            raise InputError(
+                f"{folder} must have room for a network, but OpenVINO could not write it ({error}); make room there, "
+                "or name another folder with TMPDIR"
+            ) from error
         return Content(path.read_bytes(), Path(folder, WEIGHTS).read_bytes())
 
 

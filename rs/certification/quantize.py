@@ -191,14 +191,20 @@ def write(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
     """Write a quantised network beside its model; equal ones make equal bytes.
 
     Raises:
-        InputError: If something else has the name of its card; without ``force``, if there is one already.
+        InputError: If something else has the name of its card; without ``force``, if there is another one already.
     """
     is_card = files.is_json_with("classifier", "network", "calibration")
-    files.check_output(folder / CARD, "a quantised network", is_card, option="MODEL", force=force)
+    replaced = force or _is_there(folder, quantized.card)
+    files.check_output(folder / CARD, "a quantised network", is_card, option="MODEL", force=replaced)
     (folder / CARD).unlink(missing_ok=True)  # without it nothing loads the others
     files.write_bytes(folder / GRAPH, quantized.content.graph)
     files.write_bytes(folder / WEIGHTS, quantized.content.weights)
     files.write_json(folder / CARD, asdict(quantized.card))
+
+
+def _is_there(folder: Path, card: QuantizedCard) -> bool:
+    """Return whether a folder has this very network, as a command has left it that is given again."""
+    return all(files.value_in(folder / CARD, key) == value for key, value in asdict(card).items())
 
 
 def read(folder: Path) -> Quantized:

@@ -63,10 +63,8 @@ class OutputCache:
             folder.mkdir(parents=True, exist_ok=True)
             shape = (len(key.indices), key.n0 + key.n, key.num_classes)
             for number in range(len(key.members)):
-                path = folder / f"{number}.npy"
-                np.lib.format.open_memmap(path, "w+", np.float16, shape).flush()
-                _reserve(path)
-            np.lib.format.open_memmap(folder / "done.npy", "w+", np.bool_, shape[:1]).flush()
+                _make(folder / f"{number}.npy", np.float16, shape)
+            _make(folder / "done.npy", np.bool_, shape[:1])
             files.write_json(folder / "cache.json", asdict(key))
         if files.read_json(folder / "cache.json") != asdict(key):
             raise InputError(f"{folder} must hold outputs of the same members and draws; give another folder")
@@ -137,8 +135,9 @@ class OutputCache:
         return np.load(self.folder / f"{name}.npy", mmap_mode=mode)
 
 
-def _reserve(path: Path) -> None:
-    """Take the room of a file now: a disk that is full later kills a process that writes into its memory map."""
+def _make(path: Path, kind: type[np.generic], shape: tuple[int, ...]) -> None:
+    """Write zeros, and take their room now: a disk that is full later kills a process that writes into a memory map."""
+    np.lib.format.open_memmap(path, "w+", kind, shape).flush()
     with path.open("r+b") as file:
         if hasattr(os, "posix_fallocate"):  # not on every system
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)

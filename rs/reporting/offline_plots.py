@@ -57,9 +57,7 @@ def vega_embed(vega_lite: str | None = None) -> str:
 
 def main() -> None:
     """Write the page, and have this clone's ``dvc plots show`` use it."""
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    with files.replacing(PAGE) as temporary:
-        temporary.write_text(page())
+    files.write_text(PAGE, page())
     place = PAGE.relative_to(".dvc").as_posix()
     subprocess.run([sys.executable, "-m", "dvc", "config", "--local", "plots.html_template", place], check=True)
 

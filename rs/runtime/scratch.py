@@ -73,9 +73,14 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
         shutil.rmtree(path)
 
 
+def is_unfinished(identity: dict[str, Any]) -> bool:
+    """Return whether there is a scratch folder for ``identity``: work that goes on, or was stopped before its end."""
+    return (root() / key(identity)).is_dir()
+
+
 def discard(identity: dict[str, Any]) -> None:
     """Remove the scratch folder for ``identity``, if a process was killed after its work and nobody works in it."""
-    if (root() / key(identity)).is_dir():
+    if is_unfinished(identity):
         with suppress(InputError), folder(identity):
             pass
 

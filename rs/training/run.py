@@ -57,6 +57,15 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
             _write_logs(log, card, progress, options.device)
 
 
+def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:
+    """Return whether a training was stopped before its end, which :func:`train_model` with these arguments finishes.
+
+    Its model may be there already, and its logs not.
+    """
+    train = images.load(folder, "train")
+    return scratch.is_unfinished(_identity(_card(recipe, train, options), train, options))
+
+
 def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:
     """Return what names the unfinished work: other images, settings or code do not continue it."""
     code = code_fingerprint.version("rs/training/run.py", method=card.method)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import resource
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
+from rs.certification.openvino_network import content, converted
 from rs.certification.quantize import identity_of
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
@@ -124,3 +126,15 @@ class Branches(nn.Module):
 def test_a_network_that_is_another_one_when_it_is_converted_is_refused():
     with pytest.raises(InputError, match="OpenVINO must compute the network's logits, but they differ"):
         run_by_openvino(Branches().eval(), SHAPE)
+
+
+@pytest.mark.parametrize("most", [0, 200, 3000])
+def test_where_a_network_finds_no_room_among_temporary_files_it_is_said(most):
+    """Files have so many bytes at most: too few for the graph or for the weights. OpenVINO raises a RuntimeError."""
+    model, limits = converted(residual(), images(1, COLOUR)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        with pytest.raises(InputError, match=r"must have room for a network, .*; make room there, or .* with TMPDIR"):
+            content(model)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

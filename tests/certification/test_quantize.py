@@ -231,15 +231,24 @@ def test_the_network_of_another_model_and_another_number_of_images_are_refused(t
         quantized_members([load(folder[0]).module], folder, Calibration(tiny / "data", 11), SIGMA, SHAPE)
 
 
-def test_it_is_not_replaced_unless_told_to(tiny, capfd):
-    words = ["quantize", str(tiny / "model"), "--data", str(tiny / "data"), "--images", str(COUNT)]
+def test_the_same_command_makes_the_same_again_and_another_replaces_it_by_force_alone(tiny, capfd):
+    words, more = ["quantize", tiny / "model", "--data", tiny / "data", "--images"], COUNT + 1
+    before = quantized_files(tiny / "model")
+    finished(*words, COUNT)
+    assert quantized_files(tiny / "model") == before
     with pytest.raises(SystemExit) as caught:
-        run(rs.app, arguments=words)
+        run(rs.app, arguments=[str(word) for word in (*words, more)])
     assert caught.value.code == 2
-    assert "--force" in capfd.readouterr().err
-    before = (tiny / "model" / int8.CARD).read_bytes()
-    finished(*words, "--force")
-    assert (tiny / "model" / int8.CARD).read_bytes() == before
+    assert "a quantised network is there; name another MODEL, or replace it with --force" in capfd.readouterr().err
+    assert quantized_files(tiny / "model") == before
+    finished(*words, more, "--force")
+    assert int8.read(tiny / "model").card.calibration == more
+    finished(*words, COUNT, "--force")
+    assert quantized_files(tiny / "model") == before
+
+
+def quantized_files(folder):
+    return {name: (folder / name).read_bytes() for name in (int8.GRAPH, int8.WEIGHTS, int8.CARD)}
 
 
 # --------------------------------------------------------------------------------------- what is refused

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +49,20 @@ def test_certificates_from_a_cache_are_those_of_the_pool_where_float16_is_exact(
         for index in (7, 0):
             made, expected = cache.certify(ENTRIES, index, ALPHA), pool(models, index=index)
             assert {n: as_bytes(c) for n, c in made.items()} == {n: as_bytes(c) for n, c in expected.items()}
+
+
+def test_the_room_of_all_files_is_taken_before_anything_is_written_into_their_memory_maps(tmp_path, monkeypatch):
+    """A page that a full disk has no room for kills the process that writes into it."""
+    taken = {}
+
+    def take(file, start, size):
+        taken[os.fstat(file).st_ino] = start + size
+
+    monkeypatch.setattr(os, "posix_fallocate", take, raising=False)
+    OutputCache(tmp_path, key_of(members(), indices=range(10_000)))
+    arrays = [path.stat() for path in tmp_path.glob("*.npy")]
+    assert len(arrays) == len(members()) + 1
+    assert taken == {array.st_ino: array.st_size for array in arrays}
 
 
 def test_cached_logits_are_within_half_a_unit_of_float16_and_agree_where_classes_are_further_apart(tmp_path):

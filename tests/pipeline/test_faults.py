@@ -3,9 +3,39 @@
 import json
 
 import pytest
+from PIL import Image
 
-from tests.support.faults import WORDS, copied, made, make_study, words_of
-from tests.support.helpers import python
+from rs.command_line.main import COMMANDS
+from tests.support.faults import WORDS, Points, copied, made, make_study, run_apart, words_of
+from tests.support.helpers import ROOT, python
+
+READING = {
+    "predict": ["grey.png", "--model", "models/macer/0", "--device", "cpu"],
+    "show": ["rows.tsv"],
+    "compare": ["rows.tsv", "rows.tsv"],
+    "verify": ["new.tar.xz"],
+    "doctor": ["models/macer/0", "--data", "data", "--device", "cpu"],
+}
+"""Commands that write no file, with their words."""
+
+
+def test_every_stage_and_command_that_writes_is_struck():
+    stages = {path.stem for path in (ROOT / "stages").glob("*.py")} - {"__init__"}
+    commands = {module.__name__.rpartition(".")[2] for module in COMMANDS.values()}
+    assert {name.partition(" ")[0] for name in WORDS} == (stages | commands) - READING.keys()
+
+
+@pytest.mark.slow
+def test_commands_that_are_not_struck_change_nothing(tmp_path, monkeypatch):
+    make_study(tmp_path, bundled=True)
+    Image.new("L", (4, 4), 99).save(tmp_path / "grey.png")
+    assert run_apart(tmp_path, "bundle")[0] == 0
+    before = made(tmp_path)
+    for command, words in READING.items():
+        monkeypatch.setitem(WORDS, command, words)
+        code, errors, points = run_apart(tmp_path, command, Points().watch)
+        assert (code, points) == (0, 0), f"{command}: {errors}"
+    assert made(tmp_path) == before
 
 
 def strike(trials, stages, seconds):

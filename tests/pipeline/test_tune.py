@@ -6,12 +6,11 @@ import json
 import pytest
 
 from rs.command_line.shell import run
-from rs.data import format as data_format
 from rs.data import images
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
 from stages.tune import COLUMNS, main
-from tests.support.helpers import CLASSES, METHOD_PARAMETERS, TRAINING, arrays, help_of, write_params
+from tests.support.helpers import METHOD_PARAMETERS, TRAINING, help_of, write_params, write_tiny
 
 SETTINGS = [{"lam": 0.5}, {"lam": 3.0, "training": {"learning_rate": 0.01}}]
 TUNING = {"epochs": 1, "seed": 7, "images": 6, "n0": 10, "n": 40, "settings": {"macer": SETTINGS}}
@@ -21,18 +20,12 @@ pytestmark = pytest.mark.usefixtures("work")
 
 @pytest.fixture
 def folder(tmp_path):
-    return write_splits(tmp_path / "data", test=10)
+    return write_tiny(tmp_path / "data", validation=8)
 
 
 @pytest.fixture(autouse=True)
 def parameters(tmp_path):
     return write_params(tmp_path / "params.yaml", tuning=TUNING)
-
-
-def write_splits(folder, test):
-    splits = {"train": arrays(24, 0), "validation": arrays(8, 2), "test": arrays(test, 1)}
-    data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
-    return folder
 
 
 def tune(tmp_path, folder, method="macer", out="tried.csv", work="work"):
@@ -71,7 +64,7 @@ def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, f
 
 
 def test_the_test_split_does_not_matter(tmp_path, folder):
-    other = write_splits(tmp_path / "other", test=3)
+    other = write_tiny(tmp_path / "other", test=3, validation=8)
     assert tune(tmp_path, folder) == tune(tmp_path, other, out="other.csv", work="elsewhere") == 0
     assert (tmp_path / "other.csv").read_bytes() == (tmp_path / "tried.csv").read_bytes()
 
@@ -82,6 +75,20 @@ def test_what_was_tried_is_not_tried_again(tmp_path, folder, monkeypatch):
     monkeypatch.setattr("rs.training.run.train_model", None)
     assert tune(tmp_path, folder) == 0
     assert (tmp_path / "tried.csv").read_bytes() == before
+
+
+def test_a_training_that_stopped_between_its_model_and_its_logs_is_finished(tmp_path, folder, work, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rs.training.run._write_logs", stop)
+        assert tune(tmp_path, folder) == 130
+    assert tune(tmp_path, folder) == 0
+    for number in range(2):
+        log = tmp_path / "work" / "macer" / "0.25" / str(number) / "log"
+        assert {path.name for path in log.iterdir()} == {"history.csv", "timing.csv", "provenance.json"}
+    assert [path for path in work.iterdir() if (path / "lock").exists()] == []
 
 
 def test_a_setting_that_has_changed_is_trained_again(tmp_path, folder):

@@ -24,6 +24,7 @@ from contextlib import chdir, contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
+from rs.certification.openvino_network import library
 from rs.command_line.shell import run
 
 ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
@@ -39,6 +40,9 @@ NAMESPACE = "RS_FAULTS_NAMESPACE"
 """Variable of the environment that says that this program has a namespace of its own."""
 
 OPTIONS = ["--data", "data", "--params", "params.yaml", "--device", "cpu"]
+TUNING = {"epochs": 1, "seed": 7, "images": 2, "n0": 10, "n": 20}
+TRIED = [{}, {"training": {"learning_rate": 0.01}}]
+"""Settings of Gaussian training."""
 WORDS = {
     "prepare": ["digits", "--params", "params.yaml", "--out", "new"],
     "train": ["gaussian", "--dataset", "tiny", *OPTIONS, "--sigma", 0.25, "--seed", 0, "--out", "new", "--log", "log"],
@@ -52,20 +56,36 @@ WORDS = {
     "certify_ensembles": [
         *("tiny", "--ensembles", "ensembles", "--weights", "weights", *OPTIONS, "--out", "new", "--times", "times"),
     ],
+    "certify_ensembles from-cache": [
+        *("tiny", "--ensembles", "ensembles", "--weights", "weights", *OPTIONS, "--out", "new", "--times", "times"),
+        *("--params", "cached.yaml"),
+    ],
     "export": ["rows.tsv", "--out", "log.tsv", "--force"],
     "fingerprint": ["--dataset", "tiny", "--prepared", "data", "--params", "params.yaml", "--out", "new"],
     "tables": [
         *("tiny", "--results", "study/results", "--logs", "study/logs", "--weights", "study/weights"),
         *("--params", "study/params.yaml", "--out", "new", "--so-far"),
     ],
+    "tune": [
+        *("tiny", "gaussian", "--sigma", 0.25, "--data", "validated", "--params", "params.yaml", "--device", "cpu"),
+        *("--work", "tuning", "--out", "new.csv"),
+    ],
     "choose": ["tiny", "--params", "params.yaml"],
     "bundle": ["tiny", "--root", "bundled", "--params", "bundled/params.yaml", "--out", "new.tar.xz", "--force"],
     "card": ["models/macer/0", "--out", "new.md", "--force"],
+    "quantize": ["models/macer/0", "--data", "data", "--images", 4],
 }
+"""What is struck: words of the stage or command that is the first word of the key."""
+WITH_THREADS = {
+    "quantize": ("nncf.torch", "openvino.frontend.pytorch.fx_decoder", "torch._functorch.aot_autograd"),
+}
+"""Commands whose libraries keep threads, which a fork has not: none runs in the process that forks. And what takes long
+to import."""
 
 
 def command_of(stage):
     """The function of a stage, or of the command of ``rs`` that has no stage."""
+    stage = stage.partition(" ")[0]
     package = "stages" if (Path(__file__).parents[2] / "stages" / f"{stage}.py").is_file() else "rs.command_line"
     return import_module(f"{package}.{stage}").main
 
@@ -143,21 +163,27 @@ class Appended(io.TextIOBase):
 
 
 def make_study(root, bundled=False):
-    """Data, models, ensembles with their weights, a checkpoint, rows, and a study of rows alone, in ``root``."""
+    """Make all that the commands read in ``root``: data sets, one of them with a validation split, models, ensembles
+    with their weights, a checkpoint, rows, and a study of rows alone."""
     import torch
 
     from rs.models import checkpoint
-    from tests.support import tiny_bundle, tiny_pool, tiny_study
+    from tests.support import helpers, tiny_bundle, tiny_pool, tiny_study
 
     members = [{"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal", "label"]}]
     with chdir(root):
         tiny_pool.write_three(Path("data"))
+        helpers.write_tiny(Path("validated"), validation=2)
         for method, seed in tiny_pool.BLIND:
             tiny_pool.save_member(method, seed)
         values = tiny_pool.make_ensembles("ensembles", members)
         values |= {"datasets": {"tiny": {"source": "folder", "root": "raw"}}}
+        values["recipes"]["tiny"]["tuning"] = TUNING | {"settings": {"gaussian": TRIED}}
         values["datasets"]["digits"] = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
         Path("params.yaml").write_text(json.dumps(values))
+        values["recipes"]["tiny"]["pool"]["cache"] = True
+        values["recipes"]["tiny"]["certify"] |= {"n": 2000, "subset": {"first": 3}}  # more than a small disk has left
+        Path("cached.yaml").write_text(json.dumps(values))
         tiny_pool.solve()
         torch.save({"state_dict": checkpoint.load(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
@@ -166,8 +192,14 @@ def make_study(root, bundled=False):
             tiny_bundle.make_bundled_study(Path("bundled"))
 
 
-def run_here(place, stage):
+def run_unbroken(place, stage):
     """Run a stage in this process, so that the processes made of it need import nothing; return its folder."""
+    if stage in WITH_THREADS:
+        for name in WITH_THREADS[stage]:
+            library(name)
+        code, errors, _ = run_apart(place, stage)
+        assert code == 0, errors
+        return place
     os.environ["RS_WORK"] = str(place / ".work")
     words = [str(word) for word in words_of(stage)]
     try:
@@ -355,7 +387,7 @@ def main(trials, stages):
         make_study(base, "bundle" in stages)
         with own_disk(trial):
             for stage in stages:
-                unbroken = made(run_here(copied(base, trial), stage))
+                unbroken = made(run_unbroken(copied(base, trial), stage))
                 for name, expected, prepare in faults(base, trial, stage, trials):
                     tried[f"{stage}: {name.split(' at ')[0]}"] += 1
                     fault = broken(base, trial, stage, expected, prepare, unbroken)

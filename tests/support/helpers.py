@@ -87,9 +87,10 @@ def arrays(size, seed):
     return images, labels.astype(np.int64)
 
 
-def write_tiny(folder, train=24, test=10):
-    """Write the tiny data set to ``folder`` and return it."""
+def write_tiny(folder, train=24, test=10, validation=0):
+    """Write the tiny data set to ``folder`` and return it; without a validation split if that has no images."""
     splits = {"train": arrays(train, 0), "test": arrays(test, 1)}
+    splits |= {"validation": arrays(validation, 2)} if validation else {}
     data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     return folder
 
