@@ -253,6 +253,21 @@ def test_the_certified_accuracies_with_more_draws_are_those_of_the_committed_row
         assert difference == ("–" if name == "advmacer" else estimated_gain(gain))
 
 
+def test_three_networks_averaged_gain_with_more_draws_what_the_page_says(archive_of_more_draws):
+    said = []
+    for method, name in (("advmacer", "AdvMacer"), ("smoothadv", "SmoothAdv"), ("macer", "MACER")):
+        gains = []
+        for level in LEVELS:
+            folder = archive_of_more_draws / "results/cifar10-cpu" / level
+            gain = estimate(sample(*rows_of(f"{method} x3, average", folder)), sample(*rows_of(method, folder)))
+            assert gain.value > 0
+            assert not gain.tie
+            gains.append(gain.value)
+        said.append(f"{min(gains):.3f} to {max(gains):.3f} of {name}")
+    page = " ".join((ROOT / "docs/cifar10-cpu.md").read_text().split())
+    assert f"by {said[0]}, {said[1]} and {said[2]}, all beyond chance" in page
+
+
 def lead_on(folder, first, end):
     """The difference AdvMacer - SmoothAdv on a part of the images."""
     samples = []
