@@ -20,6 +20,7 @@ class Stream(IntEnum):
     PREDICT = 6  # the draws of PREDICT, keyed by image and block
     WEIGHTS = 7  # fitting ensemble weights
     CALIBRATE = 8  # images that quantised networks are calibrated on, keyed by block
+    EVALUATE = 9  # the seed of the quick certificates amid a training
 
 
 def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -235,16 +235,20 @@ class Trainer:
         }
 
     def _quick_acr(self) -> float | None:
-        """Return the ACR of a few draws on a few images, at the epochs that ask for it."""
+        """Return the ACR of a few draws on a few images, at the epochs that ask for it.
+
+        Its seed is derived: whoever stops or chooses by it has not seen the draws of a certificate.
+        """
         s, epoch = self.settings, self.progress.epoch
         if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
             return None
         classes, sigma = len(self.images.meta.classes), self.options.sigma
         classifier = SmoothedClassifier(self.trained.eval(), classes, sigma, precision=s.precision)
+        seed = _derived_seed(self.options.seed, Stream.EVALUATE)
         scores = []  # their mean is metrics.acr, whose module takes half a second to import
         for index in range(min(s.eval_images, len(self.evaluation))):
             x, label = self.evaluation.pixels(index), int(self.evaluation.labels[index])
-            certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, index=index, label=label)
+            certificate = classifier.certify(x, s.eval_n0, s.eval_n, s.eval_alpha, seed=seed, index=index, label=label)
             row = certificate.row(index, label)
             scores.append(row["radius"] * row["correct"])
         return float(np.mean(scores))
@@ -308,4 +312,8 @@ def report(result: Step, norm: Tensor) -> Tensor:
 
 def initial_seed(seed: int) -> int:
     """Return the seed of the initial weights: a word of their own stream."""
-    return int(np.random.SeedSequence(seed, spawn_key=(Stream.INITIAL,)).generate_state(1, np.uint32)[0])
+    return _derived_seed(seed, Stream.INITIAL)
+
+
+def _derived_seed(seed: int, purpose: Stream) -> int:
+    return int(np.random.SeedSequence(seed, spawn_key=(purpose,)).generate_state(1, np.uint32)[0])

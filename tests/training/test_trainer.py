@@ -12,7 +12,9 @@ import rs.training.trainer
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.base import Step
+from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.noise import block
 from rs.statistics import metrics
 from rs.training.settings import HISTORY, TIMING
 from rs.training.trainer import initial_seed
@@ -301,10 +303,32 @@ def test_the_quick_acr_is_the_acr_of_full_certificates_of_the_first_evaluation_i
     made = trainer(eval_every=2, eval_images=6, eval_n0=20, eval_n=150, eval_alpha=0.01, epochs=4, milestones=[])
     made.run()
     classifier, images = SmoothedClassifier(made.model, 2, 0.25), made.evaluation
-    rows = [
-        classifier.certify(images.pixels(i), 20, 150, 0.01, index=i).row(i, int(images.labels[i])) for i in range(6)
-    ]
+    seed = int(np.random.SeedSequence(0, spawn_key=(Stream.EVALUATE,)).generate_state(1, np.uint32)[0])
+    budget = {"n0": 20, "n": 150, "alpha": 0.01, "seed": seed}
+    rows = [classifier.certify(images.pixels(i), **budget, index=i).row(i, int(images.labels[i])) for i in range(6)]
     assert column(made, "acr")[-1] == metrics.acr(rows) > 0
+
+
+def test_the_quick_acr_sees_no_draw_of_a_certificate(monkeypatch):
+    made = trainer(eval_every=1, eval_images=3, epochs=1)
+    seeds, blocks = range(20), []
+    assert made.options.seed in seeds
+
+    def recorded(*words, **settings):
+        blocks.append(block(*words, **settings))
+        return blocks[-1]
+
+    monkeypatch.setattr("rs.smoothing.classifier.block", recorded)
+    made.run()
+    quick, blocks[:] = [*blocks], []
+    assert quick
+    classifier = SmoothedClassifier(made.model, 2, 0.25)
+    for seed in seeds:
+        for i in range(3):
+            classifier.certify(made.evaluation.pixels(i), 100, 100, 0.01, index=i, seed=seed)
+    assert len(blocks) > len(seeds)
+    certified = {one.flatten()[:8].numpy().tobytes() for one in blocks}
+    assert certified.isdisjoint(one.flatten()[:8].numpy().tobytes() for one in quick)
 
 
 def test_more_evaluation_images_than_there_are_means_all():
