@@ -38,6 +38,8 @@ class Run(Protocol):
     """A sequential test of one image that says how many draws to take; the runs of :mod:`rs.statistics.sequential`."""
 
     alpha: float  # failure probability of the certificate
+    sigma: float  # noise of its radii, in pixels of [0, 1]
+    draws: int  # taken so far
 
     @property
     def mode(self) -> str:
@@ -207,7 +209,10 @@ class SmoothedClassifier:
             run: A fresh run with the noise ``sigma`` of this classifier.
         Returns:
             A certificate of ``n`` draws, the number taken. At fixed radii its radius is the largest that holds.
+        Raises:
+            InputError: As :meth:`certify`, or if the run has counted draws already, or is one of another ``sigma``.
         """
+        self._check_run(run)
         x = self._image(x)
         check_key(seed=seed, index=index)
         check_draws(x, run.alpha, n0=n0)
@@ -285,6 +290,17 @@ class SmoothedClassifier:
         with self._ready(x):
             for batch in self._batches(x, draws, seed, *key, start=start):
                 visitor(self.base(batch), len(batch))
+
+    def _check_run(self, run: Run) -> None:
+        if run.draws:
+            raise InputError(
+                f"run must be a fresh one, but it has counted {run.draws} draws already; make one for each image"
+            )
+        if run.sigma != self.sigma:
+            raise InputError(
+                f"run must be one of this classifier's sigma, {self.sigma}, got one of sigma {run.sigma}; make it with "
+                "the noise that is drawn"
+            )
 
     def _image(self, x: ImageLike) -> Tensor:
         """Return an image as :meth:`votes` takes it, on the device of ``base``."""
