@@ -83,7 +83,8 @@ class SmoothedClassifier:
         noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, which 8-bit images alone are. With it the
             certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.grid_noise``).
         undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
-            counts against every class: if the ``n0`` draws select it, the classifier abstains.
+            counts against every class: if the ``n0`` draws select it, the classifier abstains. A ``base`` with an
+            attribute ``undecided`` that is true, such as an ensemble, says so itself.
         engine: How ``base`` was optimized for inference (``rs.certification.inference``); kept for the record.
 
     Raises:
@@ -121,7 +122,7 @@ class SmoothedClassifier:
             raise InputError(f"batch must be at least 1, got {batch!r}")
         self.base, self.num_classes, self.sigma = as_module(base), num_classes, sigma
         self.precision, self.batch, self.noise = precision, batch, noise
-        self.undecided, self.engine = undecided, engine
+        self.undecided, self.engine = undecided or bool(getattr(self.base, "undecided", False)), engine
 
     def certify(
         self,
