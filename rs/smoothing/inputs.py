@@ -101,7 +101,7 @@ def check_axes(shape: tuple[int, ...]) -> None:
 
 
 def check_key(**key: int) -> None:
-    """Check that the numbers which name the noise are whole and at least 0.
+    """Check that the numbers which name the noise are whole and at least 0, and all but the seed below 2^32.
 
     Raises:
         InputError: If one of them is not.
@@ -109,6 +109,8 @@ def check_key(**key: int) -> None:
     for name, number in key.items():
         if not is_number(number, Integral) or number < 0:
             raise InputError(f"{name} must be a whole number of at least 0, got {number!r}; it names the noise")
+        if name != "seed" and number >= 2**32:
+            raise InputError(f"{name} must be below 2^32, got {number}; it is a word of the key of the noise")
 
 
 def check_draws(x: Tensor, alpha: float, **draws: int) -> None:

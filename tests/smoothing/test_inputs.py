@@ -375,12 +375,18 @@ def test_a_number_that_is_none_is_refused(changes, message):
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
         ({"seed": "secret"}, "seed must be a whole number of at least 0, got 'secret'"),
         ({"index": 1.0}, "index must be a whole number of at least 0, got 1.0"),
+        ({"index": 2**32}, r"index must be below 2\^32, got 4294967296; it is a word of the key"),
         ({"alpha": "0.001"}, r"alpha must lie in \(0, 1\), got '0.001'"),
     ],
 )
 def test_a_number_of_certify_that_is_none_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         smoothed().certify(TENSOR, **changes)
+
+
+def test_a_seed_may_have_any_length_and_the_index_32_bits():
+    """As a secret seed of the operating system has."""
+    assert smoothed().certify(TENSOR, 10, 10, seed=2**200, index=2**32 - 1).n == 10
 
 
 def test_numbers_of_numpy_are_numbers():
