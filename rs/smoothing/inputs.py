@@ -156,8 +156,8 @@ class Function(nn.Module):
 
     Networks that the function uses by name, or whose method it is, are parts of the module: they are evaluated in eval
     mode and say the device. They are also found behind a decorator, in ``functools.partial``, in lists, tuples and
-    dictionaries, in default arguments, in attributes of an object that is called or whose method is, and through other
-    functions used by name. Any others that it reaches must be in eval mode already.
+    dictionaries, in default arguments, as attributes of what is used by name, of an object that is called or whose
+    method is, and through other functions used by name. Any others that it reaches must be in eval mode already.
     """
 
     def __init__(self, function: Base) -> None:
@@ -206,11 +206,13 @@ def _root(value: Any) -> str:
 
 
 def _named_in(function: FunctionType) -> Iterator[Any]:
-    """Yield what a function and those inside it take from around them, and the defaults of arguments."""
-    yield from (cell.cell_contents for cell in function.__closure__ or () if cell != CellType())  # none that is empty
-    for code in _codes(function.__code__):
-        yield from (function.__globals__[name] for name in code.co_names if name in function.__globals__)
-    yield from (function.__defaults__, function.__kwdefaults__)
+    """Yield what a function and those inside it take from around them, with attributes, and defaults of arguments."""
+    names = [name for code in _codes(function.__code__) for name in code.co_names]
+    held = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]  # none that is empty
+    held += [function.__globals__[name] for name in names if name in function.__globals__]
+    yield from (*held, function.__defaults__, function.__kwdefaults__)
+    for fields in (getattr(value, "__dict__", {}) for value in held if not isinstance(value, nn.Module)):
+        yield from (fields[name] for name in names if name in fields)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -2,8 +2,10 @@
 
 import json
 import math
+import sys
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -230,7 +232,8 @@ def bare(function):
     return lambda x: function(x)
 
 
-GLOBAL = smallnet()
+GLOBAL = None  # a network, in the test
+THIS_MODULE = sys.modules[__name__]
 
 HIDDEN = {
     "decorator of torch": lambda network: torch.no_grad()(lambda x: network(x)),
@@ -246,6 +249,8 @@ HIDDEN = {
     "function used by name": lambda network: (lambda inner: lambda x: inner(x))(lambda x: network(x)),
     "list": lambda network: (lambda networks: lambda x: networks[0](x))([network]),
     "dictionary": lambda network: (lambda networks: lambda x: networks["a"](x))({"a": network}),
+    "attribute of an object": lambda network: (lambda one: lambda x: one.part(x))(SimpleNamespace(part=network)),
+    "name in a module": lambda _: lambda x: THIS_MODULE.GLOBAL(x),
     "default of an argument": lambda network: lambda x, m=network: m(x),
     "default by name": lambda network: lambda x, *, m=network: m(x),
     "global in a function inside": lambda _: lambda x: (lambda: GLOBAL(x))(),
@@ -253,14 +258,14 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("hide", HIDDEN.values(), ids=HIDDEN)
-def test_a_network_is_evaluated_in_eval_mode_wherever_a_function_has_it(hide):
+def test_a_network_is_evaluated_in_eval_mode_wherever_a_function_has_it(monkeypatch, hide):
     """In training mode the batch norm would use statistics of the noisy copies, and move its own."""
-    network, modes = GLOBAL.train(), []
-    handle = network.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    network, modes = smallnet().train(), []
+    monkeypatch.setitem(globals(), "GLOBAL", network)
+    network.register_forward_pre_hook(lambda module, _: modes.append(module.training))
     before = {name: value.clone() for name, value in network.state_dict().items()}
     x = torch.rand(1, 4, 4, generator=torch.Generator().manual_seed(0))
     made = text(smoothed(hide(network)).certify(x))
-    handle.remove()
     assert modes
     assert not any(modes)
     assert network.training
