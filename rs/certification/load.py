@@ -21,6 +21,7 @@ from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError, nearest, raised
 from rs.models import checkpoint
 from rs.models.backend import InferenceEngine, device_of
+from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
 from rs.smoothing.inputs import Base, as_module
 from rs.smoothing.one_function import check_one_function, noisy_pair
@@ -105,17 +106,17 @@ class Classifier:
 
     @property
     def sources(self) -> str | None:
-        """SHA-256 of the source files of a user's model: of its function and its modules, without torch's.
+        """SHA-256 of the source files of a user's model: of its function and its modules, and of what they import.
 
-        Weights and attributes are part of the fingerprint; files that the user's code reads are not known here. It is
-        ``None`` for models of this project.
+        Of installed packages only the files of its function and its modules are read, and of torch and torchvision none
+        (``rs.runtime.code_fingerprint.sources``). Weights and attributes are part of the fingerprint; files that the
+        user's code reads are not known here. It is ``None`` for models of this project.
         """
         if not _is_function(self.name):
             return None
         owners = {self.name.partition(":")[0]} | {type(module).__module__ for module in self.module.modules()}
-        modules = [sys.modules[name] for name in sorted(owners) if name.split(".")[0] not in ("torch", "torchvision")]
-        paths = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
-        return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+        modules = [name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")]
+        return hashlib.sha256(b"".join(code_fingerprint.sources(modules).values())).hexdigest()
 
 
 def load(model: str | Path | Base) -> Classifier:

@@ -339,7 +339,7 @@ class Ensemble(nn.Module):
     """Members and a rule as one classifier: images (N, C, H, W) -> scores (N, K), whose argmax is the vote.
 
     Scores are NaN where a logit of any member is, so that no rule hides it; of a cascade, of any member that it asks.
-    ``undecided`` tells whether there is an extra last score; pass it on to ``SmoothedClassifier``.
+    ``undecided`` tells whether there is an extra last score, also to ``SmoothedClassifier``.
     """
 
     def __init__(self, members: Sequence[nn.Module], rule: RuleFunction) -> None:

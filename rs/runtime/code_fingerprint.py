@@ -12,9 +12,12 @@ import hashlib
 import io
 import itertools
 import json
+import pkgutil
 import platform
+import sys
+import sysconfig
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -140,15 +143,89 @@ def _imported_modules(root: Path, source: str) -> Iterator[Path]:
 
 
 @cache  # one module is imported by many
-def _imported_names(source: str) -> list[str]:
-    """Return what a module names in its imports."""
+def _imported_names(source: str | bytes, package: str = "") -> list[str]:
+    """Return what a module of a package names in its imports."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        if isinstance(node, ast.ImportFrom) and (origin := _origin(node, package)):
+            names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
     return names
+
+
+def _origin(node: ast.ImportFrom, package: str) -> str:
+    """Return what a module of a package imports from; nothing if the package has no such parent."""
+    parents = package.split(".") if package else []
+    if node.level > len(parents):
+        return ""
+    near = parents[: len(parents) - node.level + 1] if node.level else []
+    return ".".join([*near, *([node.module] if node.module else [])])
+
+
+def sources(modules: Iterable[str]) -> dict[str, bytes]:
+    """Return the source of modules that are no part of this project, and of all they import, at any depth of functions.
+
+    Nothing is imported or run for it. What lies in the standard library or among installed packages is left out unless
+    it is one of ``modules``, and so is what only it imports; a module without a file has no source.
+
+    Args:
+        modules: Names of modules, with dots.
+    Returns:
+        From the name of each module to the bytes of its file, a compiled one too; sorted.
+    """
+    found: dict[str, bytes] = {}
+    given, seen = set(modules), set()
+    waiting = [parent for name in given for parent in _with_parents(name)]
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name.partition(".")[0] == __name__.partition(".")[0]:
+            continue
+        seen.add(name)
+        file, folders = _file_and_folders(name)
+        if file is not None and Path(file).is_file() and (name in given or not _is_installed(Path(file))):
+            found[name] = Path(file).read_bytes()
+            imported = _imported_of(file, found[name], name if folders is not None else name.rpartition(".")[0])
+            waiting += [parent for one in imported for parent in _with_parents(one)]
+    return dict(sorted(found.items()))
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    """Yield a module and its packages, which are imported before it."""
+    return itertools.accumulate(name.split("."), "{}.{}".format)
+
+
+def _file_and_folders(name: str) -> tuple[str | None, Iterable[str] | None]:
+    """Return the file of a module and, of a package, the folders of its modules; without importing it."""
+    if (module := sys.modules.get(name)) is not None:
+        return getattr(module, "__file__", None), getattr(module, "__path__", None)
+    package = name.rpartition(".")[0]
+    folders = _file_and_folders(package)[1] if package else None
+    if package and folders is None:
+        return None, None
+    finders = filter(None, map(pkgutil.get_importer, sys.path if folders is None else folders))
+    specs = [spec for finder in finders if (spec := finder.find_spec(name)) is not None]
+    for spec in specs:
+        if spec.has_location:
+            return spec.origin, spec.submodule_search_locations
+    portions = [folder for spec in specs for folder in spec.submodule_search_locations or ()]  # of a namespace package
+    return None, portions or None
+
+
+def _is_installed(path: Path) -> bool:
+    """Return whether a file is of the standard library or of an installed package."""
+    standard = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+    return bool({"site-packages", "dist-packages"} & set(path.parts)) or any(map(path.is_relative_to, standard))
+
+
+def _imported_of(file: str, source: bytes, package: str) -> list[str]:
+    """Return what a module names in its imports; what cannot be read as Python can be imported by nobody."""
+    if not file.endswith(".py"):
+        return []
+    try:
+        return _imported_names(source, package)
+    except (SyntaxError, ValueError):
+        return []
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 import torch
 import torch.nn.functional as F
@@ -20,16 +21,37 @@ Direction = Callable[[Tensor], Tensor]
 """From images (B, C, H, W) to the direction in which to move them, same shape, before normalisation."""
 
 
+_evaluated: dict[nn.Module, tuple[int, bool]] = {}
+"""How many evaluate a module at the moment, in any thread, and whether it was in training mode before the first."""
+_counting = Lock()
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode (running batch-norm statistics), then restore the mode of every module."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    """Put the model into eval mode (running batch-norm statistics), then restore the mode of every module.
+
+    Where several evaluate a module at once, in threads or one inside the other, the last one to leave restores it.
+    """
+    modules = [*model.modules()]
+    with _counting:
+        for module in modules:
+            users, training = _evaluated.get(module, (0, module.training))
+            _evaluated[module] = users + 1, training
     try:
+        model.eval()
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        with _counting:
+            for module in modules:
+                _leave(module)
+
+
+def _leave(module: nn.Module) -> None:
+    users, training = _evaluated.pop(module)
+    if users > 1:
+        _evaluated[module] = users - 1, training
+    else:
+        module.training = training
 
 
 def forward(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:

@@ -38,6 +38,8 @@ class Run(Protocol):
     """A sequential test of one image that says how many draws to take; the runs of :mod:`rs.statistics.sequential`."""
 
     alpha: float  # failure probability of the certificate
+    sigma: float  # noise of its radii, in pixels of [0, 1]
+    draws: int  # taken so far
 
     @property
     def mode(self) -> str:
@@ -81,7 +83,8 @@ class SmoothedClassifier:
         noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, which 8-bit images alone are. With it the
             certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.grid_noise``).
         undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
-            counts against every class: if the ``n0`` draws select it, the classifier abstains.
+            counts against every class: if the ``n0`` draws select it, the classifier abstains. A ``base`` with an
+            attribute ``undecided`` that is true, such as an ensemble, says so itself.
         engine: How ``base`` was optimized for inference (``rs.certification.inference``); kept for the record.
 
     Raises:
@@ -119,7 +122,7 @@ class SmoothedClassifier:
             raise InputError(f"batch must be at least 1, got {batch!r}")
         self.base, self.num_classes, self.sigma = as_module(base), num_classes, sigma
         self.precision, self.batch, self.noise = precision, batch, noise
-        self.undecided, self.engine = undecided, engine
+        self.undecided, self.engine = undecided or bool(getattr(self.base, "undecided", False)), engine
 
     def certify(
         self,
@@ -207,7 +210,10 @@ class SmoothedClassifier:
             run: A fresh run with the noise ``sigma`` of this classifier.
         Returns:
             A certificate of ``n`` draws, the number taken. At fixed radii its radius is the largest that holds.
+        Raises:
+            InputError: As :meth:`certify`, or if the run has counted draws already, or is one of another ``sigma``.
         """
+        self._check_run(run)
         x = self._image(x)
         check_key(seed=seed, index=index)
         check_draws(x, run.alpha, n0=n0)
@@ -285,6 +291,17 @@ class SmoothedClassifier:
         with self._ready(x):
             for batch in self._batches(x, draws, seed, *key, start=start):
                 visitor(self.base(batch), len(batch))
+
+    def _check_run(self, run: Run) -> None:
+        if run.draws:
+            raise InputError(
+                f"run must be a fresh one, but it has counted {run.draws} draws already; make one for each image"
+            )
+        if run.sigma != self.sigma:
+            raise InputError(
+                f"run must be one of this classifier's sigma, {self.sigma}, got one of sigma {run.sigma}; make it with "
+                "the noise that is drawn"
+            )
 
     def _image(self, x: ImageLike) -> Tensor:
         """Return an image as :meth:`votes` takes it, on the device of ``base``."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from numbers import Integral, Real
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -99,7 +101,7 @@ def check_axes(shape: tuple[int, ...]) -> None:
 
 
 def check_key(**key: int) -> None:
-    """Check that the numbers which name the noise are whole and at least 0.
+    """Check that the numbers which name the noise are whole and at least 0, and all but the seed below 2^32.
 
     Raises:
         InputError: If one of them is not.
@@ -107,6 +109,8 @@ def check_key(**key: int) -> None:
     for name, number in key.items():
         if not is_number(number, Integral) or number < 0:
             raise InputError(f"{name} must be a whole number of at least 0, got {number!r}; it names the noise")
+        if name != "seed" and number >= 2**32:
+            raise InputError(f"{name} must be below 2^32, got {number}; it is a word of the key of the noise")
 
 
 def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
@@ -151,7 +155,9 @@ class Function(nn.Module):
     """A plain function of images as a module.
 
     Networks that the function uses by name, or whose method it is, are parts of the module: they are evaluated in eval
-    mode and say the device. Any others that it reaches must be in eval mode already.
+    mode and say the device. They are also found behind a decorator, in ``functools.partial``, in lists, tuples and
+    dictionaries, in default arguments, as attributes of what is used by name, of an object that is called or whose
+    method is, and through other functions used by name. Any others that it reaches must be in eval mode already.
     """
 
     def __init__(self, function: Base) -> None:
@@ -164,11 +170,56 @@ class Function(nn.Module):
 
 
 def _networks_in(function: Base) -> Iterator[nn.Module]:
-    used = [getattr(function, "__self__", None)]
-    if inspect.isfunction(function) or inspect.ismethod(function):
-        variables = inspect.getclosurevars(function)
-        used += [*variables.nonlocals.values(), *variables.globals.values()]
-    yield from (value for value in used if isinstance(value, nn.Module))
+    """Yield the networks that a function uses by name, directly or through what else it uses; the nearest first."""
+    reached, seen = [function], set()
+    for value in reached:  # which grows
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            yield value
+        else:
+            reached += _used_by(value)
+
+
+def _used_by(value: Any) -> Iterable[Any]:
+    """Return what a container, a method, a function or an object that can be called uses; of torch's own, nothing."""
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, dict):
+        return value.values()
+    if inspect.ismethod(value):
+        owner = value.__self__
+        return owner, value.__func__, {} if isinstance(owner, nn.Module) else getattr(owner, "__dict__", {})
+    if isinstance(value, partial):
+        return value.func, value.args, value.keywords
+    if inspect.isclass(value) or not callable(value) or _root(value) == "torch":
+        return ()
+    if inspect.isfunction(value):
+        return *_named_in(value), getattr(value, "__wrapped__", None)
+    call = getattr(value, "__call__", None)  # noqa: B004  of an object, the method and not whether there is one
+    return call if inspect.ismethod(call) else None, getattr(value, "__wrapped__", None)
+
+
+def _root(value: Any) -> str:
+    return str(getattr(value, "__module__", "")).partition(".")[0]
+
+
+def _named_in(function: FunctionType) -> Iterator[Any]:
+    """Yield what a function and those inside it take from around them, with attributes, and defaults of arguments."""
+    names = [name for code in _codes(function.__code__) for name in code.co_names]
+    held = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]  # none that is empty
+    held += [function.__globals__[name] for name in names if name in function.__globals__]
+    yield from (*held, function.__defaults__, function.__kwdefaults__)
+    for fields in (getattr(value, "__dict__", {}) for value in held if not isinstance(value, nn.Module)):
+        yield from (fields[name] for name in names if name in fields)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def as_module(base: Base) -> nn.Module:

@@ -169,8 +169,8 @@ def worth(rule: Cumulative | Betting, p0: tuple[float, ...]) -> NDArray[np.float
 
 
 class _Run:
-    def __init__(self, rule: Cumulative | Betting) -> None:
-        self.rule, self.times, self.alpha = rule, rule.times, rule.alpha
+    def __init__(self, rule: Cumulative | Betting, sigma: float) -> None:
+        self.rule, self.times, self.alpha, self.sigma = rule, rule.times, rule.alpha, sigma
         self.successes = self.draws = self.looks = 0
         self.stopped = False
 
@@ -204,7 +204,7 @@ class Decider(_Run):
     """
 
     def __init__(self, rule: Cumulative | Betting, radii: Sequence[float], sigma: float) -> None:
-        super().__init__(rule)
+        super().__init__(rule, sigma)
         self.radii, self.p0 = tuple(map(float, radii)), ndtr(np.asarray(radii) / sigma)
         self.worth = worth(rule, tuple(self.p0))
         self.established, self.open_to = 0, int((self.worth <= 1).sum())
@@ -308,8 +308,8 @@ class RadiusSequence(_Run):
     ) -> None:
         _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
         _require(tolerance >= 0, "tolerance", "at least 0; it is radius to give away", tolerance)
-        super().__init__(_rule("cumulative", budget, step, alpha, beta))
-        self.sigma, self.tolerance = sigma, tolerance
+        super().__init__(_rule("cumulative", budget, step, alpha, beta), sigma)
+        self.tolerance = tolerance
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
         self.worth = float(worth(self.rule, (0.5,))[0])
 

@@ -541,9 +541,11 @@ def test_no_rule_hides_a_member_that_is_not_a_number(rule):
         classifier.certify(torch.zeros(1, 2, 2), 10, 10, 0.1)
 
 
-def test_undecided_draws_count_against_every_class_and_are_never_an_answer(monkeypatch):
+@pytest.mark.parametrize("told", [{"num_classes": 2, "undecided": True}, {"num_classes": 2}, {}])
+def test_undecided_draws_count_against_every_class_and_are_never_an_answer(monkeypatch, told):
+    """Nor is the extra score taken for a class where the classifier is not told of it."""
     ensemble = Ensemble([Constant(0), Constant(1)], Polytope([[1, 0], [0, 1]]))  # never of one mind
-    classifier, x = SmoothedClassifier(ensemble, 2, 0.5, undecided=True), torch.zeros(1, 2, 2)
+    classifier, x = SmoothedClassifier(ensemble, sigma=0.5, **told), torch.zeros(1, 2, 2)
     assert ensemble.undecided
     made = classifier.certify(x, 10, 100, 0.01)
     assert (made.predict, made.radius, made.p_lower) == (ABSTAIN, 0.0, 0.0)
@@ -555,10 +557,11 @@ def test_undecided_draws_count_against_every_class_and_are_never_an_answer(monke
         assert classifier.predict(x, 100, 0.001) == answer
 
 
-def test_a_smoothed_classifier_must_be_told_of_the_undecided_class():
+def test_a_smoothed_classifier_of_a_function_must_be_told_of_the_undecided_class():
+    """An ensemble says it itself."""
     ensemble = Ensemble([Constant(0), Constant(1)], Polytope([[1, 0], [0, 1]]))
     with pytest.raises(InputError, match="must give 2 logits an image, one for each class, got 3;"):
-        SmoothedClassifier(ensemble, 2, 0.5).certify(torch.zeros(1, 2, 2), 10, 100, 0.01)
+        SmoothedClassifier(ensemble.forward, 2, 0.5).certify(torch.zeros(1, 2, 2), 10, 100, 0.01)
 
 
 # --- Outputs: what rules share

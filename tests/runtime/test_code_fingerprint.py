@@ -4,6 +4,7 @@ import re
 import sys
 from modulefinder import ModuleFinder
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -39,6 +40,52 @@ def project(root: Path, **modules: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return root
+
+
+USERS = {
+    "own.net": "import os, numpy, rs.errors\nfrom . import first\nfrom .inner.second import *\nfrom ..no import x\n",
+    "own.__init__": "VALUE = 1\n",
+    "own.first": "import own.net\ndef later():\n    import own_top, own_space.deep.third, not_installed\n",
+    "own.inner.__init__": "",
+    "own.inner.second": "from ..first import later\nfrom . import sibling, VALUE\n",
+    "own.inner.sibling": "# -*- coding: latin-1 -*-\n'\xe9'\n",
+    "own_top": "import broken\nraise RuntimeError('is not run')\n",
+    "own_space.deep.third": "from .fourth import missing\n",
+    "own_space.deep.fourth": "",
+    "broken": "def f(:\n",
+}
+UNUSED = {"own.unused": "", "own_space.unused": "import own.unused"}
+
+
+def users_modules(root: Path, modules: dict[str, str]) -> None:
+    for name, text in modules.items():
+        path = root.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="latin-1")
+
+
+def test_the_sources_of_a_users_module_are_those_of_all_that_it_reaches(tmp_path, monkeypatch) -> None:
+    """By relative imports, in functions, packages without an ``__init__`` and circles; and nothing is imported."""
+    users_modules(tmp_path, USERS | UNUSED)
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = set(sys.modules)
+    found = code_fingerprint.sources(["own.net"])
+    assert set(sys.modules) == loaded
+    assert found == {name.removesuffix(".__init__"): text.encode("latin-1") for name, text in sorted(USERS.items())}
+
+
+def test_installed_packages_and_modules_without_files_have_sources_only_if_asked_for() -> None:
+    name = "numpy.linalg"
+    assert code_fingerprint.sources(["sys", "no_such_module", "rs.errors"]) == {}
+    assert list(code_fingerprint.sources([name])) == [name]
+
+
+def test_a_module_made_in_memory_has_no_source_but_its_parent_has(tmp_path, monkeypatch) -> None:
+    """As ``__main__`` of a notebook."""
+    users_modules(tmp_path, {"own_parent.__init__": ""})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "own_parent.made", ModuleType("own_parent.made"))
+    assert code_fingerprint.sources(["own_parent.made"]) == {"own_parent": b""}
 
 
 def test_a_fingerprint_names_modules_at_any_depth(tmp_path: Path) -> None:

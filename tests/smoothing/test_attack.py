@@ -155,6 +155,22 @@ def test_weights_get_no_gradient_and_the_result_carries_none(run):
     assert torch.equal(x_hat, inside)
 
 
+@pytest.mark.parametrize("leaves_first", [0, 1])
+@pytest.mark.parametrize("parts", [lambda model: (model, model), lambda model: (model, model[1])])
+def test_who_still_evaluates_a_model_keeps_it_in_eval_mode_until_all_have_left(leaves_first, parts):
+    """As two threads that certify with one network: the one may leave while the other is evaluating."""
+    model = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Dropout(), nn.Linear(4, 2).eval()))
+    modes = [module.training for module in model.modules()]
+    users = [attack.evaluating(part) for part in parts(model)]
+    for user in users:
+        user.__enter__()
+    users.pop(leaves_first).__exit__(None, None, None)
+    assert not model[1][0].training
+    users.pop().__exit__(None, None, None)
+    assert [module.training for module in model.modules()] == modes == [True, True, True, True, False]
+    assert not attack._evaluated
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("steps", [1, 3])
 def test_small_steps_raise_the_objective_of_every_image(seed, steps):

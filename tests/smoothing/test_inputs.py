@@ -2,7 +2,10 @@
 
 import json
 import math
+import sys
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,6 +214,74 @@ def test_a_network_that_a_function_uses_is_evaluated_in_eval_mode_and_restored()
     assert not any(modes)
 
 
+class Owner:
+    """An object that is called, or whose method is, and has networks as attributes."""
+
+    def __init__(self, *networks):
+        self.networks = networks
+
+    def __call__(self, x):
+        return self.logits(x)
+
+    def logits(self, x):
+        return self.networks[0](x)
+
+
+def bare(function):
+    """A decorator that does not say what it wraps."""
+    return lambda x: function(x)
+
+
+GLOBAL = None  # a network, in the test
+THIS_MODULE = sys.modules[__name__]
+
+HIDDEN = {
+    "decorator of torch": lambda network: torch.no_grad()(lambda x: network(x)),
+    "two decorators": lambda network: torch.no_grad()(torch.inference_mode()(lambda x: network(x))),
+    "decorator without functools.wraps": lambda network: bare(lambda x: network(x)),
+    "cached function": lambda network: lru_cache(lambda x: network(x)),
+    "partial": lambda network: partial(lambda m, x: m(x), network),
+    "partial, by name": lambda network: partial(lambda x, m: m(x), m=network),
+    "partial of a partial": lambda network: partial(partial(lambda a, m, x: m(x), 1), network),
+    "object that is called": Owner,
+    "method of an object": lambda network: Owner(network).logits,
+    "object used by name": lambda network: (lambda owner: lambda x: owner(x))(Owner(network)),
+    "function used by name": lambda network: (lambda inner: lambda x: inner(x))(lambda x: network(x)),
+    "list": lambda network: (lambda networks: lambda x: networks[0](x))([network]),
+    "dictionary": lambda network: (lambda networks: lambda x: networks["a"](x))({"a": network}),
+    "attribute of an object": lambda network: (lambda one: lambda x: one.part(x))(SimpleNamespace(part=network)),
+    "name in a module": lambda _: lambda x: THIS_MODULE.GLOBAL(x),
+    "default of an argument": lambda network: lambda x, m=network: m(x),
+    "default by name": lambda network: lambda x, *, m=network: m(x),
+    "global in a function inside": lambda _: lambda x: (lambda: GLOBAL(x))(),
+}
+
+
+@pytest.mark.parametrize("hide", HIDDEN.values(), ids=HIDDEN)
+def test_a_network_is_evaluated_in_eval_mode_wherever_a_function_has_it(monkeypatch, hide):
+    """In training mode the batch norm would use statistics of the noisy copies, and move its own."""
+    network, modes = smallnet().train(), []
+    monkeypatch.setitem(globals(), "GLOBAL", network)
+    network.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    x = torch.rand(1, 4, 4, generator=torch.Generator().manual_seed(0))
+    made = text(smoothed(hide(network)).certify(x))
+    assert modes
+    assert not any(modes)
+    assert network.training
+    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    assert made == text(smoothed(smallnet()).certify(x))
+
+
+def test_what_a_function_uses_may_use_itself_or_be_undefined_yet():
+    def again(x):
+        return linear(x) if x is not None else again(later(x))
+
+    assert [*as_module(again).networks] == []
+    later = smallnet()
+    assert [*as_module(again).networks] == [later]
+
+
 def test_what_is_a_module_stays_itself_and_other_values_of_a_function_are_no_parts_of_it():
     network = smallnet()
     assert as_module(network) is network
@@ -309,12 +380,18 @@ def test_a_number_that_is_none_is_refused(changes, message):
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
         ({"seed": "secret"}, "seed must be a whole number of at least 0, got 'secret'"),
         ({"index": 1.0}, "index must be a whole number of at least 0, got 1.0"),
+        ({"index": 2**32}, r"index must be below 2\^32, got 4294967296; it is a word of the key"),
         ({"alpha": "0.001"}, r"alpha must lie in \(0, 1\), got '0.001'"),
     ],
 )
 def test_a_number_of_certify_that_is_none_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         smoothed().certify(TENSOR, **changes)
+
+
+def test_a_seed_may_have_any_length_and_the_index_32_bits():
+    """As a secret seed of the operating system has."""
+    assert smoothed().certify(TENSOR, 10, 10, seed=2**200, index=2**32 - 1).n == 10
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -102,6 +102,25 @@ def test_a_tolerance_gives_the_radius_but_for_so_much_and_never_more_than_the_tr
         assert (run.draws, run.radius, run.p_lower) == (one.n, one.radius, one.p_lower)
 
 
+RUNS = {
+    "at radii": lambda sigma: at_radii([0.1], sigma, ALPHA, BUDGET),
+    "to a tolerance": lambda sigma: RadiusSequence(sigma, 0.1, ALPHA, BUDGET),
+    "for an average": lambda sigma: ExpectedRadius(sigma, 0.1, ALPHA, BUDGET),
+}
+
+
+@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier(make):
+    """A used run would give the radius of the image before, and another sigma a radius too large."""
+    used, other = make(SIGMA), make(2 * SIGMA)
+    assert CLASSIFIER.certify_until(image(1.0), 100, used).radius > 0
+    with pytest.raises(InputError, match=rf"run must be a fresh one, but it has counted {used.draws} draws"):
+        CLASSIFIER.certify_until(image(0.5), 100, used)
+    with pytest.raises(InputError, match=r"run must be one of this classifier's sigma, 0\.5, got one of sigma 1\.0"):
+        CLASSIFIER.certify_until(image(1.0), 100, other)
+    assert other.draws == 0
+
+
 def test_where_the_draws_chose_no_class_none_are_taken():
     class Undecided(Linear):
         def forward(self, x):
