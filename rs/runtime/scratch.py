@@ -6,6 +6,7 @@ must be stored elsewhere: in ``$RS_WORK``, or in ``.work`` in the DVC root or th
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -83,6 +84,25 @@ def discard(identity: dict[str, Any]) -> None:
     if is_unfinished(identity):
         with suppress(InputError), folder(identity):
             pass
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time change a folder, which is made if there is none; others wait.
+
+    The lock is on the folder itself, and leaves nothing in it. NFS locks no folder: there nobody waits.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _is_open_file(path: Path, descriptor: int) -> bool:
