@@ -19,6 +19,9 @@ from typing import Any
 
 from rs.errors import InputError
 
+NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What a file system says that locks no folder; the first is what NFS says."""
+
 
 def root() -> Path:
     """Return the folder of all scratch folders and caches: ``$RS_WORK`` or ``.work``.
@@ -90,7 +93,8 @@ def discard(identity: dict[str, Any]) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Let one process at a time change a folder, which is made if there is none; others wait.
 
-    The lock is on the folder itself, and leaves nothing in it. NFS locks no folder: there nobody waits.
+    The lock is on the folder itself, and leaves nothing in it. On a file system that locks no folder, as NFS, nobody
+    waits.
     """
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY)
@@ -98,7 +102,7 @@ def locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
-            if error.errno != errno.EBADF:
+            if error.errno not in NO_LOCKS:
                 raise
         yield
     finally:

@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event, Thread
 
@@ -148,10 +149,11 @@ def test_who_wants_to_change_a_locked_folder_waits_and_the_lock_leaves_nothing(t
     assert [*tmp_path.rglob("*")] == [tmp_path / "folder"]
 
 
-def test_a_folder_that_its_disk_does_not_lock_is_changed_nevertheless(tmp_path, monkeypatch):
-    def nfs(lock, operation):
-        raise OSError(errno.EBADF, "Bad file descriptor")
+@pytest.mark.parametrize(("number", "goes_on"), [(errno.EBADF, True), (errno.ENOLCK, True), (errno.EIO, False)])
+def test_a_folder_that_its_disk_does_not_lock_is_changed_nevertheless(tmp_path, monkeypatch, number, goes_on):
+    def fails(lock, operation):
+        raise OSError(number, "of the disk")
 
-    monkeypatch.setattr(fcntl, "flock", nfs)
-    with locked(tmp_path / "folder"):
-        assert (tmp_path / "folder").is_dir()
+    monkeypatch.setattr(fcntl, "flock", fails)
+    with nullcontext() if goes_on else pytest.raises(OSError, match="of the disk"), locked(tmp_path):
+        assert goes_on
