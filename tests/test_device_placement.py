@@ -114,7 +114,7 @@ def cached(device, folder):
     models = [model.to(device) for model in members()]
     names = [fingerprint(model) for model in models]
     versions = {"torch": torch.__version__}
-    key = CacheKey(names, "", [0], 2, SIGMA, N0, 130, 1, "gaussian", "float32", device.type, "", versions)
+    key = CacheKey(names, "", [0], 2, SIGMA, N0, 130, 1, "gaussian", "float32", device.type, "native", "", versions)
     cache = OutputCache(folder / "cache", key)
     cache.fill(models, image().to(device), 0)
     cache.certify(ENTRIES, 0, ALPHA)

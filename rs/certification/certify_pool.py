@@ -32,7 +32,7 @@ from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.params import NonNegativeCount, validated
-from rs.runtime import code_fingerprint, processes, scratch
+from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
@@ -258,6 +258,7 @@ class MembersOnImages:
             self.settings.noise,
             self.optimized.precision,
             self.device.type,
+            arithmetic.current(),
             code_fingerprint.version(MODULE),
             checkpoint.versions(),
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from rs.ensemble.pool import NoisyPool, PoolEntry, SideBySide, Visitor
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.runtime import scratch
+from rs.runtime.arithmetic import Arithmetic
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
 from rs.smoothing.settings import Draws
@@ -41,6 +43,7 @@ class CacheKey:
     noise: Noise
     precision: Precision
     device: str  # its kind, which draws its own noise
+    arithmetic: Arithmetic  # which rounds in its own way
     code: str  # that made them, ``rs.runtime.code_fingerprint.version``
     versions: dict[str, str]  # ``rs.models.checkpoint.versions``
 
@@ -48,26 +51,33 @@ class CacheKey:
 class OutputCache:
     """Logits of members on the draws of CERTIFY, on disk: a new rule or weighting needs no forward pass.
 
-    One float16 file a member, images x (n0 + n) x K, memory-mapped. The certificates are those of members whose logits
-    are rounded to float16: a fixed function of the noisy image like any other, and as sound, but its votes differ from
-    those of the members themselves where two classes are that close.
+    One file an image, float16, (n0 + n) x members x K, memory-mapped for reading. It is written beside and takes its
+    name when it is whole and on the disk, so processes may fill and read one cache at once. The certificates are those
+    of members whose logits are rounded to float16: a fixed function of the noisy image like any other, and as sound,
+    but its votes differ from those of the members themselves where two classes are that close.
 
     Args:
-        folder: Where the files are, or are to be made, all of their size at once (:meth:`size`).
-        key: What is in them; a folder that holds anything else is refused.
+        folder: Where the files are, or are to be made (:meth:`size`).
+        key: What is in them.
+    Raises:
+        InputError: If the folder holds anything else, or its disk has no room for the images that are missing.
     """
 
     def __init__(self, folder: Path, key: CacheKey) -> None:
-        self.folder, self.key = folder, key
-        if not (folder / "cache.json").is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            shape = (len(key.indices), key.n0 + key.n, key.num_classes)
-            for number in range(len(key.members)):
-                _make(folder / f"{number}.npy", np.float16, shape)
-            _make(folder / "done.npy", np.bool_, shape[:1])
-            files.write_json(folder / "cache.json", asdict(key))
+        self.folder, self.key, self._indices = folder, key, frozenset(key.indices)
+        with scratch.locked(folder):
+            if not (folder / "cache.json").exists():
+                files.check_output(folder, "a cache of outputs", files.is_empty, option="folder")
+                files.write_json(folder / "cache.json", asdict(key))
         if files.read_json(folder / "cache.json") != asdict(key):
             raise InputError(f"{folder} must hold outputs of the same members and draws; give another folder")
+        missing = sum(not self._is_filled(index) for index in key.indices)
+        needed, free = missing * self._bytes_of_image, shutil.disk_usage(folder).free
+        if needed > free:
+            raise InputError(
+                f"{folder} must have room for {needed:,} bytes of outputs, but its disk has {free:,}; set RS_WORK to "
+                "another, or pool.cache to false"
+            )
 
     @staticmethod
     def size(members: int, images: int, draws: int, num_classes: int) -> int:
@@ -80,29 +90,24 @@ class OutputCache:
 
     def fill(self, members: Sequence[nn.Module], x: Tensor, index: int, batch: int | None = None) -> None:
         """Evaluate the members on the draws of image ``index``, (C, H, W), unless that is done already."""
-        key, place, done = self.key, self._place(index), self._open("done", "r+")
-        if done[place]:
+        key = self.key
+        if self._is_filled(index):
             return
         if [checkpoint.fingerprint(member) for member in members] != key.members or x.device.type != key.device:
             raise InputError(f"members and device must be those that {self.folder} is of; give another folder")
-        stores, start = [self._open(str(number), "r+") for number in range(len(members))], 0
-
-        def keep(outputs: Sequence[Tensor], draws: int) -> None:
-            nonlocal start
-            for store, logits in zip(stores, outputs, strict=True):
-                store[place, start : start + draws] = _half(logits, (draws, key.num_classes))
-            start += draws
-
-        base = SideBySide(members)
         classifier = SmoothedClassifier(
-            base, key.num_classes, key.sigma, noise=key.noise, precision=key.precision, batch=batch
+            SideBySide(members), key.num_classes, key.sigma, noise=key.noise, precision=key.precision, batch=batch
         )
-        for draws, phase in ((key.n0, Stream.SELECT), (key.n, Stream.ESTIMATE)):
-            classifier.visit(keep, x, draws, key.seed, phase, index)
-        for store in stores:
-            store.flush()
-        done[place] = True
-        done.flush()
+        with files.replacing(self._path(index)) as temporary, temporary.open("wb") as file:
+
+            def keep(outputs: Sequence[Tensor], draws: int) -> None:
+                halves = [_half(logits, (draws, key.num_classes)) for logits in outputs]
+                file.write(np.stack(halves, axis=1).tobytes())
+
+            for draws, phase in ((key.n0, Stream.SELECT), (key.n, Stream.ESTIMATE)):
+                classifier.visit(keep, x, draws, key.seed, phase, index)
+            file.flush()
+            os.fsync(file.fileno())  # before it takes its name, which says that it is whole
 
     def certify(
         self, entries: Mapping[str, PoolEntry], index: int, alpha: float, *, label: int | None = None
@@ -112,35 +117,35 @@ class OutputCache:
 
     def noisy_pool(self, index: int, alpha: float) -> NoisyPool:
         """Return the cached logits of image ``index``, for certificates of failure probability ``alpha``."""
-        key, place = self.key, self._place(index)
-        if not self._open("done", "r")[place]:
+        key = self.key
+        if not self._is_filled(index):
             raise InputError(f"image {index} must be in {self.folder} before it is certified from there; fill it first")
+        stored = np.memmap(
+            self._path(index), np.float16, "r", shape=(key.n0 + key.n, len(key.members), key.num_classes)
+        )
 
         def visit(visitor: Visitor, needed: tuple[int, ...], number: int, phase: Stream) -> None:
             first = 0 if phase == Stream.SELECT else key.n0
-            stores = [self._open(str(n), "r")[place, first : first + number] for n in needed]
-            for start in range(0, number, READ):
-                logits = [torch.from_numpy(np.array(store[start : start + READ])) for store in stores]
-                visitor(logits, len(logits[0]))
+            for start in range(first, first + number, READ):
+                part = stored[start : min(start + READ, first + number)]
+                logits = [torch.from_numpy(np.array(part[:, member])) for member in needed]
+                visitor(logits, len(part))
 
         draws = Draws(key.n0, key.n, alpha, key.seed)
         return NoisyPool(len(key.members), key.num_classes, key.sigma, draws, index, torch.device("cpu"), visit)
 
-    def _place(self, index: int) -> int:
-        if index not in self.key.indices:
+    @property
+    def _bytes_of_image(self) -> int:
+        return self.size(len(self.key.members), 1, self.key.n0 + self.key.n, self.key.num_classes)
+
+    def _is_filled(self, index: int) -> bool:
+        path = self._path(index)
+        return path.is_file() and path.stat().st_size == self._bytes_of_image
+
+    def _path(self, index: int) -> Path:
+        if index not in self._indices:
             raise InputError(f"image {index} must be one of those that {self.folder} is of; give another folder")
-        return self.key.indices.index(index)
-
-    def _open(self, name: str, mode: Literal["r", "r+"]) -> np.memmap[Any, Any]:
-        return np.load(self.folder / f"{name}.npy", mmap_mode=mode)
-
-
-def _make(path: Path, kind: type[np.generic], shape: tuple[int, ...]) -> None:
-    """Write zeros, and take their room now: a disk that is full later kills a process that writes into a memory map."""
-    np.lib.format.open_memmap(path, "w+", kind, shape).flush()
-    with path.open("r+b") as file:
-        if hasattr(os, "posix_fallocate"):  # not on every system
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        return self.folder / f"{index}.float16"
 
 
 def _half(logits: Tensor, shape: tuple[int, int]) -> NDArray[np.float16]:

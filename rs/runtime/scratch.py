@@ -6,6 +6,7 @@ must be stored elsewhere: in ``$RS_WORK``, or in ``.work`` in the DVC root or th
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError
+
+NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What a file system says that locks no folder; the first is what NFS says."""
 
 
 def root() -> Path:
@@ -83,6 +87,26 @@ def discard(identity: dict[str, Any]) -> None:
     if is_unfinished(identity):
         with suppress(InputError), folder(identity):
             pass
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time change a folder, which is made if there is none; others wait.
+
+    The lock is on the folder itself, and leaves nothing in it. On a file system that locks no folder, as NFS, nobody
+    waits.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _is_open_file(path: Path, descriptor: int) -> bool:

@@ -63,8 +63,8 @@ def write_rows(
         indices: The images.
         counted: The row files that have the column ``rs.storage.certificate_rows.EVALUATIONS``.
     Raises:
-        InputError: If a file is not a ``*.tsv``, holds the rows of something else, or another process is writing it; or
-            if its sidecar or ``seconds`` is something else.
+        InputError: If a file is not a ``*.tsv``, holds the rows of something else, be it only when ours are to be
+            published, or another process is writing it; or if its sidecar or ``seconds`` is something else.
         ValueError: If the body leaves out an image.
     """
     rank, world_size = processes.rank_and_world_size()
@@ -237,12 +237,22 @@ def _resume(headers: Mapping[Path, str]) -> int:
 
 
 def _publish(outs: Mapping[Path, dict[str, Any]], seconds: Path, folders: Sequence[Path], images: int) -> None:
-    """Merge the files of all processes, one scratch folder each, and write them to their final paths."""
-    files.write_text(seconds, _merge([folder / SECONDS for folder in folders], images))
-    for number, (out, identity) in enumerate(outs.items()):
-        files.write_json(sidecar_of(out), identity)
-        text = _merge([folder / f"{number}.tsv" for folder in folders], images)
-        files.write_text(out, text)  # last: rows without a sidecar are refused
+    """Merge the files of all processes, one scratch folder each, and write them to their final paths.
+
+    Raises:
+        InputError: If something else has been written there since :func:`write_rows` looked.
+    """
+    with ExitStack() as stack:
+        for folder in sorted({out.parent.resolve() for out in outs}):
+            stack.enter_context(scratch.locked(folder))
+        if _all_complete(outs, images):
+            return
+        _check_outputs(outs, seconds)
+        files.write_text(seconds, _merge([folder / SECONDS for folder in folders], images))
+        for number, (out, identity) in enumerate(outs.items()):
+            files.write_json(sidecar_of(out), identity)
+            text = _merge([folder / f"{number}.tsv" for folder in folders], images)
+            files.write_text(out, text)  # last: rows without a sidecar are refused
 
 
 def _merge(parts: Sequence[Path], images: int) -> str:

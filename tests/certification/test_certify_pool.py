@@ -8,7 +8,6 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -345,14 +344,29 @@ def test_one_more_ensemble_needs_no_evaluation_and_changes_no_rows_of_the_others
 
 @pytest.mark.parametrize(
     ("function", "value"),
-    [("rs.runtime.code_fingerprint.version", "mended"), ("rs.models.checkpoint.versions", {"torch": "newer"})],
+    [
+        ("rs.runtime.code_fingerprint.version", "mended"),
+        ("rs.models.checkpoint.versions", {"torch": "newer"}),
+        ("rs.runtime.arithmetic.current", "portable"),
+    ],
 )
-def test_what_other_code_or_other_versions_have_cached_is_not_used(monkeypatch, work, function, value):
+def test_what_other_code_versions_or_arithmetic_have_cached_is_not_used(monkeypatch, work, function, value):
     pool("before", cache=True)
     monkeypatch.setattr(function, lambda *_: value)
     evaluated = evaluations(lambda: pool(cache=True))
     assert evaluated == evaluations(lambda: pool("else", cache=True, seed=5))
     assert len(list(work.glob("outputs/*/cache.json"))) == 3
+
+
+@pytest.mark.slow
+def test_rows_of_processes_that_share_a_cache_are_those_of_one(tmp_path, work):
+    pool("one", cache=True)
+    shutil.rmtree(work)
+    script = tmp_path / "shared.py"
+    script.write_text("import tests.certification.test_certify_pool as t\nt.pool('rows', cache=True)\n")
+    done = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 3, script, cwd=".")
+    assert done.returncode == 0, done.stderr
+    assert table("rows") == table("one")
 
 
 def test_the_shortcut_is_taken_from_a_cache_too():
@@ -374,8 +388,7 @@ def test_the_size_of_a_cache_is_said_beforehand(capsys, work):
     pool(cache=True)
     message = capsys.readouterr().err.splitlines()[0]
     assert message.startswith(f"outputs of 3 members: 1.26e-05 GB in {work / 'outputs'}")
-    stored = [np.load(path) for path in (work / "outputs").rglob("[0-9].npy")]
-    assert sum(array.nbytes for array in stored) == 12_600
+    assert sum(path.stat().st_size for path in (work / "outputs").rglob("*.float16")) == 12_600
 
 
 def test_other_draws_have_a_cache_of_their_own(work):

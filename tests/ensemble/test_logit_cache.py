@@ -1,5 +1,7 @@
 import os
+from collections import namedtuple
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import torch
 from torch import nn
 
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import PoolEntry
+from rs.ensemble.pool import PoolEntry, SideBySide
 from rs.errors import InputError
 from rs.models.checkpoint import fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
@@ -28,6 +30,7 @@ def key_of(models, indices=(0, 7), **changes):
         noise="gaussian",
         precision="float32",
         device="cpu",
+        arithmetic="native",
         code="of today",
         versions={"torch": "2.14"},
     )
@@ -51,18 +54,77 @@ def test_certificates_from_a_cache_are_those_of_the_pool_where_float16_is_exact(
             assert {n: as_bytes(c) for n, c in made.items()} == {n: as_bytes(c) for n, c in expected.items()}
 
 
-def test_the_room_of_all_files_is_taken_before_anything_is_written_into_their_memory_maps(tmp_path, monkeypatch):
-    """A page that a full disk has no room for kills the process that writes into it."""
-    taken = {}
+def stored_logits(folder, index):
+    """(draws, members, classes)."""
+    return np.fromfile(folder / f"{index}.float16", np.float16).reshape(N0 + N, 3, 2)
 
-    def take(file, start, size):
-        taken[os.fstat(file).st_ino] = start + size
 
-    monkeypatch.setattr(os, "posix_fallocate", take, raising=False)
-    OutputCache(tmp_path, key_of(members(), indices=range(10_000)))
-    arrays = [path.stat() for path in tmp_path.glob("*.npy")]
-    assert len(arrays) == len(members()) + 1
-    assert taken == {array.st_ino: array.st_size for array in arrays}
+def certificates(cache, index=0):
+    return {name: as_bytes(made) for name, made in cache.certify(ENTRIES, index, ALPHA).items()}
+
+
+def test_a_process_that_looked_before_another_made_the_cache_does_not_empty_it(tmp_path, monkeypatch):
+    """The other makes the cache and fills it as the folder is about to be made."""
+    models, folder, mkdir, others = members(), tmp_path / "cache", Path.mkdir, []
+    expected = certificates(filled(tmp_path / "alone", models))
+
+    def late(path, *words, **options):
+        if path == folder and not others:
+            others.append(None)
+            others[0] = filled(folder, models)
+        mkdir(path, *words, **options)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    cache = OutputCache(folder, key_of(models))
+    assert certificates(others[0]) == certificates(cache) == expected
+
+
+def test_an_image_that_two_processes_fill_at_once_is_whole_for_both(tmp_path, monkeypatch):
+    """The second starts, fills the cache and certifies while the first evaluates its draws."""
+    models, folder, forward, seen = members(), tmp_path / "cache", SideBySide.forward, []
+    expected = certificates(filled(tmp_path / "alone", models))
+
+    def interrupted(self, x):
+        if not seen:
+            seen.append(None)
+            with monkeypatch.context() as second:
+                second.setattr(os, "getpid", lambda: 1)
+                seen[0] = certificates(filled(folder, models))
+        return forward(self, x)
+
+    monkeypatch.setattr(SideBySide, "forward", interrupted)
+    assert certificates(filled(folder, models)) == seen[0] == expected
+    assert sorted(path.name for path in folder.iterdir()) == ["0.float16", "7.float16", "cache.json"]
+
+
+@pytest.mark.parametrize("change", [lambda old: old[:-1], lambda old: old + b"0", lambda old: b""], ids=range(3))
+def test_an_image_of_another_size_is_refused_and_made_anew(tmp_path, change):
+    models = members()
+    cache = filled(tmp_path, models)
+    expected, path = certificates(cache), tmp_path / "0.float16"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(InputError, match=r"image 0 must be in .* before it is certified"):
+        cache.certify(ENTRIES, 0, ALPHA)
+    assert certificates(filled(tmp_path, models)) == expected
+
+
+def test_a_folder_of_something_else_is_no_cache(tmp_path):
+    filled(tmp_path, members())
+    (tmp_path / "cache.json").unlink()
+    with pytest.raises(InputError, match=r"must be a cache of outputs or new, but holds .*; name another folder"):
+        OutputCache(tmp_path, key_of(members()))
+
+
+def test_a_cache_that_its_disk_has_no_room_for_is_refused(tmp_path, monkeypatch):
+    """One image of 3 members x 360 draws x 2 classes x 2 bytes is missing; those that are there take no more."""
+    models = members()
+    OutputCache(tmp_path, key_of(models)).fill(models, image(0), 0)
+    free = namedtuple("Usage", "free")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free(4_319))
+    with pytest.raises(InputError, match="must have room for 4,320 bytes of outputs, but its disk has 4,319"):
+        OutputCache(tmp_path, key_of(models))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free(4_320))
+    OutputCache(tmp_path, key_of(models))
 
 
 def test_cached_logits_are_within_half_a_unit_of_float16_and_agree_where_classes_are_further_apart(tmp_path):
@@ -71,7 +133,7 @@ def test_cached_logits_are_within_half_a_unit_of_float16_and_agree_where_classes
     logits = []
     exact = SmoothedClassifier(models[0], 2, SIGMA)
     exact.visit(lambda out, draws: logits.append(out), image(7), N0, 1, 4, 7)
-    direct, stored = torch.cat(logits).numpy(), np.load(tmp_path / "0.npy")[1, :N0]
+    direct, stored = torch.cat(logits).numpy(), stored_logits(tmp_path, 7)[:N0, 0]
     assert (np.abs(stored - direct) <= np.spacing(np.abs(direct).astype(np.float16)) / 2 * (1 + 1e-6)).all()
     apart = np.abs(direct[:, 0] - direct[:, 1]) > np.spacing(np.abs(direct).max(axis=1).astype(np.float16)) * 2
     assert (stored.argmax(axis=1) == direct.argmax(axis=1))[apart].all()
@@ -91,7 +153,7 @@ def test_a_cache_takes_the_shortcut_as_a_pool_does(tmp_path):
 
 def test_the_size_of_a_cache_is_known_beforehand(tmp_path):
     filled(tmp_path, members())
-    stored = sum(np.load(tmp_path / f"{number}.npy", mmap_mode="r").nbytes for number in range(3))
+    stored = sum(stored_logits(tmp_path, index).nbytes for index in (0, 7))
     assert stored == OutputCache.size(3, 2, N0 + N, 2) == 3 * 2 * (N0 + N) * 2 * 2
 
 
@@ -145,6 +207,7 @@ def test_an_image_whose_filling_failed_is_not_in_the_cache(tmp_path):
         {"images": "x"},
         {"members": ["x"]},
         {"code": "mended"},
+        {"arithmetic": "portable"},
         {"versions": {"torch": "2.15"}},
     ],
     ids=str,

@@ -1,14 +1,17 @@
+import errno
 import fcntl
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from rs.errors import InputError
-from rs.runtime.scratch import discard, folder, key
+from rs.runtime.scratch import discard, folder, key, locked
 from tests.support.helpers import ROOT
 
 WHAT = {"model": "a", "sigma": 0.5}
@@ -122,3 +125,35 @@ def test_what_was_left_of_finished_work_is_removed_unless_somebody_works_in_it(w
         discard({**WHAT, "sigma": 1.0})
         discard(WHAT)
         assert list(work.iterdir()) == [other]
+
+
+def test_who_wants_to_change_a_locked_folder_waits_and_the_lock_leaves_nothing(tmp_path, monkeypatch):
+    done, asking, flock = [], Event(), fcntl.flock
+
+    def note(lock, operation):
+        asking.set()
+        flock(lock, operation)
+
+    def second():
+        with locked(tmp_path / "folder"):
+            done.append("second")
+
+    with locked(tmp_path / "folder"):
+        monkeypatch.setattr(fcntl, "flock", note)
+        other = Thread(target=second)
+        other.start()
+        assert asking.wait(60)
+        done.append("first")
+    other.join(60)
+    assert done == ["first", "second"]
+    assert [*tmp_path.rglob("*")] == [tmp_path / "folder"]
+
+
+@pytest.mark.parametrize(("number", "goes_on"), [(errno.EBADF, True), (errno.ENOLCK, True), (errno.EIO, False)])
+def test_a_folder_that_its_disk_does_not_lock_is_changed_nevertheless(tmp_path, monkeypatch, number, goes_on):
+    def fails(lock, operation):
+        raise OSError(number, "of the disk")
+
+    monkeypatch.setattr(fcntl, "flock", fails)
+    with nullcontext() if goes_on else pytest.raises(OSError, match="of the disk"), locked(tmp_path):
+        assert goes_on

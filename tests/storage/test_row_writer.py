@@ -1,0 +1,109 @@
+"""Publishing row files where another run has published its own: ``rs.storage.row_writer``."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from rs.errors import InputError
+from rs.runtime import scratch
+from rs.smoothing.votes import certificate
+from rs.storage import certificate_rows, row_writer
+from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.row_writer import write_rows
+
+IMAGES = np.arange(2)
+
+pytestmark = pytest.mark.usefixtures("work")
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "rows" / "rows.tsv"
+
+
+@contextmanager
+def unpublished(out, n):
+    """The rows of a run of ``n`` draws are made, and published when the body ends."""
+    identity = {"classifier": "a", "scope": "model", "sigma": 0.5, "subset": "all", "n": n}
+    with write_rows({out: identity}, seconds_of(out), IMAGES) as writer:
+        remaining = list(writer.remaining)
+        for index in remaining:
+            writer.write(index, {out: certificate(np.array([100, 0]), np.array([n, 0]), 0.001, 0.5).row(index, 0)})
+        yield remaining
+
+
+def publish(out, n):
+    with unpublished(out, n):
+        pass
+
+
+def published(out):
+    return {path: path.read_bytes() for path in (out, sidecar_of(out), seconds_of(out))}
+
+
+def interrupt_lock(monkeypatch, action):
+    """``action`` happens as the folder of the rows is about to be locked, the first time."""
+    locked = scratch.locked
+
+    @contextmanager
+    def late(folder):
+        monkeypatch.setattr(row_writer.scratch, "locked", locked)
+        action()
+        with locked(folder):
+            yield
+
+    monkeypatch.setattr(row_writer.scratch, "locked", late)
+
+
+def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refused_and_left_alone(out):
+    publish(elsewhere := out.with_name("elsewhere") / out.name, 1000)
+    refused = pytest.raises(
+        InputError, match=r"but its n is 1000 and here it is 10000; remove it or name another --out$"
+    )
+    with refused, unpublished(out, 10_000):
+        publish(out, 1000)
+    assert [out.read_bytes(), sidecar_of(out).read_bytes()] == [
+        elsewhere.read_bytes(),
+        sidecar_of(elsewhere).read_bytes(),
+    ]
+    assert certificate_rows.read(out)["n"].tolist() == [1000, 1000]
+
+
+def test_rows_that_another_run_publishes_just_before_the_lock_are_seen_under_it(out, monkeypatch):
+    interrupt_lock(monkeypatch, lambda: publish(out, 1000))
+    with pytest.raises(InputError, match="its n is 1000 and here it is 10000"):
+        publish(out, 10_000)
+    assert certificate_rows.read(out)["n"].tolist() == [1000, 1000]
+
+
+def test_refused_rows_are_published_elsewhere_without_a_draw(out, work):
+    with pytest.raises(InputError, match="another --out"), unpublished(out, 10_000):
+        publish(out, 1000)
+    other = out.with_name("other.tsv")
+    with unpublished(other, 10_000) as remaining:
+        assert remaining == []
+    assert certificate_rows.read(other)["n"].tolist() == [10_000, 10_000]
+    assert list(work.iterdir()) == []
+
+
+def test_the_same_rows_of_a_run_with_another_scratch_folder_are_kept(out, tmp_path, monkeypatch, capsys):
+    def elsewhere():
+        with monkeypatch.context() as patch:
+            patch.setenv("RS_WORK", str(tmp_path / "elsewhere"))
+            publish(out, 1000)
+
+    with unpublished(out, 1000):
+        elsewhere()
+        before = {path: path.stat().st_mtime_ns for path in published(out)}
+    assert {path: path.stat().st_mtime_ns for path in published(out)} == before
+    assert "complete already; nothing to do" in capsys.readouterr().err
+
+
+def test_a_file_of_something_else_that_has_come_meanwhile_is_refused_and_left_alone(out):
+    refused = pytest.raises(InputError, match=r"must be the sidecar of .* or new, but holds 'notes'")
+    with refused, unpublished(out, 1000):
+        out.parent.mkdir()
+        sidecar_of(out).write_text("notes")
+    assert [path.name for path in out.parent.iterdir()] == ["rows.json"]
+    assert sidecar_of(out).read_text() == "notes"
