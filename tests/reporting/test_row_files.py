@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.row_files import compared, described, radii_of, text_of, text_of_difference
@@ -123,6 +124,7 @@ def at_radius(seed, radius=0.25):
     rows = frame(seed, mode=f"at-radius:{radius}:{N}")
     certified = rows["radius"] >= radius
     changed = rows.assign(radius=np.where(certified, radius, 0.0), predict=np.where(certified, rows["predict"], -1))
+    changed = changed.assign(p_lower=np.where(certified, ndtr(radius / rows["sigma"]), 0.0))
     return changed.assign(correct=(changed["predict"] == changed["label"]).astype(int))
 
 
@@ -140,7 +142,9 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path):
     """With 0 among them the clean one as well."""
     rows, asked = frame(1), (0.0, 0.25)
     largest = np.where(rows["radius"] >= 0.25, 0.25, 0.0)
-    path = written(tmp_path / "some.tsv", rows.assign(mode=f"at-radius:0.0,0.25:{N}", radius=largest))
+    bounds = np.where(rows["predict"] == -1, 0.0, ndtr(largest / rows["sigma"]))
+    early = rows.assign(mode=f"at-radius:0.0,0.25:{N}", radius=largest, p_lower=bounds)
+    path = written(tmp_path / "some.tsv", early)
     about = described(path)
     shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
     assert about["certified_accuracy"] == dict(zip(("0", "0.25"), shares, strict=True))
