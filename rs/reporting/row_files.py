@@ -16,7 +16,7 @@ from rs.reporting import notes
 from rs.reporting.external_logs import Told, doubt, is_stated, told
 from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
-from rs.reporting.results import Result
+from rs.reporting.results import UNROUNDED, Result
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked
 from rs.statistics.comparison import estimate, sample
@@ -153,6 +153,8 @@ def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None)
 def text_of(about: Numbers) -> str:
     """Return the numbers of :func:`described` as lines."""
     made_with = [about.get(name) for name in ("device", "precision", "engine", "arithmetic")]
+    outputs = about.get("outputs", UNROUNDED)
+    made_with += [f"outputs {outputs}"] * (outputs != UNROUNDED)
     lines = {
         "model": about["model"] or "not stated",
         "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",

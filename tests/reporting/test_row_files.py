@@ -423,6 +423,14 @@ def test_other_arithmetic_is_said_and_not_refused_as_in_reports(tmp_path, a):
     assert found["notes"][0] in text_of_difference(found)
 
 
+def test_rows_of_outputs_in_float16_are_told_from_others(tmp_path, a):
+    kept = written(tmp_path / "kept.tsv", frame(2), images="those", device="cpu", outputs="float16")
+    note = f"Certified differently: outputs as computed ({a}), float16 (all others)."
+    assert compared(a, kept)["notes"] == [note]
+    assert "outputs float16" in text_of(described(kept))
+    assert "outputs float16" not in text_of(described(a))
+
+
 def test_a_side_that_is_not_sound_is_said(tmp_path, a):
     found = compared(a, written(tmp_path / "e.tsv", frame(2, scope="per-image")))
     assert "B: not sound" in text_of_difference(found)
