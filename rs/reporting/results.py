@@ -17,7 +17,6 @@ from rs.statistics.comparison import Estimate, Sample, estimate, sample
 from rs.statistics.two_sided import SPLITS, Split, two_sided
 from rs.study.ensembles import kind_of, trained_as
 
-
 UNROUNDED = "as computed"
 """Outputs of members that were not kept, as rows say by saying nothing of them."""
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rs.errors import InputError
 from rs.statistics.certificate import (
     ABSTAIN,
+    LEAST_ALPHA,
     MODES,
     SCOPES,
     UNLABELLED,
@@ -146,7 +147,10 @@ def read(path: Path) -> pd.DataFrame:
         ),
         (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != next(iter(rows["scope"]), ""), "scope must be the same in all rows"),
-        ((rows["alpha"] <= 0) | (rows["alpha"] >= 1), "alpha must lie strictly between 0 and 1"),
+        (
+            (rows["alpha"] < LEAST_ALPHA) | (rows["alpha"] >= 1),
+            f"alpha must lie strictly between 0 and 1, at least {LEAST_ALPHA}",
+        ),
         (rows["sigma"] <= 0, "sigma must be positive"),
         ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
         ((rows["n"] == 0) & (rows["mode"] == "certify"), "n must be 0 for a shortcut and only there"),
@@ -292,10 +296,12 @@ def read_field_log(
 
 
 def _check_known(path: Path, **known: float | None) -> None:
-    most = {"sigma": math.inf, "n0": 2**63, "n": 2**63, "alpha": 1}
-    bad = [f"{name} {value}" for name, value in known.items() if value is not None and not 0 < value < most[name]]
+    limits = {"sigma": (0, math.inf), "n0": (0, 2**63), "n": (0, 2**63), "alpha": (math.nextafter(LEAST_ALPHA, 0), 1)}
+    stated = {name: value for name, value in known.items() if value is not None}
+    bad = [f"{name} {value}" for name, value in stated.items() if not limits[name][0] < value < limits[name][1]]
     if bad:
-        raise InputError(f"{path} must be of sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), got {', '.join(bad)}")
+        must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {LEAST_ALPHA}"
+        raise InputError(f"{path} must be of {must}, got {', '.join(bad)}")
 
 
 def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: float) -> None:
@@ -384,6 +390,7 @@ def _check(path: Path, rows: pd.DataFrame) -> None:
         (rows["idx"].duplicated(), "idx must be unique"),
         (rows["idx"] < 0, "idx must be at least 0"),
         (rows["predict"] < ABSTAIN, "predict must be a class, or -1 (abstains)"),
+        ((rows["label"] < 0) & (rows["label"] != UNLABELLED), "label must be a class, or -2 (not known)"),
         (~rows["correct"].isin((0, 1)), "correct must be 0 or 1"),
         ((rows["predict"] == rows["label"]) != (rows["correct"] == 1), "correct must be 1 iff predict is label"),
         ((rows["label"] == UNLABELLED) != (rows["label"].iloc[0] == UNLABELLED), "label must be known of all or none"),

@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from rs.command_line.shell import run
 from rs.errors import InputError
+from rs.smoothing.votes import certificate
 from rs.statistics.certificate import Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
@@ -277,6 +278,30 @@ def test_an_early_row_whose_n0_draws_are_for_no_class_has_no_further_draws(tmp_p
     none = row(**NOTHING, mode=mode, scope="set", p_lower=0.0, counts0=[40, 0, 60], n=0, counts=[])
     certificate_rows.write([none], tmp_path / "rows.tsv")
     assert certificate_rows.read(tmp_path / "rows.tsv")["n"].tolist() == [0]
+
+
+@pytest.mark.parametrize("label", [-1, -3])
+def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
+    """An image of label -1 would be right where the classifier abstains."""
+    made = row(votes=500, label=label, correct=int(label == certificate_rows.ABSTAIN))
+    path = tmp_path / "rows.tsv"
+    certificate_rows.write([made], path)
+    with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
+        certificate_rows.read(path)
+    path.write_text(FIELD + f"0\t{label}\t-1\t0.0\t{made['correct']}\t1.0\n")
+    with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
+        certificate_rows.read_field_log(path)
+    with pytest.raises(InputError, match=f"label must be a class, or -2 where it is not known, got {label}"):
+        certificate(np.array([9, 1]), np.array([5, 5]), ALPHA, SIGMA).row(0, label)
+
+
+def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
+    certificate_rows.write([row(alpha=1e-300)], tmp_path / "rows.tsv")
+    with pytest.raises(InputError, match=r"line 2: alpha must lie .*, at least 1e-200"):
+        certificate_rows.read(tmp_path / "rows.tsv")
+    (tmp_path / "log.tsv").write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.0\n")
+    with pytest.raises(InputError, match=r"alpha in .*, at least 1e-200, got alpha 1e-300"):
+        certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100, alpha=1e-300)
 
 
 def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
