@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.row_files import compared, described, radii_of, text_of, text_of_difference
+from rs.smoothing.votes import certificate, shortcut
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
@@ -384,6 +385,27 @@ def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path):
     log = tmp_path / "log.tsv"
     certificate_rows.write_field_log(all_of_class_0(0.1), log)
     assert described(log)["doubt"].endswith("give --sigma, by which its radii may tell n and alpha")
+
+
+def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path):
+    """Of five images of class 1 one is certified; n0 draws choose class 0 for the others, which would abstain."""
+    few, many = np.array([40, 60]), np.array([100, 900])
+    last = certificate(few, many, 0.001, 0.5).row(4, 1)
+    skipped = [shortcut(few[::-1], 0.001, 0.5).row(i, 1) for i in range(4)]
+    whole = [certificate(few[::-1], np.array([510, 490]), 0.001, 0.5).row(i, 1) for i in range(4)]
+    paths = {name: tmp_path / f"{name}.tsv" for name in ("some", "none", "all")}
+    for name, rows in {"some": [*skipped, last], "none": [*whole, last], "all": skipped}.items():
+        certificate_rows.write(rows, paths[name])
+    abouts = {name: described(path) for name, path in paths.items()}
+    counts = {name: (about["skipped"], about["abstentions"]) for name, about in abouts.items()}
+    assert counts == {"some": (4, 0), "none": (0, 4), "all": (4, 0)}
+    texts = {name: text_of(about) for name, about in abouts.items()}
+    said = "4 images skipped their n draws, as n0 draws chose a wrong class"
+    assert f"{said}; abstentions and p_A are of the other 1" in texts["some"]
+    assert f"{said}, so neither abstentions nor p_A are known" in texts["all"]
+    assert "  abstentions  " not in texts["all"]
+    assert "4 (80.0%)" in texts["none"]
+    assert "skipped their" not in texts["none"]
 
 
 def test_how_rows_stopped_early_is_said_in_words(tmp_path):
