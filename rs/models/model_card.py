@@ -31,6 +31,15 @@ for the smoothed classifier, which is not the network alone.
 """
 
 
+OTHER = """\
+The certificates above with {} are of another network than the one in float32 that these lines run,
+and say nothing of it: give `smooth` that engine and precision.
+"""
+
+HOW = ("engine", "precision", "noise", "arithmetic", "outputs", "device")
+"""What the sidecar of rows says of the network that was certified, and of how."""
+
+
 def page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return the page of a model.
 
@@ -39,6 +48,7 @@ def page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> str:
         results: Numbers of rows that are of this model, as ``rs.reporting.row_files.described`` returns them.
     """
     name = f"{card.method}-{card.dataset}-{card.sigma}-{card.seed}"
+    other = [how for about in results if (how := _of_another_network(about))]
     header: dict[str, Any] = {"library_name": "rs", "pipeline_tag": "image-classification", "tags": [*TAGS]}
     if results:
         header["model-index"] = [{"name": name, "results": [_result(card, about) for about in results]}]
@@ -52,6 +62,7 @@ def page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> str:
         _facts(card),
         *(_table(card, about) for about in results),
         USE,
+        *[OTHER.format("; ".join(dict.fromkeys(other)))] * bool(other),
     ]
     return "\n".join(parts)
 
@@ -77,15 +88,27 @@ def _metrics(about: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
 
 def _result(card: ModelCard, about: Mapping[str, Any]) -> dict[str, Any]:
     known = [(name, kind, value) for name, (kind, value) in _metrics(about).items() if value is not None]
+    config = ", ".join(filter(None, (_budget(about), _how(about, HOW))))
     return {
         "task": {"type": "image-classification"},
-        "dataset": dict.fromkeys(("name", "type"), _dataset(card, about)) | {"config": _budget(about)},
+        "dataset": dict.fromkeys(("name", "type"), _dataset(card, about)) | {"config": config},
         "metrics": [{"type": kind, "name": name, "value": value} for name, kind, value in known],
     }
 
 
 def _budget(about: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {about[name]}" for name in ("sigma", "n0", "n", "alpha")) + f", {about['subset']}"
+
+
+def _how(about: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return what is stated of some properties of the certified network."""
+    return ", ".join(f"{name} {about[name]}" for name in names if about.get(name))
+
+
+def _of_another_network(about: Mapping[str, Any]) -> str:
+    """Return engine and precision of rows of another network than this one in float32; nothing of others."""
+    same = about.get("engine") != "quantized" and about.get("precision") in (None, "float32")
+    return "" if same else _how(about, ("engine", "precision"))
 
 
 def _dataset(card: ModelCard, about: Mapping[str, Any]) -> str:
@@ -101,4 +124,5 @@ def _table(card: ModelCard, about: Mapping[str, Any]) -> str:
         if value is not None
     ]
     head = f"## {about['images']:,} images of {_dataset(card, about)}: {_budget(about)}\n\n| | |\n|---|---:|\n"
-    return head + "\n".join(lines) + "\n\n± is the standard error over images.\n"
+    how = _how(about, HOW) or "not stated how"
+    return head + "\n".join(lines) + f"\n\nCertified with {how}. ± is the standard error over images.\n"

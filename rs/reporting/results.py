@@ -17,6 +17,9 @@ from rs.statistics.comparison import Estimate, Sample, estimate, sample
 from rs.statistics.two_sided import SPLITS, Split, two_sided
 from rs.study.ensembles import kind_of, trained_as
 
+UNROUNDED = "as computed"
+"""Outputs of members that were not kept, as rows say by saying nothing of them."""
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -29,6 +32,7 @@ class Provenance:
     torch: str | None = None  # the minor series, like 2.9
     numpy: str | None = None
     noise: str | None = "gaussian"  # rows from before there was another one do not say it
+    outputs: str | None = UNROUNDED  # of the members of a pool, else what kept ones were rounded to (``cache``)
 
     @classmethod
     def of(cls, sidecar: Mapping[str, Any]) -> Provenance:

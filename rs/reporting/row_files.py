@@ -16,7 +16,7 @@ from rs.reporting import notes
 from rs.reporting.external_logs import Told, doubt, is_stated, told
 from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
-from rs.reporting.results import Result
+from rs.reporting.results import UNROUNDED, Result
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked
 from rs.statistics.comparison import estimate, sample
@@ -37,6 +37,9 @@ Numbers = dict[str, Any]
 def described(path: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
     """Return what a row file is of, and its numbers.
 
+    Images whose n draws were skipped (the mode ``shortcut``) are counted as ``skipped``; abstentions and quartiles of
+    p_A are of the others.
+
     Args:
         path: Rows of this project, or a log in the field's six columns.
         radii: Of certified accuracies; by default 0, :data:`STEP`, ... up to the largest radius of a correct image.
@@ -51,8 +54,8 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
     labelled = metrics.has_labels(rows)
     scored = labelled and radii_asked(mode) is None
     clean = labelled and _holds_clean(mode)
-    bounds = rows["p_lower"][rows["mode"] != "shortcut"].dropna()  # those of a shortcut were skipped
-    abstains = rows["predict"] == ABSTAIN
+    taken = rows[rows["mode"] != "shortcut"]  # the others skipped their n draws
+    bounds = taken["p_lower"].dropna()
     return {
         "file": str(path),
         "model": sidecar.get("model"),
@@ -69,7 +72,8 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if clean else None,
         "certified_accuracy": {f"{r:g}": float(metrics.certified_accuracy(rows, r)) for r in at if labelled},
         "certified_share": {f"{r:g}": _share(rows, r) for r in at if not labelled},
-        "abstentions": int(abstains.sum()),
+        "skipped": len(rows) - len(taken),
+        "abstentions": int((taken["predict"] == ABSTAIN).sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
         "doubt": (doubt(rows, told(rows)) or None) if certificate_rows.is_field_log(path) else None,
     }
@@ -153,6 +157,8 @@ def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None)
 def text_of(about: Numbers) -> str:
     """Return the numbers of :func:`described` as lines."""
     made_with = [about.get(name) for name in ("device", "precision", "engine", "arithmetic")]
+    outputs, taken = about.get("outputs", UNROUNDED), about["images"] - about["skipped"]
+    made_with += [f"outputs {outputs}"] * (outputs != UNROUNDED)
     lines = {
         "model": about["model"] or "not stated",
         "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",
@@ -167,7 +173,8 @@ def text_of(about: Numbers) -> str:
         "labels": "" if about["certified_accuracy"] else "none, so neither accuracies nor an ACR",
         "certified share": _columns("at", about["certified_share"], lambda radius, _: f"{radius:>6}"),
         " ": _columns("  ", about["certified_share"], lambda _, share: f"{100 * share:5.1f}%"),
-        "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / about['images']:.1%})",
+        "shortcut": _skipped(about["skipped"], taken),
+        "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / taken:.1%})" if taken else "",
         "p_A, lower bound": _quartiles(about["p_lower_quartiles"], about["mode"]),
         "warning": about["doubt"],
     }
@@ -230,6 +237,16 @@ def _soundness(about: Mapping[str, Any]) -> str:
 
 def _columns(head: str, accuracies: Mapping[str, float], cell: Callable[[str, float], str]) -> str:
     return head * bool(accuracies) + "".join(f" {cell(radius, share)}" for radius, share in accuracies.items())
+
+
+def _skipped(skipped: int, taken: int) -> str:
+    """Say how many images skipped their n draws, and what is not known of them; nothing where none did."""
+    if not skipped:
+        return ""
+    what = f"{skipped:,} images skipped their n draws, as n0 draws chose a wrong class"
+    if not taken:
+        return f"{what}, so neither abstentions nor p_A are known"
+    return f"{what}; abstentions and p_A are of the other {taken:,}"
 
 
 def _quartiles(quartiles: Sequence[float] | None, mode: str) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rs.errors import InputError
+from rs.statistics.certificate import LEAST_ALPHA
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -124,6 +125,8 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
         raise InputError(f"x must hold floating-point pixels in [0, 1], {_what_came(x)}")
     if not is_number(alpha) or not 0 < alpha < 1:
         raise InputError(f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a certificate")
+    if alpha < LEAST_ALPHA:
+        raise InputError(f"alpha must be at least {LEAST_ALPHA}, below which bounds cannot be computed, got {alpha!r}")
     for name, count in draws.items():
         if not is_number(count, Integral) or not 1 <= count < 2**63:
             raise InputError(

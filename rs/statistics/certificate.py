@@ -11,12 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rs.errors import InputError
+
 ABSTAIN = -1
 """The prediction of a smoothed classifier that is not sure."""
 
 UNLABELLED = -2
 """The label of an image whose class is not known; no prediction is that, and no such image counts as correct."""
 
+
+LEAST_ALPHA = 1e-200
+"""Of a certificate. SciPy's quantiles of the beta distribution go wrong at some levels below 1e-260, and a certificate
+may need them at parts of its alpha."""
 
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
@@ -189,5 +195,11 @@ class Certificate:
         return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in vars(self).items()}
 
     def row(self, index: int, label: int, scope: str = "model") -> dict[str, Any]:
-        """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.format_row`."""
+        """Return the row of image ``index``, for :func:`rs.storage.certificate_rows.format_row`.
+
+        Raises:
+            InputError: If ``label`` is neither a class nor :data:`UNLABELLED`.
+        """
+        if label < 0 and label != UNLABELLED:
+            raise InputError(f"label must be a class, or {UNLABELLED} where it is not known, got {label}")
         return {"idx": index, "label": label, "correct": int(self.predict == label), "scope": scope, **vars(self)}

@@ -14,7 +14,9 @@ a value of the kernel, the mean of all is a U-statistic, and the jackknife never
     Var(mean) = var_i(p[., i]) / I + var_s(p[s, .]) / S - MS / (S I),     MS the mean square of the interaction,
 
 where an estimated component of variance, of images or of seeds, that is below 0 counts as 0, with Satterthwaite's
-degrees of freedom. So the error over images and seeds is never below that over images alone.
+degrees of freedom. So the error over images and seeds is never below that over images alone, if all classifiers have
+as many seeds and all seeds as many classifiers: then the mean of the pseudo-values is d. Else it can be smaller; the
+p-value is the larger one of both errors either way.
 """
 
 from __future__ import annotations

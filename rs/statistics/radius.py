@@ -14,11 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv, ndtri
 
+from rs.statistics.certificate import LEAST_ALPHA
+
 _power = np.vectorize(math.pow, otypes=[np.float64])
 """The C library's power: NumPy's differs in its last digit between scalars, arrays and processors."""
 
 _log = np.vectorize(math.log, otypes=[np.float64])
 """The C library's logarithm, likewise."""
+
+
+_BELOW_ONE = math.nextafter(1.0, 0.0)
+
+_LEAST = LEAST_ALPHA * 1e-50
+"""Of the parts of alpha that bounds are taken at."""
 
 
 def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
@@ -31,9 +39,10 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: Chance of error allowed, in (0, 1).
+        alpha: Chance of error allowed, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may be wrong.
     Returns:
         Bounds in [0, 1), shape (...); 0 where there is no success, ``alpha ** (1 / trials)`` where all are successes.
+        A bound that would be rounded to 1 is the largest number below 1.
     Raises:
         ValueError: If an argument leaves its range or is not a number.
 
@@ -45,7 +54,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     inner = (k > 0) & (k < n)
     bound = betaincinv(np.where(inner, k, 1), np.where(inner, n - k + 1, 1), alpha)
     edges = np.where(k == 0, 0.0, _power(alpha, 1.0 / n))
-    return np.where(inner, bound, edges)[()]
+    return np.minimum(np.where(inner, bound, edges), _BELOW_ONE)[()]
 
 
 def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> NDArray[np.float64]:
@@ -56,7 +65,7 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> ND
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: Chance of error allowed, in (0, 1); one for all, or broadcast too.
+        alpha: As above; one for all, or broadcast too.
     Returns:
         Bounds in (0, 1], shape (...); ``1 - alpha ** (1 / trials)`` where there is no success, 1 where all are.
     Raises:
@@ -185,8 +194,8 @@ def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64]
 
 def _check_alpha(alpha: ArrayLike) -> None:
     given = np.asarray(alpha, dtype=np.float64)
-    if not ((given > 0) & (given < 1)).all():
-        raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha}; 0.001 is usual")
+    if not ((given >= _LEAST) & (given < 1)).all():
+        raise ValueError(f"alpha must lie strictly between 0 and 1, at least {_LEAST}, got {alpha}; 0.001 is usual")
 
 
 def _probability(values: ArrayLike, name: str) -> NDArray[np.float64]:

@@ -29,10 +29,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, ndtr, ndtri, xlog1py, xlogy
 
 from rs.errors import InputError
-from rs.statistics.certificate import round_down
+from rs.statistics.certificate import LEAST_ALPHA, round_down
 from rs.statistics.radius import cap, lower_bound, radius, upper_bound
 
 Answer = Literal["yes", "no"]
+RANGE = f"strictly between 0 and 1, at least {LEAST_ALPHA}"
 STEP = 100  # draws between looks, at least: a block of certification noise
 
 
@@ -83,7 +84,7 @@ class _Rule:
 
     def __post_init__(self) -> None:
         for name, level in (("alpha", self.alpha), ("beta", self.beta)):
-            _require(0 < level < 1, name, "strictly between 0 and 1; 0.001 is usual", level)
+            _require(LEAST_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
 
     @cached_property
     def parts(self) -> NDArray[np.float64]:
@@ -307,9 +308,9 @@ class RadiusSequence(_Run):
         self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
     ) -> None:
         _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
-        _require(tolerance >= 0, "tolerance", "at least 0; it is radius to give away", tolerance)
+        _require(0 <= tolerance < np.inf, "tolerance", "a number of at least 0; it is radius to give away", tolerance)
         super().__init__(_rule("cumulative", budget, step, alpha, beta), sigma)
-        self.tolerance = tolerance
+        self.tolerance = float(tolerance)
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
         self.worth = float(worth(self.rule, (0.5,))[0])
 

@@ -8,7 +8,7 @@ line.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 from rs.errors import InputError
 from rs.statistics.certificate import (
     ABSTAIN,
+    LEAST_ALPHA,
     MODES,
     SCOPES,
     UNLABELLED,
     Votes,
+    draws_at_most,
     format_counts,
     is_mode,
     parse_counts,
+    radii_asked,
     votes_for,
     votes_of,
 )
@@ -144,7 +147,10 @@ def read(path: Path) -> pd.DataFrame:
         ),
         (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != next(iter(rows["scope"]), ""), "scope must be the same in all rows"),
-        ((rows["alpha"] <= 0) | (rows["alpha"] >= 1), "alpha must lie strictly between 0 and 1"),
+        (
+            (rows["alpha"] < LEAST_ALPHA) | (rows["alpha"] >= 1),
+            f"alpha must lie strictly between 0 and 1, at least {LEAST_ALPHA}",
+        ),
         (rows["sigma"] <= 0, "sigma must be positive"),
         ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
         ((rows["n"] == 0) & (rows["mode"] == "certify"), "n must be 0 for a shortcut and only there"),
@@ -159,10 +165,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def _check_votes(path: Path, rows: pd.DataFrame, first: Votes, second: Votes) -> None:
-    """Check class, bound and radius of each row against the ones that its votes give (``smoothing.votes``).
-
-    Certificates that stopped early have bounds of their own: of these the class alone is checked.
-    """
+    """Check class, bound and radius of each row against the ones that its votes give (``smoothing.votes``)."""
     from rs.statistics.radius import lower_bound, radius  # SciPy, which appending rows does not need
 
     selected = _most_votes(first, len(rows))
@@ -173,15 +176,82 @@ def _check_votes(path: Path, rows: pd.DataFrame, first: Votes, second: Votes) ->
     for alpha in rows["alpha"].unique():
         own = (whole & ~none & (rows["alpha"] == alpha)).to_numpy()
         p_lower[own] = lower_bound(votes[own], rows["n"][own], alpha)
-    made = np.where(whole, radius(p_lower, rows["sigma"]), rows["radius"])
+    continuous = ~_of_mode(rows, lambda mode: mode == "shortcut" or radii_asked(mode) is not None)
+    made = np.where(continuous, radius(p_lower, rows["sigma"]), rows["radius"])
     for bad, rule in (
         (~kept & (rows["predict"] != ABSTAIN), "predict must be the class with the most votes of counts0, or -1"),
         (~np.isclose(rows["p_lower"], p_lower, rtol=SAME, atol=0), "p_lower must be the lower bound of the votes"),
-        (whole & (kept != (p_lower >= 0.5)), "predict must be the class iff p_lower is at least 1/2, else -1"),
+        (
+            (rows["mode"] != "shortcut") & (kept != (p_lower >= 0.5)),
+            "predict must be the class iff p_lower is at least 1/2, else -1",
+        ),
         (~np.isclose(rows["radius"], made, rtol=SAME, atol=SAME), "radius must be that of p_lower and sigma"),
         ((rows["mode"] == "shortcut") & (rows["radius"] + rows["p_lower"] > 0), "a shortcut must have the radius 0"),
     ):
         tsv.refuse(path, bad, rule)
+    early = _of_mode(rows, lambda mode: draws_at_most(mode) is not None)
+    if early.any():
+        _check_early(path, rows, early, votes, none)
+
+
+def _check_early(path: Path, rows: pd.DataFrame, early: pd.Series, votes: NDArray[np.int64], none: pd.Series) -> None:
+    """Check rows that stopped early against their mode and votes, as far as these tell.
+
+    Args:
+        path: For messages.
+        rows: Of any mode.
+        early: Which of them stopped early, shape (N,).
+        votes: Those of the n draws for the class that was selected, shape (N,).
+        none: Which may have selected no class, shape (N,).
+    """
+    from scipy.special import ndtr  # a tenth of a second, as above
+
+    most = _of_mode(rows, lambda mode: draws_at_most(mode) or 0)
+    asked = _of_mode(rows, lambda mode: radii_asked(mode) is not None)
+    certified = asked & (rows["predict"] != ABSTAIN)
+    pairs = zip(rows["radius"], rows["mode"], strict=True)
+    listed = np.array([radius in (radii_asked(mode) or ()) for radius, mode in pairs])
+    p_radius = np.where(certified, ndtr(rows["radius"] / rows["sigma"]), 0.0)
+    low, high = _limits(rows, votes, early, early & ~asked & (rows["n"] == most))
+    for bad, rule in (
+        (early & (rows["n"] > most), "n must be at most the number that ends the mode"),
+        (early & (rows["n"] == 0) & ~none, "n must be at least 1 where n0 draws selected a class"),
+        (certified & ~listed, "radius must be one of those of the mode"),
+        (
+            asked & ~np.isclose(rows["p_lower"], p_radius, rtol=SAME, atol=0),
+            "p_lower must be Phi(radius / sigma) where a radius of the mode is certified, else 0",
+        ),
+        (rows["p_lower"] > high * (1 + SAME), "p_lower must be at most alpha^(1 / k), k its votes of counts"),
+        (rows["p_lower"] < low * (1 - SAME), "p_lower must be at least the bound of the last look"),
+    ):
+        tsv.refuse(path, bad, rule)
+
+
+def _limits(
+    rows: pd.DataFrame, votes: NDArray[np.int64], early: pd.Series, last: pd.Series
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what the bound of rows that stopped early lies between, each of shape (N,); 0 and 1 for other rows.
+
+    Rows keep the votes of all draws together, not those of each look, so the bound is not recomputed. A look that
+    establishes p from k' <= k of n' votes does so at a level of at most alpha, P_p(Binomial(n', p) >= k') <= alpha, and
+    that probability is at least p^k'; so p <= alpha^(1 / k). The last look, after the maximum of draws, keeps the part
+    ``LAST`` of alpha, and a run for the radius reports the largest bound that it has seen.
+    """
+    from rs.statistics.radius import lower_bound
+    from rs.statistics.sequential import LAST
+
+    low, high = np.zeros(len(rows)), np.ones(len(rows))
+    for alpha in rows["alpha"][early].unique():
+        same = rows["alpha"] == alpha
+        own, final = (same & early).to_numpy(), (same & last).to_numpy()
+        high[own] = lower_bound(votes[own], np.maximum(votes[own], 1), alpha)
+        low[final] = lower_bound(votes[final], rows["n"][final], LAST * alpha)
+    return low, high
+
+
+def _of_mode(rows: pd.DataFrame, what: Callable[[str], Any]) -> pd.Series:
+    """Return what is true of the mode of each row; a file has few modes."""
+    return rows["mode"].map({mode: what(mode) for mode in rows["mode"].unique()})
 
 
 def _most_votes(votes: Votes, rows: int) -> NDArray[np.int64]:
@@ -226,10 +296,12 @@ def read_field_log(
 
 
 def _check_known(path: Path, **known: float | None) -> None:
-    most = {"sigma": math.inf, "n0": 2**63, "n": 2**63, "alpha": 1}
-    bad = [f"{name} {value}" for name, value in known.items() if value is not None and not 0 < value < most[name]]
+    limits = {"sigma": (0, math.inf), "n0": (0, 2**63), "n": (0, 2**63), "alpha": (math.nextafter(LEAST_ALPHA, 0), 1)}
+    stated = {name: value for name, value in known.items() if value is not None}
+    bad = [f"{name} {value}" for name, value in stated.items() if not limits[name][0] < value < limits[name][1]]
     if bad:
-        raise InputError(f"{path} must be of sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), got {', '.join(bad)}")
+        must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {LEAST_ALPHA}"
+        raise InputError(f"{path} must be of {must}, got {', '.join(bad)}")
 
 
 def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: float) -> None:
@@ -318,6 +390,7 @@ def _check(path: Path, rows: pd.DataFrame) -> None:
         (rows["idx"].duplicated(), "idx must be unique"),
         (rows["idx"] < 0, "idx must be at least 0"),
         (rows["predict"] < ABSTAIN, "predict must be a class, or -1 (abstains)"),
+        ((rows["label"] < 0) & (rows["label"] != UNLABELLED), "label must be a class, or -2 (not known)"),
         (~rows["correct"].isin((0, 1)), "correct must be 0 or 1"),
         ((rows["predict"] == rows["label"]) != (rows["correct"] == 1), "correct must be 1 iff predict is label"),
         ((rows["label"] == UNLABELLED) != (rows["label"].iloc[0] == UNLABELLED), "label must be known of all or none"),

@@ -98,6 +98,30 @@ def test_the_hub_reads_the_numbers_of_the_page(capfd, folder, rows):
     assert "gaussian, sigma 0.25 in pixels of [0, 1], 2 epochs, seed 0" in page.text
 
 
+def stated(rows, **how):
+    """What the page is told of rows whose sidecar says more."""
+    sidecar_of(rows).write_text(json.dumps(json.loads(sidecar_of(rows).read_text()) | how))
+    return described(rows)
+
+
+def test_the_page_says_which_network_was_certified_and_how(rows):
+    how = {"engine": "quantized", "precision": "int8", "noise": "grid", "arithmetic": "portable", "device": "cpu"}
+    page = HubCard(model_card.page(CARD, [stated(rows, **how)]))
+    said = "engine quantized, precision int8, noise grid, arithmetic portable, outputs as computed, device cpu"
+    assert f"Certified with {said}." in page.text
+    assert {result.dataset_config.endswith(said) for result in page.data.eval_results} == {True}
+    assert "with engine quantized, precision int8 are of another network than the one in float32" in page.text
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision", "other"), [("compiled", "bfloat16", True), ("folded", "float32", False)]
+)
+def test_networks_in_other_precisions_are_others_and_those_of_other_engines_are_not(rows, engine, precision, other):
+    page = model_card.page(CARD, [stated(rows, engine=engine, precision=precision)])
+    assert f"Certified with engine {engine}, precision {precision}, noise gaussian" in page
+    assert (f"engine {engine}, precision {precision} are of another network" in page) == other
+
+
 def test_without_rows_a_page_has_no_numbers():
     page = model_card.page(CARD)
     assert page.startswith(model_card.BEGINNING)

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.row_files import compared, described, radii_of, text_of, text_of_difference
+from rs.smoothing.votes import certificate, shortcut
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
@@ -123,6 +125,7 @@ def at_radius(seed, radius=0.25):
     rows = frame(seed, mode=f"at-radius:{radius}:{N}")
     certified = rows["radius"] >= radius
     changed = rows.assign(radius=np.where(certified, radius, 0.0), predict=np.where(certified, rows["predict"], -1))
+    changed = changed.assign(p_lower=np.where(certified, ndtr(radius / rows["sigma"]), 0.0))
     return changed.assign(correct=(changed["predict"] == changed["label"]).astype(int))
 
 
@@ -140,7 +143,9 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path):
     """With 0 among them the clean one as well."""
     rows, asked = frame(1), (0.0, 0.25)
     largest = np.where(rows["radius"] >= 0.25, 0.25, 0.0)
-    path = written(tmp_path / "some.tsv", rows.assign(mode=f"at-radius:0.0,0.25:{N}", radius=largest))
+    bounds = np.where(rows["predict"] == -1, 0.0, ndtr(largest / rows["sigma"]))
+    early = rows.assign(mode=f"at-radius:0.0,0.25:{N}", radius=largest, p_lower=bounds)
+    path = written(tmp_path / "some.tsv", early)
     about = described(path)
     shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
     assert about["certified_accuracy"] == dict(zip(("0", "0.25"), shares, strict=True))
@@ -382,6 +387,27 @@ def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path):
     assert described(log)["doubt"].endswith("give --sigma, by which its radii may tell n and alpha")
 
 
+def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path):
+    """Of five images of class 1 one is certified; n0 draws choose class 0 for the others, which would abstain."""
+    few, many = np.array([40, 60]), np.array([100, 900])
+    last = certificate(few, many, 0.001, 0.5).row(4, 1)
+    skipped = [shortcut(few[::-1], 0.001, 0.5).row(i, 1) for i in range(4)]
+    whole = [certificate(few[::-1], np.array([510, 490]), 0.001, 0.5).row(i, 1) for i in range(4)]
+    paths = {name: tmp_path / f"{name}.tsv" for name in ("some", "none", "all")}
+    for name, rows in {"some": [*skipped, last], "none": [*whole, last], "all": skipped}.items():
+        certificate_rows.write(rows, paths[name])
+    abouts = {name: described(path) for name, path in paths.items()}
+    counts = {name: (about["skipped"], about["abstentions"]) for name, about in abouts.items()}
+    assert counts == {"some": (4, 0), "none": (0, 4), "all": (4, 0)}
+    texts = {name: text_of(about) for name, about in abouts.items()}
+    said = "4 images skipped their n draws, as n0 draws chose a wrong class"
+    assert f"{said}; abstentions and p_A are of the other 1" in texts["some"]
+    assert f"{said}, so neither abstentions nor p_A are known" in texts["all"]
+    assert "  abstentions  " not in texts["all"]
+    assert "4 (80.0%)" in texts["none"]
+    assert "skipped their" not in texts["none"]
+
+
 def test_how_rows_stopped_early_is_said_in_words(tmp_path):
     rows = frame(1, mode=f"within:0.1:{N}")
     text = text_of(described(written(tmp_path / "within.tsv", rows)))
@@ -417,6 +443,14 @@ def test_other_arithmetic_is_said_and_not_refused_as_in_reports(tmp_path, a):
     found = compared(a, other)
     assert "Certified differently: arithmetic" in found["notes"][0]
     assert found["notes"][0] in text_of_difference(found)
+
+
+def test_rows_of_outputs_in_float16_are_told_from_others(tmp_path, a):
+    kept = written(tmp_path / "kept.tsv", frame(2), images="those", device="cpu", outputs="float16")
+    note = f"Certified differently: outputs as computed ({a}), float16 (all others)."
+    assert compared(a, kept)["notes"] == [note]
+    assert "outputs float16" in text_of(described(kept))
+    assert "outputs float16" not in text_of(described(a))
 
 
 def test_a_side_that_is_not_sound_is_said(tmp_path, a):

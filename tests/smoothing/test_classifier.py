@@ -312,6 +312,7 @@ def test_a_classifier_refuses_what_it_cannot_run(changes, message):
         ({"n": -5}, "n must be at least 1 and below 2.63, got -5"),
         ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
+        ({"alpha": 1e-300}, r"alpha must be at least 1e-200, .* got 1e-300"),
         ({"alpha": math.nan}, r"alpha must lie in \(0, 1\), got nan"),
         ({"x": X[None]}, r"one image of shape \(C, H, W\), got shape \(1, 1, 2, 2\)"),
         ({"x": X[0]}, r"one image of shape \(C, H, W\), got shape \(2, 2\)"),

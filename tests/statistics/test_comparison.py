@@ -164,6 +164,27 @@ def test_the_error_over_seeds_too_is_never_below_that_over_images(scores):
     assert made.freedom >= min(len(scores) - 1, 2) / 3 * (1 - 1e-9)
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(3, 5), st.integers(1, 3), st.integers(2, 5))
+def test_the_error_of_all_sub_ensembles_is_never_below_that_over_images(seed, seeds, members, images):
+    """Whatever an ensemble's scores are: the mean of the pseudo-values of an image is its score."""
+    rng, chosen = np.random.default_rng(seed), list(combinations(range(seeds), min(members, seeds - 1)))
+    scores = rng.random((len(chosen), images)) + rng.random(images)
+    made = estimate(sample([frame(own) for own in scores], chosen))
+    assert made.error >= made.error_images * (1 - 1e-9)
+
+
+def test_of_sub_ensembles_that_share_seeds_unevenly_the_verdict_is_by_the_larger_error():
+    """Of four pairs seed 0 is in three, seed 3 in one: the error over both can be smaller, and then does not count."""
+    chosen, rng = [(0, 1), (0, 2), (1, 2), (0, 3)], np.random.default_rng(0)
+    smaller = 0
+    for _ in range(100):
+        scores = rng.normal(size=(4, 30)) * rng.uniform(0.2, 2, 4)[:, None] + 2 * rng.normal(size=30)
+        made = estimate(sample([frame(scores[list(pair)].mean(axis=0)) for pair in chosen], chosen))
+        smaller += made.error < made.error_images
+        assert made.p_value >= 2 * stats.t.sf(abs(made.value) / made.error_images, 29) * (1 - 1e-9)
+    assert smaller > 0
+
+
 @given(tables)
 def test_single_models_are_their_own_pseudo_values(scores):
     scores = np.array(scores, dtype=float)

@@ -1,3 +1,5 @@
+import math
+from decimal import Decimal, localcontext
 from itertools import product
 
 import numpy as np
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
+from rs.statistics.certificate import LEAST_ALPHA
 from rs.statistics.radius import cap, lower_bound, radius, two_sided_radius, upper_bound, votes_needed
+from rs.storage.certificate_rows import SAME
 
 alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
 sigmas = st.floats(0.05, 4.0)
@@ -165,10 +169,34 @@ def test_votes_needed_is_the_first_count_whose_binomial_tail_is_small(n, alpha):
         assert stats.binom.sf(k - 2, n, 0.5) > alpha * (1 - 1e-9)
 
 
+def test_a_bound_is_below_1_and_its_radius_finite_where_it_would_be_rounded_to_1():
+    for n, alpha in [(1000, 1 - 2**-53), (10**18, 0.001)]:
+        assert alpha ** (1 / n) == 1
+        assert lower_bound(n, n, alpha) == 1 - 2**-53
+        assert math.isfinite(cap(n, alpha, 1.0))
+
+
+@pytest.mark.parametrize("failures", [1, 10, 1000])
+def test_at_the_least_level_the_tail_of_the_bound_is_alpha(failures):
+    """Summed in 60 digits; the bound is right to the relative difference at which rows count as equal."""
+    n, alpha, p = 100_000, LEAST_ALPHA * 1e-50, float(lower_bound(100_000 - failures, 100_000, LEAST_ALPHA * 1e-50))
+
+    def tail(p):
+        choose, total, p = 1, Decimal(0), Decimal(p)
+        for lost in range(failures + 1):
+            total += choose * p ** (n - lost) * (1 - p) ** lost
+            choose = choose * (n - lost) // (lost + 1)
+        return total
+
+    with localcontext(prec=60):
+        assert tail(p * (1 - SAME)) < Decimal(alpha) < tail(p * (1 + SAME))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((5, 10, 0.0), "alpha must lie"),
+        ((99_990, 100_000, 1e-300), "alpha must lie .* at least 1e-250, got 1e-300"),
         ((5, 10, 1.0), "alpha must lie"),
         ((5, 10, float("nan")), "alpha must lie"),
         ((5, 0, 0.1), "trials must be"),

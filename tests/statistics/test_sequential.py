@@ -11,6 +11,7 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from rs.errors import InputError
+from rs.statistics.certificate import is_mode
 from rs.statistics.radius import lower_bound, radius, upper_bound
 from rs.statistics.sequential import (
     LAST,
@@ -468,6 +469,7 @@ def test_no_count_loses_more_by_looking_early_than_successes_alone(budget, alpha
         ({"radii": [9.0], "rule": "betting"}, "radius must be within reach of 1000 draws"),
         ({"sigma": 0.0}, "sigma must be a positive number, got 0.0"),
         ({"alpha": 1.0}, "alpha must be strictly between 0 and 1"),
+        ({"alpha": 1e-300}, "alpha must be .* at least 1e-200"),
         ({"beta": 0.0}, "beta must be strictly between 0 and 1"),
         ({"beta": 0.0, "rule": "betting"}, "beta must be strictly between 0 and 1"),
         ({"budget": 0}, "budget must be a whole number of at least 1, got 0"),
@@ -493,7 +495,14 @@ def test_an_error_below_what_looking_costs_is_refused():
         ExpectedRadius(1.0, 0.001, 0.001, 1000)
 
 
-@pytest.mark.parametrize(("sigma", "tolerance"), [(0.0, 0.1), (0.5, -0.1), (0.5, math.nan)])
+@pytest.mark.parametrize("number", [float, np.float64, np.float32])
+def test_the_mode_of_a_tolerance_of_any_kind_of_number_is_one(number):
+    mode = RadiusSequence(0.5, number(0.25), 0.001, 1000).mode
+    assert mode == "within:0.25:1000"
+    assert is_mode(mode)
+
+
+@pytest.mark.parametrize(("sigma", "tolerance"), [(0.0, 0.1), (0.5, -0.1), (0.5, math.nan), (0.5, math.inf)])
 def test_impossible_tolerances_are_refused(sigma, tolerance):
     with pytest.raises(InputError, match="must be"):
         RadiusSequence(sigma, tolerance, 0.001, 1000)

@@ -3,13 +3,16 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
 from rs.command_line.shell import run
 from rs.errors import InputError
-from rs.statistics.certificate import votes_for, votes_of
+from rs.smoothing.votes import certificate
+from rs.statistics.certificate import Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
+from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
 from rs.storage import certificate_rows, tsv
 from stages.export import main as export
 
@@ -184,6 +187,121 @@ def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, mess
     path.write_text(text_of(row(0), row(1, **change)))
     with pytest.raises(InputError, match=f"line 3: {message}"):
         certificate_rows.read(path)
+
+
+WITHIN = {"mode": f"within:0.1:{N}"}
+AT_RADII = {"mode": f"at-radius:0.0,0.25:{N}", "radius": 0.25, "p_lower": float(ndtr(0.25 / SIGMA))}
+NOTHING = {"predict": -1, "correct": 0, "radius": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (WITHIN | {"radius": 57.0}, "radius must be that of p_lower and sigma"),
+        (WITHIN | NOTHING, "predict must be the class iff p_lower is at least 1/2"),
+        (WITHIN | NOTHING | {"p_lower": 0.0}, "p_lower must be at least the bound of the last look"),
+        (WITHIN | {"p_lower": 1.0, "radius": 0.0}, "radius must be that of p_lower and sigma"),
+        (WITHIN | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))}, r"p_lower must be at most alpha\^"),
+        ({"mode": f"acr-error:0.1:{N - 1}"}, "n must be at most the number that ends the mode"),
+        (WITHIN | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
+        (AT_RADII | {"radius": 0.3}, "radius must be one of those of the mode"),
+        (AT_RADII | {"p_lower": 0.9}, r"p_lower must be Phi\(radius / sigma\)"),
+        (AT_RADII | {"n": N + 1, "counts": [901, 100]}, "n must be at most the number that ends the mode"),
+        (AT_RADII | {"counts": [0, N]}, r"p_lower must be at most alpha\^"),
+        (AT_RADII | NOTHING | {"p_lower": 0.1}, r"p_lower must be Phi\(radius / sigma\)"),
+    ],
+)
+def test_a_row_that_stopped_early_and_contradicts_itself_is_refused_by_line(tmp_path, change, message):
+    path = tmp_path / "rows.tsv"
+    path.write_text(text_of(row(0), row(1, **change)))
+    with pytest.raises(InputError, match=f"line 3: {message}"):
+        certificate_rows.read(path)
+
+
+def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp_path):
+    """Ten of ten: alpha^(1/10) = 1/2 at alpha = 2^-10, which certifies the radius 0 and no other."""
+    early = row(n=10, counts=[10], alpha=2.0**-10, mode="at-radius:0.0,0.25:10", radius=0.0, p_lower=0.5)
+    certificate_rows.write([early], tmp_path / "rows.tsv")
+    assert certificate_rows.read(tmp_path / "rows.tsv")["predict"].tolist() == [0]
+    certificate_rows.write([early | {"radius": 0.25, "p_lower": AT_RADII["p_lower"]}], tmp_path / "more.tsv")
+    with pytest.raises(InputError, match=r"at most alpha\^\(1 / k\)"):
+        certificate_rows.read(tmp_path / "more.tsv")
+
+
+QUESTIONS = {
+    "within": lambda at, **how: RadiusSequence(tolerance=at, **how),
+    "acr-error": lambda at, **how: ExpectedRadius(tolerance=at, **how),
+    "cumulative": lambda at, **how: at_radii([0.0, at, 2 * at], **how),
+    "betting": lambda at, **how: at_radii([at], rule="betting", **how),
+}
+
+
+def early_row(run, sigma, p, seed):
+    """The row of a run whose draws are for class 1 with probability ``p``, as ``certify_until`` makes it."""
+    rng, counts = np.random.default_rng(seed), np.zeros(2, dtype=np.int64)
+    while draws := run.next_draws():
+        successes = int(rng.binomial(draws, p))
+        counts += (draws - successes, successes)
+        run.update(successes, draws)
+    p_lower, certified = run.certified()
+    predict = certificate_rows.ABSTAIN if certified is None else 1
+    n, counts0 = int(counts.sum()), np.array([10, 90])
+    made = Certificate(predict, certified or 0.0, p_lower, 100, n, run.alpha, sigma, counts0, counts, mode=run.mode)
+    return made.row(0, 1)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([*QUESTIONS]),
+    st.floats(0.01, 1.5),
+    st.sampled_from([0.12, 0.25, 1.0, 3.7]),
+    st.floats(1e-9, 0.4),
+    st.integers(1, 3000),
+    st.sampled_from([1, 7, 100]),
+    st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])),
+    st.integers(0, 2**32 - 1),
+)
+def test_rows_of_every_run_that_stops_early_are_read(tmp_path_factory, name, at, sigma, alpha, budget, step, p, seed):
+    try:
+        run = QUESTIONS[name](at, sigma=sigma, alpha=alpha, budget=budget, step=step)
+    except InputError:  # a question that so few draws cannot answer
+        reject()
+    made = early_row(run, sigma, p, seed)
+    path = tmp_path_factory.getbasetemp() / "early.tsv"
+    certificate_rows.write([made], path)
+    back = certificate_rows.read(path)
+    assert all(back[name][0] == made[name] for name in ("radius", "p_lower", "n", "mode"))
+
+
+@pytest.mark.parametrize("mode", ["within:0.1:1000", "acr-error:0.1:1000", "at-radius:0.25:1000"])
+def test_an_early_row_whose_n0_draws_are_for_no_class_has_no_further_draws(tmp_path, mode):
+    none = row(**NOTHING, mode=mode, scope="set", p_lower=0.0, counts0=[40, 0, 60], n=0, counts=[])
+    certificate_rows.write([none], tmp_path / "rows.tsv")
+    assert certificate_rows.read(tmp_path / "rows.tsv")["n"].tolist() == [0]
+
+
+@pytest.mark.parametrize("label", [-1, -3])
+def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
+    """An image of label -1 would be right where the classifier abstains."""
+    made = row(votes=500, label=label, correct=int(label == certificate_rows.ABSTAIN))
+    path = tmp_path / "rows.tsv"
+    certificate_rows.write([made], path)
+    with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
+        certificate_rows.read(path)
+    path.write_text(FIELD + f"0\t{label}\t-1\t0.0\t{made['correct']}\t1.0\n")
+    with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
+        certificate_rows.read_field_log(path)
+    with pytest.raises(InputError, match=f"label must be a class, or -2 where it is not known, got {label}"):
+        certificate(np.array([9, 1]), np.array([5, 5]), ALPHA, SIGMA).row(0, label)
+
+
+def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
+    certificate_rows.write([row(alpha=1e-300)], tmp_path / "rows.tsv")
+    with pytest.raises(InputError, match=r"line 2: alpha must lie .*, at least 1e-200"):
+        certificate_rows.read(tmp_path / "rows.tsv")
+    (tmp_path / "log.tsv").write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.0\n")
+    with pytest.raises(InputError, match=r"alpha in .*, at least 1e-200, got alpha 1e-300"):
+        certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5, n=100, alpha=1e-300)
 
 
 def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
