@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from rs.reporting.formatting import with_errors, with_verdict
@@ -138,7 +138,16 @@ def _sides(results: Sequence[Result], values: Sequence[str | None]) -> str:
 
 
 def _named(results: Sequence[Result], values: Sequence[str | None], value: str | None) -> list[str]:
-    """Name the results that have the value, all those of a method by the method alone."""
-    have = [result for result, other in zip(results, values, strict=True) if other == value]
-    lack = {result.method for result, other in zip(results, values, strict=True) if other != value}
-    return list(dict.fromkeys(result.name if result.method in lack else result.method for result in have))
+    """Name the results that have the value: by the method alone, or its seed, where all of that have it."""
+    pairs = [*zip(results, values, strict=True)]
+    lack = {key for result, other in pairs if other != value for key in (result.method, (result.method, result.seed))}
+    have = [result for result, other in pairs if other == value]
+    return list(dict.fromkeys(_name_beside(result, lack) for result in have))
+
+
+def _name_beside(result: Result, lack: Collection[object]) -> str:
+    if result.method not in lack:
+        return result.method
+    if (result.method, result.seed) not in lack:
+        return f"seed {result.seed} of {result.method}"
+    return result.name

@@ -79,9 +79,15 @@ def test_what_a_sidecar_does_not_say_differs_from_what_another_says_and_what_is_
     assert notes.provenance([external, results[0]]) == []
 
 
-def test_of_a_method_whose_seeds_differ_the_seed_is_named():
-    results = [ran("a", 0, device="cpu"), ran("a", 1, device="cuda"), ran("b", device="cpu")]
-    assert notes.provenance(results) == [
+def test_of_a_method_whose_seeds_differ_the_seed_is_named_and_the_sigma_where_these_differ_too():
+    results = [ran("a", 0, device="cpu"), ran("a", 1, device="cuda"), *(ran(name, device="cpu") for name in "bc")]
+    assert notes.provenance(results) == ["Certified differently: device cuda (seed 1 of a), cpu (all others)."]
+    elsewhere = replace(results[1], sigma=0.25)
+    assert notes.provenance([*results, elsewhere]) == [
+        "Certified differently: device cuda (seed 1 of a), cpu (all others)."
+    ]
+    other = replace(elsewhere, provenance=results[0].provenance)
+    assert notes.provenance([*results, other]) == [
         "Certified differently: device cuda (a at sigma 0.5, seed 1), cpu (all others)."
     ]
 
