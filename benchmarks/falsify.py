@@ -386,24 +386,26 @@ def falsify(attacked: Attacked, images: Sequence[Certified], seed: int) -> list[
 def worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, seed: int) -> Attempt:
     """Judge the perturbation, of several (A, C, H, W), that leaves the class the fewest votes."""
     index, x, (y, epsilon) = image.index, image.x, (image.certificate.predict, image.certificate.radius * distance)
-    if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
-        us = torch.stack([on_grid_within(u, epsilon) for u in us])
     if isinstance(attacked, PerImage) and attacked.boxed:
         us = (x + us).clamp(0, 1) - x
-    moved = ((x + us).double() - x.double()).flatten(1).norm(dim=1).max()
+    points = x + us
+    if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
+        us = torch.stack([on_grid_within(u, epsilon) for u in us])
+        points = ((x + us) * LEVELS).round() / LEVELS  # a sum of multiples of 1/255 is rounded three times
+    moved = (points.double() - x.double()).flatten(1).norm(dim=1).max()
     assert distance > 1 or moved < image.certificate.radius
-    found = [attacked.at(x + u, index) for u in us]
-    counts = [at.votes(x + u, SCREENED, *_key(seed, index, 0)) for at, u in zip(found, us, strict=True)]
+    found = [attacked.at(point, index) for point in points]
+    counts = [at.votes(point, SCREENED, *_key(seed, index, 0)) for at, point in zip(found, points, strict=True)]
     number = int(np.argmin([count[y] for count in counts]))
-    share, u = float(counts[number][y] / SCREENED), us[number]
+    share, u, point = float(counts[number][y] / SCREENED), us[number], points[number]
     if share > DOUBTFUL:
         return Attempt(index, distance, u, Verdict(share, False, False, False), False)
     draws, key = JUDGED if share > 1 - DOUBTFUL else CLEAR, _key(seed, index, 1)
     rival = int(others_of(counts[number], y, found[number]).argmax())
-    verdict = judge(found[number], x + u, y, rival, key, draws)
+    verdict = judge(found[number], point, y, rival, key, draws)
     anew = isinstance(attacked, PerImage) and verdict.outvoted
     if anew:
-        anew = judge(attacked.at(x + u, index, repeat=1), x + u, y, rival, key, draws).outvoted
+        anew = judge(attacked.at(point, index, repeat=1), point, y, rival, key, draws).outvoted
     return Attempt(index, distance, u, verdict, anew)
 
 
