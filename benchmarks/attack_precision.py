@@ -1,6 +1,6 @@
 """What attacks in bfloat16 cost AdvMacer, whose losses stay float32: its ACR and seconds beside those in float32.
 
-``python -m benchmarks.attack_precision cifar10-cpu --data data/cifar10-cpu --work build/attacks``. Both are trained
+``python -m benchmarks.attack_precision cifar10-cpu --data data/cifar10-cpu --work .work/attacks``. Both are trained
 with the same seeds, batches and noise, and certified on the same validation images from the same draws. Processor
 seconds are counted, the two take turns, epoch by epoch, and an interrupted measurement continues from its last epoch.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchmarks.common import machine
+from benchmarks.common import ALPHA, N0, machine
 from rs.command_line.shell import DataFolder, ParamsFile, run
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from rs.data.format import Images
     from rs.smoothing.classifier import Precision
-    from rs.statistics.comparison import Estimate
     from rs.training.recipe import Recipe
     from rs.training.trainer import Trainer
 
@@ -48,6 +47,7 @@ def main(
 
     from rs.data.images import load
     from rs.params import read
+    from rs.reporting.formatting import with_errors, with_verdict
     from rs.runtime.device import device_named
     from rs.statistics.comparison import estimate, sample
     from rs.training.recipe import training_recipe
@@ -61,11 +61,13 @@ def main(
     rows: dict[Precision, list[pd.DataFrame]] = {precision: [] for precision in PRECISIONS}
     seconds: dict[Precision, list[float]] = {precision: [] for precision in PRECISIONS}
     for seed in numbers:
-        place = work / str(seed)
+        place = work / f"{dataset}-{sigma}-{epochs}" / str(seed)
         trainers = {one: trainer(recipe, train, validation, sigma, seed, one) for one in PRECISIONS}
         spent = together(trainers, place, epochs)
         for precision, one in trainers.items():
-            rows[precision].append(certified(one.trained, validation, sigma, images, n, place / f"{precision}.csv"))
+            rows[precision].append(
+                certified(one.trained, validation, sigma, images, n, place / f"{precision}-{images}-{n}.csv")
+            )
             seconds[precision].append(spent[precision])
     ratio = median(slow / fast for slow, fast in zip(*seconds.values(), strict=True))
     own = {precision: sample(frames, [[seed] for seed in numbers]) for precision, frames in rows.items()}
@@ -73,14 +75,14 @@ def main(
     print("|---|---:|---:|---:|---:|")
     for precision in PRECISIONS:
         first = precision == PRECISIONS[0]
-        cells = [number(estimate(own[precision]))]
-        cells.append("–" if first else number(estimate(own[precision], own[PRECISIONS[0]]), "+"))
+        cells = [with_errors(estimate(own[precision]))]
+        cells.append("–" if first else with_verdict(estimate(own[precision], own[PRECISIONS[0]])))
         cells += [f"{median(seconds[precision]):,.0f}", "1.00" if first else f"{ratio:.2f}"]
         print(f"| {precision} | {' | '.join(cells)} |")
     print(
         f"\n{dataset}, AdvMacer at sigma {sigma}, {epochs} epochs, {seeds} trainings of each; first {images} validation"
     )
-    print(f"images, 100 + {n:,} draws; ± over images [over images and trainings]; processor seconds\n{machine()}")
+    print(f"images, {N0} + {n:,} draws; ± over images [over images and trainings]; processor seconds\n{machine()}")
 
 
 def trainer(
@@ -137,22 +139,16 @@ def certified(model: nn.Module, validation: Images, sigma: float, images: int, n
     import pandas as pd
 
     from rs.smoothing.classifier import SmoothedClassifier
+    from rs.storage import files
 
     if not path.exists():
         classifier = SmoothedClassifier(model.eval(), len(validation.meta.classes), sigma, batch=100)
         rows = []
         for index in range(images):
             x, label = validation.pixels(index), int(validation.labels[index])
-            rows.append(classifier.certify(x, 100, n, 0.001, index=index, label=label).row(index, label))
-        pd.DataFrame(rows).to_csv(path, index=False)
+            rows.append(classifier.certify(x, N0, n, ALPHA, index=index, label=label).row(index, label))
+        files.write_text(path, pd.DataFrame(rows).to_csv(index=False))
     return pd.read_csv(path)
-
-
-def number(found: Estimate, sign: str = "") -> str:
-    """An estimate with both its errors."""
-    assert found.error is not None  # there are several seeds
-    text = f"{found.value:{sign}.4f} ± {found.error_images:.4f} [{found.error:.4f}]"
-    return text + " tie" * (bool(sign) and found.tie)
 
 
 if __name__ == "__main__":
