@@ -39,6 +39,9 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
 """Pillow's names of the formats of these."""
 
+CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+"""Pillow's names of the modes of 8 bits or fewer: of others it turns all above 255 into white, 16-bit grey for one."""
+
 MOST_BYTES, MOST_PIXELS = 2**28, 2**26
 """Of an image, as a file and decoded; larger ones are refused before they are."""
 
@@ -326,10 +329,12 @@ class Conversion:
         """Return the converted picture: first its channels, then its size (bilinear), then its middle.
 
         Raises:
-            InputError: If it is smaller than the crop; says what must hold of it.
+            InputError: If it is smaller than the crop, or cannot be converted; says what must hold of it.
         """
         from PIL import Image
 
+        if self.convert and image.mode not in CONVERTIBLE:
+            raise InputError(f"must have at most 8 bits a channel to be converted, got mode {image.mode}; save it so")
         if self.convert:
             image = image.convert("L" if channels == 1 else "RGB")
         resized = self._resized(image.size)
@@ -368,11 +373,11 @@ def shape_of(file: str | Path, how: Conversion | None = None) -> tuple[int, int,
     how = how or Conversion()
     try:
         with _opened(files.read_bytes(Path(file), MOST_BYTES, "correct its name")) as image:
-            channels = {"L": 1, "RGB": 3}.get("RGB" if how.convert else image.mode)
+            mode = "RGB" if how.convert and image.mode in CONVERTIBLE else image.mode
             width, height = how.size(*image.size)
     except Exception:  # Pillow raises errors of every kind on damaged files; whoever reads the picture says which
         return None
-    return None if channels is None else (channels, height, width)
+    return (channels, height, width) if (channels := {"L": 1, "RGB": 3}.get(mode)) else None
 
 
 def picture(file: str | Path, shape: Sequence[int] | None = None, how: Conversion | None = None) -> NDArray[np.uint8]:

@@ -6,6 +6,7 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import load_digits
 
@@ -154,3 +155,21 @@ def test_what_is_no_picture_has_no_shape(tmp_path):
     (tmp_path / "a.png").write_text("no image")
     (tmp_path / "b.png").write_bytes(image_bytes(np.zeros((4, 4), np.uint16)))
     assert [readers.shape_of(tmp_path / name) for name in ("a.png", "b.png", "c.png")] == [None] * 3
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
+def test_pictures_of_more_than_8_bits_are_not_converted_into_white(tmp_path, kind):
+    path, how = tmp_path / "a.tif", readers.Conversion(convert=True)
+    path.write_bytes(image_bytes(np.full((4, 4), 20_000, kind), "TIFF"))
+    with pytest.raises(InputError, match=r"a\.tif must have at most 8 bits a channel to be converted, got mode [IF]"):
+        readers.picture(path, how=how)
+    assert readers.shape_of(path, how) is None
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
+def test_pictures_of_other_modes_are_converted(tmp_path, mode):
+    path, content = tmp_path / "a.tif", np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8)
+    image = Image.fromarray(content).convert(mode)
+    image.save(path)
+    pixels = readers.picture(path, how=readers.Conversion(convert=True))
+    assert np.array_equal(pixels.transpose(1, 2, 0), np.asarray(image.convert("RGB")))
