@@ -54,7 +54,7 @@ BROKEN = {
     "training": (AlwaysTraining(4), "other images.*1 stays in training mode"),
     "functional": (Layer(lambda _, x: F.batch_norm(x, None, None, training=True)), "other images.*see the whole batch"),
     "place": (Layer(lambda _, x: x * torch.arange(1, len(x) + 1)[:, None, None, None]), "place in the batch"),
-    "third call": (Layer(lambda self, x: -x if self.calls > 3 else x), "differ"),
+    "third call": (Layer(lambda self, x: -x if self.calls > 3 else x), "from one call to the next"),
     "state": (Layer(counted), r"from one call to the next.*1\.seen changes"),
     "infinite": (Layer(lambda _, x: x / 0), "must be finite"),
 }
@@ -130,12 +130,12 @@ def test_a_classifier_is_tried_before_it_is_smoothed():
         loaded.smooth(0.5, device=CPU, precision="float32")
 
 
-def test_ten_images_are_tried_in_all():
+def test_six_images_are_tried_in_all():
     sizes = []
     model = Layer(lambda _, x: x.flatten(1))
     model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     check_one_function(model, noisy_pair(SHAPE, CPU))
-    assert sizes == [2, 2, 2, 1, 1, 2]
+    assert sizes == [2, 2, 1, 1]
 
 
 def test_what_a_classifier_raises_is_kept():
