@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from pandas import DataFrame
-from scipy.special import ndtr
+from scipy.special import ndtr, rel_entr
 from scipy.stats import binom
 
 from rs.command_line.shell import run
@@ -217,7 +217,7 @@ class Answered(NamedTuple):
 
 def answered(source: Source, seed: int) -> Answered:
     """What becomes of the images by one run for all radii of :data:`TABLE` that n draws can certify."""
-    radii = [radius for radius in TABLE if ndtr(radius / source.sigma) <= _bounds(source.n)[-1]]
+    radii = _possible(source)
     steps = _steps(source, seed)
     draws, by_radius = np.zeros(len(steps), dtype=np.int64), np.full((len(steps), len(radii)), source.n)
     yes = np.zeros((len(steps), len(radii)), dtype=bool)
@@ -233,6 +233,42 @@ def answered(source: Source, seed: int) -> Answered:
     p_lower = _bounds(source.n)[steps.sum(axis=1)]
     right = source.correct[:, None]
     return Answered(draws, by_radius, yes & right, (p_lower[:, None] >= ndtr(np.array(radii) / source.sigma)) & right)
+
+
+def fewest(source: Source) -> NDArray[np.float64]:
+    """What no way can take fewer than in the mean, of draws for all radii of :data:`TABLE`, even if it knew p; (B,).
+
+    If an event has probability a under p and at most b < a under q, a way that ends knowing whether it happened takes
+
+        E_p[draws] KL(p, q) >= kl(a, b) = a ln(a / b) + (1 - a) ln((1 - a) / (1 - b))
+
+    draws (Wald 1945). The events are "yes" to p_k, of probability alpha at most under p_k, and as probable under p as
+    with all draws, so that tables print the same; and giving up a radius that all draws certify at the share w_k, of
+    probability beta at most under w_k. What neither says yes nor gives up takes all draws. Of the probabilities of
+    giving up that which takes the fewest counts.
+    """
+    radii = _possible(source)
+    p0, p, n = ndtr(np.array(radii) / source.sigma), source.p[:, None], source.n
+    share = at_radii(radii, source.sigma, ALPHA, n, beta=BETA).worth
+    certain = binom.sf(np.searchsorted(_bounds(n), p0) - 1, n, p)  # that all draws say yes, (B, R)
+    yes = np.where(p > p0, _needed(certain, ALPHA, p, p0), 0.0)
+    steps = np.linspace(0, 1, 201)
+    no = np.full(certain.shape, np.inf)
+    for less, more in pairwise(steps):
+        given_up = np.where(p < share, _needed(np.array(less), BETA, p, share), np.inf if less > BETA else 0.0)
+        no = np.minimum(no, np.maximum(given_up, n * np.clip(1 - more - certain, 0, None)))
+    return np.minimum(np.maximum(yes, no).max(axis=1), n)
+
+
+def _needed(a: NDArray[np.float64], b: float, p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Draws that an event of probability a under p and at most b under q takes, where p is not q."""
+    both = rel_entr(p, q) + rel_entr(1 - p, 1 - q)
+    return np.where(a > b, rel_entr(a, b) + rel_entr(1 - a, 1 - b), 0.0) / np.where(both > 0, both, np.inf)
+
+
+def _possible(source: Source) -> list[float]:
+    """The radii of :data:`TABLE` that all draws can certify."""
+    return [radius for radius in TABLE if ndtr(radius / source.sigma) <= _bounds(source.n)[-1]]
 
 
 def averages(
@@ -262,8 +298,8 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
     """Lines of a table: a row for each source, on one run for all radii."""
     yield "All radii of a table by one run an image; right images count.\n"
     radii = " | ".join(f"{radius:g}" for radius in TABLE)
-    yield f"| images of | sigma | n | draws | with the shortcut | lost | differ | {radii} |"
-    yield f"|---|---:|---:|---:|---:|---:|---:|{'---:|' * len(TABLE)}"
+    yield f"| images of | sigma | n | draws | with the shortcut | at least | with it | lost | differ | {radii} |"
+    yield f"|---|---:|---:|---:|---:|---:|---:|---:|---:|{'---:|' * len(TABLE)}"
     for source in sources:
         found = answered(source, seed)
         lost = 100 * (found.by_all.mean(axis=0) - found.yes.mean(axis=0)).mean()
@@ -271,9 +307,11 @@ def _whole_tables(sources: Sequence[Source], seed: int) -> Iterator[str]:
         differ = sum(one != other for one, other in zip(*digits, strict=True))
         cells = [f"{draws:,.0f}" for draws in N0 + found.by_radius.mean(axis=0)]
         cells += [""] * (len(TABLE) - len(cells))
-        about = f"{source.name} | {source.sigma} | {source.n:,} | {_spent(source, found.draws)} | {lost:.2f}"
+        spent = f"{_spent(source, found.draws)} | {_spent(source, fewest(source))}"
+        about = f"{source.name} | {source.sigma} | {source.n:,} | {spent} | {lost:.2f}"
         yield f"| {about} | {differ} of {len(digits[0])} | {' | '.join(cells)} |"
     yield ""
+    yield "at least: no way that is as valid and prints the same takes fewer in the mean, even if it knew p (Wald)."
     yield f"lost: mean points of accuracy. differ: cells of the first {FIRST} images that print otherwise, to a tenth"
     yield "of a percent, than with all draws, the same ones. At a radius: draws until it is answered."
     yield "Rows made with the shortcut have no votes of wrong images: only the second column of draws is theirs."
@@ -291,7 +329,7 @@ def _averages(sources: Sequence[Source], seed: int) -> Iterator[str]:
         yield f"| {source.name} | {source.sigma} | {source.n:,} | {acr} | {short} |"
 
 
-def _spent(source: Source, draws: NDArray[np.int64]) -> str:
+def _spent(source: Source, draws: NDArray[np.int64] | NDArray[np.float64]) -> str:
     """Two cells: mean draws of all images, and with those of wrong classes skipped, as times fewer than all."""
     means = (N0 + draws.mean(), N0 + (draws * ~source.skipped).mean())
     return " | ".join(f"{mean:,.0f} ({(N0 + source.n) / mean:.1f}x)" for mean in means)
