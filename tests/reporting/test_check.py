@@ -331,6 +331,15 @@ def test_models_and_images_that_are_missing_are_said_before_the_check(study, bun
         f"--models must be a folder, but there is no {tmp_path / 'nowhere'}; correct its name", "")  # fmt: skip
 
 
+def test_a_study_that_does_not_say_its_name_is_refused_before_models_are_looked_for(content, tmp_path):
+    study = {name: value for name, value in json.loads(content["study.json"]).items() if name != "dataset"}
+    out = tmp_path / "forged.tar.xz"
+    out.write_bytes(packed(content | {"study.json": json.dumps(study).encode()}))
+    found = CliRunner().invoke(app, ["verify", str(out), "--models", str(tmp_path), "--data", str(tmp_path)])
+    assert isinstance(found.exception, InputError)
+    assert "must be a bundle that agrees with itself" in str(found.exception)
+
+
 def test_a_study_of_another_name_is_refused_with_those_that_are_there(study):
     with pytest.raises(InputError, match=r"DATASET must be one of .*results: tiny, got 'tinny'; did you mean 'tiny'\?"):
         make_bundle(study, study / "params.yaml", "tinny")
