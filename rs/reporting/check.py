@@ -52,7 +52,8 @@ def pack(files):
     """Return files by name as a bundle: the manifest is made, and the same files make the same archive."""
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items()) if name != MANIFEST}
     files, tar = files | {MANIFEST: (json.dumps(hashes, indent=2) + "\n").encode()}, io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    form = tarfile.PAX_FORMAT if max(map(len, "/".join(files).split("/"))) > 100 else tarfile.USTAR_FORMAT  # long names
+    with tarfile.open(fileobj=tar, mode="w", format=form) as archive:
         for name, data in sorted(files.items()):
             entry = tarfile.TarInfo(name)  # without times and owners
             entry.size = len(data)
@@ -115,8 +116,7 @@ def phi(z):
 
 def check_row(row, side, members):
     """Derive a row from its votes, and demand that it is so."""
-    undecided = side["classes"] if side["scope"] == "set" else None  # the number of votes for no class
-    votes = {}
+    undecided, votes = side["classes"] if side["scope"] == "set" else None, {}  # the number of votes for no class
     for name in ("counts0", "counts"):
         pairs = [pair.split(":") for pair in row[name].split(",")] if row[name] != "-" else []
         own = votes[name] = {int(k): int(number) for k, number in pairs}

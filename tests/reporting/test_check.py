@@ -340,6 +340,14 @@ def test_a_study_that_does_not_say_its_name_is_refused_before_models_are_looked_
     assert "must be a bundle that agrees with itself" in str(found.exception)
 
 
+def test_a_name_too_long_for_a_plain_archive_is_packed_too():
+    short, long = {"results/a.tsv": b"votes"}, {f"results/{'advmacer-0-' * 12}.tsv": b"votes"}
+    for files in (short, long):
+        found = check.unpack(lzma.compress(check.pack(files)))
+        assert {name: data for name, data in found.items() if name != check.MANIFEST} == files
+    assert b"PaxHeader" not in check.pack(short)
+
+
 def test_a_study_of_another_name_is_refused_with_those_that_are_there(study):
     with pytest.raises(InputError, match=r"DATASET must be one of .*results: tiny, got 'tinny'; did you mean 'tiny'\?"):
         make_bundle(study, study / "params.yaml", "tinny")
