@@ -231,7 +231,7 @@ def _result(
         "seeds": sorted(result.seeds),
         "evaluations": result.members_per_draw,
         "seconds": sum(seconds) if len(seconds) == (len(result.members) or 1) else None,
-    }
+    } | ({"undecided": sidecar.get("classes")} if result.scope == "set" else {})  # the number of votes for no class
 
 
 def _group(
