@@ -133,6 +133,16 @@ def radii_asked(mode: str) -> tuple[float, ...] | None:
     return tuple(map(float, match[1].split(","))) if match and match[1] else None
 
 
+def radius_text(radius: float) -> str:
+    """Write a radius in few digits, but so that it reads back exactly.
+
+    >>> radius_text(0.0), radius_text(0.25), radius_text(127 / 255)
+    ('0', '0.25', '0.4980392156862745')
+    """
+    short = f"{radius:g}"
+    return short if float(short) == radius else repr(float(radius))
+
+
 def early_stop(mode: str) -> str:
     """Return in words when sampling of an image ended before all draws; empty for modes in which it does not.
 
@@ -145,7 +155,7 @@ def early_stop(mode: str) -> str:
     question, number, _ = mode.split(":")
     match question:
         case "at-radius":
-            listed = ", ".join(f"{radius:g}" for radius in radii or ())
+            listed = ", ".join(map(radius_text, radii or ()))
             when = f"when it was answered whether the radii {listed} are certified"
         case "within":
             when = f"when the radius was known to within {float(number):g}"
