@@ -419,6 +419,21 @@ def test_seconds_that_are_not_once_an_image_are_refused(tmp_path, text):
         certificate_rows.read_with_seconds(tmp_path / "rows.tsv")
 
 
+@pytest.mark.parametrize("text", ["inf", "-1.0", "1e300", "nan"])
+def test_seconds_that_are_no_times_are_refused(tmp_path, text):
+    certificate_rows.write([row(0), row(1)], tmp_path / "rows.tsv")
+    (tmp_path / "rows.seconds.csv").write_text(f"idx,seconds\n0,0.5\n1,{text}\n")
+    with pytest.raises(InputError, match=r"rows\.seconds\.csv must have seconds of 0 to 1,000,000,000; remove it"):
+        certificate_rows.read_with_seconds(tmp_path / "rows.tsv")
+
+
+def test_an_image_whose_seconds_are_not_known_is_exported_with_zero(tmp_path):
+    certificate_rows.write([row(0), row(1)], tmp_path / "rows.tsv")
+    (tmp_path / "rows.seconds.csv").write_text("idx,seconds\n1,2.0\n")
+    certificate_rows.write_field_log(certificate_rows.read_with_seconds(tmp_path / "rows.tsv"), tmp_path / "log.tsv")
+    assert certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)["seconds"].tolist() == [0.0, 2.0]
+
+
 def test_export_without_times_says_zero(tmp_path):
     certificate_rows.write_field_log(pd.DataFrame([row()]), tmp_path / "log.tsv")
     assert (tmp_path / "log.tsv").read_text().endswith("\t0:00:00\n")
