@@ -160,7 +160,7 @@ def check_rows(path, text, side, members):
         except BundleError as error:
             raise BundleError(f"{path}, line {number}: {error}") from None
     reach = [float(row["radius"]) if row["correct"] == "1" else -1.0 for row in rows]  # wrong: certified at no radius
-    return [(row["idx"], row["label"]) for row in rows], [max(radius, 0.0) for radius in reach], reach
+    return [(int(row["idx"]), row["label"]) for row in rows], [max(radius, 0.0) for radius in reach], reach
 
 
 def place(study, sigma, one):
@@ -196,7 +196,7 @@ def read_results(files, study):
             wanted = [prints[sigma, member] for member in members]
             demand([{field: own[field] for field in wanted[0]} for own in theirs] == wanted, f"{model}: other members")
         images, scores, reach = check_rows(f"{path}.tsv", files[f"{path}.tsv"].decode(), side, len(members))
-        demand(images == alike.setdefault(sigma, images), f"{path}.tsv must be of the images of the others")
+        demand(images == alike.setdefault(sigma, [*dict(images).items()]), f"{path}.tsv: other images, or one twice")
         result = Result(key, scope, members, {seed for _, seed in members}, scores, reach)
         groups.setdefault(float(sigma), {}).setdefault(label_of(name, key, study["combination"]), []).append(result)
     return groups

@@ -24,8 +24,9 @@ from typer.testing import CliRunner
 from rs.command_line.main import app
 from rs.errors import InputError
 from rs.reporting import check
-from rs.reporting.bundle import make_bundle, verify
+from rs.reporting.bundle import _indices, make_bundle, verify
 from rs.statistics.radius import lower_bound, radius
+from rs.study.subset import select
 from tests.support.tiny_bundle import make_bundled_study, packed
 
 GRID = [
@@ -288,6 +289,48 @@ def test_a_file_that_is_missing_is_caught(content):
     for path in content:
         if path.startswith("results/"):
             assert refused(packed({name: data for name, data in content.items() if name != path}))
+
+
+def with_rows(content, change):
+    """The content with other rows of every classifier, and sidecars that say how many."""
+    made = {}
+    for path in (name for name in content if name.endswith(".tsv")):
+        head, *lines, _ = content[path].decode().split("\n")
+        rows = change(lines)
+        side = json.loads(content[f"{path[:-4]}.json"]) | {"rows": len(rows)}
+        made |= {path: "\n".join([head, *rows, ""]).encode(), f"{path[:-4]}.json": json.dumps(side).encode()}
+    return content | made
+
+
+def test_an_image_that_counts_twice_is_caught(content):
+    forged = with_rows(content, lambda lines: [*lines, lines[-1]])
+    with pytest.raises(check.BundleError, match="other images, or one twice"):
+        check.read_results(forged, json.loads(forged["study.json"]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines[3:],
+        lambda lines: [*lines[:3], *lines[4:]],
+        lambda lines: lines[:-1],
+        lambda lines: [f"{100 + k}{line[line.index(chr(9)) :]}" for k, line in enumerate(lines)],
+    ],
+    ids=["first", "middle", "last", "others"],
+)
+def test_the_library_compares_the_images_with_the_subset(content, change, monkeypatch):
+    monkeypatch.setattr(check, "check", lambda _: [])  # tables that were made anew from such rows pass
+    with pytest.raises(InputError, match="must be of the images of the subset first-12, but is of"):
+        verify(packed(with_rows(content, change)), "forged.tar.xz")
+    assert verify(packed(content), "whole.tar.xz") == []
+
+
+@pytest.mark.parametrize(
+    ("subset", "indices"),
+    [("all", [0, 1, 2]), ({"first": 3}, [0, 1, 2]), ({"stride": 20}, [0, 20, 40]), ({"range": [5, 8]}, [5, 6, 7])],
+)
+def test_the_images_of_a_subset_are_those_that_are_certified(subset, indices):
+    assert [*_indices(subset, 3)] == indices == select(60 if subset != "all" else 3, subset).tolist()
 
 
 def test_the_library_compares_the_protocol_with_the_parameters(content):
