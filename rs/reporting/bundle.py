@@ -110,7 +110,9 @@ def opened(bundle: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any], di
     """
     with _named(name):
         content = check.unpack(bundle)
-        return json.loads(content[check.STUDY]), params.parse(content[PARAMETERS].decode(), PARAMETERS), content
+        values = params.parse(content[PARAMETERS].decode(), PARAMETERS)
+        check.demand(isinstance(values, dict), f"{PARAMETERS} must hold a mapping of sections")
+        return json.loads(content[check.STUDY]), values, content
 
 
 @contextmanager
@@ -177,8 +179,19 @@ def _tables(root: Path, dataset: str) -> list[str]:
 
 def _cards(content: dict[str, bytes]) -> list[str]:
     """Return where the sidecars say that cards of models and files of ensembles are."""
-    sides = [json.loads(data) for name, data in content.items() if name.startswith("results/") and name[-5:] == ".json"]
-    return [f"{side['model']}/model.json" if side["scope"] == "model" else side["model"] for side in sides]
+    sides = [name for name in content if name.startswith("results/") and name.endswith(".json")]
+    return [_card(name, content[name]) for name in sides]
+
+
+def _card(name: str, data: bytes) -> str:
+    try:
+        side = json.loads(data)
+        model, scope = side["model"], side["scope"]
+    except (ValueError, LookupError, TypeError):
+        model = scope = None
+    if not isinstance(model, str):
+        raise InputError(f"{name} must be a sidecar that says its model and scope, but does not; certify again")
+    return f"{model}/model.json" if scope == "model" else model
 
 
 def _bytes(path: Path) -> bytes:

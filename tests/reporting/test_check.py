@@ -391,6 +391,21 @@ def test_a_name_too_long_for_a_plain_archive_is_packed_too():
     assert b"PaxHeader" not in check.pack(short)
 
 
+@pytest.mark.parametrize("text", [b"", b"[1]", b"7"])
+def test_parameters_that_are_no_mapping_are_refused(content, text):
+    with pytest.raises(InputError, match=r"params\.yaml must hold a mapping of sections; do not believe it"):
+        verify(packed(content | {"params.yaml": text}), "forged.tar.xz")
+
+
+@pytest.mark.parametrize("text", [b"{}", b"[]", b"null", b'{"model": 3', b"\xff", b'{"model": 3, "scope": "set"}'])
+def test_a_sidecar_that_says_no_model_is_named(study, tmp_path, text):
+    root = tmp_path / "copy"
+    shutil.copytree(study, root)
+    (root / ROWS).with_suffix(".json").write_bytes(text)
+    with pytest.raises(InputError, match=f"{ROWS[:-4]}.json must be a sidecar that says its model and scope"):
+        make_bundle(root, root / "params.yaml", "tiny")
+
+
 def test_a_study_of_another_name_is_refused_with_those_that_are_there(study):
     with pytest.raises(InputError, match=r"DATASET must be one of .*results: tiny, got 'tinny'; did you mean 'tiny'\?"):
         make_bundle(study, study / "params.yaml", "tinny")
