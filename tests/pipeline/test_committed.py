@@ -283,6 +283,15 @@ def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive, level):
         assert np.mean(found) == pytest.approx(row["acr"], rel=1e-12)
 
 
+def test_the_weights_of_advmacer_beside_two_macers_are_those_of_the_committed_run(archive):
+    text = words_of("docs/cifar10-cpu.md")
+    for level, said in (("0.25", "({} for AdvMacer)"), ("0.5", "({} for AdvMacer)"), ("1.0", "AdvMacer gets {}, ")):
+        paths = (archive / "weights/cifar10-cpu" / level).glob("advmacer-?+macer-?-?.optimal.json")
+        weights = [json.loads(path.read_text())["fitted"]["weights"][0] for path in paths]
+        assert len(weights) == 3
+        assert said.format(f"{min(weights):.2f} to {max(weights):.2f}") in text
+
+
 def rows_of(name, folder):
     """The rows of a method's trainings, or of its ensemble of three, and the seeds of each."""
     method, _, combination = name.partition(" x3, ")
