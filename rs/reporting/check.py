@@ -196,7 +196,7 @@ def read_results(files, study):
             wanted = [prints[sigma, member] for member in members]
             demand([{field: own[field] for field in wanted[0]} for own in theirs] == wanted, f"{model}: other members")
         images, scores, reach = check_rows(f"{path}.tsv", files[f"{path}.tsv"].decode(), side, len(members))
-        demand(images == alike.setdefault(sigma, [*dict(images).items()]), f"{path}.tsv: other images, or one twice")
+        demand(images == alike.setdefault("each", [*dict(images).items()]), f"{path}.tsv: other images, or one twice")
         result = Result(key, scope, members, {seed for _, seed in members}, scores, reach)
         groups.setdefault(float(sigma), {}).setdefault(label_of(name, key, study["combination"]), []).append(result)
     return groups

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -306,6 +307,22 @@ def test_an_image_that_counts_twice_is_caught(content):
     forged = with_rows(content, lambda lines: [*lines, lines[-1]])
     with pytest.raises(check.BundleError, match="other images, or one twice"):
         check.read_results(forged, json.loads(forged["study.json"]))
+
+
+def test_an_image_of_two_labels_at_two_noise_levels_is_caught(content):
+    def relabelled(lines):
+        rows = [line.split("\t") for line in lines]
+        for row in rows[:1]:
+            row[1] = str(1 - int(row[1]))
+            row[4] = str(int(row[1] == row[2]))
+        return ["\t".join(row) for row in rows]
+
+    assert check.ROW[1:5:3] == ["label", "correct"]
+    other = with_rows(content, relabelled)
+    forged = content | {name: data for name, data in other.items() if "/0.25/" in name}
+    for files, good in ((content, True), (other, True), (forged, False)):
+        with nullcontext() if good else pytest.raises(check.BundleError, match="other images, or one twice"):
+            check.read_results(files, json.loads(files["study.json"]))
 
 
 @pytest.mark.parametrize(
