@@ -403,6 +403,15 @@ def test_to_export_certificates_of_frozen_weights_is_warned_of(tmp_path, capsys)
         assert capsys.readouterr().err.count("warning: the certificates in") == lines
 
 
+def test_to_export_rows_that_stopped_early_is_warned_of(tmp_path, capsys):
+    certificate_rows.write([row(**WITHIN)], tmp_path / "rows.tsv")
+    with pytest.raises(SystemExit, match="0"):
+        run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")])
+    assert (
+        "ended when the radius was known to within 0.1; at most 1,000 draws; the six columns" in capsys.readouterr().err
+    )
+
+
 def test_the_seconds_beside_rows_come_with_them_by_image(tmp_path):
     path = tmp_path / "rows.tsv"
     certificate_rows.write([row(0), row(1), row(2)], path)
