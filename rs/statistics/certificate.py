@@ -70,9 +70,11 @@ def parse_counts(text: str) -> dict[int, int]:
     >>> parse_counts("1:3,3:97")
     {1: 3, 3: 97}
     """
-    pairs = [] if text == "-" else [pair.split(":") for pair in text.split(",")]
+    if text == "-":
+        return {}
+    pairs = [pair.split(":") for pair in text.split(",")] if _COUNTS.fullmatch(text) else []
     counts = {int(k): int(votes) for k, votes in pairs}
-    if len(counts) < len(pairs) or min(counts, default=0) < 0 or min(counts.values(), default=1) < 1:
+    if not pairs or len(counts) < len(pairs) or min(counts.values()) < 1:
         raise ValueError(f"counts must name each class once with at least one vote, got {text!r}")
     return counts
 

@@ -65,6 +65,20 @@ def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, vo
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [("idx", "1_2"), ("sigma", "0.2_5"), ("label", "٣"), ("counts", "0_0:900,1:100"), ("counts0", "+0:100")],
+)
+def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_path, name, damaged):
+    path = tmp_path / "a.tsv"
+    certificate_rows.write([row(0), row(1)], path)
+    head, first, second, _ = path.read_text().split("\n")
+    fields = dict(zip(head.split("\t"), second.split("\t"), strict=True)) | {name: damaged}
+    path.write_text("\n".join([head, first, "\t".join(fields.values()), ""]))
+    with pytest.raises(InputError, match=rf"a\.tsv, line 3: {name} cannot be"):
+        certificate_rows.read(path)
+
+
 def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
     made = [row(0, evaluations=1210), row(1, label=1, evaluations=1100)]
     certificate_rows.write(made, tmp_path / "a.tsv")
@@ -104,7 +118,9 @@ def test_counts_read_back_as_the_votes_of_the_classes_that_have_any(votes):
     }
 
 
-@pytest.mark.parametrize("text", ["", "1", "1:2,", "a:1", "1:2,1:3", "1:0", "-1:2", "1:2:3"])
+@pytest.mark.parametrize(
+    "text", ["", "1", "1:2,", "a:1", "1:2,1:3", "1:0", "-1:2", "1:2:3", "1_0:2", " 1:2", "+1:2", "٠:1"]
+)
 def test_damaged_counts_are_refused(text):
     with pytest.raises(ValueError, match=r"."):
         certificate_rows.parse_counts(text)
