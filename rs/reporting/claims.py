@@ -168,7 +168,7 @@ def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str
     """
     study = evidence.study
     about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")
-    head = HEAD + ATTACKED * evidence.chooses_by_image
+    head = HEAD + ATTACKED * (evidence.chooses_by_image and any(map(evidence.attacked, study.sigmas)))
     lines = [head.format(dataset=study.dataset, about=about), *(f"{remark}\n" for remark in remarks)]
     lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
     for sigma in study.sigmas:

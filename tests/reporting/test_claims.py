@@ -136,6 +136,13 @@ def test_a_study_without_weights_by_image_says_nothing_of_attacks_on_them(root):
     assert "attack" not in page(evidence(root), None, [])
 
 
+def test_a_page_says_that_weights_were_attacked_only_where_they_were(root):
+    said = "Weights chosen by the image were attacked"
+    assert said not in page(evidence(root), None, [])
+    files.write_text(root / "attacks" / "tiny.csv", ATTACKS)
+    assert said in page(evidence(root), None, [])
+
+
 ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,outvoted
 0.25,two.per-image,per-image,0.9,12,0,0
 0.25,two.per-image,per-image,0.99,12,4,3
