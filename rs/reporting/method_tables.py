@@ -138,8 +138,11 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
     return build_table("tab:differences", caption, columns, rows, text, pd.DataFrame(data))
 
 
-def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) -> Table:
-    """Return hyper-parameters, ACR and training time of every trained method (the paper's table of cost)."""
+def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame, times: str = notes.WALL) -> Table:
+    """Return hyper-parameters, ACR and training time of every trained method (the paper's table of cost).
+
+    ``times`` says in words what the times are.
+    """
     rows: list[Row] = [
         {"method": method, "sigma": sigma}
         | dict(configurations.get((method, sigma), {}))
@@ -161,8 +164,7 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
     columns |= {title: column for title, (_, column) in measured.items()}
     v100 = "; the paper's is of one V100" if printed else ""
     caption = (
-        "Main hyper-parameters and training time: wall time, mean over seeds, evaluation excluded. It depends on the "
-        f"machine{v100}. {notes.about(groups)}"
+        f"Main hyper-parameters and training time: {times}. It depends on the machine{v100}. {notes.about(groups)}"
     )
     text = notes.provenance(result for result in results_of(groups) if result.training_seconds is not None)
     data = pd.DataFrame(rows, columns=[*given, *names])

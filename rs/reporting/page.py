@@ -166,6 +166,7 @@ def _data(
         "alpha": alpha,
         "combination": study.combination,
         "remarks": settings.remarks,
+        "times": study.times,
         "colours": COLOURS,
         "levels": levels,
         "provenance": made_by,
@@ -342,6 +343,7 @@ def _html(data: Record) -> bytes:
         "STYLE": _text("page.css"),
         "LICENCES": html.escape(_text("licences.txt")),
         "TITLE": html.escape(data["dataset"]),
+        "TIMES": html.escape(data["times"]),
         "DATA": json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], _text("page.html")).encode()

@@ -178,6 +178,14 @@ def test_claims_about_time_have_a_tenth_to_spare(root, monkeypatch, macer, smoot
     assert by_key(findings_about_time(evidence(root)))[faster, 0.25, "seconds"].verdict == "not tested"
 
 
+def test_the_page_of_times_says_what_the_seconds_are(root):
+    (root / "seconds.csv").write_text("method,seconds\ngaussian,1.0\nadvmacer,2.0\n")
+    own, measured = (times_page(evidence(root, path)) for path in (None, root / "seconds.csv"))
+    assert "Seconds of the first seed, as if every epoch took the median of them, with 10% to spare." in own
+    assert "Seconds are epochs times seconds of an epoch that were measured for all methods side by side" in measured
+    assert "first seed" not in measured
+
+
 def test_seconds_and_epochs_are_those_of_the_timing(root):
     assert evidence(root).seconds("advmacer", 0.25) == (12.0, 4)  # 4 epochs of 3 seconds
     assert evidence(root).seconds("smoothadv", 0.25) is None
