@@ -92,7 +92,11 @@ def _same_votes(
             f"{model}: the quantised network must be that of the rows, {side.get('quantized')}, got {network}; take "
             "the quantized.* files that the rows were made with"
         )
-    label = int(row["label"]) if row["mode"] == "shortcut" else None
+    if int(row["label"]) != (own_label := int(images.labels[index])):
+        raise InputError(
+            f"{model}: the label of image {index} must be {row['label']}, as the rows say, but is {own_label}"
+        )
+    label = own_label if row["mode"] == "shortcut" else None
     budget = {name: side[name] for name in ("n0", "n", "alpha", "seed")}
     made = smoothed.certify(images.pixels(index).to(device), index=index, label=label, **budget)
     for name, own in (

@@ -18,8 +18,8 @@ def main(
     force: Force = False,
 ) -> None:
     """Export ROWS, with the seconds of each image where the file beside them has them."""
-    from rs.statistics.certificate import UNSOUND
-    from rs.statistics.metrics import check_labels, check_radii
+    from rs.statistics.certificate import UNSOUND, early_stop
+    from rs.statistics.metrics import check_labels, check_radii, mode_of
     from rs.storage import files
     from rs.storage.certificate_rows import FIELD_COLUMNS, is_field_log, read_with_seconds, write_field_log
 
@@ -34,6 +34,12 @@ def main(
         print(
             f"warning: the certificates in {rows} are of frozen weights, chosen image by image; the six columns cannot "
             "say that they do not hold for a classifier that chooses its weights anew",
+            file=sys.stderr,
+        )
+    if early := early_stop(mode_of(table)):
+        print(
+            f"warning: sampling for {rows} ended {early}; the six columns cannot say so, and the radii need not be "
+            "those that so many draws give",
             file=sys.stderr,
         )
     write_field_log(table, out)

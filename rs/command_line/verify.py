@@ -34,11 +34,11 @@ def main(
     study, values, files = opened(content, str(bundle))
     recounted: Iterable[str] = ()
     if models is not None and data is not None:
-        arithmetic.choose(values, study["dataset"])
-        from rs.certification.recount import recount
-        from rs.runtime.device import device_named
-
         try:
+            arithmetic.choose(values, study["dataset"])
+            from rs.certification.recount import recount
+            from rs.runtime.device import device_named
+
             recounted = recount(study, files, models, data, image, device_named(device))
         except InputError:
             raise

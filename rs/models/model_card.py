@@ -97,7 +97,9 @@ def _result(card: ModelCard, about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _budget(about: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {about[name]}" for name in ("sigma", "n0", "n", "alpha")) + f", {about['subset']}"
+    numbers = [f"{name} {about[name]}" for name in ("sigma", "n0", "n", "alpha")]
+    early = [f"mode {about['mode']}"] * (about["mode"] != "certify")  # a run that stops early makes at most n draws
+    return ", ".join([*numbers, str(about["subset"]), *early])
 
 
 def _how(about: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -66,10 +66,40 @@ def verify(bundle: bytes, name: str) -> list[str]:
     """
     with _named(name):
         found = check.check(bundle)
-    study, values, _ = opened(bundle, name)
+    study, values, content = opened(bundle, name)
     if study_of(values, study["dataset"]) != study:
         raise InputError(f"{name}: {check.STUDY} must say what {PARAMETERS} says, but does not; do not believe it")
+    if subset := _certify(values, study["dataset"]).get("subset"):
+        _check_images(name, study, subset, content)
     return found
+
+
+def _check_images(name: str, study: dict[str, Any], subset: Any, content: dict[str, bytes]) -> None:
+    """Refuse rows of other images than those of the subset; all rows of a noise level are of the same images."""
+    from rs.study.subset import subset_name  # NumPy, as below
+
+    for sigma in study["sigmas"]:
+        path = f"results/{check.place(study, sigma, study['classifiers'][0])}.tsv"
+        images = [int(line.partition("\t")[0]) for line in content[path].decode().split("\n")[1:-1]]
+        wanted = _indices(subset, len(images))
+        if len(images) != len(wanted) or any(own != index for own, index in zip(images, wanted, strict=True)):
+            raise InputError(
+                f"{name}: {path} must be of the images of the subset {subset_name(subset)}, but is of {len(images):,} "
+                f"from {images[0]} to {images[-1]}; do not believe it"
+            )
+
+
+def _indices(subset: Any, count: int) -> range:
+    """Return the images of a subset; ``count`` of one whose end depends on the data set."""
+    match subset:
+        case {"first": stop}:
+            return range(stop)
+        case {"range": [start, stop]}:
+            return range(start, stop)
+        case {"stride": step}:
+            return range(0, step * count, step)
+        case _:
+            return range(count)
 
 
 def opened(bundle: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, bytes]]:
@@ -80,7 +110,9 @@ def opened(bundle: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any], di
     """
     with _named(name):
         content = check.unpack(bundle)
-        return json.loads(content[check.STUDY]), params.parse(content[PARAMETERS].decode(), PARAMETERS), content
+        values = params.parse(content[PARAMETERS].decode(), PARAMETERS)
+        check.demand(isinstance(values, dict), f"{PARAMETERS} must hold a mapping of sections")
+        return json.loads(content[check.STUDY]), values, content
 
 
 @contextmanager
@@ -106,7 +138,7 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     from rs.study.grid import cells
     from rs.study.subset import subset_name
 
-    certify, _ = params.merge(values, *params.layers(f"recipes.{dataset}.certify"), optional=True)
+    certify = _certify(values, dataset)
     protocol = {name: certify[name] for name in check.ALIKE if name in certify}
     if "subset" in protocol:
         protocol["subset"] = subset_name(protocol["subset"])
@@ -122,6 +154,11 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
         "certify": protocol,
         "classifiers": [*classifiers.values(), *ensembles],
     }
+
+
+def _certify(values: dict[str, Any], dataset: str) -> dict[str, Any]:
+    """Return how the study of a data set is certified."""
+    return params.merge(values, *params.layers(f"recipes.{dataset}.certify"), optional=True)[0]
 
 
 def _classifier(name: str, key: str | None, scope: str, members: Any, pool: bool) -> dict[str, Any]:
@@ -142,8 +179,19 @@ def _tables(root: Path, dataset: str) -> list[str]:
 
 def _cards(content: dict[str, bytes]) -> list[str]:
     """Return where the sidecars say that cards of models and files of ensembles are."""
-    sides = [json.loads(data) for name, data in content.items() if name.startswith("results/") and name[-5:] == ".json"]
-    return [f"{side['model']}/model.json" if side["scope"] == "model" else side["model"] for side in sides]
+    sides = [name for name in content if name.startswith("results/") and name.endswith(".json")]
+    return [_card(name, content[name]) for name in sides]
+
+
+def _card(name: str, data: bytes) -> str:
+    try:
+        side = json.loads(data)
+        model, scope = side["model"], side["scope"]
+    except (ValueError, LookupError, TypeError):
+        model = scope = None
+    if not isinstance(model, str):
+        raise InputError(f"{name} must be a sidecar that says its model and scope, but does not; certify again")
+    return f"{model}/model.json" if scope == "model" else model
 
 
 def _bytes(path: Path) -> bytes:

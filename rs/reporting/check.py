@@ -52,7 +52,8 @@ def pack(files):
     """Return files by name as a bundle: the manifest is made, and the same files make the same archive."""
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items()) if name != MANIFEST}
     files, tar = files | {MANIFEST: (json.dumps(hashes, indent=2) + "\n").encode()}, io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    form = tarfile.PAX_FORMAT if max(map(len, "/".join(files).split("/"))) > 100 else tarfile.USTAR_FORMAT  # long names
+    with tarfile.open(fileobj=tar, mode="w", format=form) as archive:
         for name, data in sorted(files.items()):
             entry = tarfile.TarInfo(name)  # without times and owners
             entry.size = len(data)
@@ -115,8 +116,7 @@ def phi(z):
 
 def check_row(row, side, members):
     """Derive a row from its votes, and demand that it is so."""
-    undecided = side["classes"] if side["scope"] == "set" else None  # the number of votes for no class
-    votes = {}
+    undecided, votes = side["classes"] if side["scope"] == "set" else None, {}  # the number of votes for no class
     for name in ("counts0", "counts"):
         pairs = [pair.split(":") for pair in row[name].split(",")] if row[name] != "-" else []
         own = votes[name] = {int(k): int(number) for k, number in pairs}
@@ -160,7 +160,7 @@ def check_rows(path, text, side, members):
         except BundleError as error:
             raise BundleError(f"{path}, line {number}: {error}") from None
     reach = [float(row["radius"]) if row["correct"] == "1" else -1.0 for row in rows]  # wrong: certified at no radius
-    return [(row["idx"], row["label"]) for row in rows], [max(radius, 0.0) for radius in reach], reach
+    return [(int(row["idx"]), row["label"]) for row in rows], [max(radius, 0.0) for radius in reach], reach
 
 
 def place(study, sigma, one):
@@ -196,7 +196,7 @@ def read_results(files, study):
             wanted = [prints[sigma, member] for member in members]
             demand([{field: own[field] for field in wanted[0]} for own in theirs] == wanted, f"{model}: other members")
         images, scores, reach = check_rows(f"{path}.tsv", files[f"{path}.tsv"].decode(), side, len(members))
-        demand(images == alike.setdefault(sigma, images), f"{path}.tsv must be of the images of the others")
+        demand(images == alike.setdefault("each", [*dict(images).items()]), f"{path}.tsv: other images, or one twice")
         result = Result(key, scope, members, {seed for _, seed in members}, scores, reach)
         groups.setdefault(float(sigma), {}).setdefault(label_of(name, key, study["combination"]), []).append(result)
     return groups

@@ -58,9 +58,11 @@ Weights chosen by the image were attacked at .99 of certified radii, and solved 
 TIMES_HEAD = """\
 # The claims of the paper about training time, on {dataset}
 
-Seconds of the first seed, as if every epoch took the median of them, with {spare:.0%} to spare. They depend on the
+{seconds}, with {spare:.0%} to spare. They depend on the
 machine.
 """
+
+MEDIANS = "Seconds of the first seed, as if every epoch took the median of them"
 
 
 class Comparison(NamedTuple):
@@ -168,7 +170,7 @@ def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str
     """
     study = evidence.study
     about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")
-    head = HEAD + ATTACKED * evidence.chooses_by_image
+    head = HEAD + ATTACKED * (evidence.chooses_by_image and any(map(evidence.attacked, study.sigmas)))
     lines = [head.format(dataset=study.dataset, about=about), *(f"{remark}\n" for remark in remarks)]
     lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
     for sigma in study.sigmas:
@@ -183,7 +185,8 @@ def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str
 def times_page(evidence: Evidence) -> str:
     """Write the page of claims about time, and what was trained on which machine for how long."""
     study = evidence.study
-    lines = [TIMES_HEAD.format(dataset=study.dataset, spare=SPARE - 1)]
+    seconds = MEDIANS if study.epoch_seconds is None else f"Seconds are {notes.SIDE_BY_SIDE}"
+    lines = [TIMES_HEAD.format(dataset=study.dataset, seconds=seconds, spare=SPARE - 1)]
     lines += ["| σ | trained | machine | training, hours |", "|---:|---:|---|---:|"]
     for sigma in study.sigmas:
         cells = _cells(study, sigma)

@@ -63,33 +63,56 @@ def spread(wanted: Sequence[float], heights: Sequence[float], low: float, high: 
 def at_right_ends(axis: Axes, ends: Mapping[str, tuple[float, float]], x: float) -> None:
     """Write names in a column that begins at ``x``, each led to the end of its line.
 
-    The limits of the axis must be set; a name is as near to the height of its end as the others allow.
+    The limits of the axis must be set, and the layout of the figure known; the axis is made longer where names would
+    leave it. A name is as near to the height of its end as the others allow.
     """
     low, high = axis.get_ylim()
     unit = (high - low) / _size(axis).height
     names = [wrapped(name) for name in ends]
     heights = [unit * LINE * (1 + name.count("\n")) for name in names]
     centres = spread([y for _, y in ends.values()], heights, low, high)
-    for name, end, centre in zip(names, ends.values(), centres, strict=True):
-        _lead(axis, name, end, (x, centre), "left")
+    places = zip(names, ends.values(), centres, strict=True)
+    texts = [_lead(axis, name, end, (x, centre), "left") for name, end, centre in places]
+    first, last = axis.get_xlim()
+    part = max(_box(text, _renderer(axis)).width for text in texts) / axis.get_window_extent().width
+    if x + part * (last - first) > last:
+        axis.set_xlim(first, (x - 1.02 * part * first) / (1 - 1.02 * part))
 
 
 def above_rising_lines(axis: Axes, lines: Mapping[str, Line], colours: Mapping[str, str]) -> None:
     """Write the name of each line to the left of all, where nothing is, and lead it to a dot on the line.
 
-    Dots lie at different heights: above all lines in the middle of the axis, and below where they jump to 1.
+    Dots lie at different heights: above all lines in the middle of the axis, and below where they jump to 1. Where a
+    name would leave the panel the long ones come first, above, where there is most room. The layout of the figure must
+    be known (``Figure.draw_without_rendering``).
     """
-    x = np.array([line[0] for line in lines.values()])
-    y = np.array([line[1] for line in lines.values()])
-    middle = x[0] <= 0.55 * x[0, 0] + 0.45 * x[0, -1]
-    low = min(float(y[:, middle].max()) + 0.06, 0.6)
-    jump = min(float(line[line < 1].max(initial=0.0)) for line in y)
-    heights = np.linspace(min(max(0.97 * jump, low + 0.35), 0.96), low, len(lines))
-    for name, own, height in zip(lines, y, heights, strict=True):
-        left = min(x[0, int((other >= height - 0.03).argmax())] for other in y)
-        at = (float(x[0, int((own >= height).argmax())]), float(height))
-        _dot(axis, at, colours[name])
-        _lead(axis, name, at, (left - 0.12, float(height)), "right")
+    x = next(iter(lines.values()))[0]
+    y = {name: line[1] for name, line in lines.items()}
+    middle = x <= 0.55 * x[0] + 0.45 * x[-1]
+    least = max(float(line[middle].max()) for line in y.values())
+    crowded = 0.96 - 0.85 * LINE * (len(y) - 1) / _size(axis).height  # where names touch each other
+    low = min(least + 0.06, max(0.6, crowded))
+    jump = min(float(line[line < 1].max(initial=0.0)) for line in y.values())
+    heights = np.linspace(min(max(0.97 * jump, low + 0.35), 0.96), low, len(y)).tolist()
+    left = [min(float(x[int((line >= height - 0.03).argmax())]) for line in y.values()) - 0.12 for height in heights]
+    panel = axis.get_window_extent()
+    for names in (list(y), sorted(y, key=len, reverse=True)):
+        dots = [_reaching(x, y[name], height) for name, height in zip(names, heights, strict=True)]
+        places = zip(names, dots, left, heights, strict=True)
+        texts = [_lead(axis, name, dot, (end, height), "right") for name, dot, end, height in places]
+        if all(_box(text, _renderer(axis)).x0 >= panel.x0 for text in texts):
+            break
+        if names == list(y):
+            for text in texts:
+                text.remove()
+    for name, dot in zip(names, dots, strict=True):
+        _dot(axis, dot, colours[name])
+
+
+def _reaching(x: Floats, y: Floats, height: float) -> tuple[float, float]:
+    """Return the point at which a line in steps reaches a height; its first point if that is higher."""
+    place = int((y >= height).argmax())
+    return float(x[place]), height if place else max(height, float(y[0]))
 
 
 def above_falling_lines(axis: Axes, lines: Mapping[str, Line], colours: Mapping[str, str]) -> None:
@@ -111,7 +134,7 @@ def near_ends(axis: Axes, lines: Mapping[str, Line]) -> None:
 
     The layout of the figure must be known (``Figure.draw_without_rendering``).
     """
-    renderer = cast("Any", axis.figure.canvas).get_renderer()
+    renderer = _renderer(axis)
     panel = axis.get_window_extent()
     drawn = [axis.transData.transform(np.column_stack(line)) for line in lines.values()]
     dense = np.concatenate([_between(points) for points in drawn])
@@ -168,10 +191,15 @@ def _dot(axis: Axes, at: tuple[float, float], colour: str) -> None:
     axis.plot(*([value] for value in at), "o", ms=3.5, color=colour)
 
 
-def _lead(axis: Axes, name: str, at: tuple[float, float], where: tuple[float, float], side: str) -> None:
+def _lead(axis: Axes, name: str, at: tuple[float, float], where: tuple[float, float], side: str) -> Annotation:
     leader = LEADER | {"relpos": (float(side == "right"), 0.5)}
     text = axis.annotate(name, at, where, ha=side, va="center", fontsize=POINTS, linespacing=1.05, arrowprops=leader)
     text.set_in_layout(False)
+    return text
+
+
+def _renderer(axis: Axes) -> RendererBase:
+    return cast("Any", axis.figure.canvas).get_renderer()
 
 
 def _size(axis: Axes) -> Bbox:

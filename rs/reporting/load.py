@@ -25,6 +25,7 @@ from typing_extensions import TypedDict
 
 from rs.errors import InputError
 from rs.params import Count, section
+from rs.reporting import notes
 from rs.reporting.external_logs import read_log
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
@@ -93,6 +94,11 @@ class StudyFiles:
         grid, sigmas = cells(values, dataset), section(values, "sigmas")
         seconds = None if epoch_seconds is None else _seconds_by_method(epoch_seconds, grid)
         return cls(dataset, grid, sigmas, declared(values), combination, results, logs, weights, seconds)
+
+    @property
+    def times(self) -> str:
+        """What times of training are, in words."""
+        return notes.WALL if self.epoch_seconds is None else notes.SIDE_BY_SIDE
 
     def label(self, ensemble: EnsembleDeclaration) -> str:
         """Return the name of an ensemble in tables."""

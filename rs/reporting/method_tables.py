@@ -70,7 +70,7 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
     ]
     columns = {f"Method (σ = {sigma})": marked("method")}
     certified_at = [radius for radius in radii if any(row[radius] > 0 for row in rows)]
-    columns |= {f"{radius:.2f}": _share(rows, radius) for radius in certified_at}
+    columns |= {_title(radius): _share(rows, radius) for radius in certified_at}
     columns["ACR"] = plain("acr", ".4f", bold="best")
     if two_sided := all(two_sided_name("even") in row for row in rows):
         columns |= {title: plain(two_sided_name(split), ".4f") for split, title in TWO_SIDED.items()}
@@ -81,7 +81,7 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
         f"abstentions being errors. {notes.about(groups)}"
     )
     none = [radius for radius in radii if radius not in certified_at]
-    caption += f" At {min(none):.2f} and more every share is 0." if none else ""
+    caption += f" At {_title(min(none))} and more every share is 0." if none else ""
     data = [
         {"sigma": sigma, "method": row["method"], "radius": radius, "accuracy": row[radius]}
         | {"paper": _paper(methods[row["method"]], figures, "certified_accuracy", radius)}
@@ -90,6 +90,11 @@ def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.
     ]
     text = notes.of_methods({sigma: methods}, paper=in_paper, errors=False) + [notes.TWO_SIDED] * two_sided
     return build_table(f"tab:certified-{sigma}", caption, columns, rows, text, pd.DataFrame(data))
+
+
+def _title(radius: float) -> str:
+    """Write a radius with two decimals, or with all that it has."""
+    return f"{radius:.2f}" if round(radius, 2) == radius else str(radius)
 
 
 def _share(rows: Sequence[Row], radius: float) -> Column:
@@ -133,8 +138,11 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
     return build_table("tab:differences", caption, columns, rows, text, pd.DataFrame(data))
 
 
-def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) -> Table:
-    """Return hyper-parameters, ACR and training time of every trained method (the paper's table of cost)."""
+def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame, times: str = notes.WALL) -> Table:
+    """Return hyper-parameters, ACR and training time of every trained method (the paper's table of cost).
+
+    ``times`` says in words what the times are.
+    """
     rows: list[Row] = [
         {"method": method, "sigma": sigma}
         | dict(configurations.get((method, sigma), {}))
@@ -156,8 +164,7 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame) 
     columns |= {title: column for title, (_, column) in measured.items()}
     v100 = "; the paper's is of one V100" if printed else ""
     caption = (
-        "Main hyper-parameters and training time: wall time, mean over seeds, evaluation excluded. It depends on the "
-        f"machine{v100}. {notes.about(groups)}"
+        f"Main hyper-parameters and training time: {times}. It depends on the machine{v100}. {notes.about(groups)}"
     )
     text = notes.provenance(result for result in results_of(groups) if result.training_seconds is not None)
     data = pd.DataFrame(rows, columns=[*given, *names])
@@ -196,7 +203,7 @@ def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
 
 def _metric(row: Row) -> Cell:
     """Print a metric with its radius."""
-    return Cell(METRICS[row["metric"]] + ("" if pd.isna(row["radius"]) else f" at {row['radius']:.2f}"))
+    return Cell(METRICS[row["metric"]] + ("" if pd.isna(row["radius"]) else f" at {_title(row['radius'])}"))
 
 
 def _value(group: Group, metric: str, radius: float) -> float:

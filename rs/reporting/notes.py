@@ -9,6 +9,10 @@ from rs.reporting.formatting import with_errors, with_verdict
 from rs.reporting.results import Group, Groups, Provenance, Result, best, results_of
 from rs.statistics import metrics
 
+WALL = "wall time, mean over seeds, evaluation excluded"
+SIDE_BY_SIDE = "epochs times seconds of an epoch that were measured for all methods side by side"
+"""What times of training are: as the trainings took, or where these ran on unlike or busy machines."""
+
 CLEAN = "Clean accuracy is the share of images correct and certified at radius 0: an abstention is an error."
 ERROR = "± is the standard error of the ACR over images."
 MEANS = "Means over training seeds, where there are several."

@@ -166,6 +166,7 @@ def _data(
         "alpha": alpha,
         "combination": study.combination,
         "remarks": settings.remarks,
+        "times": study.times,
         "colours": COLOURS,
         "levels": levels,
         "provenance": made_by,
@@ -231,7 +232,7 @@ def _result(
         "seeds": sorted(result.seeds),
         "evaluations": result.members_per_draw,
         "seconds": sum(seconds) if len(seconds) == (len(result.members) or 1) else None,
-    }
+    } | ({"undecided": sidecar.get("classes")} if result.scope == "set" else {})  # the number of votes for no class
 
 
 def _group(
@@ -342,6 +343,7 @@ def _html(data: Record) -> bytes:
         "STYLE": _text("page.css"),
         "LICENCES": html.escape(_text("licences.txt")),
         "TITLE": html.escape(data["dataset"]),
+        "TIMES": html.escape(data["times"]),
         "DATA": json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], _text("page.html")).encode()

@@ -58,6 +58,7 @@ _LATEX = {
     "₀": r"$_0$",
     "<": r"$<$",
     ">": r"$>$",
+    "|": r"$|$",
 }
 
 
@@ -67,7 +68,8 @@ def escape(text: str) -> str:
     >>> escape("76.0% of a_b ± 1")
     '76.0\\% of a\\_b $\\pm$ 1'
     """
-    return re.sub("[" + re.escape("".join(_LATEX)) + "]", lambda match: _LATEX[match[0]], text)
+    special = "[" + re.escape("".join(_LATEX)) + "]|-(?=-)"  # of two hyphens LaTeX makes a dash
+    return re.sub(special, lambda match: _LATEX.get(match[0], "-{}"), text)
 
 
 def markdown(table: Table) -> str:

@@ -154,7 +154,7 @@ def _of_methods(
         tables[f"certified-{sigma}"] = method_tables.certified(shown, sigma, settings.radii, figures_of_paper)
     tables["differences"] = differences
     tables["published"] = method_tables.beside_paper(groups, figures_of_paper)
-    tables["times/cost"] = method_tables.cost(shown, configurations, figures_of_paper)
+    tables["times/cost"] = method_tables.cost(shown, configurations, figures_of_paper, study.times)
     limit, best_acr = limit_of(shown), study.read_best_acr()
     content = _rendered(tables, settings) | {"metrics.json": _json(headline_numbers(shown))}
     content |= _picture("curves", curves(shown), partial(figures.certified_accuracy, limit=limit))

@@ -18,7 +18,7 @@ from rs.reporting.formatting import numbers, signed
 from rs.reporting.load import read_alone
 from rs.reporting.results import UNROUNDED, Result
 from rs.statistics import metrics
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked, radius_text
 from rs.statistics.comparison import estimate, sample
 from rs.storage import certificate_rows
 
@@ -70,8 +70,8 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         "acr": metrics.acr(rows) if scored else None,
         "standard_error": metrics.standard_error(rows) if scored and len(rows) > 1 else None,
         "clean_accuracy": float(metrics.certified_accuracy(rows, 0.0)) if clean else None,
-        "certified_accuracy": {f"{r:g}": float(metrics.certified_accuracy(rows, r)) for r in at if labelled},
-        "certified_share": {f"{r:g}": _share(rows, r) for r in at if not labelled},
+        "certified_accuracy": {radius_text(r): float(metrics.certified_accuracy(rows, r)) for r in at if labelled},
+        "certified_share": {radius_text(r): _share(rows, r) for r in at if not labelled},
         "skipped": len(rows) - len(taken),
         "abstentions": int((taken["predict"] == ABSTAIN).sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
@@ -114,7 +114,7 @@ def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **
         **_budget_of([one.rows, other.rows]),
         "acr": difference(None) if radii_asked(mode) is None else None,
         "clean_accuracy": difference(0.0) if _holds_clean(mode) else None,
-        "certified_accuracy": {f"{radius:g}": difference(radius) for radius in at},
+        "certified_accuracy": {radius_text(radius): difference(radius) for radius in at},
         "notes": notes.provenance([one, other]),
     }
 
@@ -141,7 +141,7 @@ def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None)
     mode = metrics.mode_of(rows[0])
     known = radii_asked(mode)
     if known is not None and not set(asked or ()) <= set(known):
-        named = ", ".join(f"{radius:g}" for radius in known)
+        named = ", ".join(map(radius_text, known))
         raise InputError(f"rows of {mode} say only whether the radii {named} are certified; ask for no other one")
     if asked is not None or known is not None:
         return list(asked if asked is not None else known or ())
@@ -168,11 +168,11 @@ def text_of(about: Numbers) -> str:
         "weights": "" if about["scope"] == "model" else _soundness(about),
         "ACR": _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"]),
         "clean accuracy": _optional("{:.1%}", about["clean_accuracy"]),
-        "certified accuracy": _columns("at", about["certified_accuracy"], lambda radius, _: f"{radius:>6}"),
-        "": _columns("  ", about["certified_accuracy"], lambda _, share: f"{100 * share:5.1f}%"),
+        "certified accuracy": _columns("at", about["certified_accuracy"], lambda radius, _: radius),
+        "": _columns("  ", about["certified_accuracy"], lambda _, share: f"{share:.1%}"),
         "labels": "" if about["certified_accuracy"] else "none, so neither accuracies nor an ACR",
-        "certified share": _columns("at", about["certified_share"], lambda radius, _: f"{radius:>6}"),
-        " ": _columns("  ", about["certified_share"], lambda _, share: f"{100 * share:5.1f}%"),
+        "certified share": _columns("at", about["certified_share"], lambda radius, _: radius),
+        " ": _columns("  ", about["certified_share"], lambda _, share: f"{share:.1%}"),
         "shortcut": _skipped(about["skipped"], taken),
         "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / taken:.1%})" if taken else "",
         "p_A, lower bound": _quartiles(about["p_lower_quartiles"], about["mode"]),
@@ -187,13 +187,14 @@ def text_of_difference(found: Numbers) -> str:
     accuracies = {f"certified at {radius}": one for radius, one in found["certified_accuracy"].items()}
     rows |= {name: one for name, one in accuracies.items() if name != "certified at 0"}
     unsound = [side.upper() for side in "ab" if not found[side]["sound"]]
+    wide = max(20, *(len(name) + 2 for name in rows))
     return "\n".join(
         [
             *(f"{side.upper()}  {found[side]['file']}{_optional(' ({})', found[side]['model'])}" for side in "ab"),
             f"{found['images']:,} images that both have{_cut(found)}; {_budget(found)}",
             "",
-            f"{'':<20}{'A':>8}{'B':>8}  A - B",
-            *(f"{name:<20}{_difference(one, name == 'ACR')}" for name, one in rows.items() if one),
+            f"{'':<{wide}}{'A':>8}{'B':>8}  A - B",
+            *(f"{name:<{wide}}{_difference(one, name == 'ACR')}" for name, one in rows.items() if one),
             "",
             "± is the standard error over images; another training of either could differ by more.",
             "tie: the difference may be 0 at the level of 5 %.",
@@ -236,7 +237,8 @@ def _soundness(about: Mapping[str, Any]) -> str:
 
 
 def _columns(head: str, accuracies: Mapping[str, float], cell: Callable[[str, float], str]) -> str:
-    return head * bool(accuracies) + "".join(f" {cell(radius, share)}" for radius, share in accuracies.items())
+    cells = (f" {cell(radius, share):>{max(6, len(radius))}}" for radius, share in accuracies.items())
+    return head * bool(accuracies) + "".join(cells)
 
 
 def _skipped(skipped: int, taken: int) -> str:

@@ -70,9 +70,11 @@ def parse_counts(text: str) -> dict[int, int]:
     >>> parse_counts("1:3,3:97")
     {1: 3, 3: 97}
     """
-    pairs = [] if text == "-" else [pair.split(":") for pair in text.split(",")]
+    if text == "-":
+        return {}
+    pairs = [pair.split(":") for pair in text.split(",")] if _COUNTS.fullmatch(text) else []
     counts = {int(k): int(votes) for k, votes in pairs}
-    if len(counts) < len(pairs) or min(counts, default=0) < 0 or min(counts.values(), default=1) < 1:
+    if not pairs or len(counts) < len(pairs) or min(counts.values()) < 1:
         raise ValueError(f"counts must name each class once with at least one vote, got {text!r}")
     return counts
 
@@ -133,6 +135,16 @@ def radii_asked(mode: str) -> tuple[float, ...] | None:
     return tuple(map(float, match[1].split(","))) if match and match[1] else None
 
 
+def radius_text(radius: float) -> str:
+    """Write a radius in few digits, but so that it reads back exactly.
+
+    >>> radius_text(0.0), radius_text(0.25), radius_text(127 / 255)
+    ('0', '0.25', '0.4980392156862745')
+    """
+    short = f"{radius:g}"
+    return short if float(short) == radius else repr(float(radius))
+
+
 def early_stop(mode: str) -> str:
     """Return in words when sampling of an image ended before all draws; empty for modes in which it does not.
 
@@ -145,7 +157,7 @@ def early_stop(mode: str) -> str:
     question, number, _ = mode.split(":")
     match question:
         case "at-radius":
-            listed = ", ".join(f"{radius:g}" for radius in radii or ())
+            listed = ", ".join(map(radius_text, radii or ()))
             when = f"when it was answered whether the radii {listed} are certified"
         case "within":
             when = f"when the radius was known to within {float(number):g}"

@@ -66,6 +66,8 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
 
 UNDECIDED = "set"
 """The scope whose votes can be for no class."""
+MOST_SECONDS = 10**9
+"""Of a certificate, at most; more is no time."""
 SAME = 1e-9
 """Relative difference below which numbers are equal: other versions of SciPy round otherwise."""
 
@@ -110,7 +112,7 @@ def _text(name: str, value: Any) -> str:
     if kind is tsv.whole:
         return str(int(value))
     if kind is tsv.finite:
-        return repr(tsv.finite(value))
+        return repr(tsv.finite(repr(float(value))))
     return value if isinstance(value, str) else format_counts(value)
 
 
@@ -362,8 +364,11 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
 
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:
-    """Write the field's six columns, with all digits of the radii, and times from a column ``seconds`` if present."""
-    seconds = rows["seconds"] if "seconds" in rows else [0.0] * len(rows)
+    """Write the field's six columns, with all digits of the radii, and times from a column ``seconds`` if present.
+
+    The time of an image whose seconds are not known is 0.
+    """
+    seconds = rows["seconds"].fillna(0.0) if "seconds" in rows else [0.0] * len(rows)
     fields = [rows[name].map(lambda value, name=name: _text(name, value)) for name in FIELD_COLUMNS[:-1]]
     lines = zip(*fields, (str(timedelta(seconds=float(value))) for value in seconds), strict=True)
     files.write_text(path, "\n".join("\t".join(line) for line in [FIELD_COLUMNS, *lines]) + "\n")
@@ -373,7 +378,7 @@ def read_with_seconds(path: Path) -> pd.DataFrame:
     """Read this project's rows, with a column ``seconds`` if the file of seconds is beside them.
 
     Raises:
-        InputError: As :func:`read`, or if the seconds are not once an image.
+        InputError: As :func:`read`, or if the seconds are not once an image, or no times.
     """
     rows, seconds = read(path), seconds_of(path)
     if not seconds.exists():
@@ -382,6 +387,8 @@ def read_with_seconds(path: Path) -> pd.DataFrame:
     numbers = all(kind.kind in "iuf" for kind in times.dtypes)
     if list(times) != ["idx", "seconds"] or not numbers or times["idx"].duplicated().any():
         raise InputError(f"{seconds} must have the columns idx and seconds, once an image; remove it or make it again")
+    if not times["seconds"].between(0, MOST_SECONDS).all():
+        raise InputError(f"{seconds} must have seconds of 0 to {MOST_SECONDS:,}; remove it or make it again")
     return rows.merge(times, on="idx", how="left")
 
 

@@ -30,6 +30,7 @@ Kind = Callable[[str], Any]
 
 def whole(text: str) -> int:
     """Read a whole number of 64 bits."""
+    _check_plain(text)
     value = int(text)
     if not -(2**63) <= value < 2**63:
         raise ValueError("a whole number must fit into 64 bits")
@@ -38,10 +39,17 @@ def whole(text: str) -> int:
 
 def finite(text: str) -> float:
     """Read a number that is neither NaN nor infinite."""
+    _check_plain(text)
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"a number must be finite, got {text}")
     return value
+
+
+def _check_plain(text: str) -> None:
+    """Refuse numbers that Python alone would read, such as 1_0 for 10."""
+    if "_" in text or not text.isascii():
+        raise ValueError("a number must be of plain digits")
 
 
 def seconds(text: str) -> float:

@@ -53,6 +53,16 @@ def test_a_vote_that_was_not_cast_is_found(study):
         again(root, content | {f"{ROWS}.tsv": "\n".join(lines).encode()})
 
 
+def test_another_label_than_that_of_the_image_is_found(study):
+    root, content = study
+    lines = content[f"{ROWS}.tsv"].decode().split("\n")
+    row = lines[4].split("\t")
+    own, row[1] = row[1], str(int(row[1]) ^ 1)
+    lines[4] = "\t".join(row)
+    with pytest.raises(InputError, match=rf"the label of image 3 must be {row[1]}, as the rows say, but is {own}"):
+        again(root, content | {f"{ROWS}.tsv": "\n".join(lines).encode()})
+
+
 @pytest.mark.parametrize(("field", "what"), [("images", "images"), ("classifier", "weights")])
 def test_other_images_and_weights_are_refused(study, field, what):
     root, content = study

@@ -122,6 +122,14 @@ def test_networks_in_other_precisions_are_others_and_those_of_other_engines_are_
     assert (f"engine {engine}, precision {precision} are of another network" in page) == other
 
 
+@pytest.mark.parametrize(("mode", "said"), [("certify", ""), ("acr-error:0.01:60", ", mode acr-error:0.01:60")])
+def test_the_page_says_that_rows_stopped_early(rows, mode, said):
+    about = described(rows) | {"mode": mode}
+    page = HubCard(model_card.page(CARD, [about]))
+    assert f"alpha {about['alpha']}, {about['subset']}{said}\n" in page.text
+    assert {f"{about['subset']}{said}, " in result.dataset_config for result in page.data.eval_results} == {True}
+
+
 def test_without_rows_a_page_has_no_numbers():
     page = model_card.page(CARD)
     assert page.startswith(model_card.BEGINNING)

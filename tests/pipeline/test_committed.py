@@ -152,6 +152,70 @@ def test_the_ensembles_of_the_page_on_digits_are_those_of_the_committed_report()
             assert found == [f"{evaluated['members_per_draw']:.2f}", f"{row['acr']:.3f}", difference]
 
 
+def words_of(page):
+    """The text of a page, on one line."""
+    return " ".join((ROOT / page).read_text().split())
+
+
+def test_the_members_that_the_page_on_mathematics_chooses_are_those_of_the_committed_report():
+    titles, rows = table("docs/method.md", "sigma", "chosen")
+    assert titles == ["`best-3`", "to the mean of the nine", "to the best of the nine", "`radius`, all nine"]
+    more = []
+    for sigma, _, *cells in rows:
+        best, every = (
+            committed(f"ensembles-{sigma}", ensemble="all nine", combination=c) for c in ("best-3", "radius")
+        )
+        gains = [shown(best, prefix) for prefix in ("members_", "best_member_")]
+        assert cells == [f"{best['acr']:.3f}", *gains, f"{every['acr']:.3f}"]
+        three = committed(f"ensembles-{sigma}", ensemble="smoothadv x3", combination="average")
+        more.append(three["acr"] - best["acr"])
+    said = r"three of SmoothAdv have (\S+) ± \S+ and (\S+) ± \S+ more"
+    assert re.search(said, words_of("docs/method.md")).groups() == tuple(f"{gain:.4f}" for gain in more)
+
+
+def test_the_two_sided_acrs_of_the_page_on_mathematics_are_those_of_the_committed_report():
+    frame = pd.read_csv(ROOT / "reports/digits/main.csv")
+    frame = frame[frame["method"].isin(METHODS)]
+    even, votes, merged = (frame[f"acr_two_sided{split}"] for split in ("", "_votes", "_merged"))
+    gains = frame[["method", "sigma"]].assign(even=even - frame["acr"], votes=votes - even, merged=even - merged)
+    ours, levels = gains[gains["method"] == "advmacer"].set_index("sigma"), gains.groupby("sigma")
+    least, most = levels.min(numeric_only=True), levels.max(numeric_only=True)
+    text = words_of("docs/method.md")
+    assert f"`even` adds {ours['even'][0.25]:.4f} ± 0.0005 to the one-sided ACR" in text
+    assert (
+        f"{ours['even'][0.5]:.3f} ± 0.002 at 0.5; `votes` adds {ours['votes'][0.25]:.4f} and {ours['votes'][0.5]:.4f}"
+        in text
+    )
+    assert f"`merged` takes {ours['merged'][0.25]:.4f} and {ours['merged'][0.5]:.4f} from it" in text
+    for verb in ("votes", "merged"):
+        ranges = [f"{least[verb][sigma]:.4f} to {most[verb][sigma]:.4f}" for sigma in (0.25, 0.5)]
+        assert f"`{verb}` {'gains' if verb == 'votes' else 'loses'} {' and '.join(ranges)}" in text
+
+
+def test_the_acrs_at_equal_cost_of_the_page_on_mathematics_are_those_of_the_committed_report():
+    losses, gains = {}, []
+    for sigma in (0.25, 0.5):
+        acr_of = {
+            name: committed("equal-cost", method=name, sigma=sigma, evaluations=1100)["acr"]
+            for name in ("advmacer", "advmacer x2", "advmacer x3")
+        }
+        for name in ("advmacer x2", "advmacer x3"):
+            losses.setdefault(name, []).append(f"{acr_of['advmacer'] - acr_of[name]:.4f}")
+            gains.append(committed("differences", method=name, sigma=sigma, reference="advmacer")["difference"])
+    said = r"two AdvMacers are worse than one by (\S+) ± \S+ at sigma 0\.25 and (\S+) ± \S+ at 0\.5"
+    text = words_of("docs/method.md")
+    assert [*re.search(said, text).groups()] == losses["advmacer x2"]
+    assert [*re.search(r"those of three by (\S+) ± \S+ and (\S+) ± \S+;", text).groups()] == losses["advmacer x3"]
+    assert f"at equal n they are better, by {min(gains):.4f} to {max(gains):.4f}." in text
+
+
+def test_three_models_with_equal_weights_are_said_to_tie_where_they_do():
+    row = committed("differences", "cifar10-cpu", method="advmacer x1 + macer x2", sigma=0.25, reference="advmacer")
+    assert row["tie"]
+    said = with_errors(row["difference"], row["error_images"], row["error"], 4, "+")
+    assert f"two MACERs equal weights tie with AdvMacer alone ({said})" in words_of("docs/cifar10-cpu.md")
+
+
 LEVELS = re.findall(r"^## Results at sigma (\S+)$", (ROOT / "docs/cifar10-cpu.md").read_text(), re.MULTILINE)
 
 
@@ -217,6 +281,15 @@ def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive, level):
         paths += [paths[0].parent / "pool" / f"{method}-{seed}.tsv" for seed in range(1, row["seeds"])]
         found = [acr(certificate_rows.read(path)) for path in paths]
         assert np.mean(found) == pytest.approx(row["acr"], rel=1e-12)
+
+
+def test_the_weights_of_advmacer_beside_two_macers_are_those_of_the_committed_run(archive):
+    text = words_of("docs/cifar10-cpu.md")
+    for level, said in (("0.25", "({} for AdvMacer)"), ("0.5", "({} for AdvMacer)"), ("1.0", "AdvMacer gets {}, ")):
+        paths = (archive / "weights/cifar10-cpu" / level).glob("advmacer-?+macer-?-?.optimal.json")
+        weights = [json.loads(path.read_text())["fitted"]["weights"][0] for path in paths]
+        assert len(weights) == 3
+        assert said.format(f"{min(weights):.2f} to {max(weights):.2f}") in text
 
 
 def rows_of(name, folder):

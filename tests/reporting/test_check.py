@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -24,8 +25,9 @@ from typer.testing import CliRunner
 from rs.command_line.main import app
 from rs.errors import InputError
 from rs.reporting import check
-from rs.reporting.bundle import make_bundle, verify
+from rs.reporting.bundle import _indices, make_bundle, verify
 from rs.statistics.radius import lower_bound, radius
+from rs.study.subset import select
 from tests.support.tiny_bundle import make_bundled_study, packed
 
 GRID = [
@@ -290,6 +292,64 @@ def test_a_file_that_is_missing_is_caught(content):
             assert refused(packed({name: data for name, data in content.items() if name != path}))
 
 
+def with_rows(content, change):
+    """The content with other rows of every classifier, and sidecars that say how many."""
+    made = {}
+    for path in (name for name in content if name.endswith(".tsv")):
+        head, *lines, _ = content[path].decode().split("\n")
+        rows = change(lines)
+        side = json.loads(content[f"{path[:-4]}.json"]) | {"rows": len(rows)}
+        made |= {path: "\n".join([head, *rows, ""]).encode(), f"{path[:-4]}.json": json.dumps(side).encode()}
+    return content | made
+
+
+def test_an_image_that_counts_twice_is_caught(content):
+    forged = with_rows(content, lambda lines: [*lines, lines[-1]])
+    with pytest.raises(check.BundleError, match="other images, or one twice"):
+        check.read_results(forged, json.loads(forged["study.json"]))
+
+
+def test_an_image_of_two_labels_at_two_noise_levels_is_caught(content):
+    def relabelled(lines):
+        rows = [line.split("\t") for line in lines]
+        for row in rows[:1]:
+            row[1] = str(1 - int(row[1]))
+            row[4] = str(int(row[1] == row[2]))
+        return ["\t".join(row) for row in rows]
+
+    assert check.ROW[1:5:3] == ["label", "correct"]
+    other = with_rows(content, relabelled)
+    forged = content | {name: data for name, data in other.items() if "/0.25/" in name}
+    for files, good in ((content, True), (other, True), (forged, False)):
+        with nullcontext() if good else pytest.raises(check.BundleError, match="other images, or one twice"):
+            check.read_results(files, json.loads(files["study.json"]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines[3:],
+        lambda lines: [*lines[:3], *lines[4:]],
+        lambda lines: lines[:-1],
+        lambda lines: [f"{100 + k}{line[line.index(chr(9)) :]}" for k, line in enumerate(lines)],
+    ],
+    ids=["first", "middle", "last", "others"],
+)
+def test_the_library_compares_the_images_with_the_subset(content, change, monkeypatch):
+    monkeypatch.setattr(check, "check", lambda _: [])  # tables that were made anew from such rows pass
+    with pytest.raises(InputError, match="must be of the images of the subset first-12, but is of"):
+        verify(packed(with_rows(content, change)), "forged.tar.xz")
+    assert verify(packed(content), "whole.tar.xz") == []
+
+
+@pytest.mark.parametrize(
+    ("subset", "indices"),
+    [("all", [0, 1, 2]), ({"first": 3}, [0, 1, 2]), ({"stride": 20}, [0, 20, 40]), ({"range": [5, 8]}, [5, 6, 7])],
+)
+def test_the_images_of_a_subset_are_those_that_are_certified(subset, indices):
+    assert [*_indices(subset, 3)] == indices == select(60 if subset != "all" else 3, subset).tolist()
+
+
 def test_the_library_compares_the_protocol_with_the_parameters(content):
     forged = content | {"params.yaml": content["params.yaml"].replace(b"alpha: 0.01", b"alpha: 0.02")}
     assert refused(packed(forged)) == ""  # the standard library reads no YAML
@@ -329,6 +389,38 @@ def test_models_and_images_that_are_missing_are_said_before_the_check(study, bun
     found = CliRunner().invoke(app, words)
     assert (str(found.exception), found.stdout) == (
         f"--models must be a folder, but there is no {tmp_path / 'nowhere'}; correct its name", "")  # fmt: skip
+
+
+def test_a_study_that_does_not_say_its_name_is_refused_before_models_are_looked_for(content, tmp_path):
+    study = {name: value for name, value in json.loads(content["study.json"]).items() if name != "dataset"}
+    out = tmp_path / "forged.tar.xz"
+    out.write_bytes(packed(content | {"study.json": json.dumps(study).encode()}))
+    found = CliRunner().invoke(app, ["verify", str(out), "--models", str(tmp_path), "--data", str(tmp_path)])
+    assert isinstance(found.exception, InputError)
+    assert "must be a bundle that agrees with itself" in str(found.exception)
+
+
+def test_a_name_too_long_for_a_plain_archive_is_packed_too():
+    short, long = {"results/a.tsv": b"votes"}, {f"results/{'advmacer-0-' * 12}.tsv": b"votes"}
+    for files in (short, long):
+        found = check.unpack(lzma.compress(check.pack(files)))
+        assert {name: data for name, data in found.items() if name != check.MANIFEST} == files
+    assert b"PaxHeader" not in check.pack(short)
+
+
+@pytest.mark.parametrize("text", [b"", b"[1]", b"7"])
+def test_parameters_that_are_no_mapping_are_refused(content, text):
+    with pytest.raises(InputError, match=r"params\.yaml must hold a mapping of sections; do not believe it"):
+        verify(packed(content | {"params.yaml": text}), "forged.tar.xz")
+
+
+@pytest.mark.parametrize("text", [b"{}", b"[]", b"null", b'{"model": 3', b"\xff", b'{"model": 3, "scope": "set"}'])
+def test_a_sidecar_that_says_no_model_is_named(study, tmp_path, text):
+    root = tmp_path / "copy"
+    shutil.copytree(study, root)
+    (root / ROWS).with_suffix(".json").write_bytes(text)
+    with pytest.raises(InputError, match=f"{ROWS[:-4]}.json must be a sidecar that says its model and scope"):
+        make_bundle(root, root / "params.yaml", "tiny")
 
 
 def test_a_study_of_another_name_is_refused_with_those_that_are_there(study):

@@ -136,6 +136,13 @@ def test_a_study_without_weights_by_image_says_nothing_of_attacks_on_them(root):
     assert "attack" not in page(evidence(root), None, [])
 
 
+def test_a_page_says_that_weights_were_attacked_only_where_they_were(root):
+    said = "Weights chosen by the image were attacked"
+    assert said not in page(evidence(root), None, [])
+    files.write_text(root / "attacks" / "tiny.csv", ATTACKS)
+    assert said in page(evidence(root), None, [])
+
+
 ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,outvoted
 0.25,two.per-image,per-image,0.9,12,0,0
 0.25,two.per-image,per-image,0.99,12,4,3
@@ -169,6 +176,14 @@ def test_claims_about_time_have_a_tenth_to_spare(root, monkeypatch, macer, smoot
         assert made[claim, 0.25, "seconds"].verdict == {"h": "held", "n": "not held"}[letter]
     seconds["macer"] = (1000.0, 30)  # of another recipe than the paper's
     assert by_key(findings_about_time(evidence(root)))[faster, 0.25, "seconds"].verdict == "not tested"
+
+
+def test_the_page_of_times_says_what_the_seconds_are(root):
+    (root / "seconds.csv").write_text("method,seconds\ngaussian,1.0\nadvmacer,2.0\n")
+    own, measured = (times_page(evidence(root, path)) for path in (None, root / "seconds.csv"))
+    assert "Seconds of the first seed, as if every epoch took the median of them, with 10% to spare." in own
+    assert "Seconds are epochs times seconds of an epoch that were measured for all methods side by side" in measured
+    assert "first seed" not in measured
 
 
 def test_seconds_and_epochs_are_those_of_the_timing(root):

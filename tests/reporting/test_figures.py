@@ -342,6 +342,22 @@ def test_no_name_lies_on_another_or_leaves_its_panel(picture, request):
         assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
 
 
+@pytest.mark.parametrize("dataset", ["cifar10-cpu", "digits"])
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("curves", lambda frame: figures.certified_accuracy(frame, LIMIT)),
+        ("p-lower", lambda frame: figures.label_probability(frame, LIMIT)),
+        ("acr-vs-members", figures.acr_by_members),
+    ],
+)
+def test_names_in_the_committed_pictures_stay_in_their_panels(dataset, name, draw):
+    figure = draw(pd.read_csv(ROOT / "reports" / dataset / f"{name}.csv"))
+    for panel, boxes in texts_within(figure):
+        assert all(panel.x0 <= box.x0 and box.x1 <= panel.x1 and box.y1 <= panel.y1 for box in boxes)
+        assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+
+
 def test_lines_of_a_panel_differ_without_colours(curves, probabilities, by_cost):
     pictures = (
         figures.certified_accuracy(curves),

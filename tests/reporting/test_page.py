@@ -31,7 +31,7 @@ from rs.statistics.two_sided import two_sided
 from rs.statistics.votes import label_bounds
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT
-from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study
+from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study, write_rows
 
 NODE = shutil.which("node")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -234,6 +234,60 @@ def node(expression, given):
     )
     done = subprocess.run([NODE, "-e", program], input=json.dumps(given), capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
+
+
+def page_says(data, index, expression):
+    """The value of an expression in the names of the page's program, of the classifier ``index`` of the first level."""
+    program = "".join(
+        (page.WEB / name).read_text().replace("\nstart();\n", "\n") for name in ("statistics.js", "page.js")
+    )
+    stub = "const document = { getElementById: () => ({ textContent: given }) }, matchMedia = () => ({});"
+    settings = "sigma: 0, sides: 'one', filter: 'all', sort: 'index', alpha: DATA.alpha, images: DATA.images"
+    program = f"""const given = require('fs').readFileSync(0, 'utf-8'); {stub}
+        {program.replace('"use strict";', "")}
+        readVotes(level()).then(() => {{
+          state.bounds = boundsOf(DATA.n, state.alpha);
+          state.certificates = remembered((index) => certificatesOf(level(), index));
+          console.log(JSON.stringify({expression}));
+        }});""".replace("const state = {};", f"const state = {{ {settings}, classifier: {index} }};")
+    done = subprocess.run([NODE, "-e", program], input=json.dumps(data), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def add_set(root):
+    """Write an ensemble with votes for no class, which win the n0 draws and nearly all others of the first image."""
+    params = (root / "params.yaml").read_text(encoding="utf-8")
+    entry = "  set: {rule: softmax, scope: set, low: 0.2, high: 0.8}\n  per-image:"
+    params = params.replace("  per-image:", entry, 1).replace("[average, per-image]", "[average, per-image, set]", 1)
+    files.write_text(root / "params.yaml", params)
+    for sigma in SIGMAS:
+        pool = root / "results" / str(sigma) / "pool"
+        rows = certificate_rows.read(pool / "advmacer-0-1.average.tsv").assign(scope="set")
+        none = {"predict": -1, "radius": 0.0, "correct": 0, "p_lower": 0.0, "counts0": f"{CLASSES}:{N0}"}
+        none["counts"] = f"0:3,{CLASSES}:{N - 3}"
+        write_rows(rows.assign(**{k: rows[k].mask(rows["idx"] == 0, v) for k, v in none.items()}), pool / SET)
+    return root
+
+
+SET = "advmacer-0-1.set.tsv"
+
+
+@needs_node
+def test_votes_for_no_class_make_no_certificate(tmp_path):
+    study = add_set(make_study(tmp_path))
+    data = data_of(page_of(study))
+    rows = certificate_rows.read(study / "results" / "0.25" / "pool" / SET)
+    names = [one["file"] for one in data["levels"][0]["results"]]
+    index = names.index(f"results/tiny/0.25/pool/{SET}")
+    found = page_says(data, index, "Object.values(certificates(state.classifier)).map((column) => Array.from(column))")
+    close(found[0], rows["radius"])
+    close(found[3], label_bounds(rows))
+    listed = page_says(data, index, "imageRows()")
+    assert [one["kind"] for one in listed] == [
+        "abstains" if predict == -1 else "right" if correct else "mistakes"
+        for predict, correct in zip(rows["predict"], rows["correct"], strict=True)
+    ]
+    assert (rows["predict"] >= 0).any()
 
 
 def close(found, wanted):

@@ -15,7 +15,7 @@ UGLY = render.Table(
 def test_latex_escapes_what_it_must_and_closes_what_it_opens():
     text = render.latex(UGLY)
     assert r"\caption{50\% of a\_b \& c}" in text
-    assert r"\textbf{m\_1\textasciicircum{}2} & a|b \{\textasciitilde{}\textbackslash{}\} \\" in text
+    assert r"\textbf{m\_1\textasciicircum{}2} & a$|$b \{\textasciitilde{}\textbackslash{}\} \\" in text
     opened = []
     for verb, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", text):
         if verb == "begin":
@@ -25,6 +25,11 @@ def test_latex_escapes_what_it_must_and_closes_what_it_opens():
     assert opened == []
     bare = text.replace(r"\{", "").replace(r"\}", "")
     assert bare.count("{") == bare.count("}")
+
+
+def test_what_latex_would_print_as_a_dash_stays_what_it_is():
+    """In LaTeX's own encoding of fonts a bar prints as a long dash, and two hyphens do as a short one."""
+    assert render.escape("a|b --out a-b a---b –") == "a$|$b -{}-out a-b a-{}-{}-b --"
 
 
 def test_markdown_keeps_the_columns_and_marks_the_best():

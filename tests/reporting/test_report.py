@@ -109,6 +109,17 @@ def test_so_far_the_claims_alone_are_judged_by_what_is_there(tiny, made):
     assert "| EsbRS beats the mean of its members | 0.25 | advmacer 0-1 |  | not tested |" not in page
 
 
+def test_times_are_said_to_be_what_they_are(tiny, made):
+    path = tiny / "seconds.csv"
+    path.write_text("method,seconds\ngaussian,1.0\nadvmacer,2.0\n")
+    measured = tiny_report(tiny, epoch_seconds=path)
+    for name in ("times/cost.md", "times/cost.tex", "index.html"):
+        own, other = (content[name].decode() for content in (made, measured))
+        said = "wall time, mean over seeds, evaluation excluded"
+        assert (said in own, said in other) == (True, False)
+        assert "epochs times seconds of an epoch that were measured for all methods side by side" in other
+
+
 def test_equal_time_is_an_option(tiny):
     claim = "| AdvMacer beats MACER at equal training time | 0.5 | seed 0 |  | not tested |"
     assert claim in tiny_report(tiny)["claims.md"].decode()

@@ -120,6 +120,27 @@ def test_a_radius_is_a_number_of_at_least_0(bad):
         radii_of([frame(1)], [0.0, bad])
 
 
+def test_radii_that_are_alike_in_six_digits_keep_their_own_numbers(a, b):
+    rows, near = frame(1), [127 / 255, 0.49803921, 0.5]
+    named = ["0.4980392156862745", "0.49803921", "0.5"]
+    about, found = described(a, near), compared(a, b, near)
+    assert list(about["certified_accuracy"]) == list(found["certified_accuracy"]) == named
+    assert list(about["certified_accuracy"].values()) == [float(metrics.certified_accuracy(rows, r)) for r in near]
+    radii, shares = (line for line in text_of(about).split("\n") if "certified accuracy" in line or line[:24].isspace())
+    assert [radii.rindex(name) + len(name) for name in named] == [k + 1 for k, c in enumerate(shares) if c == "%"]
+    lines = text_of_difference(found).split("\n")
+    head = next(line for line in lines if line.endswith("A - B"))
+    (line,) = (line for line in lines if named[0] in line)
+    assert line[: head.index("A") + 1].endswith(f"{found['certified_accuracy'][named[0]]['a']:.1%}")
+
+
+def test_the_radii_that_rows_have_are_named_as_they_must_be_asked_for(tmp_path):
+    path = written(tmp_path / "rows.tsv", at_radius(1, 127 / 255))
+    with pytest.raises(InputError, match=r"whether the radii 0\.4980392156862745 are certified"):
+        described(path, [0.498039])
+    assert list(described(path, [0.4980392156862745])["certified_accuracy"]) == ["0.4980392156862745"]
+
+
 def at_radius(seed, radius=0.25):
     """Rows that say only whether a radius is certified."""
     rows = frame(seed, mode=f"at-radius:{radius}:{N}")

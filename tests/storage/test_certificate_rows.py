@@ -65,6 +65,20 @@ def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, vo
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [("idx", "1_2"), ("sigma", "0.2_5"), ("label", "٣"), ("counts", "0_0:900,1:100"), ("counts0", "+0:100")],
+)
+def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_path, name, damaged):
+    path = tmp_path / "a.tsv"
+    certificate_rows.write([row(0), row(1)], path)
+    head, first, second, _ = path.read_text().split("\n")
+    fields = dict(zip(head.split("\t"), second.split("\t"), strict=True)) | {name: damaged}
+    path.write_text("\n".join([head, first, "\t".join(fields.values()), ""]))
+    with pytest.raises(InputError, match=rf"a\.tsv, line 3: {name} cannot be"):
+        certificate_rows.read(path)
+
+
 def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
     made = [row(0, evaluations=1210), row(1, label=1, evaluations=1100)]
     certificate_rows.write(made, tmp_path / "a.tsv")
@@ -104,7 +118,9 @@ def test_counts_read_back_as_the_votes_of_the_classes_that_have_any(votes):
     }
 
 
-@pytest.mark.parametrize("text", ["", "1", "1:2,", "a:1", "1:2,1:3", "1:0", "-1:2", "1:2:3"])
+@pytest.mark.parametrize(
+    "text", ["", "1", "1:2,", "a:1", "1:2,1:3", "1:0", "-1:2", "1:2:3", "1_0:2", " 1:2", "+1:2", "٠:1"]
+)
 def test_damaged_counts_are_refused(text):
     with pytest.raises(ValueError, match=r"."):
         certificate_rows.parse_counts(text)
@@ -403,6 +419,15 @@ def test_to_export_certificates_of_frozen_weights_is_warned_of(tmp_path, capsys)
         assert capsys.readouterr().err.count("warning: the certificates in") == lines
 
 
+def test_to_export_rows_that_stopped_early_is_warned_of(tmp_path, capsys):
+    certificate_rows.write([row(**WITHIN)], tmp_path / "rows.tsv")
+    with pytest.raises(SystemExit, match="0"):
+        run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")])
+    assert (
+        "ended when the radius was known to within 0.1; at most 1,000 draws; the six columns" in capsys.readouterr().err
+    )
+
+
 def test_the_seconds_beside_rows_come_with_them_by_image(tmp_path):
     path = tmp_path / "rows.tsv"
     certificate_rows.write([row(0), row(1), row(2)], path)
@@ -417,6 +442,21 @@ def test_seconds_that_are_not_once_an_image_are_refused(tmp_path, text):
     (tmp_path / "rows.seconds.csv").write_text(text)
     with pytest.raises(InputError, match=r"rows\.seconds\.csv must have the columns idx and seconds, once an image"):
         certificate_rows.read_with_seconds(tmp_path / "rows.tsv")
+
+
+@pytest.mark.parametrize("text", ["inf", "-1.0", "1e300", "nan"])
+def test_seconds_that_are_no_times_are_refused(tmp_path, text):
+    certificate_rows.write([row(0), row(1)], tmp_path / "rows.tsv")
+    (tmp_path / "rows.seconds.csv").write_text(f"idx,seconds\n0,0.5\n1,{text}\n")
+    with pytest.raises(InputError, match=r"rows\.seconds\.csv must have seconds of 0 to 1,000,000,000; remove it"):
+        certificate_rows.read_with_seconds(tmp_path / "rows.tsv")
+
+
+def test_an_image_whose_seconds_are_not_known_is_exported_with_zero(tmp_path):
+    certificate_rows.write([row(0), row(1)], tmp_path / "rows.tsv")
+    (tmp_path / "rows.seconds.csv").write_text("idx,seconds\n1,2.0\n")
+    certificate_rows.write_field_log(certificate_rows.read_with_seconds(tmp_path / "rows.tsv"), tmp_path / "log.tsv")
+    assert certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)["seconds"].tolist() == [0.0, 2.0]
 
 
 def test_export_without_times_says_zero(tmp_path):

@@ -68,7 +68,7 @@ function columnsOf(one, result) {
 /** Return the certificates of a result for the first images, or null where two-sided ones cannot be told. */
 function certificatesOf(one, index) {
   const { other, missing, rest, own } = columnsOf(one, index);
-  const classes = one.results[index].classes;
+  const { classes, undecided } = one.results[index];
   if (state.sides === "two" && !classes) return null;
   const two = state.sides === "two" ? state.bounds.two(classes) : null;
   const made = { radius: new Float64Array(state.images), score: new Float64Array(state.images) };
@@ -78,10 +78,11 @@ function certificatesOf(one, index) {
     if (missing[i] > DATA.n) continue;
     const first = DATA.n - missing[i];
     const bound = state.bounds.one(first);
+    made.label[i] = other[i] === 0 ? bound : Math.min(state.bounds.one(own[i]), 0.5);
+    if (other[i] - 1 === undecided) continue; // most of the n0 draws were votes for no class
     made.radius[i] = two ? two(one.sigma, first, missing[i] - rest[i]) : oneSidedRadius(one.sigma, bound);
     made.right[i] = other[i] === 0 && (two ? made.radius[i] > 0 : bound >= 0.5);
     made.score[i] = made.right[i] * made.radius[i];
-    made.label[i] = other[i] === 0 ? bound : Math.min(state.bounds.one(own[i]), 0.5);
   }
   return made;
 }
@@ -233,7 +234,8 @@ function imageRows() {
   const listed = Array.from({ length: state.images }, (_, i) => {
     const skipped = missing[i] > DATA.n;
     const selected = other[i] ? other[i] - 1 : level().labels[i];
-    const sure = skipped || found.right[i] || (other[i] > 0 && (found.radius[i] > 0 || (state.sides === "one" && state.bounds.one(DATA.n - missing[i]) >= 0.5)));
+    const none = selected === level().results[state.classifier].undecided;
+    const sure = skipped || found.right[i] || (other[i] > 0 && !none && (found.radius[i] > 0 || (state.sides === "one" && state.bounds.one(DATA.n - missing[i]) >= 0.5)));
     const kind = skipped ? "skipped" : !sure ? "abstains" : found.right[i] ? "right" : "mistakes";
     const votes = skipped ? null : DATA.n - missing[i];
     return { i, kind, selected, votes, own: own[i], radius: found.radius[i] };
@@ -277,7 +279,7 @@ function showImages() {
   $("found").replaceChildren(`${rows.length.toLocaleString("en")} of ${state.images.toLocaleString("en")} images. ${aboutImages()}${note}`);
   const shown = rows.slice(0, state.rows).map((one) => {
     const image = level().indices[one.i];
-    const shownAs = (k) => DATA.classes?.[k] ?? String(k);
+    const shownAs = (k) => (k === result.undecided ? "no class" : DATA.classes?.[k] ?? String(k));
     const radius = one.votes === null ? "–" : number(fixed(one.radius, 3), `radius of image ${image} by ${result.name}`, [state.classifier], { value: one.radius });
     return element("tr", {}, cell(picture(image), `image ${image}`), cell(shownAs(level().labels[one.i])), cell(one.kind === "abstains" ? "abstains" : shownAs(one.selected)),
       cell(radius), cell(one.votes === null ? "–" : `${one.votes.toLocaleString("en")} for ${shownAs(one.selected)}`), text(KINDS[one.kind]));
