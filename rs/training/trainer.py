@@ -271,7 +271,7 @@ class Trainer:
         (state,) = states
         if state is not None:
             self.model.load_state_dict(state["model"])
-            self.velocities = [velocity.to(self.device) for velocity in state["velocities"]]
+            self.velocities = [one if one is None else one.to(self.device) for one in state["velocities"]]
             if self.average is not None:
                 self.average.load_state_dict(state["average"])
             self.progress = Progress(**state["progress"])

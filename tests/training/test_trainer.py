@@ -236,6 +236,16 @@ def test_an_interrupted_average_ends_with_the_bytes_of_an_unbroken_one(tmp_path)
     assert weights(resumed.trained) == weights(unbroken.trained)
 
 
+def test_an_interrupted_training_without_momentum_continues_too(tmp_path):
+    """It has no velocities, so a checkpoint holds none."""
+    unbroken = trainer(epochs=3, momentum=0.0)
+    unbroken.run()
+    trainer(epochs=1, momentum=0.0).run(tmp_path / "checkpoint.pt")
+    resumed = trainer(model=smallnet(99), epochs=3, momentum=0.0)
+    resumed.run(tmp_path / "checkpoint.pt")
+    assert weights(resumed.model) == weights(unbroken.model)
+
+
 @pytest.mark.parametrize(
     ("method", "images", "draws", "sizes"),
     [
