@@ -106,7 +106,7 @@ class Trainer:
         self.restore(checkpoint)
         limit, saved = self.options.seconds, checkpoint if self.rank == 0 else None
         for epoch in self._epochs():
-            if limit is not None and self.progress.seconds >= limit:
+            if limit is not None and epoch > 0 and self.progress.seconds >= limit:
                 break
             self.epoch(epoch)
             if saved is not None and (epoch + 1) % self.settings.checkpoint_every == 0:

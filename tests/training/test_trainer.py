@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -234,6 +235,16 @@ def test_an_interrupted_average_ends_with_the_bytes_of_an_unbroken_one(tmp_path)
     resumed = trainer(model=smallnet(99), **settings)
     resumed.run(tmp_path / "checkpoint.pt")
     assert weights(resumed.trained) == weights(unbroken.trained)
+
+
+@pytest.mark.parametrize(("seconds", "epochs"), [(0.0, 1), (1.0, 1), (1.5, 2), (99.0, 4)])
+def test_a_limit_of_seconds_ends_with_the_epoch_in_which_they_pass(tmp_path, monkeypatch, seconds, epochs):
+    """By a clock that is a second further at each look. What is continued after the limit trains no further."""
+    monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
+    for _ in range(2):
+        made = trainer(epochs=4)
+        made.options = replace(made.options, seconds=seconds)
+        assert made.run(tmp_path / "checkpoint.pt").epoch == len(made.progress.history) == epochs
 
 
 def test_an_interrupted_training_without_momentum_continues_too(tmp_path):
