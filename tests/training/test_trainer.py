@@ -17,7 +17,7 @@ from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import block
 from rs.statistics import metrics
-from rs.training.settings import HISTORY, TIMING
+from rs.training.settings import HISTORY, TIMING, RunOptions
 from rs.training.trainer import initial_seed
 from tests.support.helpers import METHOD_PARAMETERS, TRAINING, smallnet, tiny_images, trainer, weights
 
@@ -461,6 +461,12 @@ def test_every_setting_is_needed():
     for name in TRAINING:
         with pytest.raises(ValueError, match=name):
             Training(**{key: value for key, value in TRAINING.items() if key != name})
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_card_holds_is_refused_before_the_training(seed):
+    with pytest.raises(InputError, match=rf"seed must be at least 0 and below 2\^63, got {seed}"):
+        RunOptions(sigma=0.25, seed=seed, device=torch.device("cpu"))
 
 
 def test_initial_weights_have_a_seed_of_their_own_for_every_seed():
