@@ -11,6 +11,7 @@ from rs.errors import InputError
 from rs.models import architectures
 from rs.models.backend import layout
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import BLOCK
 from rs.training.attack_backend import frozen, training_network
 from tests.support.helpers import SHAPE, smallnet
@@ -146,6 +147,17 @@ def test_a_plain_engine_changes_nothing():
     model = smallnet()
     made = optimize_for_inference(model, "plain", "bfloat16", SHAPE, CPU, 300)
     assert made == (model, "bfloat16", 300, "plain")
+
+
+@pytest.mark.parametrize("engine", ["folded", "compiled"])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_plain_function_is_not_folded_because_a_copy_of_it_would_call_the_same_networks(engine, together):
+    """Nothing would put them into eval mode: here dropout would stay on, and the certificate be of no function."""
+    network = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
+    function = as_module(lambda x: network(x))
+    classifier = Ensemble([smallnet(), function], SoftmaxAverage()) if together else function
+    with pytest.raises(InputError, match=f"engine must be plain or openvino for a plain function, .* got {engine}"):
+        optimize_for_inference(classifier, engine, "float32", SHAPE, CPU)
 
 
 @pytest.mark.parametrize(("engine", "precision"), [("turbo", "float32"), ("folded", "float8")])
