@@ -71,7 +71,8 @@ def optimize_for_inference(
         The optimized classifier; if it cannot be compiled, the folded one, with a warning on stderr.
     Raises:
         InputError: If there is no such engine or precision, not even the smallest batch fits, a plain function is to be
-            folded or compiled, or OpenVINO is to run it in bfloat16 or elsewhere than on a CPU, or cannot convert it.
+            folded or compiled, what is folded is not one function of each image, or OpenVINO is to run it in bfloat16
+            or elsewhere than on a CPU, or cannot convert it.
     """
     for name, given, known in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
         if given not in get_args(known):
@@ -170,6 +171,7 @@ def _optimize(
     batch: int | None,
 ) -> tuple[nn.Module, Engine]:
     folded = fold(module, dtype, shape)
+    check_one_function(folded, noisy_pair(tuple(shape), device))  # a copy, which may call what was not copied
     if engine == "folded":
         return folded, engine
     assert batch is not None  # compiled networks are for batches of one size
