@@ -260,7 +260,7 @@ class MembersOnImages:
             self.device.type,
             arithmetic.current(),
             code_fingerprint.version(MODULE),
-            checkpoint.versions(),
+            identity_of(self._members).get("versions", checkpoint.versions()),
         )
         folder = scratch.root() / "outputs" / scratch.key(asdict(key))
         size = OutputCache.size(len(self._members), len(self.indices), key.n0 + key.n, key.num_classes)

@@ -30,7 +30,7 @@ from rs.models.backend import (
 )
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import Precision, autocast, default_batch
-from rs.smoothing.inputs import logits_of
+from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK
 from rs.smoothing.one_function import check_one_function, noisy_pair, rounding
 
@@ -70,8 +70,9 @@ def optimize_for_inference(
     Returns:
         The optimized classifier; if it cannot be compiled, the folded one, with a warning on stderr.
     Raises:
-        InputError: If there is no such engine or precision, not even the smallest batch fits, OpenVINO is to run
-            it in bfloat16 or elsewhere than on a CPU, or cannot convert it.
+        InputError: If there is no such engine or precision, not even the smallest batch fits, a plain function is to be
+            folded or compiled, what is folded is not one function of each image, or OpenVINO is to run it in bfloat16
+            or elsewhere than on a CPU, or cannot convert it.
     """
     for name, given, known in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
         if given not in get_args(known):
@@ -84,6 +85,11 @@ def optimize_for_inference(
             )
         networks = quantized if engine == "quantized" else [_in_openvino(one, shape) for one in members_of(module)]
         return Optimized(_with_members(module, networks), precision, batch, engine)
+    if engine != "plain" and any(isinstance(member, Function) for member in members_of(module)):
+        raise InputError(
+            "engine must be plain or openvino for a plain function, because a copy of it calls the same networks, got "
+            f"{engine}; leave it plain, or give an nn.Module"
+        )
     dtype: torch.dtype = getattr(torch, precision)
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
@@ -165,6 +171,7 @@ def _optimize(
     batch: int | None,
 ) -> tuple[nn.Module, Engine]:
     folded = fold(module, dtype, shape)
+    check_one_function(folded, noisy_pair(tuple(shape), device))  # a copy, which may call what was not copied
     if engine == "folded":
         return folded, engine
     assert batch is not None  # compiled networks are for batches of one size
@@ -183,7 +190,7 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
 
     Args:
         module: The classifier, which is not changed. If it consists of ``normalize`` and ``network``
-            (``rs.models.architectures.build``), the normalisation stays in float32.
+            (``rs.models.architectures.build``), the normalisation stays in float32, unless batch norms are kept.
         dtype: Type of weights and activations. The last layer of a network of this project stays in float32, and
             every network returns its logits in float32.
         shape: (C, H, W) of an image.

@@ -100,12 +100,12 @@ def quantized_members(
         sigma: Noise of the calibration images: that of the training.
         shape: (C, H, W) of an image.
     Raises:
-        InputError: If the extra ``int8`` is not installed, a network on disk is of another model or another number of
+        InputError: If the extra ``int8`` is not installed, a network on disk is of another model, noise or number of
             images, there is neither a network nor a calibration, or it cannot be converted.
     """
     made = []
     for member, folder in zip(members, map(Path, folders) if folders else repeat(None, len(members)), strict=True):
-        quantized = _found(member, folder, calibration) or _new(member, folder, calibration, sigma)
+        quantized = _found(member, folder, calibration, sigma) or _new(member, folder, calibration, sigma)
         made.append(as_module(member, quantized, shape))
     return made
 
@@ -124,13 +124,17 @@ def _new(member: nn.Module, folder: Path | None, calibration: Calibration | None
     return quantize(member, data.load(calibration.folder, "train"), sigma, calibration.count or CALIBRATION)
 
 
-def _found(member: nn.Module, folder: Path | None, calibration: Calibration | None) -> Quantized | None:
+def _found(member: nn.Module, folder: Path | None, calibration: Calibration | None, sigma: float) -> Quantized | None:
     """Return the network on disk, after checking that it is the one that is asked for."""
     if folder is None or not (folder / CARD).exists():
         return None
     quantized, again = read(folder), f"run rs quantize {folder} again"
     if quantized.card.classifier != checkpoint.fingerprint(member):
         raise InputError(f"{folder / CARD} must be of the model beside it, but that has changed; {again}")
+    if quantized.card.sigma != sigma:
+        raise InputError(
+            f"{folder / CARD} must be of noise {sigma}, that of the training, but is of {quantized.card.sigma}; {again}"
+        )
     wanted = calibration and calibration.count
     if wanted and quantized.card.calibration != wanted:
         raise InputError(

@@ -76,6 +76,11 @@ def _same_votes(
     index: int,
     device: torch.device,
 ) -> str:
+    if side["device"] != device.type:
+        raise InputError(
+            f"{model}: votes must be counted on {side['device']}, where the rows were made, got {device.type}, which "
+            f"draws other noise; give --device {side['device']}"
+        )
     row = _row(rows, index)
     base = load_classifier(str(model), images.meta)
     for what, said, own in (
@@ -106,8 +111,8 @@ def _same_votes(
         if own != row[name]:
             raise InputError(
                 f"{model}: {name} of image {index} must be {row[name]}, as the rows say, but are {own} here, "
-                f"in {how['engine']} {how['precision']} on {device.type}; the rows are of a {side['device']}, and "
-                "another kind of machine can change a few votes where the arithmetic is native"
+                f"in {how['engine']} {how['precision']} on {device.type}; another kind of machine can change a few "
+                "votes where the arithmetic is native"
             )
     return f"{model}: the {made.n0 + made.n:,} votes on image {index} are those of the rows"
 

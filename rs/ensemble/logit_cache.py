@@ -45,7 +45,7 @@ class CacheKey:
     device: str  # its kind, which draws its own noise
     arithmetic: Arithmetic  # which rounds in its own way
     code: str  # that made them, ``rs.runtime.code_fingerprint.version``
-    versions: dict[str, str]  # ``rs.models.checkpoint.versions``
+    versions: dict[str, str]  # ``rs.models.checkpoint.versions``, with that of OpenVINO if it runs the members
 
 
 class OutputCache:

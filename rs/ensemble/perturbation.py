@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from rs.errors import InputError
 from rs.params import Count, NonNegative, validated
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import evaluating
@@ -114,6 +115,8 @@ def perturbed_probabilities(
         raise ValueError(f"images (B, C, H, W) must come with B indices, got {tuple(xs.shape)} and {len(indices)}")
     if not 0 <= sigma < np.inf:
         raise ValueError(f"sigma must be finite and at least 0, got {sigma}")
+    if batch is not None and batch < 1:
+        raise InputError(f"batch must be at least 1, got {batch}; it is the number of noisy images evaluated at once")
     noises, copies, share, scale = perturbation.noises, perturbation.copies, perturbation.share, perturbation.scale
     noisy = torch.cat([noisy_copies(x, noises, sigma, seed, i, repeat) for x, i in zip(xs, indices, strict=True)])
     at_once = batch or default_batch(xs[0])

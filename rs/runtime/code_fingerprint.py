@@ -129,17 +129,38 @@ def closure(root: Path, entry: Path, stop: Path | None = None) -> set[Path]:
         path = waiting.pop()
         if path not in modules and path != stop:
             modules.add(path)
-            waiting += _imported_modules(root, (root / path).read_text(encoding="utf-8"))
+            waiting += _imported_modules(root, path)
     return modules
 
 
-def _imported_modules(root: Path, source: str) -> Iterator[Path]:
+def _imported_modules(root: Path, module: Path) -> Iterator[Path]:
     """Yield the paths of the project's modules that a module names in its imports."""
-    for words in (name.split(".") for name in _imported_names(source)):
-        for depth in range(1, len(words) + 1) if words[0] in PACKAGES else ():  # a module imports its packages first
-            path = Path(*words[:depth])
-            candidates = (path.with_suffix(".py"), path / "__init__.py")
-            yield from (candidate for candidate in candidates if (root / candidate).is_file())
+    source = (root / module).read_text(encoding="utf-8")
+    for words in (name.split(".") for name in _imported_names(source, ".".join(module.parent.parts))):
+        if words[0] in PACKAGES:
+            for depth in range(1, len(words) + 1):  # a module imports its packages first
+                yield from _files(root, words[:depth])
+            yield from _lazily_imported(root, words)
+
+
+def _files(root: Path, words: list[str]) -> list[Path]:
+    """Return the path of the project's module, or package, of a name; none if it has no such module."""
+    path = Path(*words)
+    return [one for one in (path.with_suffix(".py"), path / "__init__.py") if (root / one).is_file()]
+
+
+def _lazily_imported(root: Path, words: list[str]) -> Iterator[Path]:
+    """Yield the modules that a package names in strings (``rs.lazily``), where a name of it may come from them."""
+    package = root / Path(*words[:-1]) / "__init__.py"
+    if _files(root, words) or not package.is_file():
+        return
+    nodes = [*ast.walk(ast.parse(package.read_text(encoding="utf-8")))]
+    if words[-1] in {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}:
+        return
+    strings = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    for named in (string.split(".") for string in strings):
+        if named[0] in PACKAGES and all(map(str.isidentifier, named)):
+            yield from _files(root, named)
 
 
 @cache  # one module is imported by many

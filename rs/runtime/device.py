@@ -43,6 +43,8 @@ def device_named(name: str) -> torch.device:
         local = str(free_gpu(_gpus())) if name == "cuda" and local is None else local
     try:
         device = torch.device(f"cuda:{local or 0}" if name == "cuda" else name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"{device.type} is not supported")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device must be auto, cpu or a CUDA device that is here, got {name!r}: {error}") from error

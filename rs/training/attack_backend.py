@@ -89,6 +89,7 @@ class OneShape(nn.Module):
             self._compiled = (fast,)
         except Exception as error:  # a compiler fails in as many ways as there are compilers
             warn("is not compiled", error)
+            self.module.zero_grad(set_to_none=True)  # of the layers that a pass reached before it failed
         with torch.no_grad():
             for name, buffer in self.module.named_buffers():
                 buffer.copy_(buffers[name])  # the trial moved the statistics of batch norm

@@ -26,10 +26,10 @@ from rs.training.trainer import Trainer, initial_seed
 def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:
     """Train a recipe on the data set in ``folder``.
 
-    Writes the model into ``out`` (a function of the parameters alone, on one kind of device), and into ``log`` its
-    ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (model, git commit, seconds).
-    A training that was killed continues from its last checkpoint. Under torchrun the processes train one model
-    together; the first one reads the checkpoint and writes.
+    Writes the model into ``out`` (a function of the parameters and the number of processes, on one kind of device), and
+    into ``log`` its ``history.csv``, its ``timing.csv`` (training seconds so far) and ``provenance.json`` (model, git
+    commit, seconds). A training that was killed continues from its last checkpoint. Under torchrun the processes train
+    one model together; the first one reads the checkpoint and writes.
 
     Args:
         recipe: What to train, and how.
@@ -67,10 +67,12 @@ def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:
 
 
 def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:
-    """Return what names the unfinished work: other images, settings or code do not continue it."""
+    """Return what names unfinished work: other images, settings, code or numbers of processes do not continue it."""
     code = code_fingerprint.version("rs/training/run.py", method=card.method)
     limit = {} if options.seconds is None else {"seconds": options.seconds}
-    return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit}
+    _, world_size = processes.rank_and_world_size()
+    several = {"processes": world_size} if world_size > 1 else {}
+    return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit, **several}
 
 
 def _write_logs(log: Path, card: ModelCard, progress: Progress, device: torch.device) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field
 
+from rs.errors import InputError
 from rs.models.backend import Engine
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.classifier import Precision
@@ -59,6 +60,10 @@ class RunOptions:
     device: torch.device  # where to train
     workers: int = 0  # processes that read images from disk, for data sets that are not in memory
     seconds: float | None = None  # end with the epoch in which so many seconds have passed, evaluation excluded
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:  # a card holds no other
+            raise InputError(f"seed must be at least 0 and below 2^63, got {self.seed}; it names the random numbers")
 
 
 @dataclass

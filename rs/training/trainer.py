@@ -106,7 +106,7 @@ class Trainer:
         self.restore(checkpoint)
         limit, saved = self.options.seconds, checkpoint if self.rank == 0 else None
         for epoch in self._epochs():
-            if limit is not None and self.progress.seconds >= limit:
+            if limit is not None and epoch > 0 and self.progress.seconds >= limit:
                 break
             self.epoch(epoch)
             if saved is not None and (epoch + 1) % self.settings.checkpoint_every == 0:
@@ -271,7 +271,7 @@ class Trainer:
         (state,) = states
         if state is not None:
             self.model.load_state_dict(state["model"])
-            self.velocities = [velocity.to(self.device) for velocity in state["velocities"]]
+            self.velocities = [one if one is None else one.to(self.device) for one in state["velocities"]]
             if self.average is not None:
                 self.average.load_state_dict(state["average"])
             self.progress = Progress(**state["progress"])

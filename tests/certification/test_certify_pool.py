@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from rs import params
 from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
+from rs.certification.openvino_network import library
 from rs.certification.quantize import quantize, write
 from rs.command_line.shell import run
 from rs.data import images as data
@@ -356,6 +357,16 @@ def test_what_other_code_versions_or_arithmetic_have_cached_is_not_used(monkeypa
     evaluated = evaluations(lambda: pool(cache=True))
     assert evaluated == evaluations(lambda: pool("else", cache=True, seed=5))
     assert len(list(work.glob("outputs/*/cache.json"))) == 3
+
+
+@pytest.mark.parametrize(("engine", "caches"), [("folded", 1), ("openvino", 2)])
+def test_what_another_version_of_openvino_has_cached_is_not_used_where_it_runs_the_network(
+    monkeypatch, work, engine, caches
+):
+    pool("before", cache=True, engine=engine)
+    monkeypatch.setattr(library("openvino"), "__version__", "newer")
+    pool(cache=True, engine=engine)
+    assert len(list(work.glob("outputs/*/cache.json"))) == caches
 
 
 @pytest.mark.slow

@@ -11,7 +11,9 @@ from rs.errors import InputError
 from rs.models import architectures
 from rs.models.backend import layout
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import BLOCK
+from rs.smoothing.one_function import check_one_function, noisy_pair
 from rs.training.attack_backend import frozen, training_network
 from tests.support.helpers import SHAPE, smallnet
 from tests.support.networks import Branches, Measures, Twice, hooked, images, lived_in
@@ -146,6 +148,27 @@ def test_a_plain_engine_changes_nothing():
     model = smallnet()
     made = optimize_for_inference(model, "plain", "bfloat16", SHAPE, CPU, 300)
     assert made == (model, "bfloat16", 300, "plain")
+
+
+@pytest.mark.parametrize("engine", ["folded", "compiled"])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_plain_function_is_not_folded_because_a_copy_of_it_would_call_the_same_networks(engine, together):
+    """Nothing would put them into eval mode: here dropout would stay on, and the certificate be of no function."""
+    network = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
+    function = as_module(lambda x: network(x))
+    classifier = Ensemble([smallnet(), function], SoftmaxAverage()) if together else function
+    with pytest.raises(InputError, match=f"engine must be plain or openvino for a plain function, .* got {engine}"):
+        optimize_for_inference(classifier, engine, "float32", SHAPE, CPU)
+
+
+@pytest.mark.parametrize("engine", ["folded", "compiled"])
+def test_what_runs_is_one_function_too_where_a_copy_calls_what_was_not_copied(engine):
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
+    caller = nn.Identity()
+    caller.network, caller.forward = model, lambda x: model(x)
+    check_one_function(caller, noisy_pair(SHAPE, CPU))  # the network is one of its modules, so it is in eval mode
+    with pytest.raises(InputError, match="must be one function of each image, but its logits differ from one call"):
+        optimize_for_inference(caller, engine, "float32", SHAPE, CPU)
 
 
 @pytest.mark.parametrize(("engine", "precision"), [("turbo", "float32"), ("folded", "float8")])

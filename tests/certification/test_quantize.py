@@ -1,6 +1,7 @@
 """Networks in int8: ``rs.certification.quantize``, and the commands that make and run them."""
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 
@@ -229,6 +230,17 @@ def test_the_network_of_another_model_and_another_number_of_images_are_refused(t
         quantized_members([smallnet(5).eval()], folder, None, SIGMA, SHAPE)
     with pytest.raises(InputError, match=r"must be of 11 calibration images.* but is of 10"):
         quantized_members([load(folder[0]).module], folder, Calibration(tiny / "data", 11), SIGMA, SHAPE)
+
+
+def test_a_network_of_other_noise_than_the_training_s_is_refused(tiny, tmp_path):
+    """As where the card of an imported model was corrected afterwards, which leaves its weights as they are."""
+    shutil.copytree(tiny / "model", tmp_path / "model")
+    card = tmp_path / "model" / "model.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"sigma": 0.5}))
+    with pytest.raises(
+        InputError, match=r"must be of noise 0\.5, that of the training, but is of 0\.25; run rs quantize"
+    ):
+        load(tmp_path / "model").smooth(engine="quantized")
 
 
 def test_the_same_command_makes_the_same_again_and_another_replaces_it_by_force_alone(tiny, capfd):

@@ -71,6 +71,13 @@ def test_other_images_and_weights_are_refused(study, field, what):
         again(root, content | {f"{ROWS}.json": json.dumps(side).encode()})
 
 
+def test_another_kind_of_device_is_refused_because_it_draws_other_noise(study):
+    root, content = study
+    side = json.loads(content[f"{ROWS}.json"]) | {"device": "cuda"}
+    with pytest.raises(InputError, match=r"votes must be counted on cuda, .* got cpu, .* give --device cuda"):
+        again(root, content | {f"{ROWS}.json": json.dumps(side).encode()})
+
+
 def test_an_image_without_a_row_is_refused(study):
     root, content = study
     with pytest.raises(InputError, match="--image must be one of the 10 images of the rows, 0 to 9; got 10"):

@@ -554,6 +554,7 @@ def test_the_command_takes_its_settings_from_the_parameters():
         ({"ensembles": "nowhere"}, None, "nowhere/pool.json"),
         ({"params": "nowhere.yaml"}, None, "nowhere.yaml"),
         ({"device": "abacus"}, None, "abacus"),
+        ({"batch": -1}, None, "batch must be at least 1, got -1"),
         ({}, lambda: change_recipe("weights", "noises", 0), "weights.noises"),
         ({}, lambda: change_recipe("weights", "colour", 3), "weights.colour is not a known key"),
         ({}, lambda: save_member("macer", 1, gain=2.0), "models/macer/1 must be the model"),

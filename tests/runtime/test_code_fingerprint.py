@@ -95,6 +95,18 @@ def test_a_fingerprint_names_modules_at_any_depth(tmp_path: Path) -> None:
     assert list(code_fingerprint.fingerprint(root, Path("stages/a.py"))) == ["rs/b.py", "rs/c.py", "stages/a.py"]
 
 
+def test_relative_imports_and_names_that_a_package_finds_when_they_are_asked_for_count(tmp_path: Path) -> None:
+    """As ``from rs import load`` in a stage of one's own."""
+    lazy = "def helper(): ...\nNAMES = {'load': 'rs.d'}\ndef __getattr__(name):\n    return NAMES[name]"
+    root = project(
+        tmp_path, stages__a="from rs import load", stages__b="from rs import helper, c", rs____init__=lazy,
+        rs__c="from . import e\nfrom .e import x", rs__d="", rs__e="",
+    )  # fmt: skip
+    found = [code_fingerprint.fingerprint(root, Path("stages", f"{name}.py")) for name in "ab"]
+    assert list(found[0]) == ["rs/__init__.py", "rs/d.py", "stages/a.py"]
+    assert list(found[1]) == ["rs/__init__.py", "rs/c.py", "rs/e.py", "stages/b.py"]
+
+
 def test_modules_may_import_each_other(tmp_path: Path) -> None:
     root = project(tmp_path, rs__a="import rs.b", rs__b="import rs.a")
     assert set(code_fingerprint.fingerprint(root, Path("rs/a.py"))) == {"rs/a.py", "rs/b.py"}

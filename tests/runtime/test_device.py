@@ -70,7 +70,7 @@ def in_another_process(tmp_path):
 
 def test_the_cpu_is_the_cpu_and_an_absent_device_is_refused():
     assert device.device_named("cpu") == torch.device("cpu")
-    for name in ("cuda:99", "tpu9", "gpu"):
+    for name in ("cuda:99", "tpu9", "gpu", "meta"):
         with pytest.raises(InputError, match=f"device must be auto, cpu or a CUDA device that is here, got '{name}'"):
             device.device_named(name)
 

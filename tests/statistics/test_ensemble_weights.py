@@ -178,10 +178,12 @@ def test_independent_members_are_weighted_by_their_precision():
     np.testing.assert_allclose(w, (1 / variances) / (1 / variances).sum(), rtol=1e-12)
 
 
-def test_equal_members_reach_the_variance_of_each():
-    s = np.full((1, 3, 3), 2.0)
-    assert variance(optimal_weights(s, [1.0]), s, [1.0]) == pytest.approx(2.0, rel=1e-12)
-    assert pair_weights(s[:, :2, :2], [1.0]).tolist() == [0.5, 0.5]
+@pytest.mark.parametrize("members", [2, 3, 7])
+def test_members_that_are_one_have_equal_weights(members):
+    z = np.repeat(np.random.default_rng(0).normal(size=(1, 50, 4)), members, axis=0)
+    covariances, a = moments(z).covariances, [1.0, 0.3, 7.0, 0.0]
+    assert optimal_weights(covariances, a).tolist() == [1 / members] * members
+    assert pair_weights(covariances[:, :2, :2], a).tolist() == [0.5, 0.5]
 
 
 def test_a_member_without_variance_takes_all():

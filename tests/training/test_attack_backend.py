@@ -194,12 +194,15 @@ def breaks(where):
             raise RuntimeError("no compiler\nfound")
         if where == "forward":
             return lambda x: Fails.backward(None, module(x))
+        if where == "amid the backward pass":  # when the last layer has its gradient
+            features = nn.Sequential(module.normalize, module.network.features)
+            return lambda x: module.network.fc(Fails.apply(features(x)).flatten(1))
         return lambda x: Fails.apply(module(x))
 
     return fake
 
 
-@pytest.mark.parametrize("where", ["nowhere", "at once", "forward", "backward"])
+@pytest.mark.parametrize("where", ["nowhere", "at once", "forward", "backward", "amid the backward pass"])
 def test_the_trial_leaves_no_trace_and_a_compiler_that_fails_leaves_the_network_plain(
     where, compiler, monkeypatch, capsys
 ):
@@ -215,5 +218,6 @@ def test_the_trial_leaves_no_trace_and_a_compiler_that_fails_leaves_the_network_
             results.append([logits, *torch.autograd.grad(logits.square().sum(), list(owner.parameters()))])
         assert all(map(torch.equal, *results))
         assert weights(model) == weights(plain)
+        assert all(parameter.grad is None for parameter in model.parameters())
     warning = "warning: this network is not compiled (RuntimeError: no compiler found)\n"
     assert capsys.readouterr().err == ("" if where == "nowhere" else warning)

@@ -13,9 +13,11 @@ from rs.methods import METHODS
 from rs.models.architectures import Logits, Normalize
 from rs.runtime import processes
 from rs.training import attack_backend
+from rs.training.recipe import training_recipe
+from rs.training.run import is_unfinished, train_model
 from rs.training.settings import RunOptions
 from rs.training.trainer import Trainer
-from tests.support.helpers import python, tiny_images, trainer
+from tests.support.helpers import python, tiny_images, tiny_params, trainer, write_tiny
 
 ROUNDING = 3e-12  # in the middle between a rounding in float64 and one in float32, which anything forgotten exceeds
 WHOLE = {"batch": 16, "epochs": 2, "clip_norm": 0.5}  # 40 images: batches of 16, 16 and 8
@@ -212,6 +214,23 @@ def test_a_limit_of_seconds_is_refused_because_clocks_differ(monkeypatch):
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"), seconds=1.0)
     with pytest.raises(InputError, match="seconds must not be limited where several processes train together"):
         Trainer(alone.model, alone.method, alone.images, alone.evaluation, alone.settings, options)
+
+
+def test_a_checkpoint_is_not_continued_by_another_number_of_processes(tmp_path, monkeypatch):
+    """It would be a model of neither number, and provenance.json says one."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    monkeypatch.setattr(Trainer, "run", stop)
+    folder, recipe = write_tiny(tmp_path / "data"), training_recipe(tiny_params(), "tiny", "macer", 0.25)
+    options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))
+    with pytest.raises(KeyboardInterrupt):
+        train_model(recipe, folder, options, out=tmp_path / "out", log=tmp_path / "log")
+    assert is_unfinished(recipe, folder, options)
+    monkeypatch.setattr(processes, "rank_and_world_size", lambda: (0, 2))
+    assert not is_unfinished(recipe, folder, options)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import block
 from rs.statistics import metrics
-from rs.training.settings import HISTORY, TIMING
+from rs.training.settings import HISTORY, TIMING, RunOptions
 from rs.training.trainer import initial_seed
 from tests.support.helpers import METHOD_PARAMETERS, TRAINING, smallnet, tiny_images, trainer, weights
 
@@ -236,6 +237,26 @@ def test_an_interrupted_average_ends_with_the_bytes_of_an_unbroken_one(tmp_path)
     assert weights(resumed.trained) == weights(unbroken.trained)
 
 
+@pytest.mark.parametrize(("seconds", "epochs"), [(0.0, 1), (1.0, 1), (1.5, 2), (99.0, 4)])
+def test_a_limit_of_seconds_ends_with_the_epoch_in_which_they_pass(tmp_path, monkeypatch, seconds, epochs):
+    """By a clock that is a second further at each look. What is continued after the limit trains no further."""
+    monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
+    for _ in range(2):
+        made = trainer(epochs=4)
+        made.options = replace(made.options, seconds=seconds)
+        assert made.run(tmp_path / "checkpoint.pt").epoch == len(made.progress.history) == epochs
+
+
+def test_an_interrupted_training_without_momentum_continues_too(tmp_path):
+    """It has no velocities, so a checkpoint holds none."""
+    unbroken = trainer(epochs=3, momentum=0.0)
+    unbroken.run()
+    trainer(epochs=1, momentum=0.0).run(tmp_path / "checkpoint.pt")
+    resumed = trainer(model=smallnet(99), epochs=3, momentum=0.0)
+    resumed.run(tmp_path / "checkpoint.pt")
+    assert weights(resumed.model) == weights(unbroken.model)
+
+
 @pytest.mark.parametrize(
     ("method", "images", "draws", "sizes"),
     [
@@ -440,6 +461,12 @@ def test_every_setting_is_needed():
     for name in TRAINING:
         with pytest.raises(ValueError, match=name):
             Training(**{key: value for key, value in TRAINING.items() if key != name})
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_card_holds_is_refused_before_the_training(seed):
+    with pytest.raises(InputError, match=rf"seed must be at least 0 and below 2\^63, got {seed}"):
+        RunOptions(sigma=0.25, seed=seed, device=torch.device("cpu"))
 
 
 def test_initial_weights_have_a_seed_of_their_own_for_every_seed():
