@@ -57,7 +57,7 @@ class Meta:
     std: tuple[Positive, ...]  # (C,), as mean
     source: str  # where the images came from, for people
     sizes: dict[str, Count]  # images in each split
-    sha256: dict[str, str]  # of each split: of its arrays, or of its file list where lazy
+    sha256: dict[str, str]  # of each split: of its arrays; where lazy, of its file list and conversion
     lazy: Lazy | None = None
     raw: dict[str, str] | None = None  # sums of the raw data it was made of, as its source takes them
 

@@ -81,9 +81,10 @@ def split_of(meta: Meta, split: str) -> FolderImages:
     """
     assert meta.lazy is not None  # a packed data set has PackedImages
     tree, fingerprint = readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split]), meta.sha256[split]
-    if tree.classes != meta.classes or readers.tree_sum(tree) != fingerprint:
+    how = Conversion(meta.lazy.resize, meta.shape[1], convert=True)
+    if tree.classes != meta.classes or readers.tree_sum(tree, how) != fingerprint:
         raise InputError(f"{tree.root} must hold the files that were prepared; prepare the data set again")
-    return FolderImages(meta, tree, fingerprint, Conversion(meta.lazy.resize, meta.shape[1], convert=True))
+    return FolderImages(meta, tree, fingerprint, how)
 
 
 def pictures_in(

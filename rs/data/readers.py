@@ -285,10 +285,14 @@ def class_names(path: Path) -> tuple[str, ...]:
     return names
 
 
-def tree_sum(tree: Tree) -> str:
-    """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their contents."""
+def tree_sum(tree: Tree, how: Conversion | None = None) -> str:
+    """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their contents.
+
+    With ``how``, their conversion where they are read, other conversions of the same files have other sums.
+    """
     names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
-    return hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest()
+    lines = [*([] if how is None else [str(how)]), *names]
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def _files(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:

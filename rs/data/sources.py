@@ -142,6 +142,7 @@ class Folder:
         assert self.mean is not None
         assert self.std is not None
         trees = readers.split_trees(Path(self.root), self.test_folder)
+        how = readers.Conversion(self.resize, self.crop, convert=True)
         meta = describe(
             name=name,
             classes=tuple(trees["train"].classes),
@@ -150,7 +151,7 @@ class Folder:
             std=tuple(self.std),
             source=f"images left in {self.root}, read one by one",
             sizes={split: len(tree.samples) for split, tree in trees.items()},
-            sha256={split: readers.tree_sum(tree) for split, tree in trees.items()},
+            sha256={split: readers.tree_sum(tree, how) for split, tree in trees.items()},
             lazy=Lazy(
                 root=self.root,
                 folders={split: Path(tree.root).name for split, tree in trees.items()},

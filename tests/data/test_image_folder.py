@@ -108,6 +108,15 @@ def test_fingerprint_is_that_of_the_list_of_files(folder):
     assert train.fingerprint == train.meta.sha256["train"] != test.fingerprint
 
 
+@pytest.mark.parametrize("change", [{"resize": 9}, {"crop": 5}])
+def test_other_conversions_of_the_same_files_have_other_fingerprints(folder, root, tmp_path, change):
+    values = {"source": "folder", "root": str(root), "lazy": True, "resize": 8, "crop": 6} | change
+    constants = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    sources.settings(values | constants, "datasets.tiny").prepare("tiny", tmp_path / "other")
+    for split in ("train", "test"):
+        assert data.load(folder, split).fingerprint != data.load(tmp_path / "other", split).fingerprint
+
+
 @pytest.mark.parametrize(
     "change",
     [
