@@ -191,7 +191,7 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
     """List the images of both splits.
 
     Raises:
-        InputError: If a folder is missing or empty, or the two have different classes.
+        InputError: If a folder is missing or empty, or the two are one or have different classes.
     """
     trees = {}
     for split, names in _split_names(test_folder).items():
@@ -199,6 +199,10 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
         if path is None:
             raise InputError(f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root")
         trees[split] = tree(path)
+    if trees["train"].root.samefile(trees["test"].root):
+        raise InputError(
+            f"{root}: the splits must have folders of their own, got {trees['test'].root} for both; name another"
+        )
     if trees["train"].classes != trees["test"].classes:
         differ = sorted(set(trees["train"].classes) ^ set(trees["test"].classes))
         raise InputError(f"{root}: both splits must have the same class folders, but {differ[:5]} are in one only")
@@ -214,7 +218,7 @@ def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str, str]:
-    """Return the SHA-256 of the lists of images of both splits, by folder; none if a split has no folder.
+    """Return the SHA-256 of the lists of images of both splits, by folder in ``root``; none if a split has no folder.
 
     Args:
         root: Folder of the splits.
@@ -223,7 +227,9 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
     """
     names = _split_names(test_folder).values()
     paths = [path for of_split in names if (path := _split_folder(root, of_split))]
-    return {path.name: _folder_sum(path, contents) for path in paths} if len(paths) == len(names) else {}
+    return (
+        {os.path.relpath(path, root): _folder_sum(path, contents) for path in paths} if len(paths) == len(names) else {}
+    )
 
 
 def _folder_sum(folder: Path, contents: bool) -> str:

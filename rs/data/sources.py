@@ -123,6 +123,9 @@ class Folder:
             raise ValueError("resize and crop are for lazy folders; packed images keep their size")
         if self.lazy and self.validation_share:
             raise ValueError("validation_share must be 0 for a lazy folder, because its images stay where they are")
+        test_folder = self.test_folder or "test"
+        if self.lazy and ("/" in test_folder or test_folder in (".", "..")):
+            raise ValueError(f"test_folder of a lazy folder must be a name in the root, got {test_folder!r}")
 
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""

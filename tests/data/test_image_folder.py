@@ -147,6 +147,8 @@ def test_an_unreadable_image_is_named(folder, root):
         ({"lazy": False}, "for lazy folders"),
         ({"validation_share": 0.1}, "must be 0 for a lazy folder"),
         ({"mean": [0.5]}, "each of 3 channels"),
+        ({"test_folder": "other/val"}, "must be a name in the root, got 'other/val'"),
+        ({"test_folder": ".."}, "must be a name in the root"),
     ],
 )
 def test_lazy_settings_that_do_not_fit_are_refused(root, tmp_path, change, message):

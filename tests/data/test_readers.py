@@ -65,6 +65,7 @@ def test_the_test_folder_can_be_named(tree, tmp_path):
         (lambda tree: (tree / "val").rename(tree / "held-out"), "folder test or val or validation"),
         (lambda tree: (tree / "val" / "bee").rename(tree / "val" / "cow"), r"same class folders, but \['bee', 'cow'\]"),
         (lambda tree: (tree / "train" / "cow").mkdir(), "cow"),
+        (lambda tree: (tree / "test").symlink_to("train"), "the splits must have folders of their own"),
         (lambda tree: (tree / "train" / "ape" / "1.png").write_bytes(b""), "1.png must be an image"),
         (damage("train/ape/1.png", lambda path: path.write_bytes(image_bytes(pixels(1, (9, 9, 3))[0]))), "one shape"),
     ],

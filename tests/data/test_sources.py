@@ -143,6 +143,15 @@ def test_a_changed_folder_has_other_sums_but_for_bytes_of_images_that_stay_where
     assert (source.sums() == before) == (lazy and change == "other bytes")
 
 
+def test_folders_of_one_name_have_sums_of_their_own(tree):
+    (tree / "other").mkdir()
+    (tree / "val").rename(tree / "other" / "train")
+    before = readers.folder_sums(tree, "other/train", contents=True)
+    (tree / "train" / "ape" / "0.png").write_bytes(image_bytes(pixels(1, seed=1)[0]))
+    after = readers.folder_sums(tree, "other/train", contents=True)
+    assert [before[name] == after[name] for name in ("train", "other/train")] == [False, True]
+
+
 def test_the_images_that_count_are_those_that_torchvision_finds(tree):
     for name in ("deep/er/a.JPG", "b.webp", "c.gif", "d.txt"):
         path = tree / "train" / "ape" / name
