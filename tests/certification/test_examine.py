@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,6 +155,7 @@ GOOD = {
         memory_format=torch.channels_last
     ),
     "ensemble": Ensemble([Nearest(), Nearest()], SoftmaxAverage((0.5, 0.5))),
+    "attribute logits": Nearest(after=lambda logits: SimpleNamespace(logits=logits)),
 }
 nn.init.ones_(GOOD["channels last"][0].weight)
 
