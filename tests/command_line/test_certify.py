@@ -193,6 +193,12 @@ BAD = {
         "give one of --at-radius, --tolerance and --acr-error, got --at-radius and --acr-error",
     ),
     "n of 0": (["photos", "--classes", "names.txt", "--n", "0"], "--n: "),
+    "a rule alone": (
+        ["photos", "--classes", "names.txt", "--tolerance", "0.1", "--rule", "betting"],
+        "--rule betting is for --at-radius",
+    ),
+    "null is no subset": (["photos", "--classes", "names.txt", "--subset", "null"], "a subset must be"),
+    "nothing is no subset": (["photos", "--classes", "names.txt", "--subset", ""], "a subset must be"),
     "no such subset": (["photos", "--classes", "names.txt", "--subset", "{first:5}"], "a subset must be"),
 }
 
