@@ -238,14 +238,32 @@ def _folder_sum(folder: Path, contents: bool) -> str:
     if gone:
         raise InputError(f"{gone[0]} must be an image, but is a link that leads nowhere; replace or remove it")
     lines = (f"{name} {files.sha256(path) if contents else path.stat().st_size}\n" for name, path in images)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
 
 def images_in(folder: Path) -> Iterator[Path]:
     """Yield the images in the class folders of ``folder``, at any depth, as torchvision finds them, in any order."""
-    for path, _, names in os.walk(folder, followlinks=True):
+    for path, names in _walked(folder):
         if Path(path) != folder:
             yield from (Path(path, name) for name in names if is_picture(name))
+
+
+def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder in ``folder``, itself and those that links lead to included, and the names of its files.
+
+    Raises:
+        InputError: If a link leads to a folder that it lies in, whose images would count many times.
+        OSError: If a folder cannot be read.
+    """
+    for path, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        for link in filter(os.path.islink, (os.path.join(path, name) for name in folders)):
+            if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(link)):
+                raise InputError(f"{link} must not be a link to a folder that it lies in; remove it")
+        yield path, names
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def tree(path: Path) -> Tree:
@@ -267,8 +285,8 @@ def tree(path: Path) -> Tree:
 
 
 def _images_of_class(folder: Path) -> list[str]:
-    walked = sorted(os.walk(folder, followlinks=True))
-    return [os.path.join(path, name) for path, _, names in walked for name in sorted(names) if is_picture(name)]
+    walked = sorted(_walked(folder))
+    return [os.path.join(path, name) for path, names in walked for name in sorted(names) if is_picture(name)]
 
 
 def is_picture(name: str) -> bool:
@@ -283,7 +301,7 @@ def class_names(path: Path) -> tuple[str, ...]:
         InputError: If it cannot be read, or a line is empty.
     """
     try:
-        names = tuple(line.strip() for line in path.read_text(encoding="utf-8").rstrip().split("\n"))
+        names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} must hold names of classes, one a line, but: {one_line(error)}") from error
     if "" in names:
@@ -298,7 +316,7 @@ def tree_sum(tree: Tree, how: Conversion | None = None) -> str:
     """
     names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
     lines = [*([] if how is None else [str(how)]), *names]
-    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+    return hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in lines))).hexdigest()
 
 
 def _files(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:

@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,17 @@ def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
     assert certified_as("c.tsv")["images"] != first["images"]
     converted = certified_as("d.tsv", "--resize", "4", "--convert")
     assert converted["dataset"] == "photos (shorter side 4, converted)"
+
+
+def test_a_link_that_leads_nowhere_is_not_left_out(capfd, flat):
+    Path("photos/9.png").symlink_to("nowhere.png")
+    code, _, err = certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")
+    assert (code, "photos/9.png must be a file, but there is none" in err.splitlines()[-1]) == (2, True)
+
+
+def test_names_of_pictures_may_hold_bytes_that_are_no_text(capfd, flat):
+    Path("photos/0.png").rename(Path("photos", os.fsdecode(b"\xff.png")))
+    assert certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")[0] == 0
 
 
 def test_a_conversion_makes_images_of_one_shape(capfd):
