@@ -298,7 +298,7 @@ def class_names(path: Path) -> tuple[str, ...]:
     """Read the names of classes from a text file, one a line.
 
     Raises:
-        InputError: If it cannot be read, or a line is empty.
+        InputError: If it cannot be read, a line is empty, or a name comes twice.
     """
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().split("\n"))
@@ -306,6 +306,8 @@ def class_names(path: Path) -> tuple[str, ...]:
         raise InputError(f"{path} must hold names of classes, one a line, but: {one_line(error)}") from error
     if "" in names:
         raise InputError(f"{path} must hold a name on each line, but line {names.index('') + 1} is empty; remove it")
+    if len({*names}) < len(names):
+        raise InputError(f"{path} must have different names, got {', '.join(names)}; correct it")
     return names
 
 

@@ -432,6 +432,9 @@ def test_a_list_of_classes_names_them_in_the_models_order(capfd, folder, tmp_pat
     classes = ("--classes", tmp_path / "names.txt")
     out = asked(capfd, "--images", folder, *classes, *words([], LINEAR, sigma=0.1))
     assert [line.split(": ")[1].split(",")[0] for line in out] == ["right", "left"]
+    (tmp_path / "names.txt").write_text("left\nleft\n")
+    line = refused(capfd, folder / "left" / "a.png", *classes, *words([], LINEAR, sigma=0.1))
+    assert "names.txt must have different names, got left, left" in line
 
 
 @pytest.mark.parametrize(
