@@ -196,8 +196,9 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
         values = values | {"root": str(root)}
     kind = values.get("source")
     if not isinstance(kind, str) or kind not in SOURCES:
-        raise InputError(f"params.yaml: {where}.source must be one of {', '.join(SOURCES)}, got {kind!r}")
-    return check(SOURCES[kind], values, where)
+        key = f"params.yaml: {where}.source" if source is None else "--source"
+        raise InputError(f"{key} must be one of {', '.join(SOURCES)}, got {kind!r}")
+    return check(SOURCES[kind], values, where, {} if source is None and root is None else {"root": "--root"})
 
 
 def fingerprint(source: Source, folder: Path) -> dict[str, str]:

@@ -46,6 +46,21 @@ def test_wrong_settings_are_one_line_that_names_the_key(tmp_path, name, values, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "root", "message"),
+    [
+        (None, Path("raw"), "--root is not a known key"),
+        ("folder", None, "--root is missing"),
+        ("floder", None, "--source must be one of sklearn, torchvision, parquet, folder, got 'floder'"),
+    ],
+)
+def test_what_an_option_says_is_named_by_the_option(source, root, message):
+    values = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
+    with pytest.raises(InputError) as caught:
+        sources.settings(values, "datasets.digits", source, root)
+    assert str(caught.value).startswith(message)
+
+
 def test_another_source_replaces_the_section_but_for_its_constants():
     section = {"source": "torchvision", "root": "a", "download": False, "mean": [0.5], "std": [0.2]}
     section |= {"validation_share": 0.1}
