@@ -238,6 +238,8 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Finding]:
 
 def _larger(one: Tensor, other: Tensor) -> bool:
     """Return whether the first share is larger, by the standard error of the paired difference."""
+    if len(one) < 2:  # the error is not known
+        return False
     difference = one.float() - other.float()
     error = float(difference.std()) / len(difference) ** 0.5
     return float(difference.mean()) > ERRORS * error

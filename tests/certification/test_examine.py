@@ -165,6 +165,11 @@ def test_nothing_is_found_in_a_good_classifier(name):
     assert examined(GOOD[name].train()) == []
 
 
+def test_one_image_tells_nothing_and_is_no_error():
+    (finding,) = examined(Nearest(), images=labelled(1))
+    assert (finding.level, "cannot be told from chance" in finding.text) == ("warning", True)
+
+
 def test_without_the_noise_nothing_is_tried_under_it():
     (finding,) = examined(Nearest(), sigma=None)
     assert finding.level == "warning"
