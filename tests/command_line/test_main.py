@@ -144,6 +144,12 @@ def test_an_option_lists_what_it_takes(command, option, known):
     assert "|".join(known) in said(command, "--help")[1]
 
 
+def test_a_seed_that_no_card_can_hold_is_refused_before_the_training():
+    words = ("gaussian", "--dataset", "digits", "--sigma", "0.25", "--data", "data", "--out", "m", "--log", "l")
+    code, _, err = said("train", *words, "--seed", str(2**63))
+    assert (code, "must be less than or equal to 9223372036854775807" in err) == (2, True)
+
+
 def test_the_help_of_train_lists_the_methods():
     listed = said("train", "--help")[1].partition("Training method:")[2].partition(".")[0]
     assert listed.replace(",", " ").split() == list(METHODS)
