@@ -31,6 +31,9 @@ rs certify my_package.models:build --sigma 0.5 --images photos \\
 NAMELESS = "none"
 """Name of the recipe where there are no parameters."""
 
+PARAMS = Path("params.yaml")
+"""The parameters where none are named."""
+
 
 def main(
     model: Annotated[
@@ -80,7 +83,7 @@ def main(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print how long it would take on this machine, and write nothing.")
     ] = False,
-    params: ParamsFile = Path("params.yaml"),
+    params: ParamsFile = PARAMS,
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
@@ -97,6 +100,10 @@ def main(
     if out is None and not dry_run:
         raise InputError("give --out, the file to write rows to; --dry-run alone needs none")
     check_for_pictures(images, classes, resize, crop, convert)
+    if dataset is None and params != PARAMS:
+        raise InputError(
+            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, or neither"
+        )
     values = {} if dataset is None else parameters(params, dataset)
     from rs.certification.certify_model import (
         NO_RECIPE,

@@ -205,6 +205,10 @@ BAD = {
         "give one of --at-radius, --tolerance and --acr-error, got --at-radius and --acr-error",
     ),
     "n of 0": (["photos", "--classes", "names.txt", "--n", "0"], "--n: "),
+    "parameters alone": (
+        ["photos", "--classes", "names.txt", "--params", "a.yaml"],
+        "--params a.yaml is for --dataset",
+    ),
     "a rule alone": (
         ["photos", "--classes", "names.txt", "--tolerance", "0.1", "--rule", "betting"],
         "--rule betting is for --at-radius",
