@@ -15,7 +15,9 @@ from rs.params import Count, NonNegativeCount, check, load, merge, validated
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
 
+    from rs.data.format import Meta
     from rs.training.recipe import Recipe
+    from rs.training.settings import RunOptions
 
 COLUMNS = ("method", "sigma", "setting", "epochs", "images", "n", "acr", "error", "accuracy")
 
@@ -45,6 +47,7 @@ def main(
     """Train METHOD with each setting, and certify validation images; an interrupted search continues."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings, certify_model
+    from rs.data.format import read_meta
     from rs.errors import InputError
     from rs.runtime.device import device_named
     from rs.storage import certificate_rows, files
@@ -60,7 +63,7 @@ def main(
         )
     files.check_output(out, "a table of tuning", files.begins_with(",".join(COLUMNS) + "\n"))
     place = device_named(device)
-    options = RunOptions(sigma=sigma, seed=tuning.seed, device=place)
+    options, meta = RunOptions(sigma=sigma, seed=tuning.seed, device=place), read_meta(data)
     budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}
     certification = certification_settings(values, dataset, budget)
     table = []
@@ -68,7 +71,7 @@ def main(
         recipe = training_recipe(changed(values, dataset, method, setting, tuning.epochs), dataset, method, sigma)
         folder = work / method / str(sigma) / str(number)
         rows = folder / "rows.tsv"
-        trained = is_trained(folder / "model", recipe) and not is_unfinished(recipe, data, options)
+        trained = is_trained(folder / "model", recipe, meta, options) and not is_unfinished(recipe, data, options)
         if not (trained and is_of_this_code(rows)):
             for of_another in folder.glob("rows.*"):
                 of_another.unlink()
@@ -88,14 +91,28 @@ def main(
         files.write_csv(out, COLUMNS, table)
 
 
-def is_trained(folder: Path, recipe: Recipe) -> bool:
-    """Return whether a model is that of a recipe, all settings alike."""
+def is_trained(folder: Path, recipe: Recipe, meta: Meta, options: RunOptions) -> bool:
+    """Return whether a model is that of a recipe, all settings alike.
+
+    Raises:
+        InputError: If it is that of another data set or seed, which would be lost.
+    """
+    from rs.errors import InputError
     from rs.models.checkpoint import CARD, WEIGHTS, read_card
 
     if not all((folder / name).is_file() for name in (CARD, WEIGHTS)):
         return False
     card = read_card(folder)
-    return (card.hyperparameters, card.training) == (recipe.hyperparameters, asdict(recipe.training))
+    if (card.dataset, card.seed) != (meta.name, options.seed):
+        raise InputError(
+            f"{folder} must be of {meta.name} and seed {options.seed}, or new, got {card.dataset} and {card.seed}; "
+            "name another --work, or remove it"
+        )
+    images = (card.shape, card.classes, card.mean, card.std)
+    return images == tuple(map(list, (meta.shape, meta.classes, meta.mean, meta.std))) and (
+        (card.architecture, card.hyperparameters, card.training)
+        == (recipe.architecture, recipe.hyperparameters, asdict(recipe.training))
+    )
 
 
 def is_of_this_code(rows: Path) -> bool:

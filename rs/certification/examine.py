@@ -15,6 +15,7 @@ from rs.data.format import Images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
+from rs.smoothing.inputs import logits_of
 from rs.smoothing.one_function import check_one_function, noisy_pair
 from rs.statistics.certificate import UNLABELLED
 
@@ -88,7 +89,7 @@ class _Trial:
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits (N, K) of images (N, C, H, W)."""
-        return torch.cat([self.module(part).float() for part in x.split(BATCH)])
+        return torch.cat([logits_of(self.module(part)).float() for part in x.split(BATCH)])
 
     def right(self, x: Tensor) -> Tensor:
         """Whether each image is classified as its label."""
@@ -237,6 +238,8 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Finding]:
 
 def _larger(one: Tensor, other: Tensor) -> bool:
     """Return whether the first share is larger, by the standard error of the paired difference."""
+    if len(one) < 2:  # the error is not known
+        return False
     difference = one.float() - other.float()
     error = float(difference.std()) / len(difference) ** 0.5
     return float(difference.mean()) > ERRORS * error

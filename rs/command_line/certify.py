@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, pictures
+from rs.command_line.pictures import (
+    Classes,
+    Convert,
+    Crop,
+    Images,
+    Resize,
+    check_for_pictures,
+    check_one_source,
+    pictures,
+)
 from rs.command_line.shell import Batch, Device, Noise, ParamsFile, Sigma, launch, parameters, radii_named
 from rs.errors import InputError
 
@@ -21,6 +30,9 @@ rs certify my_package.models:build --sigma 0.5 --images photos \\
 
 NAMELESS = "none"
 """Name of the recipe where there are no parameters."""
+
+PARAMS = Path("params.yaml")
+"""The parameters where none are named."""
 
 
 def main(
@@ -64,11 +76,14 @@ def main(
         float | None,
         typer.Option(help="Stop when the radius is expected to be that of all draws but for this, on average."),
     ] = None,
-    rule: Annotated[Literal["cumulative", "betting"], typer.Option(help="By which --at-radius stops.")] = "cumulative",
+    rule: Annotated[
+        Literal["cumulative", "betting"] | None,
+        typer.Option(help="By which --at-radius stops; default: cumulative."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print how long it would take on this machine, and write nothing.")
     ] = False,
-    params: ParamsFile = Path("params.yaml"),
+    params: ParamsFile = PARAMS,
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
@@ -84,8 +99,11 @@ def main(
         raise InputError("give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10")
     if out is None and not dry_run:
         raise InputError("give --out, the file to write rows to; --dry-run alone needs none")
-    if images is None and (classes, resize, crop, convert) != (None, None, None, False):
-        raise InputError("--classes, --resize, --crop and --convert are for --images; a prepared data set has its own")
+    check_for_pictures(images, classes, resize, crop, convert)
+    if dataset is None and params != PARAMS:
+        raise InputError(
+            f"--params {params} is for --dataset, a recipe in it, which is not given; give both, or neither"
+        )
     values = {} if dataset is None else parameters(params, dataset)
     from rs.certification.certify_model import (
         NO_RECIPE,
@@ -110,12 +128,15 @@ def main(
     given = [f"--{name.replace('_', '-')}" for name, question in asked.items() if question is not None]
     if len(given) > 1:
         raise InputError(f"give one of --at-radius, --tolerance and --acr-error, got {' and '.join(given)}")
-    chosen = parse(subset, "--subset") if subset else None
-    if chosen is not None:
+    if rule is not None and at_radius is None:
+        raise InputError(f"--rule {rule} is for --at-radius, which is not given; give both, or leave it out")
+    chosen = None
+    if subset is not None:
+        chosen = parse(subset, "--subset")
         subset_name(chosen)  # it says what a subset must be, where the check of all settings names types
     overrides = {"n0": n0, "n": n, "alpha": alpha, "noise": noise, "subset": chosen}
     if given:
-        overrides["stop"] = asked | {"rule": rule, "beta": 0.01, "step": 100}
+        overrides["stop"] = asked | {"rule": rule or "cumulative", "beta": 0.01, "step": 100}
     recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": NO_RECIPE}}}
     settings = certification_settings(recipes, dataset or NAMELESS, overrides)
     launch(values)

@@ -22,7 +22,7 @@ def main(
     second: Annotated[Path, typer.Argument(metavar="B", exists=True, dir_okay=False, help="The same.")],
     radii: Radii = None,
     sigma: LogSigma = None,
-    n0: LogN0 = N0,
+    n0: LogN0 = None,
     n: LogN = None,
     alpha: LogAlpha = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all digits.")] = False,
@@ -39,5 +39,5 @@ def main(
     from rs.reporting.row_files import compared, text_of_difference
 
     known = known_of_logs([first, second], sigma=sigma, n0=n0, n=n, alpha=alpha)
-    found = compared(first, second, radii_named(radii), **known)
+    found = compared(first, second, radii_named(radii), **known | {"n0": N0 if n0 is None else n0})
     print(json.dumps(found, allow_nan=False) if as_json else text_of_difference(found))

@@ -7,8 +7,17 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, pictures
-from rs.command_line.shell import Device
+from rs.command_line.pictures import (
+    Classes,
+    Convert,
+    Crop,
+    Images,
+    Resize,
+    check_for_pictures,
+    check_one_source,
+    pictures,
+)
+from rs.command_line.shell import Device, Sigma
 
 EXAMPLE = """\
 rs doctor
@@ -26,16 +35,16 @@ def main(
     data: Annotated[
         Path | None, typer.Option(file_okay=False, help="Prepared data set on whose images it is tried.")
     ] = None,
-    split: Annotated[str, typer.Option(help="Split of these images: train, test or validation.")] = "test",
+    split: Annotated[
+        str | None, typer.Option(help="Split of these images: train, test or validation; default: test.")
+    ] = None,
     images: Images = None,
     classes: Classes = None,
     resize: Resize = None,
     crop: Crop = None,
     convert: Convert = False,
     count: Annotated[int, typer.Option(min=20, help="How many of the images, spread over all of them.")] = 200,
-    sigma: Annotated[
-        float | None, typer.Option(help="Noise std in pixels of [0, 1]; default: the model's own.")
-    ] = None,
+    sigma: Sigma = None,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -49,7 +58,12 @@ def main(
 
     if model is None and (data is not None or images is not None):
         raise InputError("give MODEL, which the images are for: a model folder, ensemble *.json, or module:function")
+    if model is None and sigma is not None:
+        raise InputError("give MODEL, which --sigma is for: a model folder, ensemble *.json, or module:function")
     check_one_source(data, images)
+    check_for_pictures(images, classes, resize, crop, convert)
+    if split is not None and data is None:
+        raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     place = device_named(device)
     machine, slow = described(place), warnings(place)
     found, tried = [], ""
@@ -59,7 +73,7 @@ def main(
         from rs.data.images import load as load_split
         from rs.data.readers import Conversion
 
-        shown = None if data is None else load_split(data, split)
+        shown = None if data is None else load_split(data, split or "test")
         if images is not None:
             base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
         else:

@@ -16,7 +16,7 @@ LogSigma = Annotated[
     float | None,
     typer.Option("--sigma", callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1]."),
 ]
-LogN0 = Annotated[int | None, typer.Option("--n0", help="Their n0, which no log says.")]
+LogN0 = Annotated[int | None, typer.Option("--n0", help="Their n0, which no log says; rs compare takes 100.")]
 LogN = Annotated[int | None, typer.Option("--n", help="Their n; default: what their radii tell, given sigma.")]
 LogAlpha = Annotated[float | None, typer.Option("--alpha", help="Their alpha; default: likewise.")]
 
@@ -29,7 +29,7 @@ def known_of_logs(paths: Sequence[Path], **known: float | None) -> dict[str, flo
     """
     from rs.storage.certificate_rows import is_field_log
 
-    said = [f"--{name}" for name, value in known.items() if value is not None and name != "n0"]
+    said = [f"--{name}" for name, value in known.items() if value is not None]
     if said and not any(is_field_log(path) for path in paths):
         files = " and ".join(map(str, paths))
         raise InputError(f"{', '.join(said)} must be of a log in six columns, but {files} has its own; leave it out")

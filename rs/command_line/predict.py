@@ -92,4 +92,5 @@ def main(
         if seed is None and not as_json and number == 0:  # after all inputs have been checked
             message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
             print(message, file=sys.stderr)
-        say(answer.json() if as_json else answer.text())
+        line = answer.json() if as_json else answer.text()
+        say(line.encode(errors="backslashreplace").decode())  # a file's name may hold bytes that are no text

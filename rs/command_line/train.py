@@ -18,7 +18,7 @@ def main(
     method: Annotated[str, typer.Argument(help=f"Training method: {', '.join(methods(ROOT))}.")],
     dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET of the parameters.")],
     sigma: Annotated[float, typer.Option(callback=check_sigma, help="Noise std, in pixels of [0, 1].")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed of every random number.")],
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random number.")],
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],
     log: Annotated[Path, typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json.")],

@@ -19,7 +19,9 @@ def main(
         Path | None, typer.Option(file_okay=False, help="Folder of the models, to draw noise and count votes again.")
     ] = None,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
-    image: Annotated[int, typer.Option(min=0, help="Number of the image whose votes are counted again.")] = 0,
+    image: Annotated[
+        int | None, typer.Option(min=0, help="Number of the image whose votes are counted again; default: 0.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Derive each bound, radius, table and claim of BUNDLE from its votes; say what does not follow from them."""
@@ -30,6 +32,8 @@ def main(
 
     if (models is None) != (data is None):
         raise InputError("--models and --data must be given together, or neither; votes need models and images")
+    if image is not None and models is None:
+        raise InputError("--image is for --models and --data, whose votes are counted; give them, or leave it out")
     content = bundle.read_bytes()
     study, values, files = opened(content, str(bundle))
     recounted: Iterable[str] = ()
@@ -39,7 +43,7 @@ def main(
             from rs.certification.recount import recount
             from rs.runtime.device import device_named
 
-            recounted = recount(study, files, models, data, image, device_named(device))
+            recounted = recount(study, files, models, data, image or 0, device_named(device))
         except InputError:
             raise
         except FAULTS:  # of a bundle that is damaged: the checker says where

@@ -57,7 +57,7 @@ class Meta:
     std: tuple[Positive, ...]  # (C,), as mean
     source: str  # where the images came from, for people
     sizes: dict[str, Count]  # images in each split
-    sha256: dict[str, str]  # of each split: of its arrays, or of its file list where lazy
+    sha256: dict[str, str]  # of each split: of its arrays; where lazy, of its file list and conversion
     lazy: Lazy | None = None
     raw: dict[str, str] | None = None  # sums of the raw data it was made of, as its source takes them
 
@@ -158,6 +158,10 @@ def write(
     Raises:
         InputError: If shapes, types, labels or constants do not fit, or ``folder`` holds other things.
     """
+    if (mean is None) != (std is None):
+        raise InputError(f"data set {name}: give both mean and std or neither, got {mean} and {std}")
+    if mean is None and "train" not in splits:
+        raise InputError(f"data set {name}: give mean and std, which there is no train split to compute from")
     given = {split: (images, np.asarray(labels)) for split, (images, labels) in splits.items()}
     shape = tuple(next(iter(given.values()))[0].shape[1:])
     for split, arrays in given.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,9 +82,10 @@ def split_of(meta: Meta, split: str) -> FolderImages:
     """
     assert meta.lazy is not None  # a packed data set has PackedImages
     tree, fingerprint = readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split]), meta.sha256[split]
-    if tree.classes != meta.classes or readers.tree_sum(tree) != fingerprint:
+    how = Conversion(meta.lazy.resize, meta.shape[1], convert=True)
+    if tree.classes != meta.classes or readers.tree_sum(tree, how) != fingerprint:
         raise InputError(f"{tree.root} must hold the files that were prepared; prepare the data set again")
-    return FolderImages(meta, tree, fingerprint, Conversion(meta.lazy.resize, meta.shape[1], convert=True))
+    return FolderImages(meta, tree, fingerprint, how)
 
 
 def pictures_in(
@@ -114,7 +116,7 @@ def read(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderImages:
     for path, label in tree.samples:
         pixels = readers.picture(path, shape, how)  # so that all are known to fit before the first is certified
         name, content = Path(path).relative_to(tree.root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
-        digest.update(f"{name} {label} {content}\n".encode())
+        digest.update(os.fsencode(f"{name} {label} {content}\n"))
     fingerprint = digest.hexdigest()
     meta = describe(
         name=tree.root.resolve().name + (f" ({how})" if str(how) else ""),
@@ -154,7 +156,7 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
         raise InputError(f"{root} must be a folder of pictures, but it is none; correct its name")
     if len({*classes}) < len(classes):
         raise InputError(f"the classes must have different names, got {', '.join(classes)}; correct the list")
-    flat = sorted(path for path in root.iterdir() if path.is_file() and readers.is_picture(path.name))
+    flat = sorted(path for path in root.iterdir() if readers.is_picture(path.name) and not path.is_dir())
     if not flat:
         return _relabelled(readers.tree(root), classes)
     if next(readers.images_in(root), None) is not None:

@@ -65,7 +65,7 @@ def _files(root: Path, split: str) -> list[Path]:
 def _shards(root: Path, split: str) -> list[Path]:
     """Return the files of a split, in order; a missing shard is an error."""
     paths = _files(root, split)
-    announced = {int(n) for path in paths for n in re.findall(r"-\d+-of-(\d+)\.parquet$", path.name)}
+    announced = {int(n) for path in paths for n in re.findall(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$", path.name)}
     if announced and announced != {len(paths)}:
         raise InputError(f"{root} must hold all shards of {split}, got {len(paths)} of {max(announced)}; get them all")
     if not paths:

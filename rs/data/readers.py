@@ -194,7 +194,7 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
     """List the images of both splits.
 
     Raises:
-        InputError: If a folder is missing or empty, or the two have different classes.
+        InputError: If a folder is missing or empty, or the two are one or have different classes.
     """
     trees = {}
     for split, names in _split_names(test_folder).items():
@@ -202,6 +202,10 @@ def split_trees(root: Path, test_folder: str | None) -> dict[str, Tree]:
         if path is None:
             raise InputError(f"{root} must hold a folder {' or '.join(names)}, but there is none; check the root")
         trees[split] = tree(path)
+    if trees["train"].root.samefile(trees["test"].root):
+        raise InputError(
+            f"{root}: the splits must have folders of their own, got {trees['test'].root} for both; name another"
+        )
     if trees["train"].classes != trees["test"].classes:
         differ = sorted(set(trees["train"].classes) ^ set(trees["test"].classes))
         raise InputError(f"{root}: both splits must have the same class folders, but {differ[:5]} are in one only")
@@ -217,7 +221,7 @@ def _split_folder(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str, str]:
-    """Return the SHA-256 of the lists of images of both splits, by folder; none if a split has no folder.
+    """Return the SHA-256 of the lists of images of both splits, by folder in ``root``; none if a split has no folder.
 
     Args:
         root: Folder of the splits.
@@ -226,7 +230,9 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
     """
     names = _split_names(test_folder).values()
     paths = [path for of_split in names if (path := _split_folder(root, of_split))]
-    return {path.name: _folder_sum(path, contents) for path in paths} if len(paths) == len(names) else {}
+    return (
+        {os.path.relpath(path, root): _folder_sum(path, contents) for path in paths} if len(paths) == len(names) else {}
+    )
 
 
 def _folder_sum(folder: Path, contents: bool) -> str:
@@ -235,14 +241,32 @@ def _folder_sum(folder: Path, contents: bool) -> str:
     if gone:
         raise InputError(f"{gone[0]} must be an image, but is a link that leads nowhere; replace or remove it")
     lines = (f"{name} {files.sha256(path) if contents else path.stat().st_size}\n" for name, path in images)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
 
 def images_in(folder: Path) -> Iterator[Path]:
     """Yield the images in the class folders of ``folder``, at any depth, as torchvision finds them, in any order."""
-    for path, _, names in os.walk(folder, followlinks=True):
+    for path, names in _walked(folder):
         if Path(path) != folder:
             yield from (Path(path, name) for name in names if is_picture(name))
+
+
+def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder in ``folder``, itself and those that links lead to included, and the names of its files.
+
+    Raises:
+        InputError: If a link leads to a folder that it lies in, whose images would count many times.
+        OSError: If a folder cannot be read.
+    """
+    for path, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        for link in filter(os.path.islink, (os.path.join(path, name) for name in folders)):
+            if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(link)):
+                raise InputError(f"{link} must not be a link to a folder that it lies in; remove it")
+        yield path, names
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def tree(path: Path) -> Tree:
@@ -264,8 +288,8 @@ def tree(path: Path) -> Tree:
 
 
 def _images_of_class(folder: Path) -> list[str]:
-    walked = sorted(os.walk(folder, followlinks=True))
-    return [os.path.join(path, name) for path, _, names in walked for name in sorted(names) if is_picture(name)]
+    walked = sorted(_walked(folder))
+    return [os.path.join(path, name) for path, names in walked for name in sorted(names) if is_picture(name)]
 
 
 def is_picture(name: str) -> bool:
@@ -277,21 +301,27 @@ def class_names(path: Path) -> tuple[str, ...]:
     """Read the names of classes from a text file, one a line.
 
     Raises:
-        InputError: If it cannot be read, or a line is empty.
+        InputError: If it cannot be read, a line is empty, or a name comes twice.
     """
     try:
-        names = tuple(line.strip() for line in path.read_text(encoding="utf-8").rstrip().split("\n"))
+        names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} must hold names of classes, one a line, but: {one_line(error)}") from error
     if "" in names:
         raise InputError(f"{path} must hold a name on each line, but line {names.index('') + 1} is empty; remove it")
+    if len({*names}) < len(names):
+        raise InputError(f"{path} must have different names, got {', '.join(names)}; correct it")
     return names
 
 
-def tree_sum(tree: Tree) -> str:
-    """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their contents."""
+def tree_sum(tree: Tree, how: Conversion | None = None) -> str:
+    """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their contents.
+
+    With ``how``, their conversion where they are read, other conversions of the same files have other sums.
+    """
     names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
-    return hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest()
+    lines = [*([] if how is None else [str(how)]), *names]
+    return hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in lines))).hexdigest()
 
 
 def _files(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:

@@ -123,6 +123,9 @@ class Folder:
             raise ValueError("resize and crop are for lazy folders; packed images keep their size")
         if self.lazy and self.validation_share:
             raise ValueError("validation_share must be 0 for a lazy folder, because its images stay where they are")
+        test_folder = self.test_folder or "test"
+        if self.lazy and ("/" in test_folder or test_folder in (".", "..")):
+            raise ValueError(f"test_folder of a lazy folder must be a name in the root, got {test_folder!r}")
 
     def prepare(self, name: str, folder: Path) -> None:
         """See :class:`Source`."""
@@ -142,6 +145,7 @@ class Folder:
         assert self.mean is not None
         assert self.std is not None
         trees = readers.split_trees(Path(self.root), self.test_folder)
+        how = readers.Conversion(self.resize, self.crop, convert=True)
         meta = describe(
             name=name,
             classes=tuple(trees["train"].classes),
@@ -150,7 +154,7 @@ class Folder:
             std=tuple(self.std),
             source=f"images left in {self.root}, read one by one",
             sizes={split: len(tree.samples) for split, tree in trees.items()},
-            sha256={split: readers.tree_sum(tree) for split, tree in trees.items()},
+            sha256={split: readers.tree_sum(tree, how) for split, tree in trees.items()},
             lazy=Lazy(
                 root=self.root,
                 folders={split: Path(tree.root).name for split, tree in trees.items()},
@@ -192,8 +196,9 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
         values = values | {"root": str(root)}
     kind = values.get("source")
     if not isinstance(kind, str) or kind not in SOURCES:
-        raise InputError(f"params.yaml: {where}.source must be one of {', '.join(SOURCES)}, got {kind!r}")
-    return check(SOURCES[kind], values, where)
+        key = f"params.yaml: {where}.source" if source is None else "--source"
+        raise InputError(f"{key} must be one of {', '.join(SOURCES)}, got {kind!r}")
+    return check(SOURCES[kind], values, where, {} if source is None and root is None else {"root": "--root"})
 
 
 def fingerprint(source: Source, folder: Path) -> dict[str, str]:
@@ -211,7 +216,5 @@ def fingerprint(source: Source, folder: Path) -> dict[str, str]:
 def _pack(
     name: str, folder: Path, raw: readers.Raw, own: Digits | Torchvision | Parquet | Folder, sums: dict[str, str]
 ) -> None:
-    if (own.mean is None) != (own.std is None):
-        raise InputError(f"data set {name}: give both mean and std or neither, got {own.mean} and {own.std}")
     kept = readers.keep_back(raw, own.validation_share)
     write(folder, name, kept.splits, kept.classes, mean=own.mean, std=own.std, source=kept.source, raw=sums)

@@ -251,6 +251,9 @@ def logits_of(output: Any) -> Tensor:
     """
     logits = getattr(output, "logits", output)
     if isinstance(logits, Tensor):
+        if logits.is_complex() or logits.layout != torch.strided or logits.is_meta:
+            what = f"{logits.dtype}, {logits.layout} on {logits.device}".replace("torch.", "")
+            raise InputError(f"base must return logits that are real numbers in a dense tensor, got {what}")
         return logits
     kind = type(output).__name__
     if isinstance(output, tuple | list):

@@ -68,13 +68,15 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     """Return ``sigmas`` x (``methods`` x ``seeds`` and ``members`` x ``member_seeds``), each once.
 
     Raises:
-        InputError: If there is none, or a key is missing.
+        InputError: If there is none, a key is missing, or a sigma is listed twice.
     """
     given = {"members": [], "member_seeds": []} | {key: value for key, value in values.items() if value is not None}
     methods, members = (load(given, key, list[str]) for key in ("methods", "members"))
     first_seeds, seeds = (load(given, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
     load(values, "sigmas", list[Positive])
     sigmas = section(values, "sigmas")  # as they stand there, since they are part of file names
+    if len({*sigmas}) < len(sigmas):
+        raise InputError(f"params.yaml: sigmas must be different, got {', '.join(map(str, sigmas))}; remove one")
     first = {(method, seed): False for method in methods for seed in first_seeds}
     pairs = first | {(method, seed): True for method in members for seed in seeds if (method, seed) not in first}
     grid = [

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,6 +155,7 @@ GOOD = {
         memory_format=torch.channels_last
     ),
     "ensemble": Ensemble([Nearest(), Nearest()], SoftmaxAverage((0.5, 0.5))),
+    "attribute logits": Nearest(after=lambda logits: SimpleNamespace(logits=logits)),
 }
 nn.init.ones_(GOOD["channels last"][0].weight)
 
@@ -161,6 +163,11 @@ nn.init.ones_(GOOD["channels last"][0].weight)
 @pytest.mark.parametrize("name", GOOD)
 def test_nothing_is_found_in_a_good_classifier(name):
     assert examined(GOOD[name].train()) == []
+
+
+def test_one_image_tells_nothing_and_is_no_error():
+    (finding,) = examined(Nearest(), images=labelled(1))
+    assert (finding.level, "cannot be told from chance" in finding.text) == ("warning", True)
 
 
 def test_without_the_noise_nothing_is_tried_under_it():

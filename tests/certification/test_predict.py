@@ -1,6 +1,8 @@
 """Images of the user's own: ``rs.certification.predict``, and the command predict as a person runs it."""
 
+import io
 import json
+import os
 import re
 
 import numpy as np
@@ -90,6 +92,18 @@ def model(tmp_path):
     words = {"architecture": "smallnet", "dataset": "tiny", "method": "gaussian", "sigma": 0.25}
     checkpoint.save(tmp_path / "model", smallnet(), checkpoint.ModelCard(**lists, **course, **words))
     return tmp_path / "model"
+
+
+def test_a_name_that_is_no_text_is_printed_in_escapes(tmp_path, monkeypatch):
+    name = first_pixel(tmp_path / "a.png", 255)
+    odd = tmp_path / os.fsdecode(b"\xff.png")
+    (tmp_path / "a.png").rename(odd)
+    strict = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="strict")
+    monkeypatch.setattr("sys.stdout", strict)
+    with pytest.raises(SystemExit) as end:
+        run(predict, arguments=words([str(odd)], LINEAR, sigma=0.1))
+    said = strict.buffer.getvalue().decode()
+    assert (end.value.code, said.startswith(name.replace("a.png", "\\udcff.png: class 1"))) == (0, True)
 
 
 @pytest.fixture
@@ -418,6 +432,9 @@ def test_a_list_of_classes_names_them_in_the_models_order(capfd, folder, tmp_pat
     classes = ("--classes", tmp_path / "names.txt")
     out = asked(capfd, "--images", folder, *classes, *words([], LINEAR, sigma=0.1))
     assert [line.split(": ")[1].split(",")[0] for line in out] == ["right", "left"]
+    (tmp_path / "names.txt").write_text("left\nleft\n")
+    line = refused(capfd, folder / "left" / "a.png", *classes, *words([], LINEAR, sigma=0.1))
+    assert "names.txt must have different names, got left, left" in line
 
 
 @pytest.mark.parametrize(

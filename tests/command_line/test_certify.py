@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,17 @@ def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
     assert converted["dataset"] == "photos (shorter side 4, converted)"
 
 
+def test_a_link_that_leads_nowhere_is_not_left_out(capfd, flat):
+    Path("photos/9.png").symlink_to("nowhere.png")
+    code, _, err = certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")
+    assert (code, "photos/9.png must be a file, but there is none" in err.splitlines()[-1]) == (2, True)
+
+
+def test_names_of_pictures_may_hold_bytes_that_are_no_text(capfd, flat):
+    Path("photos/0.png").rename(Path("photos", os.fsdecode(b"\xff.png")))
+    assert certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")[0] == 0
+
+
 def test_a_conversion_makes_images_of_one_shape(capfd):
     rng = np.random.default_rng(0)
     for number, shape in enumerate([(9, 12, 3), (7, 5, 3), (6, 6)]):
@@ -193,6 +205,16 @@ BAD = {
         "give one of --at-radius, --tolerance and --acr-error, got --at-radius and --acr-error",
     ),
     "n of 0": (["photos", "--classes", "names.txt", "--n", "0"], "--n: "),
+    "parameters alone": (
+        ["photos", "--classes", "names.txt", "--params", "a.yaml"],
+        "--params a.yaml is for --dataset",
+    ),
+    "a rule alone": (
+        ["photos", "--classes", "names.txt", "--tolerance", "0.1", "--rule", "betting"],
+        "--rule betting is for --at-radius",
+    ),
+    "null is no subset": (["photos", "--classes", "names.txt", "--subset", "null"], "a subset must be"),
+    "nothing is no subset": (["photos", "--classes", "names.txt", "--subset", ""], "a subset must be"),
     "no such subset": (["photos", "--classes", "names.txt", "--subset", "{first:5}"], "a subset must be"),
 }
 

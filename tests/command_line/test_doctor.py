@@ -114,6 +114,20 @@ def test_images_need_a_model(photos, option):
     assert str(doctor(option, photos).exception).startswith("give MODEL")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["own_models:good", "--data", "data", "--crop", "4"], "are for --images"),
+        (["own_models:good", "--images", "photos", "--split", "train"], "--split train is for --data"),
+        (["--sigma", "0.1"], "give MODEL, which --sigma is for"),
+        (["own_models:good", "--data", "data", "--sigma", "-0.1"], "--sigma must be a positive number, got -0.1"),
+        (["own_models:good", "--data", "data", "--sigma", "nan"], "--sigma must be a positive number, got nan"),
+    ],
+)
+def test_an_option_that_would_count_for_nothing_is_refused(photos, words, message):
+    assert message in str(doctor(*words).exception)
+
+
 def test_images_come_from_one_place(photos, data):
     assert "got both" in str(doctor("own_models:good", "--images", photos, "--data", data).exception)
 

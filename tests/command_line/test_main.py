@@ -138,8 +138,16 @@ def test_two_names_of_the_help_are_one(command):
 def test_an_option_lists_what_it_takes(command, option, known):
     """The help comes without loading the modules that know it, so that it says it again."""
     module = importlib.import_module(f"rs.command_line.{STAGES[command]}")
-    assert get_args(get_type_hints(module.main)[option]) == known
+    kind = get_type_hints(module.main)[option]
+    choices = next((one for one in get_args(kind) if get_args(one)), kind)  # of one that need not be given
+    assert get_args(choices) == known
     assert "|".join(known) in said(command, "--help")[1]
+
+
+def test_a_seed_that_no_card_can_hold_is_refused_before_the_training():
+    words = ("gaussian", "--dataset", "digits", "--sigma", "0.25", "--data", "data", "--out", "m", "--log", "l")
+    code, _, err = said("train", *words, "--seed", str(2**63))
+    assert (code, "must be less than or equal to 9223372036854775807" in err) == (2, True)
 
 
 def test_the_help_of_train_lists_the_methods():

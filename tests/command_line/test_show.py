@@ -56,7 +56,8 @@ def test_options_say_what_logs_do_not(files, tmp_path):
     assert said("show", log, *words)[1] == text_of(described(log, **stated)) + "\n"
     assert said("compare", log, files[1], *words)[1] == text_of_difference(compared(log, files[1], **stated)) + "\n"
     for words in (["show", files[0]], ["compare", *files]):
-        assert "--sigma must be of a log in six columns" in said(*words, "--sigma", 0.5)[2]
+        for name, value in stated.items():
+            assert f"--{name} must be of a log in six columns" in said(*words, f"--{name}", value)[2]
 
 
 @pytest.mark.parametrize("words", [["show"], ["compare", "0.tsv"]])

@@ -108,6 +108,15 @@ def test_fingerprint_is_that_of_the_list_of_files(folder):
     assert train.fingerprint == train.meta.sha256["train"] != test.fingerprint
 
 
+@pytest.mark.parametrize("change", [{"resize": 9}, {"crop": 5}])
+def test_other_conversions_of_the_same_files_have_other_fingerprints(folder, root, tmp_path, change):
+    values = {"source": "folder", "root": str(root), "lazy": True, "resize": 8, "crop": 6} | change
+    constants = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    sources.settings(values | constants, "datasets.tiny").prepare("tiny", tmp_path / "other")
+    for split in ("train", "test"):
+        assert data.load(folder, split).fingerprint != data.load(tmp_path / "other", split).fingerprint
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -138,6 +147,8 @@ def test_an_unreadable_image_is_named(folder, root):
         ({"lazy": False}, "for lazy folders"),
         ({"validation_share": 0.1}, "must be 0 for a lazy folder"),
         ({"mean": [0.5]}, "each of 3 channels"),
+        ({"test_folder": "other/val"}, "must be a name in the root, got 'other/val'"),
+        ({"test_folder": ".."}, "must be a name in the root"),
     ],
 )
 def test_lazy_settings_that_do_not_fit_are_refused(root, tmp_path, change, message):

@@ -214,6 +214,8 @@ def test_a_bad_split_is_refused_and_nothing_is_written(tmp_path, split, message)
     [
         ({"train": arrays(), "test": arrays(shape=(1, 4, 5))}, {}, r"must have shape \(3, 4, 5\)"),
         ({"train": arrays()}, {"mean": [0.5], "std": [0.5]}, "each of 3 channels"),
+        ({"train": arrays()}, {"mean": [0.5] * 3}, "give both mean and std or neither"),
+        ({"test": arrays()}, {}, "give mean and std, which there is no train split to compute from"),
         ({"train": arrays()}, {"mean": [0.5] * 3, "std": [0.5, 0.0, 0.5]}, r"std\.1: Input should be greater than 0"),
         ({"train": arrays()}, {"mean": [0.5, math.nan, 0.5], "std": [0.5] * 3}, r"mean\.1: Input should be a finite"),
     ],

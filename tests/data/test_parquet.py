@@ -10,6 +10,7 @@ import pytest
 
 from rs.data import parquet
 from rs.data.readers import stack
+from rs.errors import InputError
 from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused, write_parquet
 
 CIFAR = Path(__file__).parents[3] / "shared" / "data" / "cifar10"
@@ -87,6 +88,15 @@ def test_bad_rows_are_refused(tmp_path, cells, labels, message):
 def test_a_bad_folder_of_parquet_files_is_refused(hub, tmp_path, change, message):
     change(hub)
     refused(tmp_path, message, source="parquet", root=str(hub))
+
+
+def test_a_missing_shard_is_refused_where_names_end_in_a_hash_too(hub, tmp_path):
+    for path in [*hub.iterdir()]:
+        path.rename(hub / f"{path.stem}-b42a775f407cee45.parquet")
+    assert [len(images) for images in prepare(tmp_path, source="parquet", root=str(hub))] == [4, 2]
+    (hub / "train-00001-of-00002-b42a775f407cee45.parquet").unlink()
+    with pytest.raises(InputError, match="all shards of train, got 1 of 2"):
+        prepare(tmp_path, source="parquet", root=str(hub))
 
 
 def test_a_hub_description_that_is_none_is_refused(hub, tmp_path):

@@ -1,4 +1,5 @@
 import hashlib
+import os
 import pickle
 from pathlib import Path
 from urllib.error import URLError
@@ -66,6 +67,7 @@ def test_the_test_folder_can_be_named(tree, tmp_path):
         (lambda tree: (tree / "val").rename(tree / "held-out"), "folder test or val or validation"),
         (lambda tree: (tree / "val" / "bee").rename(tree / "val" / "cow"), r"same class folders, but \['bee', 'cow'\]"),
         (lambda tree: (tree / "train" / "cow").mkdir(), "cow"),
+        (lambda tree: (tree / "test").symlink_to("train"), "the splits must have folders of their own"),
         (lambda tree: (tree / "train" / "ape" / "1.png").write_bytes(b""), "1.png must be an image"),
         (damage("train/ape/1.png", lambda path: path.write_bytes(image_bytes(pixels(1, (9, 9, 3))[0]))), "one shape"),
     ],
@@ -141,6 +143,43 @@ def test_formats_that_run_programs_are_not_opened():
 def test_a_link_that_leads_nowhere_is_named(tree, tmp_path):
     (tree / "train" / "ape" / "gone.png").symlink_to("nowhere")
     refused(tmp_path, r"gone\.png must be an image, but is a link that leads nowhere", source="folder", root=str(tree))
+
+
+def test_a_link_to_a_folder_that_it_lies_in_is_refused(tree, tmp_path):
+    (tree / "train" / "bee" / "more").symlink_to(tree / "val" / "ape")  # this one is followed
+    assert len(readers.tree(tree / "train").samples) == 6
+    (tree / "train" / "bee" / "again").symlink_to("..")
+    refused(tmp_path, "bee/again must not be a link to a folder that it lies in", source="folder", root=str(tree))
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(tree, monkeypatch):
+    (tree / "train" / "ape" / "more").mkdir()
+    scandir = readers.os.scandir
+
+    def refusing(path):
+        if str(path).endswith("more"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(readers.os, "scandir", refusing)
+    with pytest.raises(PermissionError, match="more"):
+        readers.tree(tree / "train")
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_names_of_files_may_hold_bytes_that_are_no_text(tree, tmp_path, lazy):
+    values = {"source": "folder", "root": str(tree), "mean": [0.5] * 3, "std": [0.5] * 3}
+    values |= {"lazy": True, "resize": 3, "crop": 3} if lazy else {}
+    before = prepare(tmp_path, **values)[0].fingerprint
+    (tree / "train" / "ape" / "1.png").rename(tree / "train" / "ape" / os.fsdecode(b"\xff.png"))
+    train, _ = prepare(tmp_path, **values)
+    assert len(train) == 4
+    assert (train.fingerprint == before) == (not lazy)  # which is that of pixels or of names
+
+
+def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "names.txt").write_text("left\nright\n", encoding="utf-8-sig")
+    assert readers.class_names(tmp_path / "names.txt") == ("left", "right")
 
 
 @pytest.mark.parametrize("how", [readers.Conversion(), readers.Conversion(5, 4, convert=True), readers.Conversion(7)])

@@ -46,6 +46,21 @@ def test_wrong_settings_are_one_line_that_names_the_key(tmp_path, name, values, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "root", "message"),
+    [
+        (None, Path("raw"), "--root is not a known key"),
+        ("folder", None, "--root is missing"),
+        ("floder", None, "--source must be one of sklearn, torchvision, parquet, folder, got 'floder'"),
+    ],
+)
+def test_what_an_option_says_is_named_by_the_option(source, root, message):
+    values = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
+    with pytest.raises(InputError) as caught:
+        sources.settings(values, "datasets.digits", source, root)
+    assert str(caught.value).startswith(message)
+
+
 def test_another_source_replaces_the_section_but_for_its_constants():
     section = {"source": "torchvision", "root": "a", "download": False, "mean": [0.5], "std": [0.2]}
     section |= {"validation_share": 0.1}
@@ -141,6 +156,15 @@ def test_a_changed_folder_has_other_sums_but_for_bytes_of_images_that_stay_where
     assert source.sums() == before
     FOLDER_CHANGES[change](tree)
     assert (source.sums() == before) == (lazy and change == "other bytes")
+
+
+def test_folders_of_one_name_have_sums_of_their_own(tree):
+    (tree / "other").mkdir()
+    (tree / "val").rename(tree / "other" / "train")
+    before = readers.folder_sums(tree, "other/train", contents=True)
+    (tree / "train" / "ape" / "0.png").write_bytes(image_bytes(pixels(1, seed=1)[0]))
+    after = readers.folder_sums(tree, "other/train", contents=True)
+    assert [before[name] == after[name] for name in ("train", "other/train")] == [False, True]
 
 
 def test_the_images_that_count_are_those_that_torchvision_finds(tree):

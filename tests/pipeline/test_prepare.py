@@ -61,7 +61,7 @@ def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):
         (["mine"], "nowhere must hold train.parquet"),
         (["mine", "--source", "folder", "--root", "elsewhere"], "elsewhere must hold a folder train"),
         (["digits", "--source", "hub"], "got 'hub'"),
-        (["digits", "--source", "parquet"], "datasets.digits.root"),
+        (["digits", "--source", "parquet"], "--root is missing"),  # of another source the section's does not count
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(params, tmp_path, capsys, words, message):

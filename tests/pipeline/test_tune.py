@@ -103,6 +103,34 @@ def test_a_setting_that_has_changed_is_trained_again(tmp_path, folder):
     assert table(tmp_path / "tried.csv")[1] != second
 
 
+def test_a_network_that_has_changed_is_trained_again(tmp_path, folder):
+    assert tune(tmp_path, folder) == 0
+    write_params(tmp_path / "params.yaml", tuning=TUNING, model={"architecture": "resnet8"})
+    assert tune(tmp_path, folder) == 0
+    for number in range(2):
+        card = json.loads((tmp_path / "work" / "macer" / "0.25" / str(number) / "model" / "model.json").read_text())
+        assert card["architecture"] == "resnet8"
+
+
+def test_images_of_another_normalisation_are_trained_on_again(tmp_path, folder):
+    assert tune(tmp_path, folder) == 0
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"std": [0.5]}))
+    assert tune(tmp_path, folder) == 0
+    card = json.loads((tmp_path / "work" / "macer" / "0.25" / "0" / "model" / "model.json").read_text())
+    assert card["std"] == [0.5]
+
+
+def test_models_of_another_seed_are_not_taken_for_those_of_this_one_nor_lost(tmp_path, folder, capfd):
+    assert tune(tmp_path, folder) == 0
+    model = tmp_path / "work" / "macer" / "0.25" / "0"
+    before = (model / "model" / "model.json").read_bytes(), (model / "rows.tsv").read_bytes()
+    write_params(tmp_path / "params.yaml", tuning={**TUNING, "seed": 8})
+    assert tune(tmp_path, folder) == 2
+    assert "must be of tiny and seed 8, or new, got tiny and 7; name another --work" in capfd.readouterr().err
+    assert before == ((model / "model" / "model.json").read_bytes(), (model / "rows.tsv").read_bytes())
+
+
 def test_rows_of_other_code_are_made_again(tmp_path, folder):
     assert tune(tmp_path, folder) == 0
     before = (tmp_path / "tried.csv").read_bytes()

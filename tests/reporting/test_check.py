@@ -389,6 +389,8 @@ def test_models_and_images_that_are_missing_are_said_before_the_check(study, bun
     found = CliRunner().invoke(app, words)
     assert (str(found.exception), found.stdout) == (
         f"--models must be a folder, but there is no {tmp_path / 'nowhere'}; correct its name", "")  # fmt: skip
+    found = CliRunner().invoke(app, [*words[:2], "--image", "7"])
+    assert str(found.exception).startswith("--image is for --models and --data")
 
 
 def test_a_study_that_does_not_say_its_name_is_refused_before_models_are_looked_for(content, tmp_path):

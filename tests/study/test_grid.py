@@ -24,6 +24,13 @@ def read_text(text):
     return parse(text, "test")
 
 
+@pytest.mark.parametrize("sigmas", [[0.5, 0.25, 0.5], [1, 1.0]])
+def test_a_noise_level_that_is_listed_twice_is_refused(sigmas):
+    values = {"sigmas": sigmas, "methods": ["macer"], "seeds": [0]}
+    with pytest.raises(InputError, match="sigmas must be different"):
+        grid.cells(values, "tiny")
+
+
 def test_the_tiny_study_has_every_cell_once():
     cells = grid.cells(read_text(tiny_study.PARAMS), "tiny")
     assert [(c.method, c.seed, c.sigma) for c in cells] == [(m, k, s) for s in SIGMAS for m, k in CELLS]
