@@ -74,7 +74,10 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
         except KeyboardInterrupt as stop:
             stop.add_note("the same command continues")
             raise
-        shutil.rmtree(path)
+        done = path.with_name(f"{path.name}.done")  # at once it is nobody's
+        shutil.rmtree(done, ignore_errors=True)
+        path.rename(done)
+    shutil.rmtree(done, ignore_errors=True)  # now that the lock is closed: NFS removes no folder with an open file
 
 
 def is_unfinished(identity: dict[str, Any]) -> bool:
