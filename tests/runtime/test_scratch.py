@@ -120,6 +120,7 @@ def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypa
 def test_what_was_left_of_finished_work_is_removed_unless_somebody_works_in_it(work):
     discard(WHAT)
     assert not work.exists()
+    (work / f"{key(WHAT)}.done").mkdir(parents=True)  # of a process that was killed while it removed it
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway()
     with folder({**WHAT, "sigma": 1.0}) as other:
