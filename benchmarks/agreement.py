@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.common import engines_on, machine
+from benchmarks.common import engines_on, evenly, machine
 from rs.command_line.shell import DataFolder, run
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def main(
 
     torch.set_num_threads(threads)
     test, where = load(data, "test"), device_named(device)
-    indices = [round(i * len(test) / images) for i in range(min(images, len(test)))]
+    indices = evenly(images, len(test))
     print("| model | engine | equal votes | ties | equal predictions | change of radius: mean, largest | ACR, change |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for model in models:
@@ -67,7 +67,7 @@ def main(
             cells.append(f"{sum(change) / len(change):+.4f}, {max(change, key=abs):+.4f}")
             cells.append(f"{acr(found.rows):.4f}, {acr(found.rows) - acr(plain.rows):+.4f}")
             print(f"| {model} | {engine}, {precision} | {' | '.join(cells)} |", flush=True)
-    print(f"\n{images} images, 100 + {n} draws, alpha {alpha}; changes are from plain, float32")
+    print(f"\n{len(indices)} images, 100 + {n} draws, alpha {alpha}; changes are from plain, float32")
     print(machine(device))
 
 
@@ -91,8 +91,9 @@ def said(
                 ties.append((scores.topk(2).values.diff() == 0).cpu().numpy())
 
             smoothed.visit(keep, x, draws, 0, phase, index)
-        counts = [np.bincount(np.concatenate(part), minlength=smoothed.num_classes) for part in chosen]
-        rows.append(certificate(*counts, alpha, smoothed.sigma).row(index, label))
+        width = smoothed.num_classes + smoothed.undecided
+        counts = [np.bincount(np.concatenate(part), minlength=width) for part in chosen]
+        rows.append(certificate(*counts, alpha, smoothed.sigma, undecided=smoothed.undecided).row(index, label))
         votes.append(np.concatenate(chosen[0] + chosen[1]))
     return Said(np.stack(votes), rows, float(np.concatenate(ties).mean()))
 

@@ -63,6 +63,12 @@ def network(architecture: Architecture, device: torch.device, seed: int = 0) -> 
     return model.eval().to(device), seen[0].to(device)
 
 
+def evenly(count: int, size: int) -> list[int]:
+    """So many indices, evenly spread over ``size`` images, each once; all if there are fewer."""
+    count = min(count, size)
+    return [round(number * size / count) for number in range(count)]
+
+
 @contextmanager
 def torchs_defaults() -> Iterator[None]:
     """Convolutions as torch computes them on a GPU unless told otherwise, in TF32, as the field's code has them."""

@@ -1,6 +1,6 @@
 """Try to falsify certificates: strong l2 attacks on smoothed classifiers, inside their certified radius and beyond it.
 
-``python -m benchmarks.falsify 'models/digits/*/*/0' 'weights/digits/*/*.json' --data data/digits --out OUT.csv``
+``python -m benchmarks.falsify models/digits/*/*/0 weights/digits/*/*.json --data data/digits --out OUT.csv``
 
 A certificate says that the class keeps a probability of at least 1/2 up to its radius R. Each attack looks for a point
 at .9 R or .99 R where it does not. It may leave [0, 1], knows the networks and sigma, and draws its noise anew in each
@@ -38,6 +38,7 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from benchmarks.common import evenly
 from rs import params as parameters
 from rs.certification.load import load_classifier
 from rs.certification.quantize import Calibration
@@ -456,7 +457,7 @@ def attempts_on(
 ) -> tuple[list[Certified], list[Attempt]]:
     """Certify so many images, evenly spread, and attack those that are certified."""
     certified = []
-    for index in (round(i * len(test) / images) for i in range(min(images, len(test)))):
+    for index in evenly(images, len(test)):
         x = test.pixels(index).to(device)
         made = attacked.at(x, index).certify(x, N0, N, ALPHA, index=index)
         certified += [Certified(index, x, made)] if made.radius > SMALL else []
@@ -489,6 +490,7 @@ def summary(rows: pd.DataFrame) -> list[str]:
         "rate, at least |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
+    sound = sound[sound["attacked"] > 0]  # of a group without a certificate there is no rate
     kinds = sound["classifier"].map(kind_of)
     settings = sound["noise"] + ", " + sound["precision"]
     for names, order in ((kinds, sorted(set(kinds))), (settings, sorted(set(settings)))):
@@ -500,7 +502,8 @@ def summary(rows: pd.DataFrame) -> list[str]:
     ]
     lines[-1] += " with other draws | below one half at .9 R |"
     lines += ["|---|---:|---:|---:|---:|---:|---:|---:|"]
-    return lines + [_image_line(*key, group) for key, group in by_image.groupby(["classifier", "sigma", "boxed"])]
+    by_image = by_image[by_image["attacked"] > 0].groupby(["classifier", "sigma", "boxed"])
+    return lines + [_image_line(*key, group) for key, group in by_image]
 
 
 def kind_of(classifier: str) -> str:

@@ -49,6 +49,7 @@ def main(
     from rs.certification.certify_model import certification_settings, certify_model
     from rs.data.format import read_meta
     from rs.errors import InputError
+    from rs.runtime import arithmetic
     from rs.runtime.device import device_named
     from rs.storage import certificate_rows, files
     from rs.training.recipe import training_recipe
@@ -62,13 +63,16 @@ def main(
             f"{', '.join(tuning.settings)}"
         )
     files.check_output(out, "a table of tuning", files.begins_with(",".join(COLUMNS) + "\n"))
+    tried = [changed(values, dataset, method, setting, tuning.epochs) for setting in tuning.settings[method]]
+    for one in tried:
+        arithmetic.wanted(one, dataset)
+    recipes = [training_recipe(one, dataset, method, sigma) for one in tried]  # all are checked before any is trained
     place = device_named(device)
     options, meta = RunOptions(sigma=sigma, seed=tuning.seed, device=place), read_meta(data)
     budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}
     certification = certification_settings(values, dataset, budget)
     table = []
-    for number, setting in enumerate(tuning.settings[method]):
-        recipe = training_recipe(changed(values, dataset, method, setting, tuning.epochs), dataset, method, sigma)
+    for number, (setting, recipe) in enumerate(zip(tuning.settings[method], recipes, strict=True)):
         folder = work / method / str(sigma) / str(number)
         rows = folder / "rows.tsv"
         trained = is_trained(folder / "model", recipe, meta, options) and not is_unfinished(recipe, data, options)
@@ -162,9 +166,11 @@ def words(setting: dict[str, Any]) -> str:
 
     >>> words({"lam": 4.0, "training": {"learning_rate": 0.1}})
     'lam 4.0; learning_rate 0.1'
+    >>> words({"training": {"milestones": [15, 25]}})
+    'milestones [15 25]'
     """
     flat = {**setting, **setting.get("training", {})}
-    return "; ".join(f"{key} {value}" for key, value in flat.items() if key != "training")
+    return "; ".join(f"{key} {value}" for key, value in flat.items() if key != "training").replace(",", "")
 
 
 if __name__ == "__main__":

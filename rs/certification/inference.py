@@ -171,7 +171,10 @@ def _optimize(
     batch: int | None,
 ) -> tuple[nn.Module, Engine]:
     folded = fold(module, dtype, shape)
-    check_one_function(folded, noisy_pair(tuple(shape), device))  # a copy, which may call what was not copied
+    try:
+        check_one_function(folded, noisy_pair(tuple(shape), device))  # a copy, which may call what was not copied
+    except InputError as error:  # or whose weights were converted, and not what else it computes with
+        raise InputError(f"with engine {engine} {error}; or take engine plain") from error
     if engine == "folded":
         return folded, engine
     assert batch is not None  # compiled networks are for batches of one size
@@ -243,11 +246,11 @@ class InferenceNetwork(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) -> logits (N, K)."""
         x = self.normalize(x)
-        return self.network(x.to(self.dtype, memory_format=layout(x.device, self.dtype))).float()
+        return logits_of(self.network(x.to(self.dtype, memory_format=layout(x.device, self.dtype)))).float()
 
     def exactly(self, x: Tensor) -> Tensor:
         """Return the same logits in the precision of the image, for comparison."""
-        return self.network(self.normalize(x))
+        return logits_of(self.network(self.normalize(x)))
 
 
 class FixedBatch(nn.Module):

@@ -166,17 +166,20 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
     normalize, network = parts(module)
     with torch.no_grad(), evaluating(module), redirect_stdout(io.StringIO()):  # progress bars
         made = _quantized(network, normalize(noisy))
-    card = QuantizedCard(
+    return Quantized(made, _card(module, images, sigma, count, made.fingerprint))
+
+
+def _card(module: nn.Module, images: Images, sigma: float, count: int, network: str) -> QuantizedCard:
+    return QuantizedCard(
         classifier=checkpoint.fingerprint(module),
         dataset=images.meta.name,
         images=images.fingerprint,
         sigma=sigma,
         calibration=count,
-        network=made.fingerprint,
+        network=network,
         arithmetic=arithmetic.current(),
         versions=versions(),
     )
-    return Quantized(made, card)
 
 
 def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
@@ -191,24 +194,37 @@ def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
     return x + torch.cat(noise)[: len(x)]
 
 
+def check_folder(
+    folder: Path, module: nn.Module, images: Images, sigma: float, count: int, *, force: bool = True
+) -> None:
+    """Check that :func:`write` may write what :func:`quantize` makes of these, before it takes its time.
+
+    Raises:
+        InputError: As :func:`write`, where there is a network that was made from something else.
+    """
+    card = asdict(_card(module, images, sigma, count, ""))
+    del card["network"]  # which is not known yet
+    _check(folder, card, force)
+
+
 def write(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
     """Write a quantised network beside its model; equal ones make equal bytes.
 
     Raises:
         InputError: If something else has the name of its card; without ``force``, if there is another one already.
     """
-    is_card = files.is_json_with("classifier", "network", "calibration")
-    replaced = force or _is_there(folder, quantized.card)
-    files.check_output(folder / CARD, "a quantised network", is_card, option="MODEL", force=replaced)
+    _check(folder, asdict(quantized.card), force)
     (folder / CARD).unlink(missing_ok=True)  # without it nothing loads the others
     files.write_bytes(folder / GRAPH, quantized.content.graph)
     files.write_bytes(folder / WEIGHTS, quantized.content.weights)
     files.write_json(folder / CARD, asdict(quantized.card))
 
 
-def _is_there(folder: Path, card: QuantizedCard) -> bool:
-    """Return whether a folder has this very network, as a command has left it that is given again."""
-    return all(files.value_in(folder / CARD, key) == value for key, value in asdict(card).items())
+def _check(folder: Path, card: dict[str, Any], force: bool) -> None:
+    """Check that what is there is the same, as a command has left it that is given again, or may be replaced."""
+    is_card = files.is_json_with("classifier", "network", "calibration")
+    same = all(files.value_in(folder / CARD, key) == value for key, value in card.items())
+    files.check_output(folder / CARD, "a quantised network", is_card, option="MODEL", force=force or same)
 
 
 def read(folder: Path) -> Quantized:

@@ -24,7 +24,7 @@ def main(
     """Write quantized.xml, .bin and .json beside the weights of MODEL, which the engine quantized then runs."""
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load_classifier
-    from rs.certification.quantize import quantize, write
+    from rs.certification.quantize import check_folder, quantize, write
     from rs.data.images import load
     from rs.smoothing.settings import CALIBRATION
 
@@ -32,7 +32,10 @@ def main(
     training = load(data, "train")
     classifier = load_classifier(model, training.meta)
     assert classifier.sigma is not None  # every model on disk has one
-    for folder, member in zip(classifier.folders, members_of(classifier.module), strict=True):
-        made = quantize(member, training, classifier.sigma, images or CALIBRATION)
+    members, count = [*zip(classifier.folders, members_of(classifier.module), strict=True)], images or CALIBRATION
+    for folder, member in members:
+        check_folder(Path(folder), member, training, classifier.sigma, count, force=force)
+    for folder, member in members:
+        made = quantize(member, training, classifier.sigma, count)
         write(Path(folder), made, force=force)
         print(f"{folder}/quantized.*: int8, {made.card.calibration} calibration images, network {made.card.network}")

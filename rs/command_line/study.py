@@ -38,6 +38,9 @@ def fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path
     contents["ensembles"] = {key: values.get(key) for key in ("combinations", "ensembles")}
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
+    if libraries := code_fingerprint.engine_series(parameters["certify"]["certify"].get("engine")):
+        for name in ("certify", "certify_ensembles"):
+            parameters[name] |= {"versions": libraries}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     if not all(_is_known(out / f"{name}.json", content) for name, content in contents.items()):
         check_recipe(values, dataset)

@@ -325,7 +325,10 @@ class Images(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal that identifies the split's content."""
+        """SHA-256 in hexadecimal that identifies the split: its pixels and labels.
+
+        Of images that a data set has left in place, their names and conversion alone: what their files hold may change.
+        """
 
     def __len__(self) -> int: ...
 

@@ -74,7 +74,10 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
         except KeyboardInterrupt as stop:
             stop.add_note("the same command continues")
             raise
-        shutil.rmtree(path)
+        done = _done(path)  # at once it is nobody's
+        shutil.rmtree(done, ignore_errors=True)
+        path.rename(done)
+    shutil.rmtree(done, ignore_errors=True)  # now that the lock is closed: NFS removes no folder with an open file
 
 
 def is_unfinished(identity: dict[str, Any]) -> bool:
@@ -87,6 +90,12 @@ def discard(identity: dict[str, Any]) -> None:
     if is_unfinished(identity):
         with suppress(InputError), folder(identity):
             pass
+    shutil.rmtree(_done(root() / key(identity)), ignore_errors=True)
+
+
+def _done(path: Path) -> Path:
+    """Return the name that a scratch folder has while it is removed."""
+    return path.with_name(f"{path.name}.done")
 
 
 @contextmanager

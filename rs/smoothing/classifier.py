@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -156,6 +157,7 @@ class SmoothedClassifier:
         x = self._image(x)
         check_key(seed=seed, index=index)
         check_draws(x, alpha, n0=n0, n=n)
+        self._check_label(x, label)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         if label is not None and winner(first.votes, self.undecided) != label:
             return of_tallies(first, None, alpha, self.sigma, undecided=self.undecided)
@@ -217,6 +219,7 @@ class SmoothedClassifier:
         x = self._image(x)
         check_key(seed=seed, index=index)
         check_draws(x, run.alpha, n0=n0)
+        self._check_label(x, label)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         counts0, tallies = first.votes, [first]
         selected = winner(counts0, self.undecided)
@@ -301,6 +304,20 @@ class SmoothedClassifier:
             raise InputError(
                 f"run must be one of this classifier's sigma, {self.sigma}, got one of sigma {run.sigma}; make it with "
                 "the noise that is drawn"
+            )
+
+    def _check_label(self, x: Tensor, label: int | None) -> None:
+        """Refuse a label that no class has: it would be a shortcut for every image."""
+        if label is None:
+            return
+        try:
+            known = 0 <= operator.index(label) < self._classes(x)  # of NumPy and torch too
+        except TypeError:
+            known = False
+        if not known:
+            raise InputError(
+                f"label must be a class, a whole number from 0 to {self._classes(x) - 1}, got {label!r}; leave it out "
+                "where it is not known"
             )
 
     def _image(self, x: ImageLike) -> Tensor:

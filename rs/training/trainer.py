@@ -35,6 +35,9 @@ from rs.storage import files
 from rs.training import attack_backend
 from rs.training.settings import Progress, RunOptions, Training
 
+ALONE = "Expected more than 1 value per channel when training"
+"""What torch's batch norm says of one image with one pixel a channel."""
+
 
 class Trainer:
     """One training: a model, a method and a data set at one noise level.
@@ -101,7 +104,8 @@ class Trainer:
         Args:
             checkpoint: A file; of several processes the first one's counts.
         Raises:
-            InputError: If the loss or its gradient becomes NaN or infinite; the last checkpoint stays.
+            InputError: If the loss or its gradient becomes NaN or infinite, or a step has one image that batch norm
+                cannot train on; the last checkpoint stays.
         """
         self.restore(checkpoint)
         limit, saved = self.options.seconds, checkpoint if self.rank == 0 else None
@@ -187,8 +191,16 @@ class Trainer:
         self.model.zero_grad(set_to_none=True)
         if self.settings.engine == "compiled":
             attack_backend.begin_step(self.device)
-        with autocast(self.device, self.settings.precision):
-            result = self.step_loss(x, y, sigma=self.options.sigma, rng=rng, epoch=key[0])
+        try:
+            with autocast(self.device, self.settings.precision):
+                result = self.step_loss(x, y, sigma=self.options.sigma, rng=rng, epoch=key[0])
+        except ValueError as error:
+            if ALONE not in str(error):
+                raise
+            raise InputError(
+                "training.batch must leave no step of one image to a network that ends in maps of one pixel, which "
+                f"batch norm cannot train on, got {self.settings.batch} of {len(self.images)} images; take another"
+            ) from error
         result.loss.backward()
         norm = nn.utils.get_total_norm(self._gradients())
         if self.settings.clip_norm is not None:

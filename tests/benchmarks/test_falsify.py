@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as arrays
 from torch import nn
 
 from benchmarks import falsify
+from benchmarks.common import evenly
 from benchmarks.falsify import Certified, Fixed, PerImage, attempts_on, judge, on_grid_within, surrogate_of
 from rs.certification.quantize import Calibration, QuantizedNetwork, quantized_members
 from rs.data import images as data
@@ -294,6 +295,27 @@ def test_the_tables_add_counts_up_and_bound_their_rates():
     ]
     low, high = 1 - 0.975 ** (1 / 10), 0.4450
     assert lines[-1] == f"| a.per-image | 0.25 | 10 | 1 | {low:.1%} to {high:.1%} | 1 | 0 | 0 |"
+
+
+def test_a_group_without_a_certificate_has_no_rate_and_stops_no_table(tmp_path):
+    """Its cells are empty in the file, which then reads as text where a measurement is continued."""
+    none = [
+        counts(name, scope, distance, 0, 0, least_share=None)
+        for name, scope in (("gaussian-0", "model"), ("b.per-image", "per-image"))
+        for distance in (0.9, 0.99, 2.5)
+    ]
+    some = [counts("macer-0", "model", distance, 20, below) for distance, below in ((0.9, 0), (0.99, 0), (2.5, 20))]
+    pd.DataFrame(some + none).to_csv(tmp_path / "out.csv", index=False)
+    read = pd.read_csv(tmp_path / "out.csv", keep_default_na=False).to_dict("records")
+    for rows in (some + none, read, none):
+        lines = falsify.summary(pd.DataFrame(rows))
+        assert [line.split(" | ")[1] for line in lines if line.startswith("| macer")] == ["20"] * (rows is not none)
+        assert not [line for line in lines if "gaussian-0" in line or "b.per-image" in line]
+
+
+@pytest.mark.parametrize(("count", "size", "expected"), [(3, 10, [0, 3, 7]), (4, 4, [0, 1, 2, 3]), (8, 3, [0, 1, 2])])
+def test_images_are_evenly_spread_and_none_counts_twice(count, size, expected):
+    assert evenly(count, size) == expected
 
 
 def test_the_page_has_the_tables_of_the_counts():

@@ -1,5 +1,7 @@
 """Networks optimized for inference: ``rs.certification.inference``."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -55,6 +57,28 @@ def test_logits_come_back_in_float32_and_noise_is_normalised_before_it_is_rounde
     near = (made(x) - model(x)).abs().max()
     assert 0 < near < 0.1 * model(x).abs().max()  # bfloat16 has 8 bits
     assert torch.allclose(made(rounded), made(x), atol=1e-6)
+
+
+class WithLogits(nn.Module):
+    """A network whose output has the attribute ``logits``, as those of transformers have."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return SimpleNamespace(logits=self.network(x))
+
+
+class InHalf(nn.Module):
+    """A network that computes in float16, whatever it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)).half()
+
+    def forward(self, x):
+        return self.network(x.half()).float()
 
 
 def close_call():
@@ -169,6 +193,24 @@ def test_what_runs_is_one_function_too_where_a_copy_calls_what_was_not_copied(en
     check_one_function(caller, noisy_pair(SHAPE, CPU))  # the network is one of its modules, so it is in eval mode
     with pytest.raises(InputError, match="must be one function of each image, but its logits differ from one call"):
         optimize_for_inference(caller, engine, "float32", SHAPE, CPU)
+
+
+@pytest.mark.parametrize("engine", ["folded", pytest.param("compiled", marks=pytest.mark.slow)])
+def test_a_model_whose_output_has_an_attribute_logits_runs_with_every_engine(engine):
+    model = WithLogits(lived_in(smallnet(), SHAPE)).eval()
+    made = optimize_for_inference(model, engine, "float32", SHAPE, CPU)
+    assert made.engine == engine
+    with torch.inference_mode():
+        x = images(3, SHAPE) + 0.0
+        torch.testing.assert_close(made.module(x), model(x).logits, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["folded", "compiled"])
+def test_a_network_with_a_precision_of_its_own_is_refused_by_the_engine_that_would_change_it(engine):
+    half = InHalf()
+    check_one_function(half, noisy_pair(SHAPE, CPU))
+    with pytest.raises(InputError, match=f"with engine {engine} the classifier must take .*; or take engine plain"):
+        optimize_for_inference(half, engine, "float32", SHAPE, CPU)
 
 
 @pytest.mark.parametrize(("engine", "precision"), [("turbo", "float32"), ("folded", "float8")])

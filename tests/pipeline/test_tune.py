@@ -7,6 +7,7 @@ import pytest
 
 from rs.command_line.shell import run
 from rs.data import images
+from rs.runtime.arithmetic import PORTABLE
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
 from stages.tune import COLUMNS, main
@@ -140,6 +141,25 @@ def test_rows_of_other_code_are_made_again(tmp_path, folder):
     assert tune(tmp_path, folder) == 0
     assert (tmp_path / "tried.csv").read_bytes() == before
     assert sidecar.read_bytes() == right
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"training": {"engine": "compiled"}}, "macer.training.engine = compiled depends on the processor"),
+        ({"lam": -1.0}, "recipes.tiny.macer.lam: "),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_before_any_is_trained(
+    tmp_path, folder, capfd, monkeypatch, setting, message
+):
+    tuning = {**TUNING, "settings": {"macer": [SETTINGS[0], setting]}}
+    write_params(tmp_path / "params.yaml", tuning=tuning, arithmetic="portable")
+    for name, value in PORTABLE.items():
+        monkeypatch.setenv(name, value)
+    assert tune(tmp_path, folder) == 2
+    assert message in capfd.readouterr().err
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_method_without_settings_is_refused(tmp_path, folder, capfd):

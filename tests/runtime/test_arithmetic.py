@@ -100,6 +100,7 @@ def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
         ({"certify": {"precision": "bfloat16"}}, r"recipes\.tiny\.certify\.precision = bfloat16 depends"),
         ({"certify": {"engine": "openvino"}}, r"recipes\.tiny\.certify\.engine = openvino depends on the processor"),
         ({"macer": {"training": {"engine": "compiled"}}}, r"recipes\.tiny\.macer\.training\.engine = compiled depends"),
+        ({"training": {"precision": {0.25: "float32", 0.5: "bfloat16"}}}, r"training\.precision = bfloat16 depends"),
         ({}, r"chosen before numpy and torch are loaded, .* set it to native"),
     ],
 )

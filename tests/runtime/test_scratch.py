@@ -1,5 +1,6 @@
 import errno
 import fcntl
+import os
 import shutil
 import signal
 import subprocess
@@ -119,6 +120,7 @@ def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypa
 def test_what_was_left_of_finished_work_is_removed_unless_somebody_works_in_it(work):
     discard(WHAT)
     assert not work.exists()
+    (work / f"{key(WHAT)}.done").mkdir(parents=True)  # of a process that was killed while it removed it
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway()
     with folder({**WHAT, "sigma": 1.0}) as other:
@@ -157,3 +159,23 @@ def test_a_folder_that_its_disk_does_not_lock_is_changed_nevertheless(tmp_path, 
     monkeypatch.setattr(fcntl, "flock", fails)
     with nullcontext() if goes_on else pytest.raises(OSError, match="of the disk"), locked(tmp_path):
         assert goes_on
+
+
+def test_finished_work_is_removed_where_the_disk_keeps_the_name_of_an_open_file(work, monkeypatch):
+    """NFS does: a folder that holds a file that is open cannot be removed."""
+    rmtree, unfinished = shutil.rmtree, {**WHAT, "sigma": 1.0}
+
+    def of_nfs(path, ignore_errors=False):
+        held = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+        if not any(Path(one).is_relative_to(path) for one in held):
+            rmtree(path, ignore_errors=ignore_errors)
+        elif not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(shutil, "rmtree", of_nfs)
+    with folder(WHAT) as path:
+        (path / "part").write_text("half")
+    with folder(unfinished) as path:
+        (path / "part").write_text("half")
+        assert [*work.iterdir()] == [path]
+    assert [*work.iterdir()] == []

@@ -16,6 +16,7 @@ from rs.smoothing.noise import BLOCK, block
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import cap, lower_bound
+from rs.statistics.sequential import at_radii
 from tests.support.helpers import Constant, Linear, smallnet, tiny_images
 
 SIGMA = 0.5
@@ -322,6 +323,21 @@ def test_certify_refuses_arguments_out_of_range(changes, message):
     classifier = SmoothedClassifier(Constant(0), 2, SIGMA)
     with pytest.raises(InputError, match=message):
         classifier.certify(**{"x": X, "n0": 10, "n": 10, "alpha": 0.01, **changes})
+
+
+@pytest.mark.parametrize("label", ["1", 2, -1, 1.0, None])
+def test_a_label_that_no_class_has_is_refused_and_not_taken_for_a_wrong_one(label):
+    classifier, run = SmoothedClassifier(Constant(1), None, SIGMA), at_radii([0.1], SIGMA, 0.01, 100)
+    if label is None:
+        for known in (1, np.int64(1), torch.tensor(1)):
+            assert classifier.certify(X, 10, 10, 0.01, label=known).mode == "certify"
+        return
+    for certify in (
+        lambda: classifier.certify(X, label=label),
+        lambda: classifier.certify_until(X, 10, run, label=label),
+    ):
+        with pytest.raises(InputError, match=f"label must be a class, a whole number from 0 to 1, got {label!r}"):
+            certify()
 
 
 @pytest.mark.parametrize("changes", [{"n": 0}, {"alpha": 2.0}, {"x": X[0]}])

@@ -478,3 +478,21 @@ def test_initial_weights_have_a_seed_of_their_own_for_every_seed():
 
 def test_the_parameters_of_the_tests_are_those_of_every_method():
     assert set(METHOD_PARAMETERS) == set(METHODS)
+
+
+@pytest.mark.parametrize("engine", ["plain", "folded"])
+def test_a_last_step_of_one_image_that_batch_norm_cannot_train_on_is_refused_in_words(engine):
+    model = nn.Sequential(nn.Conv2d(1, 4, 4), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+    made = trainer(images=tiny_images(9), model=model, batch=4, engine=engine)
+    with pytest.raises(InputError, match=r"training\.batch must leave no step of one image .* got 4 of 9 images; take"):
+        made.run()
+
+
+def test_another_error_of_a_step_stays_what_it_is():
+    class Broken(nn.Identity):
+        def forward(self, x):
+            raise ValueError("mine")
+
+    made = trainer(model=nn.Sequential(Broken(), nn.Flatten(), nn.Linear(16, 2)))
+    with pytest.raises(ValueError, match="mine"):
+        made.run()
