@@ -178,9 +178,11 @@ def with_images(
     if not classifier.shape:
         return replace(classifier, classes=tuple(classes), shape=tuple(shape))
     if (classifier.shape, classifier.classes) != (tuple(shape), tuple(classes)):
+        others = ((k, a, b) for k, (a, b) in enumerate(zip(classes, classifier.classes, strict=False)) if a != b)
+        differ = "".join(f"; class {k} is {a} there, and {b} of the model" for k, a, b in [*others][:1])
         raise InputError(
             f"{classifier.name} must be a classifier of {described(name, classes, shape)}, "
-            f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}"
+            f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}{differ}"
         )
     return classifier
 

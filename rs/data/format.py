@@ -51,7 +51,7 @@ class Meta:
     """Description of a data set, as ``meta.json`` holds it."""
 
     name: str
-    classes: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_CLASSES)]
+    classes: Annotated[tuple[str, ...], Field(min_length=2, max_length=MOST_CLASSES)]
     shape: tuple[Side, Side, Side]  # C, H, W
     mean: tuple[Finite, ...]  # (C,), images in [0, 1]; for the model's first layer
     std: tuple[Positive, ...]  # (C,), as mean
@@ -74,6 +74,16 @@ class Meta:
     def num_classes(self) -> int:
         """K, the number of classes."""
         return len(self.classes)
+
+
+def check_classes(classes: Sequence[str], what: str) -> None:
+    """Refuse fewer than two classes, between which nothing can be decided.
+
+    Raises:
+        InputError: If there are fewer.
+    """
+    if len(classes) < 2:
+        raise InputError(f"{what} must have two classes or more, got {', '.join(classes) or 'none'}; add the others")
 
 
 def described(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
@@ -190,6 +200,7 @@ def describe(**values: Any) -> Meta:
     Raises:
         InputError: If :class:`Meta` refuses the values.
     """
+    check_classes(values["classes"], f"data set {values['name']}")
     try:
         return Meta(**values)
     except ValidationError as error:

@@ -171,6 +171,11 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
 
 def _relabelled(tree: Tree, classes: tuple[str, ...]) -> Tree:
     names = classes or tree.classes
+    if len(names) < 2:
+        raise InputError(
+            f"{tree.root} must have a subfolder for each of two classes or more, got {names[0]} alone; where it has "
+            "pictures of one class only, name all classes (--classes FILE, one a line, in the order of the logits)"
+        )
     unknown = [name for name in tree.classes if name not in names]
     if unknown:
         raise InputError(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.data.format import SPLITS, Arrays
+from rs.data.format import SPLITS, Arrays, check_classes
 from rs.errors import InputError
 from rs.params import MOST_CLASSES
 from rs.storage import files
@@ -301,7 +301,7 @@ def class_names(path: Path) -> tuple[str, ...]:
     """Read the names of classes from a text file, one a line.
 
     Raises:
-        InputError: If it cannot be read, a line is empty, or a name comes twice.
+        InputError: If it cannot be read, a line is empty, a name comes twice, or there is one alone.
     """
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().split("\n"))
@@ -311,6 +311,7 @@ def class_names(path: Path) -> tuple[str, ...]:
         raise InputError(f"{path} must hold a name on each line, but line {names.index('') + 1} is empty; remove it")
     if len({*names}) < len(names):
         raise InputError(f"{path} must have different names, got {', '.join(names)}; correct it")
+    check_classes(names, str(path))
     return names
 
 

@@ -108,7 +108,7 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
         _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
         axis.set_xlim(0, last * (1.6 if cliff else 1.15))
         if limit:
-            _mark_limit(axis, last, "largest possible radius")
+            _mark_limit(axis, last, "largest\npossible radius" if cliff else "largest possible radius")
         named.append((axis, lines, styles, last, cliff))
     named[0][0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(curves["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
@@ -116,7 +116,7 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
     for axis, lines, styles, last, cliff in named:
         if cliff:
             ends = {name: (last, _before(line, 0.98 * last)) for name, line in lines.items()}
-            line_names.at_right_ends(axis, ends, 1.1 * last)
+            line_names.at_right_ends(axis, ends, 1.1 * last, free=2 if limit else 0)
         else:
             line_names.above_falling_lines(axis, lines, _colours(styles))
     return figure
@@ -394,12 +394,12 @@ def _stepped(line: Line) -> Line:
 
 
 def _mark_limit(axis: Axes, x: float, text: str = "") -> None:
-    """Draw the limit of certificates as a dotted line, with a text along it."""
+    """Draw the limit of certificates as a dotted line, with a text along it, or, of two lines, to the right of it."""
     axis.axvline(x, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0)
-    own: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "top", "fontsize": 7.5, "color": "#444444"}
-    behind: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}  # over the lines
-    place = x - 0.008 * axis.get_xlim()[1]
-    axis.text(place, 0.98, text, transform=axis.get_xaxis_transform(), bbox=behind if text else None, **own)
+    side = 1 if "\n" in text else -1
+    own: dict[str, Any] = {"ha": "left", "linespacing": 1.05} if side > 0 else {"ha": "right", "rotation": 90}
+    own |= {"va": "top", "fontsize": 7.5, "color": "#444444", "transform": axis.get_xaxis_transform()}
+    axis.text(x + side * 0.008 * axis.get_xlim()[1], 0.98, text, **own)
 
 
 def _note(figure: Figure, text: str) -> None:

@@ -60,17 +60,17 @@ def spread(wanted: Sequence[float], heights: Sequence[float], low: float, high: 
     return centres.tolist()
 
 
-def at_right_ends(axis: Axes, ends: Mapping[str, tuple[float, float]], x: float) -> None:
+def at_right_ends(axis: Axes, ends: Mapping[str, tuple[float, float]], x: float, free: int = 0) -> None:
     """Write names in a column that begins at ``x``, each led to the end of its line.
 
     The limits of the axis must be set, and the layout of the figure known; the axis is made longer where names would
-    leave it. A name is as near to the height of its end as the others allow.
+    leave it. A name is as near to the height of its end as the others allow, below ``free`` lines of text at the top.
     """
     low, high = axis.get_ylim()
     unit = (high - low) / _size(axis).height
     names = [wrapped(name) for name in ends]
     heights = [unit * LINE * (1 + name.count("\n")) for name in names]
-    centres = spread([y for _, y in ends.values()], heights, low, high)
+    centres = spread([y for _, y in ends.values()], heights, low, high - unit * LINE * (free + 0.5 * bool(free)))
     places = zip(names, ends.values(), centres, strict=True)
     texts = [_lead(axis, name, end, (x, centre), "left") for name, end, centre in places]
     first, last = axis.get_xlim()
@@ -143,7 +143,9 @@ def near_ends(axis: Axes, lines: Mapping[str, Line]) -> None:
     for name in sorted(ends, key=lambda name: -ends[name][1]):
         tries = [_beside(axis, name, ends[name], offset) for offset in BESIDE]
         boxes = [_box(text, renderer) for text in tries]
-        hidden = [_hidden(box, panel, taken, dense) for box in boxes]
+        points = axis.transData.transform(list(ends.values()))
+        own = list(ends).index(name)
+        hidden = [_hidden(box, panel, taken, dense) + _astray(box, points, own) for box in boxes]
         chosen = hidden.index(min(hidden))
         for text in tries[:chosen] + tries[chosen + 1 :]:
             text.remove()
@@ -174,6 +176,14 @@ def _hidden(box: Bbox, panel: Bbox, taken: Sequence[Bbox], points: Floats) -> in
     inside = (points >= [box.x0 - 2, box.y0 - 2]) & (points <= [box.x1 + 2, box.y1 + 2])
     crossed = box.x0 < panel.x0 or box.x1 > panel.x1 or box.y0 < panel.y0 or box.y1 > panel.y1
     return int(inside.all(axis=1).sum()) + 1000 * (crossed + sum(box.overlaps(other) for other in taken))
+
+
+def _astray(box: Bbox, ends: Floats, own: int) -> float:
+    """Weigh a name that does not stand ten pixels nearer to the end of its own line than to any other's."""
+    corners = np.clip(ends, [box.x0, box.y0], [box.x1, box.y1])
+    away = np.hypot(*(ends - corners).T)
+    others = np.delete(away, own)
+    return 0.25 * max(0.0, 10.0 + float(away[own] - others.min(initial=np.inf)))
 
 
 def _between(points: Floats) -> Floats:

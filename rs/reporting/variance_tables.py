@@ -33,7 +33,12 @@ EXPECTED = (
     "than the probabilities below which they lie. A tie leaves the expectation open."
 )
 FIRST = "Variances, covariances and bounds are of the first of all ensembles of as many members of the same methods."
-SHORTCUT = "Votes of {} of {:,} images are not known, since their n draws were skipped; the share is of the others."
+ALL_VOTED = "in all its images and other draws"
+SOME_VOTED = (
+    "in other draws, over the images with votes alone: the n draws of the others were skipped (shortcut), as the first "
+    "n₀ had got them wrong"
+)
+"""Whose share of votes a table has."""
 
 
 def mixed(groups: Groups, combination: str, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Table:
@@ -100,6 +105,7 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
     records = bounds.to_dict("records")
     results = [by_members.get((row["sigma"], row["members"], row["combination"])) for row in records]
     rows = [row | _votes(result) for row, result in zip(records, results, strict=True)]
+    skipped = any(row["votes_unknown"] for row in rows)
     columns = {
         "Ensemble": plain("members"),
         "Combination": plain("combination"),
@@ -109,18 +115,18 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
         "Lower bound, paper's form": plain("bound_minimum", ".3f"),
         "Share of draws": plain("measured", ".3f"),
         "Share of votes": plain("votes", ".3f"),
+        **({"Images with votes": _with_votes} if skipped else {}),
         "Other class": plain("other_class", ".1%"),
     }
     caption = (
         "Probability that the ensemble gives a noisy image its label; means over images. Lower bound: Chebyshev's, "
         "with the mean margin of the ensemble; in the paper's form, with the smallest mean margin of a member. Share "
         "of draws: how often the label wins in the very draws of the bound, so never below it; they are others than "
-        "those that chose the weights. Share of votes: the label's votes in certification, in all its images and other "
-        "draws. Other class: share of the images whose weights come from the margins of another class than the label."
+        "those that chose the weights. Share of votes: the label's votes in certification, "
+        f"{SOME_VOTED if skipped else ALL_VOTED}. Other class: share of the images whose weights come from the margins "
+        "of another class than the label."
     )
-    unknown = dict.fromkeys((row["votes_unknown"], row["certified"]) for row in rows if row["votes_unknown"])
-    text = [FIRST, *(SHORTCUT.format(*counts) for counts in unknown)]
-    text += notes.provenance(result for result in results if result is not None)
+    text = [FIRST, *notes.provenance(result for result in results if result is not None)]
     return build_table("tab:bounds", caption, columns, rows, text)
 
 
@@ -198,6 +204,11 @@ def _votes(result: Result | None) -> Row:
     shares = [parse_counts(text).get(label, 0) / n for text, label, n in counts]
     mean = sum(shares) / len(shares) if shares else None
     return {"votes": mean, "certified": len(rows), "votes_unknown": len(rows) - len(known)}
+
+
+def _with_votes(row: Row) -> Cell:
+    """Print of how many images a share of votes is the mean."""
+    return Cell(f"{row['certified'] - row['votes_unknown']}") if row["certified"] else EMPTY
 
 
 def _both(name: str, form: str) -> Column:

@@ -189,6 +189,12 @@ class SmoothedClassifier:
         """
         if not isinstance(images, Iterable):
             raise InputError(f"images must be several images, got {type(images).__name__}; give one to certify")
+        shape = tuple(getattr(images, "shape", ()))
+        if len(shape) == 3:
+            raise InputError(
+                f"images must be several images, an array of shape (N, C, H, W), got shape {shape}; give one image to "
+                "certify, and grey ones as images[:, None]"
+            )
         certificates = []
         for index, x in enumerate(_reported(images) if progress else images):
             try:

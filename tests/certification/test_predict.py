@@ -375,7 +375,9 @@ def test_a_model_of_the_users_own_takes_the_shape_of_the_files_and_the_names_of_
 
 def test_a_list_of_other_classes_than_the_models_is_refused(capfd, tmp_path, model, tiny_files):
     (tmp_path / "names.txt").write_text("right\nleft\n")
-    assert "but it is one of" in refused(capfd, *words(tiny_files, model, classes=tmp_path / "names.txt"))
+    message = refused(capfd, *words(tiny_files, model, classes=tmp_path / "names.txt"))
+    assert "but it is one of" in message
+    assert f"; class 0 is right there, and {CLASSES[0]} of the model" in message
 
 
 def test_the_size_of_most_files_is_that_of_a_model_that_states_none(capfd, tmp_path):

@@ -196,6 +196,8 @@ BAD = {
     "no classes": (["photos"], "--classes FILE"),
     "an unknown class": (["labelled", "--classes", "other.txt"], "got right"),
     "a class twice": (["photos", "--classes", "twice.txt"], "must have different names"),
+    "one class": (["lonely"], "lonely must have a subfolder for each of two classes or more, got left alone"),
+    "a list of one class": (["photos", "--classes", "one.txt"], "one.txt must have two classes or more, got left"),
     "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must hold names"),
     "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
     "no image": (["broken", "--classes", "names.txt"], "0.png must be an image"),
@@ -225,9 +227,15 @@ def test_a_mistake_is_one_line(capfd, flat, labelled, words, message):
         Path(folder).mkdir(parents=True)
     save("both", 0, IMAGES[0, 0])
     save("both/left", 0, IMAGES[0, 0])
+    save("lonely/left", 0, IMAGES[0, 0])
     Path("broken").mkdir()
     Path("broken/0.png").write_text("no image")
-    for name, text in {"other": "left\nmiddle\n", "twice": "left\nleft\n", "gap": "left\n\nright\n"}.items():
+    for name, text in {
+        "other": "left\nmiddle\n",
+        "one": "left\n",
+        "twice": "left\nleft\n",
+        "gap": "left\n\nright\n",
+    }.items():
         Path(f"{name}.txt").write_text(text)
     assert message in refused(capfd, *words)
 

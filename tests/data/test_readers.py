@@ -1,6 +1,7 @@
 import hashlib
 import os
 import pickle
+import shutil
 from pathlib import Path
 from urllib.error import URLError
 
@@ -75,6 +76,14 @@ def test_the_test_folder_can_be_named(tree, tmp_path):
 def test_a_bad_folder_of_images_is_refused(tree, tmp_path, change, message):
     change(tree)
     refused(tmp_path, message, source="folder", root=str(tree))
+
+
+def test_a_data_set_of_one_class_is_refused(tree, tmp_path):
+    for split in ("train", "val"):
+        shutil.rmtree(tree / split / "bee")
+    for lazy in ({}, {"lazy": True, "resize": 4, "crop": 4, "mean": [0.5] * 3, "std": [0.5] * 3}):
+        message = "must have two classes or more, got ape; add the others"
+        refused(tmp_path, message, source="folder", root=str(tree), **lazy)
 
 
 def test_torchvisions_cifar10_files_are_read(cifar, tmp_path):

@@ -71,6 +71,19 @@ def test_the_largest_possible_radius_is_marked_and_explained(curves):
     assert "Dotted" not in note_of(figures.certified_accuracy(curves))
 
 
+def test_the_words_beside_the_largest_possible_radius_hide_no_line_that_reaches_it(curves):
+    high = curves.assign(accuracy=0.5 + curves["accuracy"] / 2)
+    figure = figures.certified_accuracy(high, LIMIT)
+    for (_, names), axis in zip(texts_within(figure), figure.axes, strict=True):
+        (words,) = (text for text in axis.texts if not hasattr(text, "xyann"))
+        (mark,) = (line for line in axis.get_lines() if line.get_color() == "#444444")
+        box = words.get_window_extent()
+        assert words.get_text() == "largest\npossible radius"
+        assert box.x0 > axis.transData.transform((mark.get_xdata()[0], 0))[0]
+        assert box.x1 <= axis.get_window_extent().x1
+        assert not any(box.overlaps(name) for name in names)
+
+
 def note_of(figure):
     """What stands below the panels."""
     return figure._supxlabel.get_text().replace("\n", " ") if figure._supxlabel else ""
@@ -356,6 +369,18 @@ def test_names_in_the_committed_pictures_stay_in_their_panels(dataset, name, dra
     for panel, boxes in texts_within(figure):
         assert all(panel.x0 <= box.x0 and box.x1 <= panel.x1 and box.y1 <= panel.y1 for box in boxes)
         assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+
+
+@pytest.mark.parametrize("dataset", ["cifar10-cpu", "digits"])
+def test_most_names_stand_nearest_to_the_end_of_their_own_line(dataset):
+    figure = figures.acr_by_cost(pd.read_csv(ROOT / "reports" / dataset / "equal-cost.csv"))
+    nearest = []
+    for axis, (_, boxes) in zip(figure.axes, texts_within(figure), strict=True):
+        ends = axis.transData.transform([text.xy for text in axis.texts])
+        for own, box in enumerate(boxes):
+            away = np.hypot(*(ends - np.clip(ends, [box.x0, box.y0], [box.x1, box.y1])).T)
+            nearest.append(away[own] <= away.min() + 1)
+    assert np.mean(nearest) >= 0.9
 
 
 def test_lines_of_a_panel_differ_without_colours(curves, probabilities, by_cost):

@@ -434,6 +434,12 @@ def test_certify_many_wants_several(one):
         smoothed().certify_many(one)
 
 
+@pytest.mark.parametrize("one", [TENSOR, RGB])
+def test_one_image_as_an_array_is_not_taken_apart_by_certify_many(one):
+    with pytest.raises(InputError, match=r"images must be several images, .* got shape .*; give one image to certify"):
+        smoothed().certify_many(one)
+
+
 def test_certify_many_names_the_image_that_is_none_after_the_results_before_it():
     seen = []
     with pytest.raises(
