@@ -81,8 +81,12 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
 
 
 def is_unfinished(identity: dict[str, Any]) -> bool:
-    """Return whether there is a scratch folder for ``identity``: work that goes on, or was stopped before its end."""
-    return (root() / key(identity)).is_dir()
+    """Return whether there is a scratch folder for ``identity``: work that goes on, or was stopped before its end.
+
+    Its end is that of its removal, in which it has another name.
+    """
+    path = root() / key(identity)
+    return path.is_dir() or _done(path).is_dir()
 
 
 def discard(identity: dict[str, Any]) -> None:
@@ -90,7 +94,6 @@ def discard(identity: dict[str, Any]) -> None:
     if is_unfinished(identity):
         with suppress(InputError), folder(identity):
             pass
-    shutil.rmtree(_done(root() / key(identity)), ignore_errors=True)
 
 
 def _done(path: Path) -> Path:
