@@ -30,16 +30,21 @@ TABLE = Path("rs", "methods", "__init__.py")
 ROOT = Path(__file__).parents[2]
 NO_STAGES = ("__init__", "shell", "fingerprint")
 """Modules in the folder of stages that no cell depends on by itself."""
+LEXED = {number for number, name in tokenize.tok_name.items() if name.startswith(("COMMENT", "STRING", "FSTRING"))}
+
+Imports = dict[Path, set[Path]]
+"""From a module to the modules of this project that it names in its imports."""
 
 
 def fingerprints(root: Path) -> dict[str, dict[str, str]]:
     """Return the fingerprint of every stage, by its name, and of every training method, as ``methods/KEY``."""
     stages = [path.relative_to(root) for path in sorted(root.glob("stages/*.py")) if path.stem not in NO_STAGES]
-    of_stages = {path.stem: fingerprint(root, path) for path in stages}
-    return of_stages | {f"methods/{key}": method_fingerprint(root, key) for key in methods(root)}
+    imports: Imports = {}
+    of_stages = {path.stem: fingerprint(root, path, imports) for path in stages}
+    return of_stages | {f"methods/{key}": method_fingerprint(root, key, imports) for key in methods(root)}
 
 
-def fingerprint(root: Path, entry: Path) -> dict[str, str]:
+def fingerprint(root: Path, entry: Path, imports: Imports | None = None) -> dict[str, str]:
     """Return the hash of every module that ``entry`` imports, itself included.
 
     The table of the training methods is left out, and so are the methods that are reached through it alone: a cell
@@ -49,10 +54,11 @@ def fingerprint(root: Path, entry: Path) -> dict[str, str]:
     Args:
         root: The folder that holds the packages.
         entry: A module, as a path relative to ``root``.
+        imports: Where to keep what modules import, for the next fingerprint of the same files.
     Returns:
         From the path of each module, relative to ``root``, to the SHA-256 of its code; sorted.
     """
-    paths = sorted(closure(root, entry, stop=TABLE))
+    paths = sorted(closure(root, entry, TABLE, imports))
     return {path.as_posix(): digest((root / path).read_text(encoding="utf-8")) for path in paths}
 
 
@@ -83,7 +89,7 @@ def _assigned_names(node: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def method_fingerprint(root: Path, key: str) -> dict[str, str]:
+def method_fingerprint(root: Path, key: str, imports: Imports | None = None) -> dict[str, str]:
     """Return the class that a key of the training methods names, and the hashes of its module and of all it imports.
 
     Other methods are not in it, so adding or editing one trains no other again.
@@ -95,7 +101,7 @@ def method_fingerprint(root: Path, key: str) -> dict[str, str]:
     if key not in known:
         raise InputError(f"the method must be one of {', '.join(known)}; got {key!r}")
     module = Path(*known[key].partition(":")[0].split("."))
-    return {"class": known[key], **fingerprint(root, module.with_suffix(".py"))}
+    return {"class": known[key], **fingerprint(root, module.with_suffix(".py"), imports)}
 
 
 def version(*entries: str, method: str | None = None) -> str:
@@ -105,8 +111,9 @@ def version(*entries: str, method: str | None = None) -> str:
         entries: Modules, as paths.
         method: Key of a training method whose code counts as well.
     """
-    hashes = [fingerprint(ROOT, Path(entry)) for entry in entries]
-    hashes += [method_fingerprint(ROOT, method)] if method is not None else []
+    imports: Imports = {}
+    hashes = [fingerprint(ROOT, Path(entry), imports) for entry in entries]
+    hashes += [method_fingerprint(ROOT, method, imports)] if method is not None else []
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
@@ -141,18 +148,21 @@ def _series_of(release: str) -> str:
     return ".".join(release.split(".")[:2])
 
 
-def closure(root: Path, entry: Path, stop: Path | None = None) -> set[Path]:
+def closure(root: Path, entry: Path, stop: Path | None = None, imports: Imports | None = None) -> set[Path]:
     """Return the modules of this project that ``entry`` imports, directly or not, at any depth of its functions.
 
-    ``stop`` and what only it imports are left out.
+    ``stop`` and what only it imports are left out; ``imports`` as for :func:`fingerprint`.
     """
+    imports = {} if imports is None else imports
     modules: set[Path] = set()
     waiting = [entry]
     while waiting:
         path = waiting.pop()
         if path not in modules and path != stop:
             modules.add(path)
-            waiting += _imported_modules(root, path)
+            if path not in imports:
+                imports[path] = {*_imported_modules(root, path)}
+            waiting += imports[path]
     return modules
 
 
@@ -190,12 +200,20 @@ def _lazily_imported(root: Path, words: list[str]) -> Iterator[Path]:
 def _imported_names(source: str | bytes, package: str = "") -> list[str]:
     """Return what a module of a package names in its imports."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (origin := _origin(node, package)):
             names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
     return names
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a module, class or function at any depth, and not their expressions."""
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for statement in getattr(node, block, ()):
+            yield statement
+            yield from _statements(statement)
 
 
 def _origin(node: ast.ImportFrom, package: str) -> str:
@@ -284,49 +302,44 @@ def digest(source: str) -> str:
     """
     starts = [0, *itertools.accumulate(len(line) + 1 for line in source.split("\n"))]
     characters = list(source)
-    for first, last in _strings(source, starts):  # a string is part of one line here, so that no part of it is blank
-        characters[first:last] = ["\0" if character == "\n" else character for character in characters[first:last]]
-    for first, last in (*_comments(source, starts), *_docstrings(source, starts)):
+    comments, strings = _comments_and_strings(source, starts)
+    for first, last in strings:  # a string is part of one line here, so that no part of it is blank
+        characters[first:last] = source[first:last].replace("\n", "\0")
+    for first, last in (*comments, *_docstrings(source, starts)):
         characters[first:last] = [""] * (last - first)
     text = "\n".join(line.rstrip() for line in "".join(characters).split("\n") if line.strip())
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-Spans = Iterator[tuple[int, int]]
+Spans = list[tuple[int, int]]
 """First character and the one after the last, from 0; ``starts`` are the first characters of the lines."""
 
 
-def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
-    return tokenize.generate_tokens(io.StringIO(source).readline)
-
-
-def _comments(source: str, starts: list[int]) -> Spans:
-    for token in _tokens(source):
-        if token.type == tokenize.COMMENT:
-            first = starts[token.start[0] - 1] + token.start[1]
-            yield first, first + len(token.string)
-
-
-def _strings(source: str, starts: list[int]) -> Spans:
-    """Yield strings of every kind; from Python 3.12 on an f-string is several tokens, and may hold others."""
-    opened: list[tuple[int, int]] = []
-    for token in _tokens(source):
+def _comments_and_strings(source: str, starts: list[int]) -> tuple[Spans, Spans]:
+    """Return the comments, and strings of every kind; from Python 3.12 on an f-string is several tokens with others."""
+    comments, strings, opened = [], [], []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in LEXED:
+            continue
         kind = tokenize.tok_name[token.type]
+        first, last = (starts[row - 1] + column for row, column in (token.start, token.end))
+        if kind == "COMMENT":
+            comments.append((first, last))
         if kind in ("STRING", "FSTRING_START"):
-            opened.append(token.start)
+            opened.append(first)
         if kind in ("STRING", "FSTRING_END"):
-            row, column = opened.pop()
-            yield starts[row - 1] + column, starts[token.end[0] - 1] + token.end[1]
+            strings.append((opened.pop(), last))
+    return comments, strings
 
 
-def _docstrings(source: str, starts: list[int]) -> Spans:
+def _docstrings(source: str, starts: list[int]) -> Iterator[tuple[int, int]]:
     """Yield statements that are a string and nothing else."""
     lines = source.split("\n")
 
     def position(row: int, octets: int) -> int:
         return starts[row - 1] + len(lines[row - 1].encode()[:octets].decode())  # ast counts bytes of UTF-8
 
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             assert node.end_lineno is not None  # the code was parsed
             assert node.end_col_offset is not None
