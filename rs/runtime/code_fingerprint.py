@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import io
 import itertools
 import json
 import pkgutil
 import platform
+import re
 import sys
 import sysconfig
-import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
@@ -30,7 +29,8 @@ TABLE = Path("rs", "methods", "__init__.py")
 ROOT = Path(__file__).parents[2]
 NO_STAGES = ("__init__", "shell", "fingerprint")
 """Modules in the folder of stages that no cell depends on by itself."""
-LEXED = {number for number, name in tokenize.tok_name.items() if name.startswith(("COMMENT", "STRING", "FSTRING"))}
+QUOTED = re.compile(r'''(?P<string>("""|\'\'\'|"|\')(?:[^\\]|\\.)*?\2)|#[^\n]*''', re.DOTALL)
+"""A string without its prefix, or a comment: what begins first ends where its kind does (the syntax of Python 3.11)."""
 
 Imports = dict[Path, set[Path]]
 """From a module to the modules of this project that it names in its imports."""
@@ -196,16 +196,28 @@ def _lazily_imported(root: Path, words: list[str]) -> Iterator[Path]:
             yield from _files(root, named)
 
 
-@cache  # one module is imported by many
 def _imported_names(source: str | bytes, package: str = "") -> list[str]:
     """Return what a module of a package names in its imports."""
     names: list[str] = []
-    for node in _statements(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and (origin := _origin(node, package)):
-            names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
+    for node in _imports_and_docstrings(source)[0]:
+        if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
+        elif origin := _origin(node, package):
+            names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
     return names
+
+
+@cache  # once for the imports, once for the digest
+def _imports_and_docstrings(source: str | bytes) -> tuple[list[ast.Import | ast.ImportFrom], list[ast.Expr]]:
+    """Return the imports of a module, and its statements that are a string and nothing else, at any depth."""
+    imports: list[ast.Import | ast.ImportFrom] = []
+    docstrings = []
+    for node in _statements(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            docstrings.append(node)
+    return imports, docstrings
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -302,45 +314,26 @@ def digest(source: str) -> str:
     """
     starts = [0, *itertools.accumulate(len(line) + 1 for line in source.split("\n"))]
     characters = list(source)
-    comments, strings = _comments_and_strings(source, starts)
-    for first, last in strings:  # a string is part of one line here, so that no part of it is blank
-        characters[first:last] = source[first:last].replace("\n", "\0")
-    for first, last in (*comments, *_docstrings(source, starts)):
+    for quoted in QUOTED.finditer(source):  # a string is part of one line here, so that no part of it is blank
+        kept = (quoted["string"] or "").replace("\n", "\0")
+        characters[slice(*quoted.span())] = kept or [""] * len(quoted[0])
+    for first, last in _docstrings(source, starts):
         characters[first:last] = [""] * (last - first)
     text = "\n".join(line.rstrip() for line in "".join(characters).split("\n") if line.strip())
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-Spans = list[tuple[int, int]]
-"""First character and the one after the last, from 0; ``starts`` are the first characters of the lines."""
-
-
-def _comments_and_strings(source: str, starts: list[int]) -> tuple[Spans, Spans]:
-    """Return the comments, and strings of every kind; from Python 3.12 on an f-string is several tokens with others."""
-    comments, strings, opened = [], [], []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in LEXED:
-            continue
-        kind = tokenize.tok_name[token.type]
-        first, last = (starts[row - 1] + column for row, column in (token.start, token.end))
-        if kind == "COMMENT":
-            comments.append((first, last))
-        if kind in ("STRING", "FSTRING_START"):
-            opened.append(first)
-        if kind in ("STRING", "FSTRING_END"):
-            strings.append((opened.pop(), last))
-    return comments, strings
-
-
 def _docstrings(source: str, starts: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield statements that are a string and nothing else."""
+    """Yield the first character, and the one after the last, of statements that are a string and nothing else.
+
+    ``starts`` are the first characters of the lines.
+    """
     lines = source.split("\n")
 
     def position(row: int, octets: int) -> int:
         return starts[row - 1] + len(lines[row - 1].encode()[:octets].decode())  # ast counts bytes of UTF-8
 
-    for node in _statements(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            assert node.end_lineno is not None  # the code was parsed
-            assert node.end_col_offset is not None
-            yield position(node.lineno, node.col_offset), position(node.end_lineno, node.end_col_offset)
+    for node in _imports_and_docstrings(source)[1]:
+        assert node.end_lineno is not None  # the code was parsed
+        assert node.end_col_offset is not None
+        yield position(node.lineno, node.col_offset), position(node.end_lineno, node.end_col_offset)

@@ -1,7 +1,11 @@
 """Fingerprints of code: what a change must and must not reach."""
 
+import io
+import itertools
 import re
+import string
 import sys
+import tokenize
 from modulefinder import ModuleFinder
 from pathlib import Path
 from types import ModuleType
@@ -218,6 +222,23 @@ def test_the_digest_does_not_depend_on_the_version_of_python() -> None:
     text = 'import os\ndef f(x):\n    return "# not a comment" + x\nLIMIT = 3'
     assert code_fingerprint.digest(COMMENTED) == hashlib.sha256(text.encode()).hexdigest()
     assert sys.version_info >= (3, 11)
+
+
+@pytest.mark.parametrize("folder", ["rs", "stages"])
+def test_comments_and_strings_are_those_of_the_tokenizer(folder: str) -> None:
+    """But for f-strings, which newer versions of Python take apart."""
+    for path in (ROOT / folder).rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        starts = [0, *itertools.accumulate(map(len, source.splitlines(keepends=True)))]
+        spans: dict[int, set[tuple[int, int]]] = {tokenize.COMMENT: set(), tokenize.STRING: set()}
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type in spans:
+                prefix = len(token.string) - len(token.string.lstrip(string.ascii_letters))
+                first, last = (starts[row - 1] + column for row, column in (token.start, token.end))
+                spans[token.type].add((first + prefix, last))
+        found = {quoted.span() for quoted in code_fingerprint.QUOTED.finditer(source)}
+        assert {span for span in found if source[span[0]] == "#"} == spans[tokenize.COMMENT], path
+        assert spans[tokenize.STRING] <= found, path
 
 
 def test_a_method_depends_on_the_methods_it_imports(tmp_path: Path) -> None:
