@@ -144,6 +144,7 @@ def become(words: list[str], place: str, environment: dict[str, str], files: lis
     os.environ.update(environment)
     os.chdir(place)
     sys.path[:0] = [place]
+    atexit.register(gc.freeze)  # as rs.command_line.shell does; to collect here would copy the memory of the parent
     _, module, *sys.argv[1:] = words
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     sys.exit(0)
