@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -144,10 +145,20 @@ def become(words: list[str], place: str, environment: dict[str, str], files: lis
     os.environ.update(environment)
     os.chdir(place)
     sys.path[:0] = [place]
-    atexit.register(gc.freeze)  # as rs.command_line.shell does; to collect here would copy the memory of the parent
     _, module, *sys.argv[1:] = words
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-    sys.exit(0)
+    code: object = None
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # the end of a Python, but that it takes the memory of the parent apart, which takes longest
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":
