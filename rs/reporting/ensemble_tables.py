@@ -22,7 +22,7 @@ from rs.reporting.render import Table
 from rs.reporting.results import Group, Groups, Result, best, results_of
 from rs.statistics import metrics
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
-from rs.statistics.votes import with_fewer_draws
+from rs.statistics.votes import with_each_of_fewer_draws
 
 Members = tuple[tuple[str, int], ...]
 """Training method and seed of each member of an ensemble."""
@@ -197,13 +197,9 @@ def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:
     costs = sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves})
     draws = {cost: int(cost / each) - n0 for cost in costs}
     kept = {cost: number for cost, number in draws.items() if n0 <= number < n} | {round(each * (n0 + n)): n}
-    return [(cost, number, *_numbers(group, number)) for cost, number in kept.items()]
-
-
-def _numbers(group: Group, draws: int) -> tuple[float | None, float | None, float | None]:
-    """Return the ACR of a group at fewer draws, with its errors."""
-    rows = [with_fewer_draws(frame, draws) for frame in group.rows]
-    return _three(estimate(sample(rows, [result.seeds for result in group.results])))
+    seeds = [result.seeds for result in group.results]
+    fewer = zip(*(with_each_of_fewer_draws(frame, kept.values()) for frame in group.rows), strict=True)
+    return [(*point, *_three(estimate(sample(rows, seeds)))) for point, rows in zip(kept.items(), fewer, strict=True)]
 
 
 def families(methods: Mapping[str, Group], combination: str) -> list[Group]:

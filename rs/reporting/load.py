@@ -52,6 +52,9 @@ class Sidecar(TypedDict, total=False):
     versions: dict[str, str]
 
 
+SIDECAR = TypeAdapter(Sidecar)
+
+
 @dataclass(frozen=True)
 class StudyFiles:
     """What the parameters declare for a data set, and the folders that hold it.
@@ -311,7 +314,7 @@ def _check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) ->
     if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
         raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; {remedy}")
     try:
-        TypeAdapter(Sidecar).validate_python(sidecar, strict=True)
+        SIDECAR.validate_python(sidecar, strict=True)
     except ValidationError as error:
         raise InputError(f"{path} must have a sidecar of its rows, but: {files.faults(error)}; {remedy}") from error
     for name in metrics.BUDGET:

@@ -14,7 +14,8 @@ from rs.errors import InputError
 from rs.statistics import metrics
 from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
-from rs.statistics.two_sided import SPLITS, Split, two_sided
+from rs.statistics.metrics import Terms
+from rs.statistics.two_sided import SPLITS, Split, two_sided_acrs
 from rs.study.ensembles import kind_of, trained_as
 
 UNROUNDED = "as computed"
@@ -98,10 +99,15 @@ class Result:
         return sorted({method for method, _ in self.members})
 
     @cached_property
+    def terms(self) -> Terms:
+        """What other results must share with it to be compared."""
+        return metrics.terms_of(self.rows)
+
+    @cached_property
     def acr_two_sided(self) -> dict[Split, float]:
         """ACRs of the two-sided certificates from the same votes; none where the number of classes is not known."""
         classes = self.classes
-        return {} if not classes else {by: metrics.acr(two_sided(self.rows, classes, split=by)) for by in SPLITS}
+        return two_sided_acrs(self.rows, classes) if classes else {}
 
     @property
     def sound(self) -> bool:
@@ -248,17 +254,16 @@ def _check_alike(a: Result, b: Result) -> None:
             f"{a.name} and {b.name} must be certified on the same subset, got {a.subset} and {b.subset}; "
             "certify both alike"
         )
-    modes = [metrics.mode_of(result.rows) for result in (a, b)]
-    if modes[0] != modes[1]:
+    if a.terms.mode != b.terms.mode:
         raise InputError(
-            f"{a.name} and {b.name} must be certified alike, got {modes[0]} and {modes[1]}; certify both alike"
+            f"{a.name} and {b.name} must be certified alike, got {a.terms.mode} and {b.terms.mode}; certify both alike"
         )
 
 
 def _check_budget(first: dict[float | str, Result], result: Result) -> None:
     """Compare with the first result that says n0, n and alpha; rows that skipped all their n draws do not say n."""
     for name in ("n0", "n", "alpha"):
-        if metrics.budget(result.rows, name) != 0:
+        if result.terms.budget[name] != 0:
             other = first.setdefault(name, result)
             _naming(partial(metrics.common_budget, name=name), other, result)
 
@@ -267,9 +272,9 @@ def _check_same_images(a: Result, b: Result) -> None:
     _naming(metrics.check_comparable, a, b)
 
 
-def _naming(check: Callable[[Sequence[pd.DataFrame]], object], a: Result, b: Result) -> None:
+def _naming(check: Callable[[Sequence[Terms]], object], a: Result, b: Result) -> None:
     """Check the rows of two results; the message then names both."""
     try:
-        check([a.rows, b.rows])
+        check([a.terms, b.terms])
     except InputError as error:
         raise InputError(f"{a.name} and {b.name}: {error}") from error

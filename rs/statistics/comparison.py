@@ -27,13 +27,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
 from rs.errors import InputError
 from rs.statistics import metrics
-from rs.statistics.metrics import Rows
+from rs.statistics.metrics import Rows, Terms
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +44,7 @@ LEVEL = 0.05
 class Sample:
     """Scores of classifiers of one kind on the same images: one for each training seed, or each set of them."""
 
-    rows: pd.DataFrame  # of the first classifier: budget, images and labels
+    terms: Terms  # of the first classifier's rows: budget, images and labels
     scores: Floats  # whose mean is compared (:func:`sample`), (classifiers, images), by the images' numbers
     seeds: tuple[frozenset[int], ...]  # that each classifier was trained with; empty: not known
 
@@ -89,10 +88,11 @@ def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]], radius: float |
     Raises:
         InputError: If there are none, or they are of different images or budgets.
     """
-    metrics.check_comparable(rows)
+    terms = [metrics.terms_of(frame) for frame in rows]
+    metrics.check_comparable(terms)
     score = metrics.image_scores if radius is None else partial(metrics.certified_at, radius=radius)
     scores = np.stack([score(frame) for frame in rows])
-    return Sample(pd.DataFrame(rows[0]), scores, tuple(map(frozenset, seeds)))
+    return Sample(terms[0], scores, tuple(map(frozenset, seeds)))
 
 
 def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
@@ -105,7 +105,7 @@ def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
         InputError: If the two are of different images or budgets, or of fewer than two images.
     """
     samples = [ours] if theirs is None else [ours, theirs]
-    metrics.check_comparable([group.rows for group in samples])
+    metrics.check_comparable([group.terms for group in samples])
     trained_with = [seeds for group in samples for seeds in group.seeds]
     seeds = sorted(frozenset[int]().union(*trained_with))
     whole = _difference(samples)

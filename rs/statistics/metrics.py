@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,26 @@ from rs.statistics.certificate import UNLABELLED, draws_at_most, radii_asked
 Rows: TypeAlias = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
 BUDGET = ("n0", "n", "alpha", "sigma")
 """What must agree before two average radii may be compared."""
+
+
+class Terms(NamedTuple):
+    """What rows must share before two average radii may be compared."""
+
+    mode: str
+    budget: dict[str, float]  # by the names of :data:`BUDGET`
+    images: NDArray[np.float64]  # their numbers, in their order
+    labels: NDArray[np.float64]
+
+
+def terms_of(rows: Rows) -> Terms:
+    """Return what other rows must share with these.
+
+    Raises:
+        InputError: If they contradict themselves: by several modes (:func:`mode_of`), several values
+            (:func:`budget`), or one image twice.
+    """
+    frame = _frame(rows)
+    return Terms(mode_of(frame), {name: budget(frame, name) for name in BUDGET}, *_images(frame))
 
 
 @dataclass(frozen=True)
@@ -124,40 +144,40 @@ def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
         InputError: As :func:`paired_difference`.
     """
     frames = [_frame(frame) for frame in rows]
-    check_comparable(frames)
+    terms = [terms_of(frame) for frame in frames]
+    check_comparable(terms)
     mean = np.mean([image_scores(frame) for frame in frames], axis=0)
-    known = {name: common_budget(frames, name) for name in BUDGET if name in frames[0]}
+    known = {name: common_budget(terms, name) for name in BUDGET if name in frames[0]}
     first = frames[0].sort_values("idx", kind="stable", ignore_index=True)
     kept = first[[name for name in ("idx", "label") if name in first]]
     return kept.assign(radius=mean, correct=(mean > 0).astype(int), **known)
 
 
-def check_comparable(rows: Sequence[Rows]) -> None:
-    """Refuse rows of different images or budgets: their average radii say nothing about each other.
+def check_comparable(rows: Sequence[Rows | Terms]) -> None:
+    """Refuse rows, or the terms of rows, of different images or budgets: their radii say nothing about each other.
 
     Raises:
         InputError: Names what differs.
     """
-    frames = [_frame(frame) for frame in rows]
-    if not frames:
+    terms = [one if isinstance(one, Terms) else terms_of(one) for one in rows]
+    if not terms:
         raise InputError("a comparison needs rows, got none")
-    (first, labels), kind = _images(frames[0]), mode_of(frames[0])
-    for frame in frames[1:]:
-        if (mode := mode_of(frame)) != kind:
+    first = terms[0]
+    for other in terms[1:]:
+        if other.mode != first.mode:
             raise InputError(
-                f"rows to compare must be certified alike, got {kind} and {mode}; their radii do not mean the same: "
-                "certify both alike"
+                f"rows to compare must be certified alike, got {first.mode} and {other.mode}; their radii do not mean "
+                "the same: certify both alike"
             )
     for name in BUDGET:
-        common_budget(frames, name)
-    for frame in frames[1:]:
-        images, others = _images(frame)
-        if not np.array_equal(first, images):
+        common_budget(terms, name)
+    for other in terms[1:]:
+        if not np.array_equal(first.images, other.images):
             raise InputError(
-                f"rows to compare must be of the same images, got {len(first)} and {len(images)}, "
-                f"{np.intersect1d(first, images).size} of them shared; select the same subset of both"
+                f"rows to compare must be of the same images, got {len(first.images)} and {len(other.images)}, "
+                f"{np.intersect1d(first.images, other.images).size} of them shared; select the same subset of both"
             )
-        if not np.array_equal(labels, others, equal_nan=True):
+        if not np.array_equal(first.labels, other.labels, equal_nan=True):
             raise InputError("rows to compare must have the same labels; these are of different data sets")
 
 
@@ -194,7 +214,7 @@ def check_radii(rows: Rows, what: str = "rows") -> None:
 def has_labels(rows: Rows) -> bool:
     """Return whether the classes of the images are known."""
     frame = _frame(rows)
-    return "label" not in frame or not bool((frame["label"] == UNLABELLED).any())
+    return "label" not in frame or not bool((frame["label"].to_numpy() == UNLABELLED).any())
 
 
 def check_labels(rows: Rows, what: str = "rows") -> None:
@@ -231,15 +251,15 @@ def budget(rows: Rows, name: str) -> float:
     return float(known[0]) if known.size else float("nan")
 
 
-def common_budget(rows: Sequence[Rows], name: str) -> float:
-    """Return the one value that several sets of rows have (:func:`budget`).
+def common_budget(rows: Sequence[Rows | Terms], name: str) -> float:
+    """Return the one value that several sets of rows, or their terms, have (:func:`budget`).
 
     Rows that skipped all their n draws agree with any n; n is 0 if there are no others.
 
     Raises:
         InputError: If two of them differ.
     """
-    values = [budget(frame, name) for frame in rows]
+    values = [one.budget[name] if isinstance(one, Terms) else budget(one, name) for one in rows]
     first, *others = [value for value in values if value != 0] or values
     for other in others:
         if not (first == other or (np.isnan(first) and np.isnan(other))):

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN
-from rs.statistics.metrics import budget, mode_of
+from rs.statistics.metrics import budget, check_labels, mode_of
 from rs.statistics.radius import two_sided_radius
 from rs.statistics.votes import dense_votes
 
@@ -29,7 +29,11 @@ class that bounds the radius has most of it. ``merged``: evenly over buckets of 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
-def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9, split: Split = "even") -> pd.DataFrame:
+SHARE = 0.9
+"""Part of alpha that is spent on the predicted class, unless another is asked for."""
+
+
+def two_sided(rows: pd.DataFrame, classes: int, share: float = SHARE, split: Split = "even") -> pd.DataFrame:
     """Return rows with the two-sided certificates of the same votes (``rs.statistics.radius.two_sided_radius``).
 
     The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains.
@@ -42,23 +46,46 @@ def two_sided(rows: pd.DataFrame, classes: int, share: float = 0.9, split: Split
     Raises:
         InputError: If the rows do not hold all their votes.
     """
+    predict, radii = _certified(rows, *_votes(rows, classes), share, split)
+    return rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int))
+
+
+def two_sided_acrs(rows: pd.DataFrame, classes: int) -> dict[Split, float]:
+    """Return the ACR of :func:`two_sided` for every split, which read the votes once.
+
+    Raises:
+        InputError: As :func:`two_sided`, or if the labels are not known.
+    """
+    check_labels(rows)
+    votes, labels = _votes(rows, classes), rows["label"].to_numpy()
+    certified = {split: _certified(rows, *votes, SHARE, split) for split in SPLITS}
+    return {split: float((radii * (predict == labels)).mean()) for split, (predict, radii) in certified.items()}
+
+
+def _votes(rows: pd.DataFrame, classes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the votes of the n0 draws and of the n draws, each (N, K)."""
     if mode_of(rows) != "certify":
         raise InputError(
             f"a two-sided radius needs rows of a fixed number of draws, got {mode_of(rows)}; certify again"
         )
-    first, votes = (dense_votes(list(rows[name]), classes) for name in ("counts0", "counts"))
+    first, votes = (dense_votes(rows[name].tolist(), classes) for name in ("counts0", "counts"))
     if not first.any(axis=1).all():
         raise InputError("a two-sided radius needs the votes of the n0 draws; certify with this project's rows")
-    drawn = rows["n"].to_numpy() > 0
-    if (votes.sum(axis=1) != rows["n"]).any():
+    if (votes.sum(axis=1) != rows["n"].to_numpy()).any():
         raise InputError("a two-sided radius needs the votes of all classes in every row; certify again")
-    radii = np.zeros(len(rows))
+    return first, votes
+
+
+def _certified(
+    rows: pd.DataFrame, first: NDArray[np.int64], votes: NDArray[np.int64], share: float, split: Split
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return classes and radii, each (N,); the lowest class of several, which abstains where its radius is 0."""
+    drawn, radii = rows["n"].to_numpy() > 0, np.zeros(len(rows))
     if drawn.any():
         radii[drawn] = split_radius(
             first[drawn], votes[drawn], budget(rows, "sigma"), budget(rows, "alpha"), share, split
         )
-    predict = np.where(drawn & (radii == 0), ABSTAIN, first.argmax(axis=1))  # the lowest class of several
-    return rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int))
+    return np.where(drawn & (radii == 0), ABSTAIN, first.argmax(axis=1)), radii
 
 
 def split_radius(
@@ -66,7 +93,7 @@ def split_radius(
     votes: NDArray[np.int64],
     sigma: ArrayLike,
     alpha: float,
-    share: float = 0.9,
+    share: float = SHARE,
     split: Split = "even",
 ) -> NDArray[np.float64]:
     """Return two-sided radii of the class with the most votes among the n0 draws, the lowest of several.

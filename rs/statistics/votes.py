@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -32,10 +32,10 @@ def label_bounds(rows: pd.DataFrame) -> Floats:
         Bounds (N,), in the order of the rows, each at the level alpha of its row.
     """
     certified = rows["p_lower"].where(rows["p_lower"].notna(), ndtr(rows["radius"] / rows["sigma"]))
-    known = ((rows["mode"] == "certify") & (rows["counts"] != "-")).to_numpy()
+    known = (rows["mode"].to_numpy() == "certify") & (rows["counts"].to_numpy() != "-")
     bottom = np.zeros(len(rows))
     if known.any():
-        votes = votes_for(votes_of(rows["counts"]), rows["label"].to_numpy())[known]
+        votes = votes_for(votes_of(rows["counts"].tolist()), rows["label"].to_numpy())[known]
         draws = rows["n"].to_numpy()[known]
         bottom[known] = np.minimum(lower_bound(votes, draws, budget(rows, "alpha")), 0.5)
     return np.where(rows["correct"] == 1, certified, bottom)
@@ -70,22 +70,31 @@ def with_fewer_draws(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
     Raises:
         InputError: If the rows do not hold all their votes, or only fewer draws.
     """
-    if mode_of(rows) != "certify" or (rows["counts0"] == "-").any():
+    return next(with_each_of_fewer_draws(rows, [draws]))
+
+
+def with_each_of_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterator[pd.DataFrame]:
+    """Yield :func:`with_fewer_draws` for each number of draws; the votes are read once.
+
+    Raises:
+        InputError: As that.
+    """
+    if mode_of(rows) != "certify" or (rows["counts0"].to_numpy() == "-").any():
         raise InputError("fewer draws need rows of a fixed number of draws with votes, got others; certify again")
-    drawn = rows["n"].to_numpy() > 0
-    total = int(budget(rows, "n"))
-    if draws < 1 or (drawn.any() and draws > total):
-        raise InputError(f"draws must lie between 1 and the {total} that the rows have, got {draws}")
-    chosen = dense_votes(list(rows["counts0"])).argmax(axis=1)  # the lowest class of several
-    right = drawn & (chosen == rows["label"])
-    radii = np.zeros(len(rows))
-    if right.any():
-        own = votes_for(votes_of(rows["counts"]), rows["label"].to_numpy())
-        votes, place = np.unique(own[right], return_inverse=True)
-        unit = _mean_over_choices(votes, total, draws, _unit_radii(draws, budget(rows, "alpha")))
-        radii[right] = budget(rows, "sigma") * unit[place]
+    drawn, labels = rows["n"].to_numpy() > 0, rows["label"].to_numpy()
+    total, alpha, sigma = int(budget(rows, "n")), budget(rows, "alpha"), budget(rows, "sigma")
+    chosen = dense_votes(rows["counts0"].tolist()).argmax(axis=1)  # the lowest class of several
+    right = drawn & (chosen == labels)
+    own = votes_for(votes_of(rows["counts"].tolist()), labels)
+    votes, place = np.unique(own[right], return_inverse=True)
     kept = rows[["idx", "label", "n0", "alpha", "sigma"]]
-    return kept.assign(n=draws, radius=radii, correct=right.astype(int))
+    for number in draws:
+        if number < 1 or (drawn.any() and number > total):
+            raise InputError(f"draws must lie between 1 and the {total} that the rows have, got {number}")
+        radii = np.zeros(len(rows))
+        if right.any():
+            radii[right] = sigma * _mean_over_choices(votes, total, number, _unit_radii(number, alpha))[place]
+        yield kept.assign(n=number, radius=radii, correct=right.astype(int))
 
 
 def dense_votes(texts: Sequence[str], classes: int | None = None) -> NDArray[np.int64]:

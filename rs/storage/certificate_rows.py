@@ -136,19 +136,20 @@ def read(path: Path) -> pd.DataFrame:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
     """
     counted = tsv.header(path) == (*COLUMNS, EVALUATIONS)
-    rows = tsv.read(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
+    frame = tsv.read(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
+    rows = _columns(frame)
     _check(path, rows)
     if counted:
         tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
     votes = {name: votes_of(rows[name]) for name in ("counts0", "counts")}
-    totals = {name: np.bincount(row, weights=own, minlength=len(rows)) for name, (row, _, own) in votes.items()}
+    totals = {name: np.bincount(row, weights=own, minlength=len(frame)) for name, (row, _, own) in votes.items()}
     for bad, rule in (
         (
-            ~rows["mode"].map(is_mode),
+            ~_of_mode(rows, is_mode),
             f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, within:TOLERANCE:N, acr-error:E:N",
         ),
-        (~rows["scope"].isin(SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
-        (rows["scope"] != next(iter(rows["scope"]), ""), "scope must be the same in all rows"),
+        (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
+        (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
         (
             (rows["alpha"] < LEAST_ALPHA) | (rows["alpha"] >= 1),
             f"alpha must lie strictly between 0 and 1, at least {LEAST_ALPHA}",
@@ -163,20 +164,28 @@ def read(path: Path) -> pd.DataFrame:
     ):
         tsv.refuse(path, bad, rule)
     _check_votes(path, rows, votes["counts0"], votes["counts"])
-    return rows
+    return frame
 
 
-def _check_votes(path: Path, rows: pd.DataFrame, first: Votes, second: Votes) -> None:
+Columns = dict[str, NDArray[Any]]
+"""Rows as arrays (N,) by name, which are compared faster than the columns of a frame."""
+
+
+def _columns(frame: pd.DataFrame) -> Columns:
+    return {str(name): column.to_numpy() for name, column in frame.items()}
+
+
+def _check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
     """Check class, bound and radius of each row against the ones that its votes give (``smoothing.votes``)."""
     from rs.statistics.radius import lower_bound, radius  # SciPy, which appending rows does not need
 
-    selected = _most_votes(first, len(rows))
+    selected = _most_votes(first, len(rows["idx"]))
     none = (rows["scope"] == UNDECIDED) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
     kept, whole = rows["predict"] == selected, rows["mode"] == "certify"
-    p_lower = rows["p_lower"].to_numpy(copy=True)
+    p_lower = rows["p_lower"].copy()
     votes = votes_for(second, selected)
-    for alpha in rows["alpha"].unique():
-        own = (whole & ~none & (rows["alpha"] == alpha)).to_numpy()
+    for alpha in np.unique(rows["alpha"]):
+        own = whole & ~none & (rows["alpha"] == alpha)
         p_lower[own] = lower_bound(votes[own], rows["n"][own], alpha)
     continuous = ~_of_mode(rows, lambda mode: mode == "shortcut" or radii_asked(mode) is not None)
     made = np.where(continuous, radius(p_lower, rows["sigma"]), rows["radius"])
@@ -196,7 +205,9 @@ def _check_votes(path: Path, rows: pd.DataFrame, first: Votes, second: Votes) ->
         _check_early(path, rows, early, votes, none)
 
 
-def _check_early(path: Path, rows: pd.DataFrame, early: pd.Series, votes: NDArray[np.int64], none: pd.Series) -> None:
+def _check_early(
+    path: Path, rows: Columns, early: NDArray[np.bool_], votes: NDArray[np.int64], none: NDArray[np.bool_]
+) -> None:
     """Check rows that stopped early against their mode and votes, as far as these tell.
 
     Args:
@@ -230,7 +241,7 @@ def _check_early(path: Path, rows: pd.DataFrame, early: pd.Series, votes: NDArra
 
 
 def _limits(
-    rows: pd.DataFrame, votes: NDArray[np.int64], early: pd.Series, last: pd.Series
+    rows: Columns, votes: NDArray[np.int64], early: NDArray[np.bool_], last: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what the bound of rows that stopped early lies between, each of shape (N,); 0 and 1 for other rows.
 
@@ -242,18 +253,19 @@ def _limits(
     from rs.statistics.radius import lower_bound
     from rs.statistics.sequential import LAST
 
-    low, high = np.zeros(len(rows)), np.ones(len(rows))
-    for alpha in rows["alpha"][early].unique():
+    low, high = np.zeros(len(votes)), np.ones(len(votes))
+    for alpha in np.unique(rows["alpha"][early]):
         same = rows["alpha"] == alpha
-        own, final = (same & early).to_numpy(), (same & last).to_numpy()
+        own, final = same & early, same & last
         high[own] = lower_bound(votes[own], np.maximum(votes[own], 1), alpha)
         low[final] = lower_bound(votes[final], rows["n"][final], LAST * alpha)
     return low, high
 
 
-def _of_mode(rows: pd.DataFrame, what: Callable[[str], Any]) -> pd.Series:
+def _of_mode(rows: Columns, what: Callable[[str], Any]) -> NDArray[Any]:
     """Return what is true of the mode of each row; a file has few modes."""
-    return rows["mode"].map({mode: what(mode) for mode in rows["mode"].unique()})
+    known = {mode: what(mode) for mode in {*rows["mode"]}}
+    return np.array([known[mode] for mode in rows["mode"]])
 
 
 def _most_votes(votes: Votes, rows: int) -> NDArray[np.int64]:
@@ -286,7 +298,7 @@ def read_field_log(
             they are given (:func:`check_ladder`).
     """
     rows = tsv.read(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
-    _check(path, rows)
+    _check(path, _columns(rows))
     given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     _check_known(path, **given)
     known = {name: math.nan if value is None else value for name, value in given.items()}
@@ -392,15 +404,16 @@ def read_with_seconds(path: Path) -> pd.DataFrame:
     return rows.merge(times, on="idx", how="left")
 
 
-def _check(path: Path, rows: pd.DataFrame) -> None:
+def _check(path: Path, rows: Columns) -> None:
+    first = np.unique(rows["idx"], return_index=True)[1]
     for bad, rule in (
-        (rows["idx"].duplicated(), "idx must be unique"),
+        (~np.isin(np.arange(len(rows["idx"])), first), "idx must be unique"),
         (rows["idx"] < 0, "idx must be at least 0"),
         (rows["predict"] < ABSTAIN, "predict must be a class, or -1 (abstains)"),
         ((rows["label"] < 0) & (rows["label"] != UNLABELLED), "label must be a class, or -2 (not known)"),
-        (~rows["correct"].isin((0, 1)), "correct must be 0 or 1"),
+        (~np.isin(rows["correct"], (0, 1)), "correct must be 0 or 1"),
         ((rows["predict"] == rows["label"]) != (rows["correct"] == 1), "correct must be 1 iff predict is label"),
-        ((rows["label"] == UNLABELLED) != (rows["label"].iloc[0] == UNLABELLED), "label must be known of all or none"),
+        ((rows["label"] == UNLABELLED) != (rows["label"][0] == UNLABELLED), "label must be known of all or none"),
         (rows["radius"] < 0, "radius must not be negative"),
         ((rows["predict"] == ABSTAIN) & (rows["radius"] != 0), "radius must be 0 where predict is -1 (abstains)"),
     ):

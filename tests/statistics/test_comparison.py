@@ -27,14 +27,14 @@ def models(scores, seeds=None):
 
 def at_once(scores, seeds):
     """A sample without the detour through rows, of which a simulation would need thousands."""
-    return Sample(FRAMES[scores.shape[1]], scores, tuple(map(frozenset, seeds)))
+    return Sample(TERMS[scores.shape[1]], scores, tuple(map(frozenset, seeds)))
 
 
 def single(scores):
     return at_once(scores, [[s] for s in range(len(scores))])
 
 
-FRAMES = {images: frame(np.zeros(images)) for images in (4, 100, 359)}
+TERMS = {images: metrics.terms_of(frame(np.zeros(images))) for images in (4, 100, 359)}
 
 
 def sub_ensembles(scores, k, kernel):
