@@ -407,7 +407,7 @@ def _note(figure: Figure, text: str) -> None:
     wide = int(14.5 * figure.get_figwidth())
     figure.supxlabel(fill(text, wide), fontsize=8, color="#444444", x=0.02, ha="left")
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # what is added from here on moves nothing
+    figure.set_layout_engine(None)  # what is added from here on moves nothing
 
 
 def _without_methods(name: str, trained: list[str]) -> str:
