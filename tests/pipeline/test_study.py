@@ -49,7 +49,7 @@ def contents(root, *folders):
 @pytest.fixture
 def project(tmp_path):
     """The small project, whose trainings take some seconds."""
-    return small_project(tmp_path / "copy", epochs=40)
+    return small_project(tmp_path / "copy", epochs=16)
 
 
 @pytest.mark.slow

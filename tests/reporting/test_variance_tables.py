@@ -1,5 +1,7 @@
 """The theory of ensembles in tables: ``rs.reporting.variance_tables``."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -186,14 +188,14 @@ class TestBounds:
         counts = ["0:150,1:50", "1:200", "0:200", "-"]
         voted = AVERAGE.rows.assign(counts=counts, mode=["certify"] * 3 + ["shortcut"], n=[200, 200, 200, 0])
         one = result("advmacer x2", [1.0], ensemble="advmacer x2", combination="average", members=PAIR)
-        one = type(one)(**vars(one) | {"rows": voted})
+        one = dataclasses.replace(one, rows=voted)
         table = bounds_table(pd.DataFrame([bound("advmacer x2", 0.4)]), [*SINGLES, one])
         assert texts(table)[0][4:] == ["0.400", "0.100", "0.950", "0.583", "3", "25.0%"]
         assert table.header[-2] == "Images with votes"
         assert variance_tables.SOME_VOTED in table.caption
         assert table.data["votes"][0] == pytest.approx((0.75 + 0 + 1) / 3)
         assert table.notes == [variance_tables.FIRST]
-        whole = type(one)(**vars(one) | {"rows": voted.assign(counts="0:200", mode="certify", n=200)})
+        whole = dataclasses.replace(one, rows=voted.assign(counts="0:200", mode="certify", n=200))
         every = bounds_table(pd.DataFrame([bound("advmacer x2", 0.4)]), [*SINGLES, whole])
         assert variance_tables.ALL_VOTED in every.caption
         assert "Images with votes" not in every.header

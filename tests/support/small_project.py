@@ -26,6 +26,8 @@ def small_project(root: Path, **training: Any) -> Path:
         {"members": {"macer": [0, 1]}, "combinations": ["per-image"]},
     ]
     shrink(values, "digits", **training)
+    for section in ("datasets", "recipes"):  # DVC reads all of the file again and again
+        values[section] = {"digits": values[section]["digits"]}
     write_params(root, values)
     return root
 
