@@ -86,6 +86,16 @@ def check_classes(classes: Sequence[str], what: str) -> None:
         raise InputError(f"{what} must have two classes or more, got {', '.join(classes) or 'none'}; add the others")
 
 
+def check_names_differ(classes: Sequence[str], what: str) -> None:
+    """Refuse a list of classes in which a name comes twice.
+
+    Raises:
+        InputError: If one does.
+    """
+    if len({*classes}) < len(classes):
+        raise InputError(f"{what} must have different names, got {', '.join(classes)}; correct the list")
+
+
 def described(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
     """Return the text that names the data set of a classifier.
 

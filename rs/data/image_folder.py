@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from rs.data import readers
-from rs.data.format import Epoch, Meta, describe
+from rs.data.format import Epoch, Meta, check_names_differ, describe
 from rs.data.readers import Conversion, Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
@@ -154,8 +154,7 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
     classes = tuple(classes)
     if not root.is_dir():
         raise InputError(f"{root} must be a folder of pictures, but it is none; correct its name")
-    if len({*classes}) < len(classes):
-        raise InputError(f"the classes must have different names, got {', '.join(classes)}; correct the list")
+    check_names_differ(classes, "the classes")
     flat = sorted(path for path in root.iterdir() if readers.is_picture(path.name) and not path.is_dir())
     if not flat:
         return _relabelled(readers.tree(root), classes)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.data.format import SPLITS, Arrays, check_classes
+from rs.data.format import SPLITS, Arrays, check_classes, check_names_differ
 from rs.errors import InputError
 from rs.params import MOST_CLASSES
 from rs.storage import files
@@ -309,8 +309,7 @@ def class_names(path: Path) -> tuple[str, ...]:
         raise InputError(f"{path} must hold names of classes, one a line, but: {one_line(error)}") from error
     if "" in names:
         raise InputError(f"{path} must hold a name on each line, but line {names.index('') + 1} is empty; remove it")
-    if len({*names}) < len(names):
-        raise InputError(f"{path} must have different names, got {', '.join(names)}; correct it")
+    check_names_differ(names, str(path))
     check_classes(names, str(path))
     return names
 
