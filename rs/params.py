@@ -216,6 +216,12 @@ def _has(values: Any, key: str) -> bool:
     return True
 
 
+def base_dataset(values: dict[str, Any], dataset: str) -> str:
+    """Return the data set under a recipe's name: ``cifar10`` for ``cifar10-fast``."""
+    where = f"datasets.{dataset}"
+    return check(str, merge(values, where, optional=True)[0].get("dataset") or dataset, f"{where}.dataset")
+
+
 def check(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str] | None = None) -> T:
     """Validate ``values`` as a ``kind`` (a pydantic model or dataclass, or any annotated type).
 

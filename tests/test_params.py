@@ -405,3 +405,11 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"must be text in UTF-8"):
         params.read(tmp_path / "params.yaml")
+
+
+def test_a_recipe_may_be_of_a_data_set_of_another_name():
+    values = {"datasets": {"cifar10-fast": {"dataset": "cifar10"}, "other": {"dataset": ["a"]}}}
+    assert params.base_dataset(values, "cifar10-fast") == "cifar10"
+    assert params.base_dataset(values, "tiny") == "tiny"
+    with pytest.raises(InputError, match=r"datasets\.other\.dataset: Input should be a valid string, got \['a'\]"):
+        params.base_dataset(values, "other")

@@ -1,22 +1,22 @@
 """Certify one model: one row per test image."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from rs.command_line.pictures import (
-    Classes,
-    Convert,
-    Crop,
-    Images,
-    Resize,
-    check_for_pictures,
-    check_one_source,
-    pictures,
+from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_sources, pictures
+from rs.command_line.shell import (
+    Batch,
+    Device,
+    Noise,
+    ParamsFile,
+    Sigma,
+    launch,
+    parameters,
+    radii_named,
+    warn_of_another_data_set,
 )
-from rs.command_line.shell import Batch, Device, Noise, ParamsFile, Sigma, launch, parameters, radii_named
 from rs.errors import InputError
 
 EXAMPLE = """\
@@ -94,12 +94,11 @@ def main(
     """
     if data is None and images is None:
         raise InputError("give --data, a prepared data set, with --dataset; or --images, a folder of pictures")
-    check_one_source(data, images)
+    check_sources(data, images, classes, resize, crop, convert)
     if data is not None and dataset is None:
         raise InputError("give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10")
     if out is None and not dry_run:
         raise InputError("give --out, the file to write rows to; --dry-run alone needs none")
-    check_for_pictures(images, classes, resize, crop, convert)
     if dataset is None and params != PARAMS:
         raise InputError(
             f"--params {params} is for --dataset, a recipe in it, which is not given; give both, or neither"
@@ -143,7 +142,7 @@ def main(
     place = device_named(device)
     where: dict[str, Any] = {"sigma": sigma, "device": place, "batch": batch, "out": None if dry_run else out}
     if data is not None:
-        _warn_of_another(values, str(dataset), data)
+        warn_of_another_data_set(values, str(dataset), data)
         certify_model(model, data, settings, **where)
     elif images is not None:
         base = load(model)
@@ -151,14 +150,3 @@ def main(
         certify_split(*pictures(images, classes, base, Conversion(resize, crop, convert)), settings, **where)
     if out is not None and not dry_run and rank_and_world_size()[0] == 0:
         print(f"{summary(certificate_rows.read(out))}; rows in {out}")
-
-
-def _warn_of_another(values: dict[str, Any], recipe: str, data: Path) -> None:
-    """Warn on stderr if a recipe is that of another data set."""
-    from rs.data.format import read_meta
-    from rs.params import merge
-    from rs.study.grid import base_dataset
-
-    name, known = read_meta(data).name, merge(values, "datasets", optional=True)[0]
-    if recipe in known and base_dataset(values, name) != base_dataset(values, recipe):
-        print(f"warning: {data} holds {name}, but --dataset names the recipe of {recipe}", file=sys.stderr)

@@ -7,16 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.pictures import (
-    Classes,
-    Convert,
-    Crop,
-    Images,
-    Resize,
-    check_for_pictures,
-    check_one_source,
-    pictures,
-)
+from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_sources, pictures
 from rs.command_line.shell import Device, Sigma
 
 EXAMPLE = """\
@@ -60,8 +51,7 @@ def main(
         raise InputError("give MODEL, which the images are for: a model folder, ensemble *.json, or module:function")
     if model is None and sigma is not None:
         raise InputError("give MODEL, which --sigma is for: a model folder, ensemble *.json, or module:function")
-    check_one_source(data, images)
-    check_for_pictures(images, classes, resize, crop, convert)
+    check_sources(data, images, classes, resize, crop, convert)
     if split is not None and data is None:
         raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     place = device_named(device)

@@ -57,10 +57,16 @@ def check_one_source(data: Path | None, images: Path | None) -> None:
         raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
 
 
-def check_for_pictures(
-    images: Path | None, classes: Path | None, resize: int | None, crop: int | None, convert: bool
+def check_sources(
+    data: Path | None,
+    images: Path | None,
+    classes: Path | None,
+    resize: int | None,
+    crop: int | None,
+    convert: bool,
 ) -> None:
-    """Refuse the options of pictures without --images."""
+    """Refuse --data and --images together, and the options of pictures without --images."""
+    check_one_source(data, images)
     if images is None and (classes, resize, crop, convert) != (None, None, None, False):
         raise InputError("--classes, --resize, --crop and --convert are for --images; a prepared data set has its own")
 

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Device, ParamsFile, Workers, check_sigma, launch, parameters
+from rs.command_line.shell import (
+    DataFolder,
+    Device,
+    ParamsFile,
+    Workers,
+    check_sigma,
+    launch,
+    parameters,
+    warn_of_another_data_set,
+)
 from rs.runtime.code_fingerprint import ROOT, methods  # which reads the table without loading torch
 
 EXAMPLE = """\
@@ -39,9 +48,12 @@ def main(
 
     recipe = training_recipe(values, dataset, method, sigma)
     launch(values)
+    first = rank_and_world_size()[0] == 0
+    if first:
+        warn_of_another_data_set(values, dataset, data)
     options = RunOptions(sigma=sigma, seed=seed, device=device_named(device), workers=workers, seconds=seconds)
     train_model(recipe, data, options, out=out, log=log)
-    if rank_and_world_size()[0] == 0:
+    if first:
         print(f"{_last(log / 'history.csv')}; model in {out}, log in {log}")
 
 

@@ -20,7 +20,7 @@ from scipy.special import ndtr, ndtri
 
 from rs import params
 from rs.errors import InputError
-from rs.params import section
+from rs.params import base_dataset, section
 from rs.reporting import claims, ensemble_tables, figures, method_tables, variance_tables
 from rs.reporting.external_logs import read_external_log
 from rs.reporting.load import StudyFiles
@@ -83,7 +83,7 @@ def report(
     content = _claims(settings, values, claims.Evidence(study, _own(groups), equal_time, attacks))
     if so_far:
         return content
-    figures_of_paper = published(grid.base_dataset(values, dataset))
+    figures_of_paper = published(base_dataset(values, dataset))
     content |= _of_methods(groups, settings, study, values, names, figures_of_paper)
     content |= _of_ensembles(groups, settings, study, figures_of_paper) if study.ensembles else {}
     html = page(groups, study, values, settings, Pictures.read(data) if data else None)

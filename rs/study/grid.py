@@ -156,12 +156,6 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
     return {name: {"arithmetic": arithmetic, **sections} for name, sections in stages.items()}
 
 
-def base_dataset(values: dict[str, Any], dataset: str) -> str:
-    """Return the data set under a recipe's name: ``cifar10`` for ``cifar10-fast``."""
-    where = f"datasets.{dataset}"
-    return check(str, merge(values, where, optional=True)[0].get("dataset") or dataset, f"{where}.dataset")
-
-
 def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridCell]:
     """Return the cells at ``sigma`` that are certified together: further seeds, and the members of all ensembles.
 

@@ -25,7 +25,7 @@ from rs.reporting.settings import check_study
 from rs.runtime import arithmetic
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
-from rs.study.grid import base_dataset, stage_parameters
+from rs.study.grid import stage_parameters
 from tests.support import tiny_pool, tiny_study
 from tests.support.helpers import smallnet
 from tests.support.raw_images import image_bytes, pixels, write_parquet
@@ -44,7 +44,7 @@ def read_parameters(path):
     declared(values)
     check_study(values, "tiny")
     stage_parameters(values, "tiny")
-    base_dataset(values, "tiny")
+    params.base_dataset(values, "tiny")
     sources.settings(params.section(values, "datasets.tiny"), "datasets.tiny")
 
 

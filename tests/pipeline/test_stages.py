@@ -62,6 +62,24 @@ def test_train_then_certify(tmp_path, tiny, trained):
     ]
 
 
+def test_a_recipe_of_another_data_set_is_warned_of(tmp_path, tiny, capfd):
+    values = json.loads((tmp_path / "params.yaml").read_text())
+    values["recipes"]["other"] = values["recipes"]["tiny"]
+    (tmp_path / "params.yaml").write_text(json.dumps(values | {"datasets": {"other": {}}}))
+    warning = f"warning: {tiny} holds tiny, but --dataset names the recipe of other"
+    for dataset in ("tiny", "other"):
+        assert (
+            command(
+                train,
+                *train_words(
+                    tmp_path, tiny, dataset=dataset, out=tmp_path / f"of-{dataset}", log=tmp_path / f"log-{dataset}"
+                ),
+            )
+            == 0
+        )
+        assert (warning in capfd.readouterr().err) == (dataset == "other")
+
+
 def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, trained):
     options = {"subset": "{stride: 4}", "n0": 20, "n": 30, "alpha": 0.05, "sigma": 0.5, "batch": 100}
     assert command(certify, *certify_words(tmp_path, tiny, **options)) == 0

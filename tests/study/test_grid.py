@@ -13,10 +13,6 @@ def test_hyper_parameters_are_those_of_the_noise_level_with_the_methods_own_trai
         "draws": 2, "epsilon": 0.2, "epochs": 2, "batch": 8,
     }  # fmt: skip
     assert grid.configuration(values, "tiny", "advmacer x3", 0.5) == {"epochs": 4, "batch": 8}
-    assert grid.base_dataset(values, "cifar10-fast") == "cifar10"
-    assert grid.base_dataset(values, "tiny") == "tiny"
-    with pytest.raises(InputError, match=r"datasets\.other\.dataset: Input should be a valid string, got \['a'\]"):
-        grid.base_dataset({"datasets": {"other": {"dataset": ["a"]}}}, "other")
 
 
 def read_text(text):
