@@ -25,6 +25,8 @@ Line = tuple[Floats, Floats]
 POINTS = 8
 LINE = 1.25 * POINTS / 72
 """Height of a line of text in inches."""
+APART = 4
+"""Pixels left free between two names on one height, which else are read as one."""
 LEADER: dict[str, Any] = {"arrowstyle": "-", "lw": 0.6, "color": "#888888", "shrinkA": 1, "shrinkB": 0}
 
 BESIDE = [(5, 0), (5, 7), (5, -7), (0, 9), (0, -9), (-5, 9), (-5, 0), (-5, -9)]
@@ -149,7 +151,7 @@ def near_ends(axis: Axes, lines: Mapping[str, Line]) -> None:
         chosen = hidden.index(min(hidden))
         for text in tries[:chosen] + tries[chosen + 1 :]:
             text.remove()
-        taken.append(boxes[chosen])
+        taken.append(boxes[chosen].padded(APART, 0))
 
 
 def _beside(axis: Axes, name: str, at: tuple[float, float], offset: tuple[int, int]) -> Annotation:

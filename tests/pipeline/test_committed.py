@@ -22,6 +22,7 @@ from rs.statistics.comparison import LEVEL, estimate, sample
 from rs.statistics.metrics import acr, certified_accuracy
 from rs.storage import certificate_rows
 from tests.support.helpers import ROOT, needs_x86
+from tests.support.small_project import run
 
 LOCK = YAML(typ="safe", pure=True).load((ROOT / "dvc.lock").read_text())["stages"]
 COMPUTING = ("numpy", "scikit-learn", "scipy", "torch")
@@ -96,6 +97,10 @@ def shown(row, prefix):
     """A difference of a row with its errors, and whether it is a tie."""
     gain, images, both = (row[f"{prefix}{part}"] for part in ("difference", "error_images", "error"))
     return with_errors(gain, images, both, 4, "+") + " tie" * bool(row[f"{prefix}tie"])
+
+
+def test_the_lock_file_has_the_cells_of_the_pipeline_and_no_others():
+    assert {*LOCK} == {*run(ROOT, "dvc", "stage", "list", "--name-only").split()}
 
 
 def test_the_table_of_the_readme_is_that_of_the_committed_report():

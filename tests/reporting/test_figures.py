@@ -372,6 +372,16 @@ def test_names_in_the_committed_pictures_stay_in_their_panels(dataset, name, dra
 
 
 @pytest.mark.parametrize("dataset", ["cifar10-cpu", "digits"])
+@pytest.mark.parametrize(
+    ("name", "draw"), [("times/acr-vs-time", figures.acr_over_time), ("equal-cost", figures.acr_by_cost)]
+)
+def test_two_names_on_one_height_are_not_read_as_one(dataset, name, draw):
+    figure = draw(pd.read_csv(ROOT / "reports" / dataset / f"{name}.csv"))
+    for _, boxes in texts_within(figure):
+        assert not any(a.padded(3, 0).overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+
+
+@pytest.mark.parametrize("dataset", ["cifar10-cpu", "digits"])
 def test_most_names_stand_nearest_to_the_end_of_their_own_line(dataset):
     figure = figures.acr_by_cost(pd.read_csv(ROOT / "reports" / dataset / "equal-cost.csv"))
     nearest = []
