@@ -7,6 +7,8 @@ VENV ?= .venv
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
+# How the names of cells begin that need none of each other, in the order in which they are run.
+GROUPS := train certify@ ensemble@ weights@ certify_ensembles@
 
 .PHONY: repro study plots test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
 
@@ -16,10 +18,10 @@ CELLS := train train_members certify ensemble weights certify_ensembles
 repro: export PATH := $(BIN):$(PATH)
 repro: setup
 	@dvc repro fingerprint prepare
-	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(CELLS); do \
-	    own=$$(echo "$$cells" | grep "^$$group@") || continue; \
+	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(GROUPS); do \
+	    own=$$(echo "$$cells" | grep "^$$group") || continue; \
 	    share=$$(( ($$(echo "$$own" | wc -l) + $(JOBS) - 1) / $(JOBS) )); \
-	    echo "$$own" | xargs --max-procs=$(JOBS) --max-args=$$((share < 7 ? share : 7)) \
+	    echo "$$own" | xargs --max-procs=$(JOBS) --max-args=$$((share < 4 ? share : 4)) \
 	        dvc --wait-for-lock repro --single-item || exit 1; done; }
 	dvc repro
 
