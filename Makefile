@@ -7,19 +7,18 @@ VENV ?= .venv
 JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
-# How the names of cells begin that need none of each other, in the order in which they are run.
-GROUPS := train certify@ ensemble@ weights@ certify_ensembles@
 
 .PHONY: repro study plots test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
-# on, so several can run at once, group by group, in as many shares as there are jobs; the last line is the plain
-# command, which finds everything done. `fingerprint` always runs, so the status of the rest is asked for by name.
+# on, so several can run at once, group by group, members beside the first seeds, a few for each job at a time; the last
+# line is the plain command, which finds everything done. `fingerprint` always runs, so the status of the rest is asked
+# for by name.
 repro: export PATH := $(BIN):$(PATH)
 repro: setup
 	@dvc repro fingerprint prepare
-	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(GROUPS); do \
-	    own=$$(echo "$$cells" | grep "^$$group") || continue; \
+	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(filter-out %_members,$(CELLS)); do \
+	    own=$$(echo "$$cells" | grep -E "^$$group(_members)?@") || continue; \
 	    share=$$(( ($$(echo "$$own" | wc -l) + $(JOBS) - 1) / $(JOBS) )); \
 	    echo "$$own" | xargs --max-procs=$(JOBS) --max-args=$$((share < 4 ? share : 4)) \
 	        dvc --wait-for-lock repro --single-item || exit 1; done; }
