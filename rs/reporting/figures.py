@@ -307,6 +307,13 @@ def acr_by_cost(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def settle(figure: Figure) -> None:
+    """Lay out a finished picture for the last time, which each format would do anew."""
+    figure.draw_without_rendering()
+    with matplotlib.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
+
+
 def png(figure: Figure) -> bytes:
     """Return the picture as PNG, without a time stamp."""
     buffer = io.BytesIO()
@@ -407,7 +414,6 @@ def _note(figure: Figure, text: str) -> None:
     wide = int(14.5 * figure.get_figwidth())
     figure.supxlabel(fill(text, wide), fontsize=8, color="#444444", x=0.02, ha="left")
     figure.draw_without_rendering()
-    figure.set_layout_engine(None)  # what is added from here on moves nothing
 
 
 def _without_methods(name: str, trained: list[str]) -> str:

@@ -254,6 +254,7 @@ def _drawn(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]
     if data.empty:
         return {}
     figure = draw(data)
+    figures.settle(figure)
     return {f"{name}.png": figures.png(figure), f"{name}.svg": figures.svg(figure)}
 
 

@@ -222,10 +222,12 @@ def _imports_and_docstrings(source: str | bytes) -> tuple[list[ast.Import | ast.
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the statements of a module, class or function at any depth, and not their expressions."""
-    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
-        for statement in getattr(node, block, ()):
-            yield statement
-            yield from _statements(statement)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+            waiting += (own := getattr(node, block, []))
+            yield from own
 
 
 def _origin(node: ast.ImportFrom, package: str) -> str:

@@ -33,14 +33,13 @@ def check_one_function(module: nn.Module, images: Tensor) -> None:
         InputError: If logits differ, are not finite or have another shape, or the images are changed; the message names
             the layers that are the likely cause.
     """
-    given, turned = images.clone(), images.flip(0)
+    given, turned, before = images.clone(), images.flip(0), _state(module)
     with torch.inference_mode(), evaluating(module):
-        alone = _logits(module, images[:1])
-        if not torch.equal(images, given):
+        alone, both = _logits(module, images[:1]), _logits(module, turned)
+        if not (torch.equal(images, given) and torch.equal(turned, given.flip(0))):
             raise InputError(
                 "the classifier must leave its images as they are, but it writes into them; copy them first"
             )
-        both = _logits(module, turned)
         again, other = _logits(module, images[:1]), _logits(module, images[1:])
         largest = float(both.abs().max())
         allowed = rounding(module, both) * largest
@@ -50,13 +49,13 @@ def check_one_function(module: nn.Module, images: Tensor) -> None:
         repeated = max(_difference(_logits(module, part), was) for part, was in ((images[:1], alone), (turned, both)))
         if repeated > allowed:
             when = "from one call to the next"
-        elif _difference(_logits(module, images)[:1], alone) > allowed:
-            when = "with the other images of the batch"
-        else:
+        elif _difference(_logits(module, images).flip(0), both) > allowed:
             when = "with the place in the batch"
+        else:
+            when = "with the other images of the batch"
         raise InputError(
             f"the classifier must be one function of each image, but its logits differ {when}, by {difference:.2g} of "
-            f"logits up to {largest:.2g}; {_cause(module, images)}"
+            f"logits up to {largest:.2g}; {_cause(module, before)}"
         )
 
 
@@ -105,10 +104,8 @@ def _state(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in module.named_buffers()}
 
 
-def _cause(module: nn.Module, images: Tensor) -> str:
+def _cause(module: nn.Module, before: dict[str, Tensor]) -> str:
     """Return which layers are the likely cause, and what to do."""
-    before = _state(module)
-    _logits(module, images)
     batch = [name for name, one in module.named_modules() if isinstance(one, _BatchNorm) and one.running_mean is None]
     on = [name for name, one in module.named_modules() if isinstance(one, (_BatchNorm, _DropoutNd)) and one.training]
     moved = [name for name, value in _state(module).items() if not torch.equal(value, before[name])]

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN
-from rs.statistics.metrics import budget, check_labels, mode_of
+from rs.statistics.metrics import acr, budget, check_labels, mode_of
 from rs.statistics.radius import two_sided_radius
 from rs.statistics.votes import dense_votes
 
@@ -59,7 +59,9 @@ def two_sided_acrs(rows: pd.DataFrame, classes: int) -> dict[Split, float]:
     check_labels(rows)
     votes, labels = _votes(rows, classes), rows["label"].to_numpy()
     certified = {split: _certified(rows, *votes, SHARE, split) for split in SPLITS}
-    return {split: float((radii * (predict == labels)).mean()) for split, (predict, radii) in certified.items()}
+    return {
+        split: acr({"radius": radii, "correct": predict == labels}) for split, (predict, radii) in certified.items()
+    }
 
 
 def _votes(rows: pd.DataFrame, classes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -224,7 +224,8 @@ def _check_early(
     certified = asked & (rows["predict"] != ABSTAIN)
     pairs = zip(rows["radius"], rows["mode"], strict=True)
     listed = np.array([radius in (radii_asked(mode) or ()) for radius, mode in pairs])
-    p_radius = np.where(certified, ndtr(rows["radius"] / rows["sigma"]), 0.0)
+    with np.errstate(over="ignore"):  # of a tiny sigma, whose Phi is 1
+        p_radius = np.where(certified, ndtr(rows["radius"] / rows["sigma"]), 0.0)
     low, high = _limits(rows, votes, early, early & ~asked & (rows["n"] == most))
     for bad, rule in (
         (early & (rows["n"] > most), "n must be at most the number that ends the mode"),

@@ -224,6 +224,13 @@ def test_the_digest_does_not_depend_on_the_version_of_python() -> None:
     assert sys.version_info >= (3, 11)
 
 
+def test_a_long_chain_of_branches_is_read_to_its_end(tmp_path: Path) -> None:
+    branches = "".join(f"elif x == {number}:\n    pass\n" for number in range(1200))
+    source = f"if x:\n    pass\n{branches}else:\n    import rs.b\n"
+    root = project(tmp_path, stages__a=source, rs__b="")
+    assert Path("rs/b.py") in code_fingerprint.closure(root, Path("stages/a.py"))
+
+
 @pytest.mark.parametrize("folder", ["rs", "stages"])
 def test_comments_and_strings_are_those_of_the_tokenizer(folder: str) -> None:
     """But for f-strings, which newer versions of Python take apart."""

@@ -37,6 +37,12 @@ def counted(layer, x):
     return x * layer.seen
 
 
+def started(layer, x):
+    before = layer.seen.clone()
+    layer.seen.fill_(1)
+    return x + before
+
+
 class AlwaysTraining(nn.BatchNorm2d):
     def train(self, mode=True):
         return super().train(True)
@@ -53,8 +59,10 @@ BROKEN = {
     "statistics": (nn.BatchNorm2d(4, track_running_stats=False), "other images.*layer 1 normalises by the statistics"),
     "training": (AlwaysTraining(4), "other images.*1 stays in training mode"),
     "functional": (Layer(lambda _, x: F.batch_norm(x, None, None, training=True)), "other images.*see the whole batch"),
+    "largest": (Layer(lambda _, x: x / x.abs().amax()), "with the other images of the batch"),
     "place": (Layer(lambda _, x: x * torch.arange(1, len(x) + 1)[:, None, None, None]), "place in the batch"),
     "third call": (Layer(lambda self, x: -x if self.calls > 3 else x), "from one call to the next"),
+    "first call": (Layer(started), r"from one call to the next.*1\.seen changes"),
     "state": (Layer(counted), r"from one call to the next.*1\.seen changes"),
     "infinite": (Layer(lambda _, x: x / 0), "must be finite"),
 }
@@ -75,6 +83,7 @@ def test_what_is_not_one_function_is_refused_with_its_cause(name):
         (lambda x: x.flatten(1).argmax(1, keepdim=True), "must be floating-point"),
         (lambda x: x.flatten(1)[:, : 2 * len(x)], "with the other images of the batch, by inf"),
         (lambda x: x.sub_(0.5).flatten(1), "leave its images as they are"),
+        (lambda x: (x.flatten(1).clone(), x[1:].zero_())[0], "leave its images as they are"),
     ],
 )
 def test_what_does_not_return_logits_is_refused(function, message):

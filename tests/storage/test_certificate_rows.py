@@ -225,6 +225,7 @@ NOTHING = {"predict": -1, "correct": 0, "radius": 0.0}
         (AT_RADII | {"n": N + 1, "counts": [901, 100]}, "n must be at most the number that ends the mode"),
         (AT_RADII | {"counts": [0, N]}, r"p_lower must be at most alpha\^"),
         (AT_RADII | NOTHING | {"p_lower": 0.1}, r"p_lower must be Phi\(radius / sigma\)"),
+        (AT_RADII | {"sigma": 5e-324}, r"p_lower must be Phi\(radius / sigma\)"),
     ],
 )
 def test_a_row_that_stopped_early_and_contradicts_itself_is_refused_by_line(tmp_path, change, message):

@@ -2,8 +2,9 @@
 
 Most of the time of a small pipeline is the start of its programs: torch takes seconds, and a cell computes for less. A
 fork has the words, folder, environment and files of the program that asked for it, imports the project anew from its
-folder, and ends as any process does. Its arithmetic is portable, which must be chosen before libraries are loaded. All
-forks share one seed of hashes, so a test that compares bytes has one side made by processes of their own.
+folder, and ends as any process does, but that it does not destroy what is left. Its arithmetic is portable, which must
+be chosen before libraries are loaded. All forks share one seed of hashes, so a test that compares bytes has one side
+made by processes of their own.
 """
 
 import atexit
@@ -156,9 +157,10 @@ def become(words: list[str], place: str, environment: dict[str, str], files: lis
         code = 1
     threading._shutdown()  # the end of a Python, but that it takes the memory of the parent apart, which takes longest
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code or 0)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    os._exit((code or 0) & 0xFF)
 
 
 if __name__ == "__main__":
