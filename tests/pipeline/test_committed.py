@@ -273,6 +273,12 @@ def archive(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def archive_of_a_longer_macer(tmp_path_factory):
+    """The rows of MACER trained for eight epochs of CIFAR-10, in place of seven."""
+    return unpacked(tmp_path_factory, "cifar10-cpu-macer-8-epochs")
+
+
+@pytest.fixture(scope="module")
 def archive_of_more_draws(tmp_path_factory):
     """The rows of 500 images of CIFAR-10, with four times the draws."""
     return unpacked(tmp_path_factory, "cifar10-cpu-500")
@@ -373,6 +379,22 @@ def test_what_few_images_say_and_the_others_is_of_the_committed_rows(archive, ar
     assert abs(apart["0.25"]) < 1
     said = f"by {apart['0.5']:.1f} standard errors at sigma 0.5 and {apart['1.0']:.1f} at 1.0, and not at 0.25"
     assert said in " ".join((ROOT / "docs/cifar10-cpu.md").read_text().split())
+
+
+def test_macer_with_more_time_than_advmacer_is_what_the_page_says(archive, archive_of_a_longer_macer):
+    seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
+    text = words_of("docs/cifar10-cpu.md")
+    longer = 8 * seconds["macer"] / (6 * seconds["advmacer"]) - 1
+    assert f"MACER with eight epochs, {100 * longer:.0f} % more time than AdvMacer's six" in text
+    for level in LEVELS:
+        folders = [place / "results/cifar10-cpu" / level for place in (archive, archive_of_a_longer_macer)]
+        paths = [folders[0] / "advmacer-0.tsv", folders[0] / "macer-0.tsv", folders[1] / "macer-0.tsv"]
+        ahead, seven, eight = (sample([certificate_rows.read(path)], [[0]]) for path in paths)
+        gap, gain = estimate(ahead, eight), estimate(eight, seven)
+        assert gap.p_value < LEVEL
+        assert (gain.p_value < LEVEL) == (level == "1.0")
+        cells = [estimated_gain(gain), with_errors(gap.value, gap.error_images, None, 4, "+")]
+        assert f"| {level} | {eight.mean().mean():.3f} | {' | '.join(cells)} |" in text
 
 
 @needs_x86
