@@ -410,7 +410,7 @@ def _mark_limit(axis: Axes, x: float, text: str = "") -> None:
 
 
 def _note(figure: Figure, text: str) -> None:
-    """Write under the panels what they do not say themselves, and settle where everything lies."""
+    """Write under the panels what they do not say themselves, and lay all out, so that names find their places."""
     wide = int(14.5 * figure.get_figwidth())
     figure.supxlabel(fill(text, wide), fontsize=8, color="#444444", x=0.02, ha="left")
     figure.draw_without_rendering()

@@ -130,7 +130,7 @@ def test_the_line_that_the_page_on_tables_explains_is_that_of_the_committed_repo
     (row,) = table("docs/tables.md", "method")[1]
     made = committed("main", method=row[0], sigma=0.25)
     assert row[1] == f"{mean(made)} ({made['clean_accuracy']:.1%})"
-    text = " ".join((ROOT / "docs/tables.md").read_text().split())
+    text = words_of("docs/tables.md")
     assert f"certified radius is {made['acr']:.3f}." in text
     assert f"{100 * made['clean_accuracy']:.1f} % of the images are right" in text
 
@@ -348,7 +348,7 @@ def test_three_networks_averaged_gain_with_more_draws_what_the_page_says(archive
             assert not gain.tie
             gains.append(gain.value)
         said.append(f"{min(gains):.3f} to {max(gains):.3f} of {name}")
-    page = " ".join((ROOT / "docs/cifar10-cpu.md").read_text().split())
+    page = words_of("docs/cifar10-cpu.md")
     assert f"by {said[0]}, {said[1]} and {said[2]}, all beyond chance" in page
 
 
@@ -378,7 +378,7 @@ def test_what_few_images_say_and_the_others_is_of_the_committed_rows(archive, ar
         apart[level] = (lossless.value - jpeg.value) / math.hypot(lossless.error, jpeg.error)
     assert abs(apart["0.25"]) < 1
     said = f"by {apart['0.5']:.1f} standard errors at sigma 0.5 and {apart['1.0']:.1f} at 1.0, and not at 0.25"
-    assert said in " ".join((ROOT / "docs/cifar10-cpu.md").read_text().split())
+    assert said in words_of("docs/cifar10-cpu.md")
 
 
 def test_macer_with_more_time_than_advmacer_is_what_the_page_says(archive, archive_of_a_longer_macer):

@@ -68,15 +68,8 @@ def test_a_recipe_of_another_data_set_is_warned_of(tmp_path, tiny, capfd):
     (tmp_path / "params.yaml").write_text(json.dumps(values | {"datasets": {"other": {}}}))
     warning = f"warning: {tiny} holds tiny, but --dataset names the recipe of other"
     for dataset in ("tiny", "other"):
-        assert (
-            command(
-                train,
-                *train_words(
-                    tmp_path, tiny, dataset=dataset, out=tmp_path / f"of-{dataset}", log=tmp_path / f"log-{dataset}"
-                ),
-            )
-            == 0
-        )
+        own = {"dataset": dataset, "out": tmp_path / f"of-{dataset}", "log": tmp_path / f"log-{dataset}"}
+        assert command(train, *train_words(tmp_path, tiny, **own)) == 0
         assert (warning in capfd.readouterr().err) == (dataset == "other")
 
 
