@@ -17,8 +17,7 @@ def main(
         Path,
         typer.Option(
             file_okay=False,
-            help="Folder to make: STAGE, methods/METHOD, versions, ensembles, raw/DATASET, parameters/DATASET/..., "
-            "as *.json.",
+            help="Folder to make: STAGE, methods/METHOD, versions, raw/DATASET, parameters/DATASET/..., as *.json.",
         ),
     ],
     params: ParamsFile = Path("params.yaml"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rs.data import sources
+from rs.errors import InputError
 from rs.params import load, section
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
@@ -35,21 +36,32 @@ def fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path
     launcher_words(values)
     arithmetic.wanted(values, dataset)
     contents: dict[str, Any] = code_fingerprint.fingerprints(root) | {"versions": code_fingerprint.series()}
-    contents["ensembles"] = {key: values.get(key) for key in ("combinations", "ensembles")}
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
     if libraries := code_fingerprint.engine_series(parameters["certify"]["certify"].get("engine")):
         for name in ("certify", "certify_ensembles"):
             parameters[name] |= {"versions": libraries}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
-    if not all(_is_known(out / f"{name}.json", content) for name, content in contents.items()):
+    known = [_is_known(out / f"{name}.json", content) for name, content in contents.items()]
+    if not all(known):
         check_recipe(values, dataset)
     return contents | {f"raw/{dataset}": sources.fingerprint(source, prepared)}
 
 
 def _is_known(path: Path, content: Any) -> bool:
-    """Return whether a fingerprint is there already."""
-    return path.is_file() and files.read_json(path) == json.loads(json.dumps(content))
+    """Return whether a fingerprint is there already.
+
+    Raises:
+        InputError: If it cannot be written, because of a value that YAML has and JSON has not.
+    """
+    try:
+        text = json.dumps(content, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"parameters must be finite numbers, words, lists and mappings, but for {path.stem}: {error}; correct "
+            "params.yaml"
+        ) from error
+    return path.is_file() and files.read_json(path) == json.loads(text)
 
 
 def check_recipe(values: dict[str, Any], dataset: str) -> None:

@@ -26,6 +26,9 @@ KEYS = (
 )  # fmt: skip
 """Sections of the parameters."""
 
+GRID = ("sigmas", "methods", "seeds", "members", "member_seeds", "combinations", "ensembles")
+"""Sections that say which models and ensembles there are."""
+
 NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning")
 """Sections of a recipe that are no methods."""
 
@@ -127,10 +130,10 @@ def configuration(values: dict[str, Any], dataset: str, method: str, sigma: floa
 
 
 def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str, Any]]:
-    """Return what each stage depends on in the recipe of a data set, merged with the defaults.
+    """Return the parameters that each stage depends on, for a data set; recipes merged with the defaults.
 
     Returns:
-        From ``certify``, ``weights``, ``certify_ensembles`` and ``train/METHOD-SIGMA`` to their sections.
+        From the name of a stage, and from ``train/METHOD-SIGMA``, to its sections; those of a report are not merged.
     Raises:
         InputError: If there is no such recipe, or a section or a value for a noise level of the grid is missing.
     """
@@ -153,7 +156,10 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
             method: {name: value for name, value in merged(method, sigma).items() if name != "training"},
             "training": training,
         }
-    return {name: {"arithmetic": arithmetic, **sections} for name, sections in stages.items()}
+    computing = {name: {"arithmetic": arithmetic, **sections} for name, sections in stages.items()}
+    grid = {key: values.get(key) for key in GRID}
+    report = {key: values.get(key) for key in ("defaults", "tables")} | {recipe: section(values, recipe)}
+    return computing | {"ensemble": grid, "tables": grid | report}
 
 
 def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridCell]:

@@ -1,8 +1,10 @@
 """What cells depend on in the parameters: the stage ``fingerprint``, and what ``rs.study.grid`` merges for it."""
 
+import datetime
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +12,7 @@ import pytest
 
 from rs import params
 from rs.certification.certify_model import certification_settings
-from rs.command_line.study import check_recipe
+from rs.command_line.study import check_recipe, fingerprints
 from rs.errors import InputError
 from rs.reporting.settings import check_study
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
@@ -48,20 +50,21 @@ def test_a_certification_depends_on_its_settings(dataset):
     for stage in ("certify", "certify_ensembles"):
         section = stages[stage]["certify"]
         assert {name: getattr(settings, name) for name in section} == section
-    assert all(sections["arithmetic"] in ("native", "portable") for sections in stages.values())
+    own = [sections.get("arithmetic") for name, sections in stages.items() if name not in ("ensemble", "tables")]
+    assert set(own) <= {"native", "portable"}
 
 
-def test_a_value_reaches_the_trainings_of_its_method_and_noise_level_alone():
+def test_a_value_reaches_the_trainings_of_its_method_and_noise_level_and_the_report_alone():
     method = METHOD_PARAMETERS["advmacer"]
     values = tiny(advmacer=method | {"epsilon": {0.25: 0.1, 0.5: 0.2}}) | {"methods": ["macer", "advmacer"]}
     values["sigmas"] = [0.25, 0.5]
-    before = stage_parameters(values, "tiny")
+    before = stage_parameters(deepcopy(values), "tiny")
     values["recipes"]["tiny"]["advmacer"] = method | {"epsilon": {0.25: 0.3, 0.5: 0.2}}
-    after = stage_parameters(values, "tiny")
-    assert {name for name in before if before[name] != after[name]} == {"train/advmacer-0.25"}
+    after = stage_parameters(deepcopy(values), "tiny")
+    assert {name for name in before if before[name] != after[name]} == {"train/advmacer-0.25", "tables"}
     values["recipes"]["tiny"]["training"] = TRAINING | {"epochs": 3}
     assert {name for name in before if stage_parameters(values, "tiny")[name] != after[name]} == {
-        name for name in before if name.startswith("train/")
+        name for name in before if name.startswith(("train/", "tables"))
     }
 
 
@@ -245,6 +248,13 @@ def test_a_number_of_any_size_in_any_place_is_good_or_refused_in_one_line():
                 assert "\n" not in str(error)  # noqa: PT017
             else:
                 assert abs(number) < 10**301, path
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), datetime.date(2026, 1, 1), {1, 2}])
+def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_grid_too(tmp_path, value):
+    values = tiny(stability={"lam": value}) | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}} | POOL
+    with pytest.raises(InputError, match=r"^parameters must be finite numbers, words, lists and mappings, but for tab"):
+        fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
 
 
 def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, monkeypatch):
