@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -88,9 +89,16 @@ def certificate(
     and ``p_lower`` is 0.
     """
     n0, n, selected = int(counts0.sum()), int(counts.sum()), winner(counts0, undecided)
-    p_lower = 0.0 if selected == ABSTAIN else float(lower_bound(counts[selected], n, alpha))
+    p_lower, certified = (0.0, 0.0) if selected == ABSTAIN else _bound(int(counts[selected]), n, alpha, sigma)
     predict = selected if p_lower >= 0.5 else ABSTAIN
-    return Certificate(predict, float(radius(p_lower, sigma)), p_lower, n0, n, alpha, sigma, counts0, counts)
+    return Certificate(predict, certified, p_lower, n0, n, alpha, sigma, counts0, counts)
+
+
+@lru_cache(maxsize=2**14)  # hundreds of classifiers of a pool share few numbers of votes
+def _bound(votes: int, n: int, alpha: float, sigma: float) -> tuple[float, float]:
+    """Return the lower bound of a probability and its radius."""
+    p_lower = float(lower_bound(votes, n, alpha))
+    return p_lower, float(radius(p_lower, sigma))
 
 
 def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False) -> Certificate:

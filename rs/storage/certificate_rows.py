@@ -112,7 +112,7 @@ def _text(name: str, value: Any) -> str:
     if kind is tsv.whole:
         return str(int(value))
     if kind is tsv.finite:
-        return repr(tsv.finite(repr(float(value))))
+        return repr(tsv.checked(float(value)))
     return value if isinstance(value, str) else format_counts(value)
 
 

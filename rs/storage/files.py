@@ -63,10 +63,10 @@ def _machine() -> str:
 
 def _remove_stale(path: Path) -> None:
     """Remove the temporaries of ``path`` that processes of this machine have left, which are no more."""
-    for beside in path.parent.iterdir():
-        match = _TEMPORARY.fullmatch(beside.name)
+    for name in os.listdir(path.parent):
+        match = _TEMPORARY.fullmatch(name) if name.startswith(f".{path.name}.") else None
         if match and match[1] == path.name and match[2] == _machine() and not _is_another(int(match[3])):
-            _remove(beside)
+            _remove(path.with_name(name))
 
 
 def _is_another(process: int) -> bool:

@@ -40,9 +40,13 @@ def whole(text: str) -> int:
 def finite(text: str) -> float:
     """Read a number that is neither NaN nor infinite."""
     _check_plain(text)
-    value = float(text)
+    return checked(float(text))
+
+
+def checked(value: float) -> float:
+    """Return a number, unless it is NaN or infinite."""
     if not math.isfinite(value):
-        raise ValueError(f"a number must be finite, got {text}")
+        raise ValueError(f"a number must be finite, got {value}")
     return value
 
 
