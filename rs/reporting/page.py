@@ -110,7 +110,7 @@ def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
         if it was not chosen.
     """
     labels = rows["label"].to_numpy()
-    chosen = dense_votes(list(rows["counts0"])).argmax(axis=1)  # the lowest class of several
+    chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
     votes = votes_of(rows["counts"])
     row, k, count = votes
     second = np.zeros(len(rows), dtype=np.int64)

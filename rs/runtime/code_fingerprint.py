@@ -16,7 +16,7 @@ import platform
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -199,35 +199,22 @@ def _lazily_imported(root: Path, words: list[str]) -> Iterator[Path]:
 def _imported_names(source: str | bytes, package: str = "") -> list[str]:
     """Return what a module of a package names in its imports."""
     names: list[str] = []
-    for node in _imports_and_docstrings(source)[0]:
+    for node in _statements(source):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif origin := _origin(node, package):
+        elif isinstance(node, ast.ImportFrom) and (origin := _origin(node, package)):
             names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
     return names
 
 
 @cache  # once for the imports, once for the digest
-def _imports_and_docstrings(source: str | bytes) -> tuple[list[ast.Import | ast.ImportFrom], list[ast.Expr]]:
-    """Return the imports of a module, and its statements that are a string and nothing else, at any depth."""
-    imports: list[ast.Import | ast.ImportFrom] = []
-    docstrings = []
-    for node in _statements(ast.parse(source)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            imports.append(node)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            docstrings.append(node)
-    return imports, docstrings
-
-
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements of a module, class or function at any depth, and not their expressions."""
-    waiting = [node]
-    while waiting:
-        node = waiting.pop()
+def _statements(source: str | bytes) -> Sequence[ast.AST]:
+    """Return the statements of a module at any depth, and not their expressions."""
+    found: list[ast.AST] = [ast.parse(source)]
+    for node in found:  # which grows
         for block in ("body", "handlers", "orelse", "finalbody", "cases"):
-            waiting += (own := getattr(node, block, []))
-            yield from own
+            found += getattr(node, block, [])
+    return found
 
 
 def _origin(node: ast.ImportFrom, package: str) -> str:
@@ -335,7 +322,11 @@ def _docstrings(source: str, starts: list[int]) -> Iterator[tuple[int, int]]:
     def position(row: int, octets: int) -> int:
         return starts[row - 1] + len(lines[row - 1].encode()[:octets].decode())  # ast counts bytes of UTF-8
 
-    for node in _imports_and_docstrings(source)[1]:
+    for node in _statements(source):
+        if not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        ):
+            continue
         assert node.end_lineno is not None  # the code was parsed
         assert node.end_col_offset is not None
         yield position(node.lineno, node.col_offset), position(node.end_lineno, node.end_col_offset)

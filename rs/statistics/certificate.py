@@ -92,7 +92,7 @@ def votes_of(texts: Iterable[str]) -> Votes:
     >>> [part.tolist() for part in votes_of(["1:3,3:97", "-", "0:5"])]
     [[0, 0, 2], [1, 3, 0], [3, 97, 5]]
     """
-    listed = list(texts)
+    listed = texts.tolist() if hasattr(texts, "tolist") else list(texts)
     sizes = [0 if text == "-" else text.count(",") + 1 for text in listed]
     pairs = ",".join([text for text in listed if text != "-"])
     if any(sizes) and not _COUNTS.fullmatch(pairs):

@@ -70,7 +70,7 @@ def _votes(rows: pd.DataFrame, classes: int) -> tuple[NDArray[np.int64], NDArray
         raise InputError(
             f"a two-sided radius needs rows of a fixed number of draws, got {mode_of(rows)}; certify again"
         )
-    first, votes = (dense_votes(rows[name].tolist(), classes) for name in ("counts0", "counts"))
+    first, votes = (dense_votes(rows[name], classes) for name in ("counts0", "counts"))
     if not first.any(axis=1).all():
         raise InputError("a two-sided radius needs the votes of the n0 draws; certify with this project's rows")
     if (votes.sum(axis=1) != rows["n"].to_numpy()).any():

@@ -35,7 +35,7 @@ def label_bounds(rows: pd.DataFrame) -> Floats:
     known = (rows["mode"].to_numpy() == "certify") & (rows["counts"].to_numpy() != "-")
     bottom = np.zeros(len(rows))
     if known.any():
-        votes = votes_for(votes_of(rows["counts"].tolist()), rows["label"].to_numpy())[known]
+        votes = votes_for(votes_of(rows["counts"]), rows["label"].to_numpy())[known]
         draws = rows["n"].to_numpy()[known]
         bottom[known] = np.minimum(lower_bound(votes, draws, budget(rows, "alpha")), 0.5)
     return np.where(rows["correct"] == 1, certified, bottom)
@@ -83,9 +83,9 @@ def with_each_of_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterat
         raise InputError("fewer draws need rows of a fixed number of draws with votes, got others; certify again")
     drawn, labels = rows["n"].to_numpy() > 0, rows["label"].to_numpy()
     total, alpha, sigma = int(budget(rows, "n")), budget(rows, "alpha"), budget(rows, "sigma")
-    chosen = dense_votes(rows["counts0"].tolist()).argmax(axis=1)  # the lowest class of several
+    chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
     right = drawn & (chosen == labels)
-    own = votes_for(votes_of(rows["counts"].tolist()), labels)
+    own = votes_for(votes_of(rows["counts"]), labels)
     votes, place = np.unique(own[right], return_inverse=True)
     kept = rows[["idx", "label", "n0", "alpha", "sigma"]]
     for number in draws:
@@ -106,7 +106,7 @@ def dense_votes(texts: Sequence[str], classes: int | None = None) -> NDArray[np.
     row, k, votes = votes_of(texts)
     width = k.max(initial=0) + 1 if classes is None else classes
     if k.max(initial=0) >= width:
-        text = texts[row[k >= width][0]]
+        text = list(texts)[row[k >= width][0]]
         raise InputError(f"votes must be for one of {width} classes, got {text}; give the right number of classes")
     dense = np.zeros((len(texts), width), dtype=np.int64)
     dense[row, k] = votes
