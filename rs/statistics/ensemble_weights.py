@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize
 
 Floats = NDArray[np.float64]
 
@@ -153,10 +152,12 @@ def _minimise(matrix: Floats) -> Floats:
     So the non-negative least-squares problem [R; 1'] u = [0; 1] has the same minimiser, up to its scale, and an
     exact active-set solver.
     """
+    from scipy.optimize import nnls  # an eighth of a second, and rules that vote do not need it
+
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     root = np.sqrt(values.clip(min=0.0))[:, None] * vectors.T
     members = len(matrix)
-    u, _ = optimize.nnls(np.vstack([root, np.ones(members)]), np.append(np.zeros(members), 1.0))
+    u, _ = nnls(np.vstack([root, np.ones(members)]), np.append(np.zeros(members), 1.0))
     return u / u.sum()
 
 
