@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
@@ -133,13 +134,26 @@ class Group:
 
     @cached_property
     def sample(self) -> Sample:
-        """Scores of all results, with the seeds that each depends on."""
-        return sample(self.rows, [result.seeds for result in self.results])
+        """Scores of all results, with the seeds that each depends on; with none where a seed changes the mixture."""
+        return sample(self.rows, [result.seeds if self._mixes_alike else () for result in self.results])
 
     @cached_property
     def acr(self) -> Estimate:
         """ACR with its errors."""
         return estimate(self.sample)
+
+    @property
+    def _mixes_alike(self) -> bool:
+        """Whether each method has the same share of the results without any one seed, if some are left.
+
+        Else the jackknife would take the distance of the methods for that of the seeds.
+        """
+        everything = Counter(result.method for result in self.results)
+        for seed in frozenset().union(*(result.seeds for result in self.results)):
+            left = Counter(result.method for result in self.results if seed not in result.seeds)
+            if any(left[method] * len(self.results) != everything[method] * left.total() for method in everything):
+                return False
+        return True
 
     def less(self, other: Group) -> Estimate:
         """Return the difference of the ACR to another group's, with its errors."""

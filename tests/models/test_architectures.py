@@ -7,6 +7,7 @@ from torch import nn
 from rs.errors import InputError
 from rs.models import architectures
 from rs.smoothing import attack
+from tests.support.helpers import ROOT
 
 CIFAR, MNIST, DIGITS = (3, 32, 32), (1, 28, 28), (1, 8, 8)
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -22,6 +23,17 @@ def count(model):
 
 def convolutions(model):
     return [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+
+
+def multiplications(model):
+    """Of the convolutions and of the last layer, for one image."""
+    counts = []
+    for layer in model.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            each = layer.weight[0].numel()
+            layer.register_forward_hook(lambda _layer, _inputs, output, each=each: counts.append(output.numel() * each))
+    model.eval()(torch.zeros(1, *CIFAR))
+    return sum(counts)
 
 
 def slow_count(depth, num_classes):
@@ -58,6 +70,13 @@ def test_resnet8_sees_patches_and_has_three_blocks_of_32_64_and_128_channels():
     shortcuts, norms, last = 32 * 64 + 64 * 128, 2 * (3 * 32 + 3 * 64 + 3 * 128), 128 * 10 + 10
     assert count(network) == weights + shortcuts + norms + last
     assert network.layer1(torch.relu(network.conv1(torch.zeros(1, *CIFAR)))).shape == (1, 32, 16, 16)
+
+
+def test_multiplications_are_as_many_as_the_page_on_cifar10_says():
+    millions = {name: multiplications(build(name)) / 1e6 for name in ("resnet8", "resnet20", "resnet110")}
+    said = "{resnet8:.1f} million multiplications an image, where ResNet-20 has {resnet20:.0f} and ResNet-110"
+    said += " {resnet110:.0f} million"
+    assert said.format(**millions) in " ".join((ROOT / "docs/cifar10-cpu.md").read_text().split())
 
 
 def test_resnet50_has_the_published_parameters_and_its_stride_in_the_3x3_convolution():

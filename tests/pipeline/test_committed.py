@@ -381,6 +381,16 @@ def test_what_few_images_say_and_the_others_is_of_the_committed_rows(archive, ar
     assert said in words_of("docs/cifar10-cpu.md")
 
 
+def test_the_seconds_of_trainings_that_the_page_compares_are_those_of_the_committed_epochs():
+    seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
+    text = words_of("docs/cifar10-cpu.md")
+    longer = f"{100 * (6 * seconds['advmacer'] / (7 * seconds['macer']) - 1):.0f} %"
+    assert f"**AdvMacer beats MACER**, in {longer} more training time" in text
+    assert f"AdvMacer's six epochs take {longer} longer than MACER's seven" in text
+    share = f"{100 * seconds['consistency'] / seconds['advmacer']:.0f} %"
+    assert f"**Consistency costs {share} of AdvMacer's seconds" in text
+
+
 def test_macer_with_more_time_than_advmacer_is_what_the_page_says(archive, archive_of_a_longer_macer):
     seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
     text = words_of("docs/cifar10-cpu.md")

@@ -242,6 +242,22 @@ class TestFamilies:
         row = table.data[table.data["combination"] == NONE].iloc[0]
         assert row["acr"] == pytest.approx(float(expected), rel=1e-12)
 
+    @pytest.mark.parametrize(
+        ("members", "known"),
+        [
+            (PAIRS[0], True),
+            ((*PAIRS[0], ("smoothadv", 0), ("smoothadv", 1)), True),
+            ((("advmacer", 0), ("smoothadv", 1)), False),
+            ((("advmacer", 0), ("smoothadv", 1), ("smoothadv", 2)), False),
+        ],
+    )
+    def test_members_have_an_error_over_seeds_where_their_mixture_is_the_same_without_any(self, members, known):
+        """Of one AdvMacer and one SmoothAdv the jackknife would see their distance, 1.1 against 0.15, and no seeds."""
+        own = ensemble(members, "average", higher(0.5)(members))
+        row = weighting([*MODELS, own], 0.5, {}, NOTHING).data.iloc[0]
+        assert row["combination"] == NONE
+        assert pd.notna(row["standard_error_with_seeds"]) == known
+
     def test_seeds_that_one_method_alone_has_leave_with_the_members_of_their_sub_ensembles(self):
         """SmoothAdv has a fourth seed: without it, what is left is the same study of three seeds on both sides."""
         more = [*MODELS, result("smoothadv", [0.9, 0.9, 0.7, 0.9], seed=3)]
