@@ -3,6 +3,7 @@
 import atexit
 import functools
 import gc
+import io
 import os
 import sys
 import traceback
@@ -185,6 +186,8 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
     """
     if arguments is None:  # this process is the command, and at its end nobody needs what only a collection would free
         atexit.register(gc.freeze)  # half a second, of the many objects of torch
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal whose encoding lacks ± or a letter of a file's name
+            sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     app = command if isinstance(command, typer.Typer) else application()
     if app is not command:
