@@ -195,6 +195,14 @@ def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
     assert len(line) < 2100
 
 
+@pytest.mark.parametrize("named", [["--params", "mine.yaml"], ["--params=mine.yaml"], []])
+def test_a_mistake_in_the_parameters_names_their_file(project, capfd, named):
+    Path("mine.yaml").write_text(Path("params.yaml").read_text())
+    model, _, _, *words = certify_to("rows.tsv")
+    _, _, (line,) = ended(capfd, certify, model, "--dataset", "none", *words, *named)
+    assert line.startswith(f"error: {'mine' if named else 'params'}.yaml must have the key recipes.none; known here")
+
+
 def test_what_the_encoding_of_the_output_lacks_is_escaped(monkeypatch):
     """As of a terminal without UTF-8: a number with its error, and a file's name."""
 
