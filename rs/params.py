@@ -260,7 +260,11 @@ def _fault(where: str, origins: Mapping[str, str], fault: Any) -> str:
             return f"{key} is not a known key; correct its name or remove it"
         case _:
             value = getattr(fault["input"], "kwargs", fault["input"])  # of a whole dataclass, its values
-            return f"{key}: {fault['msg'].removeprefix('Value error, ')}, got {value!r}"
+            must = fault["msg"].removeprefix("Value error, ")
+            least = fault.get("ctx", {}).get("ge")
+            if isinstance(least, float):  # which is written without an exponent, 1e-200 as two hundred zeros
+                must = f"{must.rpartition(' ')[0]} {least:g}"
+            return f"{key}: {must}, got {value!r}"
 
 
 def for_sigma(values: Any, sigma: float | None, where: str) -> Any:

@@ -193,6 +193,7 @@ def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
         "it seems to want normalised pixels; put the normalisation before its first layer": lambda x: (x - mean) / std,
         "it seems to want pixels of 0 to 255; multiply by 255 inside": lambda x: 255 * x,
         "it seems to normalise twice; leave one out": lambda x: x * std + mean,
+        "it seems to multiply pixels by 255, and to want those of [0, 1]; leave it out": lambda x: x / 255,
     }
     return {text: trial.right(change(trial.x)) for text, change in others.items() if _is_other(change, trial.x)}
 

@@ -199,6 +199,8 @@ def check_has_folder(model: str | Path, kinds: str = "a model folder or an ensem
 
 def _from_disk(name: str) -> Classifier:
     path = Path(name)
+    if path.name in (checkpoint.CARD, checkpoint.WEIGHTS) and path.is_file():
+        raise InputError(f"{_MODEL}, got {name!r}, a file of one; name its folder, {path.parent}")
     if path.suffix == ".json" and not path.is_dir():
         module, spec, classes, shape = ensemble_spec.load(path)
         scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)

@@ -27,12 +27,15 @@ def main(
     from rs.models import checkpoint, model_card
     from rs.reporting.row_files import described
     from rs.storage import files
-    from rs.storage.certificate_rows import sidecar_of
+    from rs.storage.certificate_rows import is_field_log, sidecar_of
 
     check_has_folder(model, "a model folder")
     files.check_output(out, "the page of a model", files.begins_with(model_card.BEGINNING), force=force)
     network, card = checkpoint.load(model)
     classifier = checkpoint.fingerprint(network)
+    for path in rows or ():
+        if is_field_log(path):
+            raise InputError(f"{path} must be certificate rows, but is a log in six columns, which names no model")
     results = [described(path) for path in rows or ()]
     for path, about in zip(rows or (), results, strict=True):
         if not about["certified_accuracy"]:

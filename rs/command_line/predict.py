@@ -58,7 +58,7 @@ def main(
     """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence.
 
     With --resize, --crop or --convert the radius is that of the converted image. A file that is no image of the model's
-    kind is passed over, and named in the end; the exit code is then 2.
+    kind is passed over, and named in the end, of many the first; the exit code is then 2.
     """
     if bool(files) == (images is not None):
         raise InputError("give image files, or --images, a folder of pictures, and not both")

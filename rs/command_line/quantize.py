@@ -38,4 +38,5 @@ def main(
     for folder, member in members:
         made = quantize(member, training, classifier.sigma, count)
         write(Path(folder), made, force=force)
-        print(f"{folder}/quantized.*: int8, {made.card.calibration} calibration images, network {made.card.network}")
+        used = min(count, len(training))
+        print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {made.card.network}")

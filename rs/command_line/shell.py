@@ -3,6 +3,7 @@
 import atexit
 import functools
 import gc
+import io
 import os
 import sys
 import traceback
@@ -185,6 +186,8 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
     """
     if arguments is None:  # this process is the command, and at its end nobody needs what only a collection would free
         atexit.register(gc.freeze)  # half a second, of the many objects of torch
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal whose encoding lacks ± or a letter of a file's name
+            sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     app = command if isinstance(command, typer.Typer) else application()
     if app is not command:
@@ -195,8 +198,16 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
         message = _what_is_missing(error) if isinstance(error, ModuleNotFoundError) else _one_line(error)
         if DEBUG in words:
             traceback.print_exception(error)
-        print("error:", message, file=sys.stderr)
+        print("error:", _with_parameters_named(message, words), file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def _with_parameters_named(message: str, words: Sequence[str]) -> str:
+    """Return a message about ``params.yaml``, which stands for any parameters, with the file that --params names."""
+    given = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--params"]
+    given += [word.removeprefix("--params=") for word in words if word.startswith("--params=")]
+    default = "params.yaml"
+    return given[-1] + message.removeprefix(default) if given and message.startswith(default) else message
 
 
 def _one_line(error: InputError | OSError) -> str:

@@ -156,6 +156,11 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
         raise InputError(f"{root} must be a folder of pictures, but it is none; correct its name")
     check_names_differ(classes, "the classes")
     flat = sorted(path for path in root.iterdir() if readers.is_picture(path.name) and not path.is_dir())
+    if not flat and not any(path.is_dir() for path in root.iterdir()):
+        raise InputError(
+            f"{root} must hold pictures or subfolders of pictures, but has neither; their names must end in "
+            f"{', '.join(readers.EXTENSIONS)}"
+        )
     if not flat:
         return _relabelled(readers.tree(root), classes)
     if next(readers.images_in(root), None) is not None:

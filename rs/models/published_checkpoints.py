@@ -87,9 +87,10 @@ def read_network(path: Path) -> dict[str, Tensor]:
     known = [content[key] for key in ("state_dict", "net") if key in content] if isinstance(content, dict) else []
     state = known[0] if known else None
     if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
-        raise InputError(
-            f"{path} must hold a dict with state_dict or net, of tensors by name, got {type(content).__name__}"
-        )
+        held = type(content).__name__
+        if isinstance(content, dict) and not known:
+            held = f"a dict with {', '.join(str(key)[:40] for key in [*content][:3]) or 'nothing'}"
+        raise InputError(f"{path} must hold a dict with state_dict or net, of tensors by name, got {held}")
     return {_bare(key): value for key, value in state.items() if not key.startswith("0.")}
 
 

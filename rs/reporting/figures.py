@@ -417,16 +417,21 @@ def _note(figure: Figure, text: str) -> None:
 
 
 def _without_methods(name: str, trained: list[str]) -> str:
-    """Return what a name says beside the training methods.
+    """Return what a name says beside the training methods; all of a name of another form, as one's own is.
 
     >>> [_without_methods(name, ["macer"]) for name in ("macer", "macer x3 (mme)")]
     ['x1', 'x3 (mme)']
     >>> [_without_methods(name, ["a", "macer"]) for name in ("macer", "a x1 + macer x2")]
     ['macer', '1+2']
+    >>> _without_methods("mine (vote)", ["a", "macer"])
+    'mine (vote)'
     """
     if name in trained:
         return "x1" if len(trained) == 1 else name
-    rest = " + ".join(part.removeprefix(f"{method} ") for part, method in zip(name.split(" + "), trained, strict=True))
+    parts = name.split(" + ")
+    if len(parts) != len(trained) or not all(map(str.startswith, parts, [f"{method} " for method in trained])):
+        return name
+    rest = " + ".join(part.removeprefix(f"{method} ") for part, method in zip(parts, trained, strict=True))
     return rest.replace(" + x", "+").removeprefix("x") if len(trained) > 1 else rest
 
 

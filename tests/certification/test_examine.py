@@ -118,6 +118,7 @@ FAULTS = {
     "probabilities": (Nearest(after=lambda logits: logits.softmax(1)), {}, "returns probabilities"),
     "one class": (Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99), {}, "same class"),
     "255": (Nearest(lambda x: x / 255), {}, "want pixels of 0 to 255"),
+    "255 times": (Brittle(lambda x: 255 * x), {}, "multiply pixels by 255"),
     "normalised": (Nearest(unnormalised), {}, "want normalised pixels"),
     "normalised twice": (Brittle(normalised), {}, "normalise twice"),
     "minus one to one": (Nearest(lambda x: (x + 1) / 2), {}, "want pixels of -1 to 1"),

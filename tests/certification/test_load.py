@@ -162,6 +162,8 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
         ("{}.py", r"which has no model\.json; correct its name, or name the function too, as own_.*:build"),
         ("no-such", r"which has no model\.json; correct its name$"),
         ("{}.py:make", r"; leave out \.py: [^.]*:make$"),
+        (f"{FOLDER}/model.json", r"model\.json', a file of one; name its folder, models/macer/0$"),
+        (f"{FOLDER}/model.safetensors", r"a file of one; name its folder, models/macer/0$"),
         ("no/such.json", r"no/such\.json must be a file, but there is none"),
     ],
 )

@@ -261,6 +261,14 @@ def test_the_same_command_makes_the_same_again_and_another_replaces_it_by_force_
     assert quantized_files(tiny / "model") == before
 
 
+def test_the_command_says_how_many_images_there_were(tiny, capfd, tmp_path):
+    shutil.copytree(tiny / "model", tmp_path / "model")
+    capfd.readouterr()
+    finished("quantize", tmp_path / "model", "--data", tiny / "data", "--images", 99_999, "--force")
+    there = len(data.load(tiny / "data", "train"))
+    assert f"int8, {there:,} calibration images, network" in capfd.readouterr().out
+
+
 def quantized_files(folder):
     return {name: (folder / name).read_bytes() for name in (int8.GRAPH, int8.WEIGHTS, int8.CARD)}
 

@@ -190,7 +190,7 @@ def test_a_conversion_makes_images_of_one_shape(capfd):
 
 BAD = {
     "no such folder": (["nowhere"], "nowhere must be a folder of pictures"),
-    "no pictures": (["empty"], "empty must hold class folders with images, but it has no folder"),
+    "no pictures": (["empty"], "empty must hold pictures or subfolders of pictures, but has neither; their names must"),
     "an empty class": (["hollow"], "there is none in left"),
     "both kinds": (["both"], "got both"),
     "no classes": (["photos"], "--classes FILE"),

@@ -1,8 +1,11 @@
 """How commands end: ``rs.command_line.shell``."""
 
+import atexit
 import errno
+import io
 import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -190,3 +193,28 @@ def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
 
     _, _, (line,) = ended(capfd, command)
     assert len(line) < 2100
+
+
+@pytest.mark.parametrize("named", [["--params", "mine.yaml"], ["--params=mine.yaml"], []])
+def test_a_mistake_in_the_parameters_names_their_file(project, capfd, named):
+    Path("mine.yaml").write_text(Path("params.yaml").read_text())
+    model, _, _, *words = certify_to("rows.tsv")
+    _, _, (line,) = ended(capfd, certify, model, "--dataset", "none", *words, *named)
+    assert line.startswith(f"error: {'mine' if named else 'params'}.yaml must have the key recipes.none; known here")
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped(monkeypatch):
+    """As of a terminal without UTF-8: a number with its error, and a file's name."""
+
+    def command() -> None:
+        """Print."""
+        print("0.5 ± 0.1; rows in bä.tsv")
+
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(sys, "argv", ["command"])
+    monkeypatch.setattr(atexit, "register", lambda call: None)
+    with pytest.raises(SystemExit) as end:
+        run(command)
+    sys.stdout.flush()
+    assert (end.value.code, written.getvalue().decode()) == (0, r"0.5 \xb1 0.1; rows in b\xe4.tsv" + "\n")

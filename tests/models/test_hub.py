@@ -16,7 +16,7 @@ from rs.errors import InputError
 from rs.models import checkpoint, model_card
 from rs.models.hub import HubModel
 from rs.reporting.row_files import described
-from rs.storage.certificate_rows import sidecar_of
+from rs.storage.certificate_rows import read, sidecar_of, write_field_log
 from tests.support import untrained
 from tests.support.helpers import SHAPE, smallnet
 from tests.support.tiny_study import make_rows, write_rows
@@ -143,6 +143,13 @@ def test_rows_of_another_model_are_refused(capfd, folder, rows):
     code, err = written(capfd, "other", "--rows", rows, "--out", "README.md")
     assert (code, Path("README.md").exists()) == (2, False)
     assert "must be rows of other" in err
+
+
+def test_a_log_in_six_columns_is_of_no_model(capfd, folder, rows):
+    write_field_log(read(rows), Path("theirs.log"))
+    code, err = written(capfd, folder, "--rows", "theirs.log", "--out", "README.md")
+    assert (code, Path("README.md").exists()) == (2, False)
+    assert "theirs.log must be certificate rows, but is a log in six columns, which names no model" in err
 
 
 @pytest.mark.parametrize("text", ["a page of one's own", ""])

@@ -156,6 +156,7 @@ def test_a_mistake_in_training_is_one_line_and_leaves_nothing(tmp_path, tiny, ca
         ({"n": 10**30}, "error: --n: Input should be less than or equal to 1000000000, got 1000"),
         ({"n0": -1}, "error: --n0: Input should be greater than or equal to 1, got -1"),
         ({"alpha": 1}, "error: --alpha: Input should be less than 1, got 1.0"),
+        ({"alpha": 0}, "error: --alpha: Input should be greater than or equal to 1e-200, got 0.0"),
         ({"alpha": "nan"}, "error: --alpha: Input should be"),
         ({"at-radius": -1}, "error: --at-radius: Input should be greater than or equal to 0, got -1.0"),
         ({"tolerance": 0}, "error: --tolerance: Input should be greater than 0, got 0.0"),

@@ -162,6 +162,12 @@ def test_a_setting_that_cannot_be_is_refused_before_any_is_trained(
     assert not (tmp_path / "work").exists()
 
 
+def test_a_recipe_without_settings_is_said_to_have_none(tmp_path, folder, capfd):
+    write_params(tmp_path / "params.yaml", tuning=TUNING | {"settings": {}})
+    assert tune(tmp_path, folder) == 2
+    assert capfd.readouterr().err.endswith("must list settings of macer; it has those of none\n")
+
+
 def test_a_method_without_settings_is_refused(tmp_path, folder, capfd):
     assert tune(tmp_path, folder, "gaussian") == 2
     assert (

@@ -340,6 +340,15 @@ def test_acr_by_cost_has_a_panel_for_each_noise_level_and_kind_with_its_single_m
     assert axes[0].get_ylim() == axes[2].get_ylim()
 
 
+def test_acr_by_cost_writes_an_ensemble_s_own_name_in_full(by_cost):
+    renamed = by_cost.replace({"method": {"advmacer x1 + smoothadv x2": "mine (vote)", "advmacer x2": "ours"}})
+    axes = figures.acr_by_cost(renamed).axes
+    assert [set(names_in(axis)) for axis in axes[::2]] == [
+        {"x1", "ours", "x2 (cascade)"},
+        {"advmacer", "smoothadv", "mine (vote)"},
+    ]
+
+
 @pytest.mark.parametrize("picture", ["curves", "probabilities", "history", "by_members", "by_cost"])
 def test_no_name_lies_on_another_or_leaves_its_panel(picture, request):
     draw = {
