@@ -175,6 +175,13 @@ def test_numbers_below_their_range_infinite_or_nan_are_refused(name):
                 method(name, **{key: wrong})
 
 
+def test_an_attack_without_gradients_needs_two_draws_to_tell_directions_apart():
+    assert method("smoothadv", attack="pgd-free", draws=2).draws == 2
+    assert method("smoothadv", attack="pgd", draws=1).draws == 1
+    with pytest.raises(InputError, match="the attack pgd-free needs at least 2 draws"):
+        method("smoothadv", attack="pgd-free", draws=1)
+
+
 def test_mixing_share_is_at_most_one():
     assert method("smoothmix", mix_limit=1.0).mix_limit == 1
     with pytest.raises(InputError, match="mix_limit"):

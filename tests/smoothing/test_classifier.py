@@ -239,6 +239,7 @@ def test_the_shortcut_marks_what_it_skips_and_changes_neither_acr_nor_accuracies
     assert 0 < len(skipped) < 12
     assert all(row["n"] == row["counts"].sum() == row["radius"] == row["correct"] == 0 for row in skipped)
     assert all(row["predict"] != row["label"] for row in skipped)
+    assert all(row["p_lower"] == 0 for row in skipped)
     radii = np.linspace(0, 1, 21)
     assert metrics.acr(rows[True]) == metrics.acr(rows[False]) > 0
     assert (

@@ -1,5 +1,6 @@
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -8,6 +9,7 @@ from scipy import stats
 
 from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.noise import BLOCK, block, draw, noisy
+from tests.support.simulated_gpu import simulated_gpu
 
 SHAPE, SIGMA = torch.Size((3, 8, 8)), 0.25
 keys = st.lists(st.integers(0, 2**32 - 1), max_size=4).map(tuple)
@@ -93,6 +95,20 @@ def test_a_block_depends_on_its_key_and_index_alone():
         assert torch.equal(noise, all_in_order[index])
     assert all_in_order[0].shape == (BLOCK, *SHAPE)
     assert all_in_order[0].dtype == torch.float32
+
+
+def test_on_a_cpu_the_numbers_are_those_of_numpys_philox_for_seed_and_key():
+    words = np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 17, 3))
+    numbers = np.random.Generator(np.random.Philox(words)).standard_normal((BLOCK, *SHAPE), dtype=np.float32)
+    found = block(3, SHAPE, SIGMA, 7, Stream.ESTIMATE, 17, device="cpu")
+    assert torch.equal(found, SIGMA * torch.from_numpy(numbers))
+
+
+def test_on_a_gpu_the_numbers_are_sigma_times_those_of_its_stream():
+    with simulated_gpu():
+        found = block(3, SHAPE, SIGMA, 7, Stream.ESTIMATE, 17, device="cuda").cpu()
+    expected = SIGMA * torch.randn((BLOCK, *SHAPE), generator=stream(7, Stream.ESTIMATE, 17, 3))
+    assert torch.equal(found, expected)
 
 
 def test_more_draws_begin_with_the_fewer():

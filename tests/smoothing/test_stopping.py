@@ -121,6 +121,15 @@ def test_a_run_is_of_one_image_and_of_the_noise_of_the_classifier(make):
     assert other.draws == 0
 
 
+def test_a_run_takes_images_of_every_form_and_at_least_one_draw_that_selects():
+    run = RUNS["to a tolerance"]
+    given = image(1.0).numpy()
+    made = [CLASSIFIER.certify_until(x, 100, run(SIGMA)) for x in (given, (255 * given).astype(np.uint8))]
+    assert made[0].radius == made[1].radius > 0
+    with pytest.raises(InputError, match="n0 must be at least 1"):
+        CLASSIFIER.certify_until(image(1.0), 0, run(SIGMA))
+
+
 def test_where_the_draws_chose_no_class_none_are_taken():
     class Undecided(Linear):
         def forward(self, x):

@@ -259,6 +259,10 @@ def test_a_difference_without_any_error_is_no_tie():
 def test_samples_of_other_images_are_refused():
     with pytest.raises(InputError, match="same images"):
         estimate(models(np.ones((2, 3))), models(np.ones((2, 4))))
+    with pytest.raises(InputError, match="same images"):
+        sample([frame([1.0, 2.0]), frame([1.0, 2.0], idx=[0, 2])], [[0], [1]])
+    with pytest.raises(InputError, match="same alpha"):
+        sample([frame([1.0, 2.0], alpha=alpha) for alpha in (0.001, 0.01)], [[0], [1]])
     with pytest.raises(InputError, match="at least 2 images, got 1"):
         estimate(models(np.ones((2, 1))))
     with pytest.raises(ValueError, match="at least 2 seeds and 2 images, got 1 and 3"):

@@ -200,11 +200,12 @@ def test_weights_are_equal_where_nothing_varies():
     assert optimal_weights(np.zeros((2, 4, 4)), [1.0, 1.0]).tolist() == [0.25] * 4
 
 
-def test_a_batch_of_problems_is_each_of_them():
-    covariances, a = zip(*(problem(3, 2, 6, seed) for seed in range(6)), strict=True)
-    grid = optimal_weights(np.reshape(covariances, (2, 3, 2, 3, 3)), np.reshape(a, (2, 3, 2)))
-    alone = [optimal_weights(*one) for one in zip(covariances, a, strict=True)]
-    assert grid.reshape(6, 3).tolist() == np.array(alone).tolist()
+@pytest.mark.parametrize(("solve", "members"), [(optimal_weights, 3), (pair_weights, 2), (printed_pair_weights, 2)])
+def test_a_batch_of_problems_is_each_of_them(solve, members):
+    covariances, a = zip(*(problem(members, 2, 6, seed) for seed in range(6)), strict=True)
+    grid = solve(np.reshape(covariances, (2, 3, 2, members, members)), np.reshape(a, (2, 3, 2)))
+    alone = [solve(*one) for one in zip(covariances, a, strict=True)]
+    assert grid.reshape(6, members).tolist() == np.array(alone).tolist()
 
 
 @given(hnp.arrays(float, (2, 3, 7, 4), elements=st.floats(-1, 1)))
@@ -387,6 +388,13 @@ def test_a_general_solver_finds_the_same_projection(seed):
         options={"ftol": 1e-14},
     )
     np.testing.assert_allclose(clip_to_box(w, low, high), found.x, atol=1e-6)
+
+
+def test_bounds_whose_sum_is_1_but_for_rounding_leave_one_point():
+    """Twenty times 1/20 is more than 1, seven times 1/7 is less."""
+    for members, low, high in ((20, 1 / 20, 1), (7, 0, 1 / 7)):
+        assert np.full(members, 1 / members).sum() != 1
+        assert clip_to_box(np.eye(members), low, high) == pytest.approx(1 / members, rel=members * 2**-52)
 
 
 def test_projection_takes_many_weights_at_once_and_leaves_those_inside():

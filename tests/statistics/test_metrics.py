@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rs.errors import InputError
 from rs.reporting.published import published
 from rs.statistics import metrics
+from rs.statistics.certificate import UNLABELLED
 from rs.statistics.metrics import (
     Paired,
     acr,
@@ -106,6 +107,13 @@ def test_a_gap_of_more_than_two_errors_is_no_tie():
     assert not paired_difference(a, b).tie
 
 
+def test_a_tie_is_a_gap_of_two_errors_at_most():
+    """Gaps of m + 1 and m - 1 have the mean m, and its error is 1."""
+    nothing = frame([(0.0, 1)] * 2)
+    for m, tie in ((1.5, True), (2.0, True), (2.25, False)):
+        assert paired_difference(frame([(m + 1, 1), (m - 1, 1)]), nothing) == Paired(m, pytest.approx(1.0), 2, tie)
+
+
 ROWS = [(1.0, 1), (0.5, 1), (0.2, 0)]
 
 
@@ -173,6 +181,15 @@ def test_rows_that_ask_one_radius_have_no_average_radius(measure):
     with pytest.raises(InputError, match=r"must hold radii, got only .*\(at-radius:0.5:1000\); .* without --at-radius"):
         measure(asked)
     assert certified_accuracy(asked, 0.5) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [acr, standard_error, lambda rows: certified_accuracy(rows, 0.0), lambda rows: metrics.certified_at(rows, 0.0)],
+)
+def test_images_whose_classes_are_not_known_have_no_accuracy(measure):
+    with pytest.raises(InputError, match="rows must have labels"):
+        measure(frame(ROWS, label=[0, 0, UNLABELLED]))
 
 
 def test_rows_that_say_no_budget_can_be_compared_with_each_other():

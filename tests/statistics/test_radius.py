@@ -73,6 +73,19 @@ def test_bounds_broadcast_over_votes_and_trials():
     assert together.tolist() == apart
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32, np.float32])
+def test_numbers_of_any_type_have_the_bounds_and_radii_of_their_values(kind):
+    """As if they were of float64, and so no difference of small whole numbers wraps round and no radius is rounded."""
+    k, n, p = np.array([0, 7, 90, 100], kind), kind(100), np.array([0.51, 0.99], np.float32)
+    for bound in (lower_bound, upper_bound):
+        assert bound(k, n, 0.001).tolist() == [bound(int(votes), 100, 0.001) for votes in k]
+    assert radius(p, np.float32(0.1)).tolist() == [radius(float(q), float(np.float32(0.1))) for q in p]
+
+
+def test_no_votes_have_no_bounds():
+    assert lower_bound([], 10, 0.1).shape == upper_bound([], 10, 0.1).shape == (0,)
+
+
 @given(probabilities, probabilities, sigmas)
 def test_radius_never_falls_as_the_bound_rises(p, q, sigma):
     low, high = sorted((p, q))
@@ -202,10 +215,16 @@ def test_at_the_least_level_the_tail_of_the_bound_is_alpha(failures):
         ((5, 0, 0.1), "trials must be"),
         ((5, 10.5, 0.1), "trials must be"),
         ((5, float("nan"), 0.1), "trials must be"),
+        ((5, float("inf"), 0.1), "trials must be"),
+        ((5, [10, 0], 0.1), "trials must be"),
+        ((5, [10, 10.5], 0.1), "trials must be"),
         ((-1, 10, 0.1), "successes must be"),
         ((11, 10, 0.1), "successes must be"),
         ((0.5, 10, 0.1), "successes must be"),
         (([1, float("nan")], 10, 0.1), "successes must be"),
+        (([1, -1], 10, 0.1), "successes must be"),
+        (([1, 11], 10, 0.1), "successes must be"),
+        (([1, 0.5], 10, 0.1), "successes must be"),
     ],
 )
 def test_impossible_votes_are_refused_with_a_reason(arguments, message):
@@ -220,10 +239,14 @@ def test_impossible_votes_are_refused_with_a_reason(arguments, message):
         ((1.1, 0.5), "p_lower must lie"),
         ((-0.1, 0.5), "p_lower must lie"),
         ((float("nan"), 0.5), "p_lower must lie"),
+        (([0.9, 1.1], 0.5), "p_lower must lie"),
+        (([0.9, -0.1], 0.5), "p_lower must lie"),
         ((0.9, 0.5, 1.5), "p_upper must lie"),
         ((0.9, 0.0), "sigma must be positive"),
         ((0.9, -1.0), "sigma must be positive"),
         ((0.9, float("nan")), "sigma must be positive"),
+        ((0.9, float("inf")), "sigma must be positive"),
+        ((0.9, [0.5, -1.0]), "sigma must be positive"),
     ],
 )
 def test_impossible_bounds_are_refused_with_a_reason(arguments, message):
@@ -234,12 +257,15 @@ def test_impossible_bounds_are_refused_with_a_reason(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ((5, 0, 1.0, 0.1), "K >= 2"),
         (([5], 0, 1.0, 0.1), "K >= 2"),
         (([5, 5], [0], 1.0, 0.1), "predict must have shape"),
         (([5, 5], 2, 1.0, 0.1), "predict must name"),
+        (([[5, 5], [5, 5]], [0, 2], 1.0, 0.1), "predict must name"),
         (([5, 5], -1, 1.0, 0.1), "predict must name"),
         (([5, 5], 0, 1.0, 0.1, 1.0), "share must lie"),
         (([5, 5], 0, 1.0, 2.0), "alpha must lie"),
+        (([5, 5], 0, 1.0, 1.0), "alpha must lie"),
         (([0, 0], 0, 1.0, 0.1), "trials must be"),
     ],
 )

@@ -128,6 +128,12 @@ def test_radii_are_those_of_the_bounds(problem):
     assert np.mean(radii_of(problem)(tuple(w))) == pytest.approx(mean_radius(problem, w), rel=1e-9, abs=1e-12)
 
 
+def test_two_votes_of_two_have_the_radius_of_a_bound_that_is_too_large_half_of_the_time():
+    """P(2 of 2) = p^2 = 1/2."""
+    uncontested = Contests.of(np.ones((1, 2, 2, 2)), [0])
+    assert radii_of(uncontested)((0.5, 0.5)).tolist() == [special.ndtri(math.sqrt(0.5))]
+
+
 @pytest.mark.parametrize(
     ("shape", "classes"), [((2, 3, 4), 2), ((2, 3, 4, 5), 3), ((2, 3, 4, 5), 0), ((2, 0, 4, 5), 2), ((0, 3, 4, 5), 0)]
 )
@@ -194,6 +200,14 @@ def test_a_gain_on_one_image_alone_is_one_standard_error_and_leaves_weights_equa
     assert radius_weights(Contests.of(z, [0] * 23)) == ((1 / 3,) * 3, 1.0)
     z[8] = z[7]
     assert radius_weights(Contests.of(z, [0] * 23)).weights == (1.0, 0.0, 0.0)
+
+
+def test_two_images_that_agree_are_enough_to_judge_by_and_one_is_not():
+    """The first member alone is right, on all draws: each image left out gains as much, so without an error."""
+    z = np.zeros((2, 2, 4, 2))
+    z[..., 1] = np.array([1.0, -2.0])[:, None]
+    assert radius_weights(Contests.of(z, [0, 0])).shrinkage < 1
+    assert radius_weights(Contests.of(z[:1], [0])) == ((0.5, 0.5), 1.0)
 
 
 def test_the_test_of_shrinkage_sees_all_of_them():

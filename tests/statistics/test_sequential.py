@@ -304,6 +304,15 @@ def test_runs_stop_at_the_first_look_that_settles_the_question(rule):
         assert (run.draws == 5000) == (expected is None)
 
 
+@both_rules
+def test_agreeing_draws_are_not_given_up_where_nothing_less_certifies(rule):
+    """The radius needs all of the draws: p = w = 1, where each upper bound of agreeing draws is 1 too."""
+    p0, made = 0.62, RULES[rule](check_times(10, RULES[rule].growth, 2), 0.05, 0.1)
+    assert worth(made, (p0,)) == 1
+    run = play(at_radii([float(ndtri(p0))], 1.0, 0.05, 10, beta=0.1, rule=rule, step=2), [1.0] * LOOKS)
+    assert (list(run.answers.values()), run.draws) == (["yes"], 10)
+
+
 # Laws of answers
 
 
@@ -381,6 +390,12 @@ def test_a_sequence_stops_at_the_first_look_that_leaves_at_most_the_tolerance(pa
             break
 
 
+def test_a_bound_of_just_one_half_certifies_the_radius_0():
+    """Ten of ten at the only look: alpha^(1/10) = 1/2 at alpha = 2^-10."""
+    run = play(RadiusSequence(1.0, 0.1, 2.0**-10, 10, step=10), [1.0])
+    assert run.certified() == (0.5, 0.0)
+
+
 def test_images_that_abstain_for_sure_cost_little():
     run = play(RadiusSequence(0.5, 0.01, 0.001, 100_000), [0.3] * LOOKS)
     assert run.p_upper < 0.5
@@ -442,6 +457,25 @@ def test_the_mean_radius_falls_short_of_that_of_all_draws_by_at_most_the_error(p
         mean, draws = mean_radius(lambda error=error: ExpectedRadius(1.0, error, alpha, n, step=10), p)
         assert -above <= whole - mean <= error
         assert 10 <= draws <= n
+
+
+@given(path=paths(), error=st.floats(0.1, 1), sigma=st.sampled_from([0.25, 1.0]))
+def test_an_average_stops_at_the_first_look_whose_share_of_all_draws_adds_at_most_the_error(path, error, sigma):
+    """Against the definition: the bound of CERTIFY from 20,000 draws of which the share of successes is that so far."""
+    run, lows, highs = ExpectedRadius(sigma, error, 0.01, 20_000, beta=0.05), [0.0], [1.0]
+    for share_ in path:
+        draws = run.next_draws()
+        run.update(round(share_ * draws), draws)
+        n, k, level = run.draws, run.successes, 0.01 * parts_by_definition(run.times)[run.looks - 1]
+        lows.append(lower_bound(k, n, level))
+        highs.append(upper_bound(k, n, 0.05 / len(run.times)))
+        whole = lower_bound(round(20_000 * k / n), 20_000, 0.01)
+        assert run.p_high() == whole
+        within = max(lows) >= 0.5 and radius(whole, sigma) - radius(max(lows), sigma) <= error
+        stops = min(highs) < run.worth or within or n == 20_000
+        assert (run.next_draws() == 0) == stops
+        if stops:
+            break
 
 
 @given(st.sampled_from([100, 1000, 100_000]), alphas)

@@ -2,6 +2,7 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +10,9 @@ from scipy import stats
 from scipy.special import ndtri
 
 from rs.errors import InputError
+from rs.statistics.certificate import UNLABELLED
 from rs.statistics.radius import lower_bound, radius, two_sided_radius, upper_bound
-from rs.statistics.two_sided import SPLITS, merged_votes, split_radius, two_sided
+from rs.statistics.two_sided import SPLITS, merged_votes, split_radius, two_sided, two_sided_acrs
 from rs.storage import certificate_rows
 from tests.support import tiny_study
 from tests.support.tiny_study import ALPHA, IMAGES, cell_rows
@@ -24,12 +26,15 @@ def test_two_sided_rows_use_the_class_of_the_n0_draws_and_all_votes():
     radii = two_sided_radius(votes, np.zeros(IMAGES, int), 0.5, ALPHA)
     assert found["radius"].tolist() == radii.tolist()
     assert found["predict"].tolist() == np.where(radii > 0, 0, certificate_rows.ABSTAIN).tolist()
+    assert found["correct"].tolist() == [
+        int(r > 0 and label == 0) for r, label in zip(radii, frame["label"], strict=True)
+    ]
     with pytest.raises(InputError, match="one of 1 classes"):
         two_sided(frame, 1)
     with pytest.raises(InputError, match="needs the votes"):
         two_sided(frame.assign(counts="0:1"), 3)
     with pytest.raises(InputError, match="votes of the n0 draws"):
-        two_sided(frame.assign(counts0="-"), 3)
+        two_sided(frame.assign(counts0=["-", *frame["counts0"][1:]]), 3)
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -38,6 +43,25 @@ def test_two_sided_rows_are_split_by_their_n0_votes(split):
     votes = np.array([[certificate_rows.parse_counts(text).get(k, 0) for k in range(3)] for text in frame["counts"]])
     expected = split_radius(np.tile([6, 1, 3], (IMAGES, 1)), votes, 0.5, ALPHA, split=split)
     assert two_sided(frame, 3, split=split)["radius"].tolist() == expected.tolist()
+
+
+def test_an_image_whose_n_draws_were_skipped_keeps_its_class_and_has_no_radius():
+    frame = cell_rows("gaussian", 0.5, 0)
+    skipped = {"mode": "shortcut", "n": 0, "counts": "-", "radius": 0.0, "p_lower": 0.0, "correct": 0, "label": 1}
+    cut = pd.concat([frame[:1].assign(**skipped), frame[1:]])
+    found = two_sided(cut, 3)
+    assert found[["predict", "radius", "correct"]][:1].values.tolist() == [[0, 0.0, 0]]
+    assert found["radius"][1:].tolist() == two_sided(frame, 3)["radius"][1:].tolist()
+
+
+def test_acrs_of_all_splits_are_those_of_the_rows_of_each():
+    frame = cell_rows("gaussian", 0.5, 0).assign(counts0="0:70,1:20,2:10", counts="0:700,1:280,2:20", n=1000)
+    made = {split: two_sided(frame, 4, split=split) for split in SPLITS}
+    expected = {split: (rows["radius"] * rows["correct"]).mean() for split, rows in made.items()}
+    assert two_sided_acrs(frame, 4) == pytest.approx(expected, rel=IMAGES * 2**-52)
+    assert len({*expected.values()}) == len(SPLITS)
+    with pytest.raises(InputError, match="must have labels"):
+        two_sided_acrs(frame.assign(label=UNLABELLED), 4)
 
 
 @cache

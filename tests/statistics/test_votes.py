@@ -127,6 +127,8 @@ def test_a_log_without_votes_has_the_bounds_of_its_radii(tmp_path):
     expected = ours["p_lower"].where(ours["correct"] == 1, 0)
     assert label_bounds(log).tolist() == pytest.approx(expected.tolist(), rel=1e-9)
     assert 0 < ours["correct"].sum() < IMAGES
+    unknown = certificate_rows.read_field_log(tmp_path / "log.tsv", sigma=0.5)  # neither draws nor alpha
+    assert label_bounds(unknown).tolist() == label_bounds(log).tolist()
 
 
 def test_label_bounds_hold_with_probability_of_at_least_1_less_alpha():

@@ -163,6 +163,10 @@ def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
     assert str(path) in str(caught.value)
 
 
+SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
+"""More than rounding, and less than what often counts as equal."""
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -189,6 +193,14 @@ def test_a_damaged_file_is_refused_by_name_and_line(tmp_path, change, message):
         ({"counts": [100, 900]}, "p_lower must be the lower bound of the votes"),
         ({"p_lower": 0.9}, "p_lower must be the lower bound of the votes"),
         ({"alpha": 0.01}, "p_lower must be the lower bound of the votes"),
+        (
+            {"p_lower": SLIGHTLY, "radius": float(radius(SLIGHTLY, SIGMA))},
+            "p_lower must be the lower bound of the votes",
+        ),
+        (
+            {"counts": [1, N - 1], "predict": -1, "correct": 0, "radius": 0.0, "p_lower": 1.001e-6},
+            "p_lower must be the lower bound of the votes",  # 1 - (1 - alpha)^(1/n) is 1.0005e-6
+        ),
         ({"predict": -1, "correct": 0, "radius": 0.0}, "predict must be the class iff p_lower is at least 1/2"),
         ({"radius": 5.0}, "radius must be that of p_lower and sigma"),
         ({"sigma": SIGMA * (1 + 1e-6)}, "radius must be that of p_lower and sigma"),
@@ -222,6 +234,7 @@ NOTHING = {"predict": -1, "correct": 0, "radius": 0.0}
         (WITHIN | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
         (AT_RADII | {"radius": 0.3}, "radius must be one of those of the mode"),
         (AT_RADII | {"p_lower": 0.9}, r"p_lower must be Phi\(radius / sigma\)"),
+        (AT_RADII | {"p_lower": AT_RADII["p_lower"] * (1 + 1e-8)}, r"p_lower must be Phi\(radius / sigma\)"),
         (AT_RADII | {"n": N + 1, "counts": [901, 100]}, "n must be at most the number that ends the mode"),
         (AT_RADII | {"counts": [0, N]}, r"p_lower must be at most alpha\^"),
         (AT_RADII | NOTHING | {"p_lower": 0.1}, r"p_lower must be Phi\(radius / sigma\)"),
@@ -288,6 +301,14 @@ def test_rows_of_every_run_that_stops_early_are_read(tmp_path_factory, name, at,
     certificate_rows.write([made], path)
     back = certificate_rows.read(path)
     assert all(back[name][0] == made[name] for name in ("radius", "p_lower", "n", "mode"))
+
+
+def test_each_row_that_took_all_its_draws_is_checked_at_its_own_alpha(tmp_path):
+    runs = [RadiusSequence(SIGMA, 0.0, alpha, 500) for alpha in (0.01, 0.1)]
+    made = [early_row(run, SIGMA, 0.6, seed=0) | {"idx": index} for index, run in enumerate(runs)]
+    assert [one["n"] for one in made] == [500, 500]
+    certificate_rows.write(made, tmp_path / "rows.tsv")
+    assert certificate_rows.read(tmp_path / "rows.tsv")["alpha"].tolist() == [0.01, 0.1]
 
 
 @pytest.mark.parametrize("mode", ["within:0.1:1000", "acr-error:0.1:1000", "at-radius:0.25:1000"])
