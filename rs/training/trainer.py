@@ -73,8 +73,10 @@ class Trainer:
         self._check()
         self.parameters: list[Tensor] = list(model.parameters())
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
+        slower = self.device.type == "cpu" and settings.precision == "bfloat16"  # compiled batch norms are
         shape = images.meta.shape
-        self.network = attack_backend.training_network(model, settings.engine, shape, compile_training=alone)
+        compiles = alone and not slower
+        self.network = attack_backend.training_network(model, settings.engine, shape, compile_training=compiles)
         self.step_loss = self._loss if alone else DistributedDataParallel(StepLoss(model, self._loss))
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
         self.average = _average(model, settings.ema_decay)

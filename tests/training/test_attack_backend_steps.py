@@ -47,6 +47,15 @@ def test_the_network_of_the_loss_is_compiled_if_it_may_be(may, compiler):
     assert [one.module is model for one in compiler] == [False, True][: 1 + may]  # the attack comes first
 
 
+@pytest.mark.parametrize(("precision", "compiled"), [("float32", 2), ("bfloat16", 1)])
+def test_a_training_in_bfloat16_on_a_cpu_compiles_its_attack_alone(precision, compiled, compiler):
+    made = trainer("smoothadv", engine="compiled", precision=precision)
+    made.run()
+    assert len(compiler) == compiled
+    assert all(one.module is not made.model for one in compiler[:1])
+    assert any(one.module is made.model for one in compiler) == (precision == "float32")
+
+
 class Narrow(nn.Module):
     """A network in float32 for a method in float64, whose random numbers and losses are then the same."""
 
