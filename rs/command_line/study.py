@@ -42,26 +42,23 @@ def fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path
         for name in ("certify", "certify_ensembles"):
             parameters[name] |= {"versions": libraries}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
-    known = [_is_known(out / f"{name}.json", content) for name, content in contents.items()]
-    if not all(known):
+    texts = {out / f"{name}.json": _json(name, content) for name, content in contents.items()}
+    if not all(path.is_file() and files.read_json(path) == json.loads(text) for path, text in texts.items()):
         check_recipe(values, dataset)
     return contents | {f"raw/{dataset}": sources.fingerprint(source, prepared)}
 
 
-def _is_known(path: Path, content: Any) -> bool:
-    """Return whether a fingerprint is there already.
+def _json(name: str, content: Any) -> str:
+    """Return a fingerprint as JSON.
 
     Raises:
-        InputError: If it cannot be written, because of a value that YAML has and JSON has not.
+        InputError: If it has a value that YAML has and JSON has not.
     """
     try:
-        text = json.dumps(content, allow_nan=False)
+        return json.dumps(content, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"parameters must be finite numbers, words, lists and mappings, but for {path.stem}: {error}; correct "
-            "params.yaml"
-        ) from error
-    return path.is_file() and files.read_json(path) == json.loads(text)
+        must = "parameters must be finite numbers, words, lists and mappings"
+        raise InputError(f"{must}, but for {Path(name).name}: {error}; correct params.yaml") from error
 
 
 def check_recipe(values: dict[str, Any], dataset: str) -> None:
