@@ -394,17 +394,23 @@ def test_the_seconds_of_trainings_that_the_page_compares_are_those_of_the_commit
 def test_macer_with_more_time_than_advmacer_is_what_the_page_says(archive, archive_of_a_longer_macer):
     seconds = pd.read_csv(ROOT / "reports/rows/cifar10-cpu/epoch-seconds.csv", index_col="method")["seconds"]
     text = words_of("docs/cifar10-cpu.md")
-    longer = 8 * seconds["macer"] / (6 * seconds["advmacer"]) - 1
-    assert f"MACER with eight epochs, {100 * longer:.0f} % more time than AdvMacer's six" in text
+    more = 8 * seconds["macer"] / (6 * seconds["advmacer"]) - 1
+    assert f"MACER with eight epochs, {100 * more:.0f} % more time than AdvMacer's six" in text
     for level in LEVELS:
-        folders = [place / "results/cifar10-cpu" / level for place in (archive, archive_of_a_longer_macer)]
-        paths = [folders[0] / "advmacer-0.tsv", folders[0] / "macer-0.tsv", folders[1] / "macer-0.tsv"]
-        ahead, seven, eight = (sample([certificate_rows.read(path)], [[0]]) for path in paths)
-        gap, gain = estimate(ahead, eight), estimate(eight, seven)
-        assert gap.p_value < LEVEL
-        assert (gain.p_value < LEVEL) == (level == "1.0")
-        cells = [estimated_gain(gain), with_errors(gap.value, gap.error_images, None, 4, "+")]
-        assert f"| {level} | {eight.mean().mean():.3f} | {' | '.join(cells)} |" in text
+        usual, longer = (place / "results/cifar10-cpu" / level for place in (archive, archive_of_a_longer_macer))
+        frames, seeds = rows_of("macer", longer)
+        eight = sample(frames, seeds)
+        others = [rows_of(method, usual) for method in ("macer", "advmacer")]
+        assert all(trained[: len(seeds)] == seeds for _, trained in others)
+        seven, ahead = (sample(found[: len(seeds)], seeds) for found, _ in others)
+        whole, lead = estimate(eight), estimate(ahead, eight)
+        acr_shown = with_errors(whole.value, whole.error_images, whole.error, 3)
+        cells = [acr_shown, estimated_gain(estimate(eight, seven)), estimated_gain(lead)]
+        assert f"| {level} | {len(seeds)} | {' | '.join(cells)} |" in text
+    one = estimate(*(sample(found[:1], [[0]]) for found in (frames, others[0][0])))  # at 1.0, the last level
+    two = estimate(*(sample(found[:2], seeds[:2]) for found in (others[1][0], frames)))
+    assert f"({with_errors(one.value, one.error_images, None, 4, '+')} over images)" in text
+    assert f"(+{two.value:.3f}, p = {two.p_value:.2f}), so its p of {lead.p_value:.3f} is" in text
 
 
 @needs_x86
