@@ -35,7 +35,7 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
         assert "fingerprints/methods/${item.method}.json" in stage["deps"]
     if module == "prepare":
         assert "fingerprints/raw/${item.dataset}.json" in stage["deps"]
-    if module not in ("fingerprint", "prepare"):
+    if module in COMPUTE | {"ensemble", "tables"}:
         name = "train/${item.method}-${item.sigma}" if module == "train" else module
         assert f"fingerprints/parameters/${{item.dataset}}/{name}.json" in stage["deps"]
     assert ("fingerprints/versions.json" in stage.get("deps", [])) == (module in COMPUTE)
