@@ -135,16 +135,16 @@ class Group:
     @cached_property
     def sample(self) -> Sample:
         """Scores of all results, with the seeds that each depends on; with none where a seed changes the mixture."""
-        return sample(self.rows, [result.seeds if self._mixes_alike else () for result in self.results])
+        alike = self._mixes_alike()
+        return sample(self.rows, [result.seeds if alike else () for result in self.results])
 
     @cached_property
     def acr(self) -> Estimate:
         """ACR with its errors."""
         return estimate(self.sample)
 
-    @property
     def _mixes_alike(self) -> bool:
-        """Whether each method has the same share of the results without any one seed, if some are left.
+        """Return whether each method has the same share of the results without any one seed, if some are left.
 
         Else the jackknife would take the distance of the methods for that of the seeds.
         """
