@@ -6,10 +6,12 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
+from rs.errors import DISTRIBUTION
+
 ROOT = Path(__file__).parents[1]
 
 project = "rs"
-release = version = metadata.version("rs")
+release = version = metadata.version(DISTRIBUTION)
 html_title = "rs: certified robustness by randomized smoothing"
 html_theme = "furo"
 html_show_sourcelink = False
