@@ -12,11 +12,11 @@ CELLS := train train_members certify ensemble weights certify_ensembles
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
 # on, so several can run at once, group by group, members beside the first seeds, a few for each job at a time; the last
-# line is the plain command, which finds everything done. `fingerprint` always runs, so the status of the rest is asked
-# for by name.
+# line is the plain command, which finds everything done. `fingerprint_first` always runs, so the status of the rest is
+# asked for by name.
 repro: export PATH := $(BIN):$(PATH)
 repro: setup
-	@dvc repro fingerprint prepare
+	@dvc repro fingerprint_first prepare
 	@dvc status --quiet $(CELLS) tables || { cells=$$(dvc stage list --name-only) && for group in $(filter-out %_members,$(CELLS)); do \
 	    own=$$(echo "$$cells" | grep -E "^$$group(_members)?@") || continue; \
 	    share=$$(( ($$(echo "$$own" | wc -l) + $(JOBS) - 1) / $(JOBS) )); \

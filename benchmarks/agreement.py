@@ -43,7 +43,6 @@ def main(
     import torch
 
     from rs.certification.load import load_classifier
-    from rs.certification.quantize import Calibration
     from rs.data.images import load
     from rs.runtime.device import device_named
     from rs.statistics.metrics import acr
@@ -56,8 +55,8 @@ def main(
     for model in models:
         plain, loaded = None, load_classifier(model, test.meta)
         for engine, precision in engines_on(where):
-            how = {"precision": precision} if precision != "int8" else {"calibration": Calibration(data)}
-            smoothed = loaded.smooth(None, device=where, batch=None, engine=engine, **how)
+            how = {"precision": precision} if precision != "int8" else {"calibration": data}
+            smoothed = loaded.smooth(None, device=where, batch=None, engine=engine, noise="gaussian", **how)
             found = said(smoothed, test, indices, n, alpha, where)
             plain = plain or found
             votes = (found.votes == plain.votes).mean()

@@ -47,7 +47,7 @@ def main(
 
     from rs.data.images import load
     from rs.params import read
-    from rs.reporting.formatting import with_errors, with_verdict
+    from rs.reporting.tables.formatting import with_errors, with_verdict
     from rs.runtime.device import device_named
     from rs.statistics.comparison import estimate, sample
     from rs.training.recipe import training_recipe
@@ -142,7 +142,7 @@ def certified(model: nn.Module, validation: Images, sigma: float, images: int, n
     from rs.storage import files
 
     if not path.exists():
-        classifier = SmoothedClassifier(model.eval(), len(validation.meta.classes), sigma, batch=100)
+        classifier = SmoothedClassifier(model.eval(), len(validation.meta.classes), sigma, batch=100, noise="gaussian")
         rows = []
         for index in range(images):
             x, label = validation.pixels(index), int(validation.labels[index])

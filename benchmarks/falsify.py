@@ -41,7 +41,6 @@ from torch.func import functional_call
 from benchmarks.common import evenly
 from rs import params as parameters
 from rs.certification.load import load_classifier
-from rs.certification.quantize import Calibration
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
 from rs.data.images import load
 from rs.ensemble import spec as ensemble_spec
@@ -152,7 +151,7 @@ class PerImage:
     def at(self, x: Tensor, index: int, repeat: int = 0) -> SmoothedClassifier:
         """The classifier of an image, with its weights."""
         base = Ensemble(self.members, SoftmaxAverage(self.weights(x, index, repeat)))
-        return SmoothedClassifier(base, self.classes, self.spec.sigma)
+        return SmoothedClassifier(base, self.classes, self.spec.sigma, noise="gaussian")
 
     def weights(self, x: Tensor, index: int, repeat: int = 0) -> np.ndarray:
         """The weights (L,) that the stage ``weights`` gives to these pixels of image ``index``.
@@ -170,7 +169,8 @@ class PerImage:
         """The class whose margins choose the weights."""
         if self.spec.combination.target == "label":
             return int(self.labels[index])
-        average = SmoothedClassifier(Ensemble(self.members, SoftmaxAverage()), self.classes, self.spec.sigma)
+        base = Ensemble(self.members, SoftmaxAverage())
+        average = SmoothedClassifier(base, self.classes, self.spec.sigma, noise="gaussian")
         return int(average.votes(x, N0, 0, Stream.SELECT, index).argmax())
 
     def soft(self, x: Tensor, y: Tensor, indices: Sequence[int], noise: Tensor, beta: float) -> Tensor:
@@ -392,7 +392,8 @@ def worst(attacked: Attacked, image: Certified, distance: float, us: Tensor, see
     points = x + us
     if isinstance(attacked, Fixed) and attacked.smoothed.noise == "grid":
         us = torch.stack([on_grid_within(u, epsilon) for u in us])
-        points = ((x + us) * LEVELS).round() / LEVELS  # a sum of multiples of 1/255 is rounded three times
+        points = ((x + us) * LEVELS).round().clamp(0, LEVELS) / LEVELS  # 8-bit images; clamping brings them nearer
+        us = points - x
     moved = (points.double() - x.double()).flatten(1).norm(dim=1).max()
     assert distance > 1 or moved < image.certificate.radius
     found = [attacked.at(point, index) for point in points]
@@ -441,7 +442,7 @@ class Group:
         loaded = load_classifier(self.model, test.meta)
         how: dict[str, Any] = {"precision": self.precision}
         if self.precision == "int8":
-            how = {"engine": "quantized", "calibration": self.data and Calibration(self.data)}
+            how = {"engine": "quantized", "calibration": self.data}
         smoothed = loaded.smooth(device=device, noise=self.noise, **how)
         return Fixed(smoothed, surrogate_of(loaded.module)), loaded.scope
 

@@ -28,7 +28,7 @@ from rs.statistics.certificate import ABSTAIN, parse_counts, votes_for, votes_of
 from rs.statistics.metrics import budget
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.statistics.radius import radius as radius_of
-from rs.statistics.sequential import RULES, Cumulative, ExpectedRadius, at_radii, check_times
+from rs.statistics.sequential import Cumulative, ExpectedRadius, at_radii, check_times
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import read_field_log
 
@@ -151,26 +151,22 @@ def _stages(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.
     return Replay(certified, draws)
 
 
-def _sequential(rule: str) -> Way:
-    """A rule of ``rs.statistics.sequential``, for all images at once."""
-
-    def way(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator) -> Replay:
-        decider = at_radii([radius], sigma, ALPHA, N, beta=BETA, rule=rule)
-        settled, p0, worth, times = decider.rule, decider.p0, decider.worth, decider.times
-        certified, draws = np.zeros(len(p), dtype=bool), np.full(len(p), N0 + N)
-        open_, k = np.arange(len(p)), np.zeros(len(p), dtype=np.int64)  # images undecided, and their successes
-        for check, new in enumerate(np.diff(times, prepend=0)):
-            k += rng.binomial(new, p[open_])
-            yes, no = settled.above(k, check, p0), settled.below(k, check, worth)
-            certified[open_[yes]] = True
-            draws[open_[yes | no]] = N0 + times[check]
-            open_, k = open_[~yes & ~no], k[~yes & ~no]
-        return Replay(certified, draws)
-
-    return way
+def _sequential(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator) -> Replay:
+    """Runs of ``rs.statistics.sequential``, for all images at once."""
+    decider = at_radii([radius], sigma, ALPHA, N, beta=BETA)
+    bounds, p0, worth, times = decider.rule, decider.p0, decider.worth, decider.times
+    certified, draws = np.zeros(len(p), dtype=bool), np.full(len(p), N0 + N)
+    open_, k = np.arange(len(p)), np.zeros(len(p), dtype=np.int64)  # images undecided, and their successes
+    for check, new in enumerate(np.diff(times, prepend=0)):
+        k += rng.binomial(new, p[open_])
+        yes, no = bounds.above(k, check, p0), bounds.below(k, check, worth)
+        certified[open_[yes]] = True
+        draws[open_[yes | no]] = N0 + times[check]
+        open_, k = open_[~yes & ~no], k[~yes & ~no]
+    return Replay(certified, draws)
 
 
-WAYS: dict[str, Way] = {"all draws": _full, "three stages": _stages} | {rule: _sequential(rule) for rule in RULES}
+WAYS: dict[str, Way] = {"all draws": _full, "three stages": _stages, "cumulative": _sequential}
 
 
 def _table(cases: Sequence[tuple[float, float]], made: Sequence[dict[str, Replay]]) -> Iterator[str]:

@@ -7,7 +7,7 @@
 >>> smoothed = rs.SmoothedClassifier(model, sigma=0.25)  # of a model on disk: rs.load("models/...").smooth()
 >>> image = np.full((8, 8, 3), 220, dtype=np.uint8)  # or a tensor (C, H, W), or a Pillow image
 >>> print(smoothed.certify(image, n0=100, n=1_000, alpha=0.001))
-class 1, l2 radius 0.6158 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001
+class 1, l2 radius 0.6158 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
 >>> [certificate.predict for certificate in smoothed.certify_many([image, 255 - image])]
 [1, 0]
 
@@ -34,44 +34,28 @@ One package a concept; docs/architecture.md draws them, and tests/test_imports.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
+from rs.errors import DISTRIBUTION
 
-def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package that imports a name's module when the name is asked for.
-
-    So what needs no torch does not wait for it, and the fingerprint of a stage's code covers what it runs alone.
-
-    Args:
-        package: Its name.
-        names: From a name to the module that has it.
-    """
-
-    def find(name: str) -> Any:
-        if name not in names:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(names[name]), name)
-
-    return find
-
-
+MODULES = {
+    "ABSTAIN": "rs.statistics.certificate",
+    "Certificate": "rs.statistics.certificate",
+    "InputError": "rs.errors",
+    "SmoothedClassifier": "rs.smoothing.classifier",
+    "load": "rs.certification.load",
+}
 __all__ = ["ABSTAIN", "Certificate", "InputError", "SmoothedClassifier", "__version__", "load"]
-_find = lazily(
-    __name__,
-    {
-        "ABSTAIN": "rs.statistics.certificate",
-        "Certificate": "rs.statistics.certificate",
-        "InputError": "rs.errors",
-        "SmoothedClassifier": "rs.smoothing.classifier",
-        "load": "rs.certification.load",
-    },
-)
 
 
 def __getattr__(name: str) -> Any:
-    return metadata.version("rs") if name == "__version__" else _find(name)
+    """Import the module of a public name when the name is asked for: torch takes seconds to load."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version(DISTRIBUTION)
+    if name not in MODULES:
+        raise AttributeError(f"module 'rs' has no attribute {name!r}")
+    return getattr(import_module(MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,5 @@
 """Types of the public names, which ``__init__.py`` imports when they are asked for."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 from rs.certification.load import load as load
 from rs.errors import InputError as InputError
 from rs.smoothing.classifier import SmoothedClassifier as SmoothedClassifier
@@ -11,4 +8,4 @@ from rs.statistics.certificate import Certificate as Certificate
 
 __version__: str
 
-def lazily(package: str, names: Mapping[str, str]) -> Callable[[str], Any]: ...
+MODULES: dict[str, str]

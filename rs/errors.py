@@ -3,6 +3,18 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+DISTRIBUTION = "randomized-smoothing"
+"""Name of this project for installers; on the public package index, `rs` is a stranger's."""
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an extra of this project.
+
+    >>> install("int8")
+    "pip install 'randomized-smoothing[int8]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
 
 class InputError(ValueError):
     """A user's mistake; the message says what must hold, what came, and what to do.
@@ -11,13 +23,32 @@ class InputError(ValueError):
     """
 
 
-def raised(error: Exception) -> str:
+class NotDeterministicError(InputError):
+    """A classifier that is not one function of each image; nothing that was computed with it counts."""
+
+
+def printable(line: str) -> str:
+    r"""Return a line for a terminal: what is no printable character of it is escaped, so that no name forges a line.
+
+    >>> print(printable("bird\x1b[2J.png\ncat.png: dog"))
+    bird\x1b[2J.png\ncat.png: dog
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def raised(error: BaseException) -> str:
     """Return the end of a message: what a user's code has raised.
 
     >>> raised(KeyError("no such layer"))
     "raised KeyError: 'no such layer'; correct it (--debug shows where)"
     """
-    return f"raised {type(error).__name__}: {error}; correct it (--debug shows where)"
+    what = ": ".join(filter(None, (type(error).__name__, str(error))))
+    return f"raised {what}; correct it (--debug shows where)"
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message as one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

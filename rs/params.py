@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
 
 import pydantic.dataclasses
@@ -32,10 +35,16 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 NonNegativeCount = Annotated[int, Field(ge=0, lt=2**63)]
-Side = Annotated[int, Field(ge=1, le=2**14)]
+MAX_SIDE = 2**14
+"""Largest side of an image, in pixels."""
+Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 """Channels, height or width of an image."""
 MOST_CLASSES = 100_000
 """Classes of a data set or a model; ImageNet-21k has 21,841."""
+LARGEST_SIGMA = 10.0
+"""Noise std, in pixels of [0, 1]; the field's are at most 1, and a larger one than this probably counts 255ths."""
+MAX_FAULTS, MAX_SHOWN = 20, 200
+"""Faults of one record that a message names, and characters of a value at fault that it shows."""
 LONGEST_NAME = 200
 """Characters of a name that becomes part of a file's, at most: file systems take 255 bytes, temporaries add 28."""
 MOST_PATH = 3000
@@ -56,7 +65,7 @@ FilePath = Annotated[str, AfterValidator(_named)]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def validated(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass that checks its values; without defaults, because those are in params.yaml."""
+    """Make a class a record: a frozen dataclass, keyword-only, that converts nothing and knows all its keys."""
     return cast(type[T], pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=STRICT))
 
 
@@ -208,6 +217,29 @@ def merge(
     return {name: for_sigma(value, sigma, f"{origins[name]}.{name}") for name, value in merged.items()}, origins
 
 
+def merge_recipe(
+    values: dict[str, Any], dataset: str, method: str, sigma: float, optional: bool = False
+) -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
+    """Return what a training of ``method`` at ``sigma`` depends on, by section: ``model``, METHOD and ``training``.
+
+    Args:
+        values, sigma, optional: As for :func:`merge`, which merges each section.
+        dataset: Name of the recipe.
+        method: Name of the method.
+    Raises:
+        InputError: If there is no such recipe, or as :func:`merge` says.
+    """
+    recipe = f"recipes.{dataset}"
+    section(values, recipe)
+    sections = {
+        "model": merge(values, *layers(f"{recipe}.model"), optional=optional),
+        method: merge(values, *layers(f"{recipe}.{method}"), sigma=sigma, optional=optional),
+        "training": merge(values, *training_layers(dataset, method), sigma=sigma, optional=optional),
+    }
+    sections[method][0].pop("training", None)
+    return sections
+
+
 def _has(values: Any, key: str) -> bool:
     for name in key.split("."):
         if not isinstance(values, dict) or name not in values:
@@ -237,34 +269,85 @@ def check(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str]
     named = _is_validated(kind)
     if named and not (isinstance(values, dict) and all(isinstance(key, str) for key in values)):
         raise InputError(f"params.yaml: {where} must be a mapping of named values, got {values!r}")
+
+    def key(path: list[str]) -> str:
+        origin = (origins or {}).get(path[0], where) if path else where
+        return origin if origin.startswith("--") else ".".join([origin, *path])
+
     try:
-        return kind(**values) if named else TypeAdapter(kind).validate_python(values, strict=True)
+        return kind(**values) if named else _adapter(cast(Hashable, kind)).validate_python(values, strict=True)
     except ValidationError as error:
-        faults = [_fault(where, origins or {}, fault) for fault in error.errors()]
-        source = "" if all(fault.startswith("--") for fault in faults) else "params.yaml: "
-        raise InputError(source + "; ".join(faults)) from error
+        messages = faults(
+            error, key, {"missing": "; add it", **dict.fromkeys(_UNKNOWN, "; correct its name or remove it")}
+        )
+        source = "" if all(message.startswith("--") for message in messages) else "params.yaml: "
+        raise InputError(source + "; ".join(messages)) from error
+
+
+def record(kind: TypeForm[T], values: Any, must: str, remedy: str) -> T:
+    """Make a record of values of JSON, whose lists stand for tuples too.
+
+    Args:
+        kind: A class under :func:`validated`, or any annotated type.
+        values: As ``rs.storage.files.read_json`` returns them.
+        must: What they must be, for the message.
+        remedy: What to do where they are not.
+    Raises:
+        InputError: One line that names every key at fault, what must hold and what came.
+
+    >>> record(dict[str, Count], {"first": "0"}, "x.json must be numbers", "correct it")
+    Traceback (most recent call last):
+    rs.errors.InputError: x.json must be numbers, but: first: Input should be a valid integer, got '0'; correct it
+    """
+    try:
+        return _adapter(cast(Hashable, kind)).validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        raise InputError(f"{must}, but: {'; '.join(faults(error))}; {remedy}") from error
+
+
+@cache  # to make one takes longer than to read a file
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _is_validated(kind: Any) -> bool:
     return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 
-def _fault(where: str, origins: Mapping[str, str], fault: Any) -> str:
-    path = [str(name) for name in fault["loc"]]
-    origin = origins.get(path[0], where) if path else where
-    key = origin if origin.startswith("--") else ".".join([origin, *path])
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def faults(
+    error: ValidationError,
+    key: Callable[[list[str]], str] = ".".join,
+    remedies: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """Return what is at fault, every key named, or how much if it is more than :data:`MAX_FAULTS`.
+
+    Args:
+        error: Of pydantic.
+        key: From the names that lead to a value to its key in messages.
+        remedies: What to do about some kinds of faults, by pydantic's name of them.
+    """
+    if error.error_count() > MAX_FAULTS:
+        return [f"{error.error_count():,} values are at fault"]
+    return [_fault(fault, key) + remedies.get(fault["type"], "") for fault in error.errors()]
+
+
+def _fault(fault: Any, key_of: Callable[[list[str]], str]) -> str:
+    key = key_of([str(name) for name in fault["loc"] if name not in ("FittedWeights", "FittedThresholds")])
     match fault["type"]:
         case "missing":
-            return f"{key} is missing; add it"
+            return f"{key} is missing"
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return f"{key} is not a known key; correct its name or remove it"
-        case _:
-            value = getattr(fault["input"], "kwargs", fault["input"])  # of a whole dataclass, its values
-            must = fault["msg"].removeprefix("Value error, ")
-            least = fault.get("ctx", {}).get("ge")
-            if isinstance(least, float):  # which is written without an exponent, 1e-200 as two hundred zeros
-                must = f"{must.rpartition(' ')[0]} {least:g}"
-            return f"{key}: {must}, got {value!r}"
+            return f"{key} is not a known key"
+    must = fault["msg"].removeprefix("Value error, ")
+    least = fault.get("ctx", {}).get("ge")
+    if isinstance(least, float):  # which is written without an exponent, 1e-200 as two hundred zeros
+        must = f"{must.rpartition(' ')[0]} {least:g}"
+    value = getattr(fault["input"], "kwargs", fault["input"])  # of a whole dataclass, its values
+    came = "" if ", got " in must else f", got {value!r:.{MAX_SHOWN}}"
+    return f"{key}: {must}{came}" if key else f"{must}{came}"
 
 
 def for_sigma(values: Any, sigma: float | None, where: str) -> Any:

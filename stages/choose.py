@@ -23,7 +23,9 @@ def main(
     section(values, f"recipes.{dataset}")
     grid = check(dict[str, Any], merge(values, "grids", optional=True)[0].get(dataset, {}), f"grids.{dataset}")
     check_keys(grid, f"grids.{dataset}")
-    files.write_text(params, with_values(params.read_text(encoding="utf-8"), {"dataset": dataset, **grid}))
+    text = params.read_bytes().decode()
+    changed = with_values(text.replace("\r\n", "\n"), {"dataset": dataset, **grid})
+    files.write_text(params.resolve(), changed.replace("\n", "\r\n") if "\r\n" in text else changed)
 
 
 def check_keys(grid: dict[str, Any], where: str) -> None:

@@ -11,7 +11,8 @@ from rs.command_line.shell import ParamsFile, run
 def main(
     dataset: Annotated[str, typer.Option(help="Data set: a key of datasets and recipes in the parameters.")],
     prepared: Annotated[
-        Path, typer.Option(file_okay=False, help="Its prepared folder, which knows raw data that are not here.")
+        Path,
+        typer.Option(file_okay=False, help="Folder of the prepared data set; stands in for raw data that are absent."),
     ],
     out: Annotated[
         Path,

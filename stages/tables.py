@@ -20,25 +20,32 @@ def main(
     external_log_sigma: Annotated[
         float | None, typer.Option(callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1].")
     ] = None,
-    external_log_n0: Annotated[int, typer.Option(help="Their n0, which no log says.")] = N0,
-    external_log_n: Annotated[int | None, typer.Option(help="Their n; default: what their radii tell.")] = None,
-    external_log_alpha: Annotated[float | None, typer.Option(help="Their alpha; default: likewise.")] = None,
-    equal_time: Annotated[Path | None, typer.Option(help="Folder of rows of MACER in AdvMacer's time.")] = None,
+    external_log_n0: Annotated[int, typer.Option(help="n0 of six-column logs.")] = N0,
+    external_log_n: Annotated[
+        int | None, typer.Option(help="n of six-column logs; default: derived from their radii.")
+    ] = None,
+    external_log_alpha: Annotated[
+        float | None, typer.Option(help="alpha of six-column logs; default: derived from their radii.")
+    ] = None,
+    equal_time: Annotated[
+        Path | None, typer.Option(help="Folder of rows of MACER stopped at AdvMacer's training time.")
+    ] = None,
     attacks: Annotated[Path | None, typer.Option(help="Folder of counts of attacks, DATASET.csv.")] = None,
     epoch_seconds: Annotated[
-        Path | None, typer.Option(help="CSV of seconds an epoch; default: as the trainings took.")
+        Path | None, typer.Option(help="CSV of seconds an epoch; default: measured times of the trainings.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")] = None,
-    so_far: Annotated[bool, typer.Option("--so-far", help="Only the claims, by the rows that there are.")] = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Write only the claims, from the rows made so far.")] = False,
 ) -> None:
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
     values = parameters(params, dataset)
-    from rs.reporting import external_logs, report
+    from rs.reporting import report
+    from rs.reporting.logs import named
     from rs.storage.files import check_replaceable
 
     check_replaceable(out, "claims.md", "reports")
     known = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
-    theirs = external_logs.named(external_log or [], **known)
+    theirs = named(external_log or [], **known)
     folders = results, logs, weights
     content = report.report(values, dataset, *folders, theirs, equal_time, so_far, attacks, epoch_seconds, data)
     report.write(out, content)

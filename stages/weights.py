@@ -14,13 +14,13 @@ def main(
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder to make: weights, spreads.csv and bounds.csv.")],
     seconds: Annotated[
-        Path, typer.Option(dir_okay=False, help="File for the seconds that weights take, per image and member.")
+        Path, typer.Option(dir_okay=False, help="File for the seconds of solving weights, per image and member.")
     ],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
-    """Solve the weights that ensembles leave to be solved: on images that are not certified, or image by image."""
+    """Fit the weights of ensembles: on images that are not certified, or image by image."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
     from rs.ensemble.fit_weights import fit_weights

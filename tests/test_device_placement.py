@@ -27,13 +27,13 @@ from rs.data import sources
 from rs.data.format import Epoch, read_meta
 from rs.data.images import batches
 from rs.data.images import load as load_images
-from rs.data.readers import Conversion
+from rs.data.pictures import Conversion
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import certify_entries
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.models.checkpoint import fingerprint
+from rs.models.fingerprint import fingerprint
 from rs.params import read as read_params
 from rs.runtime.device import device_named
 from rs.smoothing import attack
@@ -114,7 +114,10 @@ def cached(device, folder):
     models = [model.to(device) for model in members()]
     names = [fingerprint(model) for model in models]
     versions = {"torch": torch.__version__}
-    key = CacheKey(names, "", [0], 2, SIGMA, N0, 130, 1, "gaussian", "float32", device.type, "native", "", versions)
+    key = CacheKey(
+        members=names, images="", indices=[0], num_classes=2, sigma=SIGMA, n0=N0, n=130, seed=1, noise="gaussian",
+        precision="float32", device=device.type, arithmetic="native", code="", versions=versions,
+    )  # fmt: skip
     cache = OutputCache(folder / "cache", key)
     cache.fill(models, image().to(device), 0)
     cache.certify(ENTRIES, 0, ALPHA)

@@ -258,6 +258,8 @@ def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.parent.mkdir()
     path.write_text(block.text)
     monkeypatch.syspath_prepend(tmp_path)
+    for name in ("my_package", "my_package.models"):  # which another test may have imported
+        monkeypatch.delitem(sys.modules, name, raising=False)
     facts = {"mean": (0.5, 0.5, 0.5), "std": (0.2, 0.2, 0.2)}
     timm, transformers = ModuleType("timm"), ModuleType("transformers")
     timm.create_model = lambda name, pretrained: resnet18(num_classes=3)

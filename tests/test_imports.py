@@ -9,8 +9,6 @@ import pytest
 from tests.support.helpers import ROOT
 
 KERNEL = {"errors", "params"}
-ALIASES = {"attack", "metrics", "radius", "soft", "weights"}
-"""Former module paths: one line each."""
 
 MAY_IMPORT = {
     "runtime": set(),
@@ -45,9 +43,9 @@ def forbidden(root: Path) -> list[str]:
     edges = []
     for path in sorted((root / "rs").rglob("*.py")):
         own = path.relative_to(root / "rs").with_suffix("").parts
-        if own[0] in ALIASES or own == ("__init__",):
+        if own == ("__init__",):
             continue
-        allowed = KERNEL if own[0] in KERNEL else KERNEL | {own[0], "lazily"} | MAY_IMPORT[own[0]]
+        allowed = KERNEL if own[0] in KERNEL else KERNEL | {own[0]} | MAY_IMPORT[own[0]]
         for name in sorted(imports(path.read_text(encoding="utf-8"))):
             top, *rest = name.split(".")
             if top != "rs" or (rest and rest[0] not in allowed):
@@ -124,13 +122,3 @@ def test_a_cycle_is_named(tmp_path: Path) -> None:
     }.items():
         (folder / f"{name}.py").write_text(text)
     assert cycles(tmp_path) == ["rs.data.a", "rs.data.b"]
-
-
-@pytest.mark.parametrize("name", sorted(ALIASES))
-def test_a_former_path_leads_to_the_same_names(name: str) -> None:
-    import importlib
-
-    lines = (ROOT / "rs" / f"{name}.py").read_text().splitlines()
-    new = importlib.import_module(lines[2].split()[1])
-    old = importlib.import_module(f"rs.{name}")
-    assert [key for key in vars(new) if not key.startswith("_") and getattr(old, key) is not getattr(new, key)] == []

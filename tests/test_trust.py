@@ -29,7 +29,7 @@ def test_the_page_tells_of_every_family() -> None:
 
 
 def test_the_family_of_a_test_is_that_of_its_marker_or_of_its_name() -> None:
-    listed = "tests/smoothing/test_one_function.py::test_anything[1]"
+    listed = "tests/smoothing/test_determinism.py::test_anything[1]"
     assert family_of(listed) == "models that are not one function"
     assert family_of(listed, ["faults"]) == "faults"
     assert family_of("tests/study/test_grid.py::test_anything") is None

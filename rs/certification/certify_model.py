@@ -15,16 +15,19 @@ from torch import Tensor
 
 from rs import params
 from rs.certification.forecast import LONG, forecast, is_worth_measuring
+from rs.certification.inference import members_of
 from rs.certification.load import Classifier, load_classifier
-from rs.certification.quantize import Calibration, identity_of
+from rs.certification.quantize import identity_of
 from rs.data import images as data
 from rs.data.format import Images
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.determinism import watched
+from rs.smoothing.settings import CertificationSettings, Draws
 from rs.smoothing.stopping import Stop
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, Certificate, draws_at_most, radii_asked, round_down
 from rs.statistics.radius import cap, votes_needed
@@ -42,14 +45,13 @@ NO_RECIPE: dict[str, Any] = {
     "alpha": 0.001,
     "seed": 0,
     "subset": "all",
-    "noise": "grid",
     "precision": "float32",
     "engine": "plain",
     "shortcut": False,
 }
-"""The section ``certify`` where there are no parameters: the defaults of the library."""
+"""The section ``certify`` where there are no parameters; the rest are the defaults of the settings."""
 
-STOPS = ("at_radius", "tolerance", "acr_error", "rule")
+STOPS = ("at_radius", "tolerance", "acr_error")
 """Settings of ``certify.stop`` that have an option of ``rs certify``."""
 
 MODULE = "rs/certification/certify_model.py"
@@ -139,14 +141,15 @@ def certify_split(
         precision=settings.precision,
         engine=settings.engine,
         batch=batch,
-        calibration=None if training is None else Calibration(training, settings.calibration),
+        calibration=training,
     )
     indices = select(len(images), settings.subset)
     if out is None or not out.exists():
-        _say_how_long(classifier, images.pixels(int(indices[0])).to(device), len(indices), settings, out is None)
+        x, at_most = images.pixels(int(indices[0])).to(device), settings.shortcut or settings.stop is not None
+        say_how_long(classifier, x, len(indices), settings.draws, at_most, dry_run=out is None)
     if out is None:
         return
-    identity = {"model": base.name, "classifier": checkpoint.fingerprint(base.module)}
+    identity = {"model": base.name, "classifier": fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
     identity |= provenance(images, settings, classifier.sigma, device, classifier.engine, MODULE)
@@ -154,13 +157,13 @@ def certify_split(
     certify_images(classifier, images, indices, settings, device, identity, out)
 
 
-def _say_how_long(
-    classifier: SmoothedClassifier, x: Tensor, images: int, settings: CertificationSettings, dry_run: bool
+def say_how_long(
+    classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws, at_most: bool = False, dry_run: bool = False
 ) -> None:
     """Print how long it will take: on stderr if that is long, or on stdout if nothing else is wanted."""
-    if not (dry_run or is_worth_measuring(classifier, x, images, settings)):
+    if not (dry_run or is_worth_measuring(classifier, x, images, draws)):
         return
-    expected = forecast(classifier, x, images, settings)
+    expected = forecast(classifier, x, images, draws, at_most)
     if processes.rank_and_world_size()[0] == 0 and (dry_run or expected.seconds > LONG):
         print(expected, file=sys.stdout if dry_run else sys.stderr)
 
@@ -185,12 +188,13 @@ def certify_images(
         identity: Everything that the rows depend on: the content of the sidecar. Its ``scope`` goes into the rows.
         out: The row file, ``*.tsv``.
     Raises:
+        NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; the rows are discarded.
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
     warn_if_n_too_small(settings.n, settings.alpha)
     counted = [out] if getattr(classifier.base, "lazy", False) else []
     with write_rows({out: identity}, certificate_rows.seconds_of(out), indices, counted) as writer:
-        for index in writer.remaining:
+        for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             certificate = certify_image(classifier, x, index, label, settings)
             writer.write(index, {out: certificate.row(index, label, identity["scope"])})
@@ -228,14 +232,12 @@ def provenance(
         engine: The engine that runs, which may differ from ``settings.engine``.
         module: Path of the module that makes the rows, whose code is fingerprinted.
     """
-    certification = asdict(settings)
-    del certification["calibration"]  # which quantised networks alone have (rs.certification.quantize.identity_of)
     return {
         "dataset": images.meta.name,
         "classes": len(images.meta.classes),
         "images": images.fingerprint,
         "sigma": sigma,
-        **certification,
+        **asdict(settings),
         "engine": engine,
         "subset": subset_name(settings.subset),
         "device": device.type,

@@ -1,8 +1,4 @@
-"""Certify a pool, from files to files: every member and every ensemble, from one noise pass.
-
-OUT/METHOD-SEED.tsv and .json     rows of a member, and what made them
-OUT/SLUG.tsv and .json            rows of an ensemble
-"""
+"""Certify a pool, from files to files: every member and every ensemble, from one noise pass."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +18,7 @@ from torch import Tensor, nn
 
 from rs.certification.certify_model import provenance, warn_if_n_too_small
 from rs.certification.inference import Optimized, optimize_for_inference
-from rs.certification.quantize import Calibration, identity_of, quantized_members
+from rs.certification.quantize import identity_of, quantized_members
 from rs.data import images as data
 from rs.data.format import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
@@ -31,6 +28,7 @@ from rs.ensemble.rules import RULES, Cascade, Ensemble, LogitAverage, Rule, Soft
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.params import NonNegativeCount, validated
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
@@ -40,6 +38,7 @@ from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings
 from rs.storage import files
 from rs.storage.row_writer import write_rows
+from rs.study.layout import ALONE, model_name
 from rs.study.subset import select
 
 MODULE = "rs/certification/certify_pool.py"
@@ -83,7 +82,7 @@ def certify_pool(
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
     """
-    alone = times / "alone.csv"
+    alone = times / ALONE
     files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
     pool, specs = read_pool(ensembles, weights)
     images = data.load(folder, "test")
@@ -105,8 +104,7 @@ def certify_pool(
     members, shape, quantized = Ensemble(models, LogitAverage()), images.meta.shape, []
     if certification.engine == "quantized":
         paths = [member.path for member in pool.members]
-        calibration = Calibration(folder, certification.calibration)
-        quantized = quantized_members(models, paths, calibration, pool.sigma, shape)
+        quantized = quantized_members(models, paths, folder, pool.sigma, shape)
     optimized = optimize_for_inference(
         members, certification.engine, certification.precision, shape, device, batch, quantized
     )
@@ -145,16 +143,20 @@ def pool_entries(
     Raises:
         InputError: If weights that were solved image by image are missing or damaged.
     """
+    identities: list[dict[str, Any]] = [
+        {"method": member.method, "seed": member.seed, "classifier": fingerprint(model)}
+        for member, model in zip(pool.members, models, strict=True)
+    ]
     entries = {
-        f"{member.method}-{member.seed}": PoolEntry(
+        model_name(member.method, member.seed): PoolEntry(
             (number,),
-            provenance={"model": member.path, "classifier": checkpoint.fingerprint(model), "scope": "model"},
+            provenance={"model": member.path, "classifier": identities[number]["classifier"], "scope": "model"},
         )
-        for number, (member, model) in enumerate(zip(pool.members, models, strict=True))
+        for number, member in enumerate(pool.members)
     }
     for slug, spec in specs.items():
         numbers, scope = tuple(pool.members.index(member) for member in spec.voting), spec.combination.scope
-        source = {"model": str((weights if spec.fitted else ensembles) / f"{slug}.json")}
+        source: dict[str, Any] = {"model": str((weights if spec.fitted else ensembles) / f"{slug}.json")}
         if scope == "per-image":
             path = weights / f"{slug}.tsv"
             rule: Rule | WeightsByImage = WeightsByImage(read_weights(path, len(numbers)), path)
@@ -162,8 +164,10 @@ def pool_entries(
         else:
             rule = RULES[spec.combination.rule].build(spec.combination, len(numbers), spec.solution)
         fixed = SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule
-        classifier = checkpoint.fingerprint(Ensemble([models[number] for number in numbers], fixed))
-        entries[slug] = PoolEntry(numbers, rule, source | {"classifier": classifier, "scope": scope})
+        classifier = fingerprint(Ensemble([models[number] for number in numbers], fixed))
+        members = [identities[number] for number in numbers]
+        source |= {"classifier": classifier, "members": members, "scope": scope}
+        entries[slug] = PoolEntry(numbers, rule, source)
     return entries
 
 
@@ -247,20 +251,20 @@ class MembersOnImages:
     def _cache(self) -> OutputCache:
         """The members' logits on disk; its size is printed before it is made."""
         key = CacheKey(
-            [checkpoint.fingerprint(member) for member in self._members],
-            self.images.fingerprint,
-            self.indices.tolist(),
-            len(self.images.meta.classes),
-            self.sigma,
-            self.settings.n0,
-            self.settings.n,
-            self.settings.seed,
-            self.settings.noise,
-            self.optimized.precision,
-            self.device.type,
-            arithmetic.current(),
-            code_fingerprint.version(MODULE),
-            identity_of(self._members).get("versions", checkpoint.versions()),
+            members=[fingerprint(member) for member in self._members],
+            images=self.images.fingerprint,
+            indices=self.indices.tolist(),
+            num_classes=len(self.images.meta.classes),
+            sigma=self.sigma,
+            n0=self.settings.n0,
+            n=self.settings.n,
+            seed=self.settings.seed,
+            noise=self.settings.noise,
+            precision=self.optimized.precision,
+            device=self.device.type,
+            arithmetic=arithmetic.current(),
+            code=code_fingerprint.version(MODULE),
+            versions=identity_of(self._members).get("versions", checkpoint.versions()),
         )
         folder = scratch.root() / "outputs" / scratch.key(asdict(key))
         size = OutputCache.size(len(self._members), len(self.indices), key.n0 + key.n, key.num_classes)

@@ -14,13 +14,11 @@ from rs.certification.load import Classifier
 from rs.data.format import Images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
+from rs.params import LARGEST_SIGMA
 from rs.smoothing.attack import evaluating
-from rs.smoothing.inputs import logits_of
-from rs.smoothing.one_function import check_one_function, noisy_pair
+from rs.smoothing.determinism import check_deterministic, noisy_pair
+from rs.smoothing.inputs import logits_of, user_code
 from rs.statistics.certificate import UNLABELLED
-
-LARGEST_SIGMA = 4.0
-"""Noise above this buries any image of [0, 1]: a number that large counts 255ths."""
 
 ERRORS = 4.0
 """Standard errors by which an accuracy must be larger than another to count as larger."""
@@ -66,9 +64,10 @@ def examine(
     Returns:
         Findings, in the order in which to mend them; none of a classifier that seems right.
     """
-    module = classifier.module.to(device)
     try:
-        check_one_function(module, noisy_pair(classifier.shape, device))
+        with user_code(f"{classifier.name} must run on {device}"):
+            module = classifier.module.to(device)
+            check_deterministic(module, noisy_pair(classifier.shape, device))
     except InputError as error:
         return [Finding("fault", str(error))]
     if images is None:
@@ -89,7 +88,8 @@ class _Trial:
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits (N, K) of images (N, C, H, W)."""
-        return torch.cat([logits_of(self.module(part)).float() for part in x.split(BATCH)])
+        with user_code("the classifier must take the images"):
+            return torch.cat([logits_of(self.module(part)).float() for part in x.split(BATCH)])
 
     def right(self, x: Tensor) -> Tensor:
         """Whether each image is classified as its label."""
@@ -98,7 +98,9 @@ class _Trial:
     def noisy(self, sigma: float) -> Tensor:
         """The images with noise, always the same."""
         rng = torch.Generator().manual_seed(0)
-        return self.x + sigma * torch.randn(self.x.shape, generator=rng).to(self.x.device)
+        return self.x + sigma * torch.randn(self.x.shape, generator=rng, dtype=torch.float32, device="cpu").to(
+            self.x.device
+        )
 
 
 def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: float | None) -> Iterator[Finding]:
@@ -217,7 +219,7 @@ def _as_other_classes(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 
 def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Finding]:
-    if sigma >= LARGEST_SIGMA:
+    if sigma > LARGEST_SIGMA:
         yield Finding(
             "fault", f"sigma must be given in pixels of [0, 1], got {sigma:g}; in 255ths it is {sigma / 255:.3g}"
         )

@@ -12,7 +12,7 @@ from rs.runtime import processes
 from rs.runtime.progress import duration
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import Draws
 
 LONG = 60.0
 """Seconds above which a certification says beforehand how long it takes."""
@@ -52,7 +52,8 @@ def forecast(
     classifier: SmoothedClassifier,
     x: Tensor,
     images: int,
-    settings: CertificationSettings,
+    draws: Draws,
+    at_most: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Forecast:
     """Measure the rate of one batch, after another one to warm up.
@@ -61,22 +62,23 @@ def forecast(
         classifier: The smoothed classifier.
         x: One of the images, on its device.
         images: How many there are; processes share them.
-        settings: How they are to be certified.
+        draws: Of each certificate.
+        at_most: Whether some of them may not be needed.
         clock: Returns seconds.
     """
-    draws, key = min(_batch(classifier, x), settings.n), (settings.seed, Stream.ESTIMATE, 0)
-    classifier.votes(x, draws, *key)
+    size = min(_batch(classifier, x), max(draws.n0, draws.n))
+    key = (draws.seed, Stream.ESTIMATE, 0)
+    classifier.votes(x, size, *key)
     start = clock()
-    classifier.votes(x, draws, *key)
-    rate = draws / (clock() - start)
+    classifier.votes(x, size, *key)
+    rate = size / (clock() - start)
     share = -(-images // processes.rank_and_world_size()[1])
-    at_most = settings.shortcut or settings.stop is not None
-    return Forecast(share, settings.n0 + settings.n, rate, at_most, classifier.engine == "compiled")
+    return Forecast(share, draws.n0 + draws.n, rate, at_most, classifier.engine == "compiled")
 
 
-def is_worth_measuring(classifier: SmoothedClassifier, x: Tensor, images: int, settings: CertificationSettings) -> bool:
+def is_worth_measuring(classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws) -> bool:
     """Return whether a certification is long beside what :func:`forecast` takes."""
-    return images * (settings.n0 + settings.n) > FEW * _batch(classifier, x)
+    return images * (draws.n0 + draws.n) > FEW * _batch(classifier, x)
 
 
 def _batch(classifier: SmoothedClassifier, x: Tensor) -> int:

@@ -30,9 +30,9 @@ from rs.models.backend import (
 )
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import Precision, autocast, default_batch
+from rs.smoothing.determinism import check_deterministic, noisy_pair, rounding
 from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK
-from rs.smoothing.one_function import check_one_function, noisy_pair, rounding
 
 
 class Optimized(NamedTuple):
@@ -71,12 +71,16 @@ def optimize_for_inference(
         The optimized classifier; if it cannot be compiled, the folded one, with a warning on stderr.
     Raises:
         InputError: If there is no such engine or precision, not even the smallest batch fits, a plain function is to be
-            folded or compiled, what is folded is not one function of each image, or OpenVINO is to run it in bfloat16
-            or elsewhere than on a CPU, or cannot convert it.
+            run by another engine than plain, what is folded is not one function of each image, or OpenVINO is to run it
+            in bfloat16 or elsewhere than on a CPU, or cannot convert it.
     """
     for name, given, known in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
         if given not in get_args(known):
             raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
+    if engine != "plain" and any(isinstance(member, Function) for member in members_of(module)):
+        raise InputError(
+            f"engine must be plain for a plain function, whose networks are not known, got {engine}; give the nn.Module"
+        )
     if engine == "openvino" or engine == "quantized":
         if precision != "float32" or device.type != "cpu":
             raise InputError(
@@ -85,11 +89,6 @@ def optimize_for_inference(
             )
         networks = quantized if engine == "quantized" else [_in_openvino(one, shape) for one in members_of(module)]
         return Optimized(_with_members(module, networks), precision, batch, engine)
-    if engine != "plain" and any(isinstance(member, Function) for member in members_of(module)):
-        raise InputError(
-            "engine must be plain or openvino for a plain function, because a copy of it calls the same networks, got "
-            f"{engine}; leave it plain, or give an nn.Module"
-        )
     dtype: torch.dtype = getattr(torch, precision)
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
@@ -132,7 +131,7 @@ def _in_openvino(module: nn.Module, shape: Sequence[int]) -> nn.Module:
             f"OpenVINO must compute the network's logits, but they differ by {difference:.2g} of logits up to "
             f"{largest:.2g}: a network whose path depends on the images cannot be converted; use engine folded"
         )
-    check_one_function(made, pair)
+    check_deterministic(made, pair)
     return made
 
 
@@ -172,7 +171,7 @@ def _optimize(
 ) -> tuple[nn.Module, Engine]:
     folded = fold(module, dtype, shape)
     try:
-        check_one_function(folded, noisy_pair(tuple(shape), device))  # a copy, which may call what was not copied
+        check_deterministic(folded, noisy_pair(tuple(shape), device))  # a copy, which may call what was not copied
     except InputError as error:  # or whose weights were converted, and not what else it computes with
         raise InputError(f"with engine {engine} {error}; or take engine plain") from error
     if engine == "folded":

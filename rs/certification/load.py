@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,16 +16,16 @@ import torch
 from torch import nn
 
 from rs.certification.inference import Optimized, members_of, optimize_for_inference
-from rs.certification.quantize import Calibration, quantized_members
+from rs.certification.quantize import quantized_members
 from rs.data.format import Meta, described
 from rs.ensemble import spec as ensemble_spec
-from rs.errors import InputError, nearest, raised
+from rs.errors import InputError, nearest
 from rs.models import checkpoint
 from rs.models.backend import InferenceEngine, device_of
-from rs.runtime import code_fingerprint
+from rs.models.fingerprint import sources
 from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
-from rs.smoothing.inputs import Base, as_module
-from rs.smoothing.one_function import check_one_function, noisy_pair
+from rs.smoothing.determinism import check_deterministic, noisy_pair
+from rs.smoothing.inputs import Base, Function, as_module, user_code
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,11 @@ class Classifier:
         sigma: float | None = None,
         *,
         device: torch.device | str | None = None,
-        noise: Noise = "gaussian",
+        noise: Noise | None = None,
         precision: Precision = "float32",
         engine: InferenceEngine = "plain",
         batch: int | None = None,
-        calibration: Calibration | None = None,
+        calibration: Path | None = None,
     ) -> SmoothedClassifier:
         """Move it to ``device``, optimize it for inference and smooth it.
 
@@ -62,15 +63,22 @@ class Classifier:
             precision, engine, batch: See :func:`rs.certification.inference.optimize_for_inference`.
             calibration: See :func:`rs.certification.quantize.quantized_members`, for the engine ``quantized``.
         Raises:
-            InputError: If neither says sigma, an engine needs the shape of the images and it is unknown, or the
-                classifier is not one function of each image; that is checked where the shape is known.
+            InputError: If neither says sigma, an engine needs the shape of the images and it is unknown, a plain
+                function is to be moved to a device, or the classifier is not one function of each image; that is
+                checked where the shape is known.
         """
         std = self.noise_std(sigma)
         if not self.shape and engine != "plain":
             raise InputError(f"engine must be plain where the shape of images is unknown, got {engine!r}; leave it out")
+        if device is not None and isinstance(self.module, Function):
+            raise InputError(
+                f"device must be left out for a plain function, whose networks are not known, got {device}; give the "
+                "nn.Module"
+            )
         home = device_of(self.module) if device is None else torch.device(device)
         if self.shape:
-            check_one_function(self.module.to(home), noisy_pair(self.shape, home))
+            with user_code(f"{self.name} must run on {home}"):
+                check_deterministic(self.module.to(home), noisy_pair(self.shape, home))
             quantized = self._quantized(calibration, std) if engine == "quantized" else []
             runs = optimize_for_inference(self.module, engine, precision, self.shape, home, batch, quantized)
         else:
@@ -100,7 +108,7 @@ class Classifier:
             )
         return std
 
-    def _quantized(self, calibration: Calibration | None, sigma: float) -> list[nn.Module]:
+    def _quantized(self, calibration: Path | None, sigma: float) -> list[nn.Module]:
         members = members_of(self.module.cpu())
         return quantized_members(members, self.folders, calibration, self.sigma or sigma, self.shape)
 
@@ -109,14 +117,14 @@ class Classifier:
         """SHA-256 of the source files of a user's model: of its function and its modules, and of what they import.
 
         Of installed packages only the files of its function and its modules are read, and of torch and torchvision none
-        (``rs.runtime.code_fingerprint.sources``). Weights and attributes are part of the fingerprint; files that the
+        (``rs.models.fingerprint.sources``). Weights and attributes are part of the fingerprint; files that the
         user's code reads are not known here. It is ``None`` for models of this project.
         """
         if not _is_function(self.name):
             return None
         owners = {self.name.partition(":")[0]} | {type(module).__module__ for module in self.module.modules()}
         modules = [name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")]
-        return hashlib.sha256(b"".join(code_fingerprint.sources(modules).values())).hexdigest()
+        return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 
 
 def load(model: str | Path | Base) -> Classifier:
@@ -236,12 +244,11 @@ def _from_function(name: str) -> nn.Module:
         raise InputError(f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}")
     if not all(part.isidentifier() for part in [*module_name.split("."), function]):
         raise InputError(f"{must}; write it as package.module:function")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InputError(f"{must}, but {_unimportable(error, module_name)}") from error
-    except Exception as error:  # of the user's code, which may raise anything
-        raise InputError(f"{must}, but to import it {raised(error)}") from error
+    with user_code(must), chdir("."):  # whose import may change the folder
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise InputError(f"{must}, but {_unimportable(error, module_name)}") from error
     found = getattr(module, function, None)
     if isinstance(found, nn.Module):
         return found
@@ -252,10 +259,8 @@ def _from_function(name: str) -> nn.Module:
         inspect.signature(found).bind()
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a function that needs no argument: {error}") from error
-    try:
+    with user_code(f"{name} must return an nn.Module"), chdir("."):  # as above
         model = found()
-    except Exception as error:  # as above
-        raise InputError(f"{name} must return an nn.Module, but it {raised(error)}") from error
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
     return model

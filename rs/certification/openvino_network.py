@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from rs.errors import InputError
+from rs.errors import InputError, install
 
 GRAPH, WEIGHTS = "network.xml", "network.bin"
 
@@ -30,8 +31,8 @@ class Content(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of graph and weights."""
-        return hashlib.sha256(self.graph + self.weights).hexdigest()
+        """SHA-256 of graph and weights, after the length of the graph, without which two contents could share one."""
+        return hashlib.sha256(b"%d\n" % len(self.graph) + self.graph + self.weights).hexdigest()
 
 
 class OpenVinoNetwork(nn.Module):
@@ -64,7 +65,7 @@ def library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise InputError(
-            f"engines openvino and quantized need OpenVINO and NNCF ({error}); pip install 'rs[int8]'"
+            f"engines openvino and quantized need OpenVINO and NNCF ({error}); {install('int8')}"
         ) from error
 
 
@@ -85,16 +86,34 @@ def converted(network: nn.Module, sample: Tensor) -> Any:
     """Convert a network in eval mode to a model of OpenVINO, for any batch of images like ``sample`` (1, C, H, W).
 
     Raises:
-        InputError: If the extra is not installed, or OpenVINO cannot convert the network.
+        InputError: If the extra is not installed, or OpenVINO cannot convert the network, as where its path depends on
+            the image.
     """
     openvino, _ = library("openvino"), runtime()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of torch, that its tracer has a successor
-            return openvino.convert_model(network, example_input=sample, input=[-1, *sample.shape[1:]])
+            warnings.simplefilter("ignore")  # of torch, that its tracer has a successor, and keeps one path
+            model = openvino.convert_model(network, example_input=sample, input=[-1, *sample.shape[1:]])
     except Exception as error:  # of a network of the user's, which may be anything
         raise InputError(
             f"the network must be one that OpenVINO converts, but: {type(error).__name__}: {error}; use engine folded"
+        ) from error
+    _check_one_path(network, sample)
+    return model
+
+
+def _check_one_path(network: nn.Module, sample: Tensor) -> None:
+    """Refuse a network that reads values of an image in Python, because conversion keeps its path for the sample alone.
+
+    Torch's tracer does not warn of ``torch.equal``, and warns of shapes too.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+            network(mode.from_tensor(sample))  # an image that has a shape and no values
+    except Exception as error:  # whatever a network of the user's makes of it
+        raise InputError(
+            "the network must take the same path for every image to be converted, but it reads values of the image "
+            f"({type(error).__name__}: {error}); use engine folded"
         ) from error
 
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from rs.certification.certify_model import warn_if_n_too_small
+from rs.certification.certify_model import say_how_long, warn_if_n_too_small
+from rs.certification.inference import members_of
 from rs.certification.load import Classifier
-from rs.certification.quantize import Calibration, identity_of
-from rs.data import readers
+from rs.certification.quantize import identity_of
 from rs.data.image_folder import as_tensor
-from rs.data.readers import Conversion
+from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
 from rs.models.backend import InferenceEngine
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import progress
 from rs.smoothing.classifier import Noise, Precision, check_draws
+from rs.smoothing.determinism import watched
+from rs.smoothing.settings import Draws
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
 
@@ -30,7 +34,8 @@ class Answer:
     classes: tuple[str, ...]  # their names; empty if nobody has said them
     seed: int
     certificate: Certificate
-    provenance: Mapping[str, str]  # scope of the classifier's weights; device, precision, engine, conversion if any
+    provenance: Mapping[str, Any]  # scope of the weights; device, precision, engine, quantised network, conversion
+    notes: tuple[str, ...] = ()  # what of the file its pixels do not have
 
     @property
     def name(self) -> str | None:
@@ -44,6 +49,7 @@ class Answer:
         """Return one readable line: class, radius in pixels of [0, 1] and confidence, both rounded down."""
         conversion = self.provenance.get("conversion")
         of_what = f"; of the image after conversion: {conversion}" if conversion else ""
+        of_what += "".join(f"; {note}" for note in self.notes)
         if self.name is None:
             return f"{self.file}: abstains{of_what}"
         radius, p_lower = round_down(self.certificate.radius), round_down(self.certificate.p_lower)
@@ -54,9 +60,12 @@ class Answer:
         """Return one JSON object on one line, with all votes and digits; ``class`` is null for an abstention."""
         certificate = self.certificate
         prediction = {"file": self.file, "predict": certificate.predict, "class": self.name}
-        values = {name: getattr(certificate, name) for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma")}
+        values = {
+            name: getattr(certificate, name) for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")
+        }
         votes = {name: getattr(certificate, name).tolist() for name in ("counts0", "counts")}
-        return json.dumps({**prediction, **values, "seed": self.seed, **votes, **self.provenance}, allow_nan=False)
+        said = {**self.provenance, **({"notes": self.notes} if self.notes else {})}
+        return json.dumps({**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False)
 
 
 def answers(
@@ -69,11 +78,11 @@ def answers(
     seed: int,
     sigma: float | None,
     device: torch.device,
-    noise: Noise,
+    noise: Noise | None,
     precision: Precision,
     engine: InferenceEngine,
     how: Conversion,
-    calibration: Calibration | None = None,
+    calibration: Path | None = None,
 ) -> Iterator[Answer]:
     """Classify and certify images one after the other, passing over files that are no such images; show the progress.
 
@@ -89,6 +98,7 @@ def answers(
         how: How images are converted; the radius is then one around the converted image.
         calibration: What quantised networks are calibrated on, where none lies beside the model.
     Raises:
+        NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; no answer before it counts.
         InputError: If a number is invalid; or in the end, if files failed: names each of them.
     """
     limit_threads(base.shape)
@@ -99,18 +109,23 @@ def answers(
         sigma, device=device, noise=noise, precision=precision, engine=engine, calibration=calibration
     )
     warn_if_n_too_small(n, alpha)
-    provenance = {"scope": base.scope, "device": device.type, "noise": noise}
-    provenance |= {"precision": identity_of([classifier.base]).get("precision", precision)}
-    provenance |= {"engine": classifier.engine}
+    provenance = {"scope": base.scope, "device": device.type}
+    provenance |= {"precision": precision, "engine": classifier.engine}
+    identity = identity_of([classifier.base])
+    provenance |= {name: identity[name] for name in ("precision", "quantized", "calibration") if name in identity}
     provenance |= {"conversion": str(how)} if str(how) else {}
     failed = []
-    for index, file in progress(enumerate(files), len(files), "predict", always=False):
+    numbered = progress(enumerate(files), len(files), "predict", always=False)
+    for index, file in watched(numbered, members_of(classifier.base), classifier.precision):
         try:
-            pixels = readers.picture(file, base.shape, how)
+            pixels, notes = picture_with_notes(file, base.shape, how)
         except InputError as error:
             failed.append(str(error))
             continue
-        certificate = classifier.certify(as_tensor(pixels).to(device), n0, n, alpha, seed=seed, index=index)
-        yield Answer(file, base.classes, seed, certificate, provenance)
+        x = as_tensor(pixels).to(device)
+        if index == len(failed):  # the first that can be read
+            say_how_long(classifier, x, len(files) - index, Draws(n0, n, alpha, seed))
+        certificate = classifier.certify(x, n0, n, alpha, seed=seed, index=index)
+        yield Answer(file, base.classes, seed, certificate, provenance, notes)
     if failed:
         raise InputError(f"{len(failed)} of {len(files)} images failed: {' | '.join(failed)}")

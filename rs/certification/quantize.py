@@ -15,13 +15,12 @@ import hashlib
 import io
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import repeat
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from rs.certification.inference import parts
@@ -30,43 +29,36 @@ from rs.data import images as data
 from rs.data.format import Images
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.params import STRICT, Positive
+from rs.models.fingerprint import fingerprint
+from rs.params import Count, Positive, validated
 from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
+from rs.smoothing.determinism import check_deterministic, noisy_pair
 from rs.smoothing.noise import BLOCK, block
-from rs.smoothing.one_function import check_one_function, noisy_pair
-from rs.smoothing.settings import CALIBRATION
 from rs.storage import files
 
 GRAPH, WEIGHTS, CARD = "quantized.xml", "quantized.bin", "quantized.json"
+
+CALIBRATION = 300
+"""Noisy training images that networks are quantised with (benchmarks/results/int8.md compares 100, 300 and 1,000)."""
 
 SEED = 0
 """Of the noise of calibration images."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class QuantizedCard:
     """What a quantised network was made from; written beside it as ``quantized.json``."""
 
-    __pydantic_config__ = STRICT
-
-    classifier: str  # rs.models.checkpoint.fingerprint of the model in float32
+    classifier: str  # rs.models.fingerprint.fingerprint of the model in float32
     dataset: str
     images: str  # fingerprint of the training split
     sigma: Positive  # noise of the calibration images, in pixels of [0, 1]
-    calibration: Annotated[int, Field(ge=1)]  # how many of these images were asked for; all, if there are fewer
+    calibration: Count  # how many of these images were asked for; all, if there are fewer
     network: str  # SHA-256 of graph, weights and scales
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What networks are quantised with, where none lies beside the model."""
-
-    folder: Path  # a prepared data set, of which the training split is taken
-    count: int | None = None  # noisy training images; None for CALIBRATION, or as many as the one beside the model
 
 
 class Quantized(NamedTuple):
@@ -87,7 +79,7 @@ class QuantizedNetwork(OpenVinoNetwork):
 def quantized_members(
     members: Sequence[nn.Module],
     folders: Sequence[str],
-    calibration: Calibration | None,
+    calibration: Path | None,
     sigma: float,
     shape: Sequence[int],
 ) -> list[nn.Module]:
@@ -96,21 +88,22 @@ def quantized_members(
     Args:
         members: Models on the CPU.
         folders: Their model folders, in the same order; empty if they have none.
-        calibration: What new ones are calibrated on; needed where there is none on disk.
+        calibration: The prepared data set whose training split calibrates new ones, by CALIBRATION noisy images; needed
+            where there is none on disk.
         sigma: Noise of the calibration images: that of the training.
         shape: (C, H, W) of an image.
     Raises:
-        InputError: If the extra ``int8`` is not installed, a network on disk is of another model, noise or number of
-            images, there is neither a network nor a calibration, or it cannot be converted.
+        InputError: If the extra ``int8`` is not installed, a network on disk is of another model or noise, there
+            is neither a network nor a calibration, or it cannot be converted.
     """
     made = []
     for member, folder in zip(members, map(Path, folders) if folders else repeat(None, len(members)), strict=True):
-        quantized = _found(member, folder, calibration, sigma) or _new(member, folder, calibration, sigma)
+        quantized = _found(member, folder, sigma) or _new(member, folder, calibration, sigma)
         made.append(as_module(member, quantized, shape))
     return made
 
 
-def _new(member: nn.Module, folder: Path | None, calibration: Calibration | None, sigma: float) -> Quantized:
+def _new(member: nn.Module, folder: Path | None, calibration: Path | None, sigma: float) -> Quantized:
     if calibration is None and folder is None:
         raise InputError(
             "engine quantized needs training images to calibrate a model without a folder, as of module:function, for "
@@ -121,25 +114,19 @@ def _new(member: nn.Module, folder: Path | None, calibration: Calibration | None
             "engine quantized needs a quantised network beside the model, or training images to calibrate one; make it "
             "with rs quantize MODEL --data DATA, or give --data"
         )
-    return quantize(member, data.load(calibration.folder, "train"), sigma, calibration.count or CALIBRATION)
+    return quantize(member, data.load(calibration, "train"), sigma, CALIBRATION)
 
 
-def _found(member: nn.Module, folder: Path | None, calibration: Calibration | None, sigma: float) -> Quantized | None:
+def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | None:
     """Return the network on disk, after checking that it is the one that is asked for."""
     if folder is None or not (folder / CARD).exists():
         return None
     quantized, again = read(folder), f"run rs quantize {folder} again"
-    if quantized.card.classifier != checkpoint.fingerprint(member):
+    if quantized.card.classifier != fingerprint(member):
         raise InputError(f"{folder / CARD} must be of the model beside it, but that has changed; {again}")
     if quantized.card.sigma != sigma:
         raise InputError(
             f"{folder / CARD} must be of noise {sigma}, that of the training, but is of {quantized.card.sigma}; {again}"
-        )
-    wanted = calibration and calibration.count
-    if wanted and quantized.card.calibration != wanted:
-        raise InputError(
-            f"{folder / CARD} must be of {wanted} calibration images, as certify.calibration says, but is of "
-            f"{quantized.card.calibration}; {again}, with --images {wanted}, or change the parameter"
         )
     return quantized
 
@@ -147,7 +134,7 @@ def _found(member: nn.Module, folder: Path | None, calibration: Calibration | No
 def as_module(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
     """Return the quantised classifier: the normalisation of ``module``, in float32, and the network in int8."""
     made = nn.Sequential(parts(module)[0], QuantizedNetwork(quantized)).eval()
-    check_one_function(made, noisy_pair(tuple(shape), torch.device("cpu")))
+    check_deterministic(made, noisy_pair(tuple(shape), torch.device("cpu")))
     return made
 
 
@@ -171,7 +158,7 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
 
 def _card(module: nn.Module, images: Images, sigma: float, count: int, network: str) -> QuantizedCard:
     return QuantizedCard(
-        classifier=checkpoint.fingerprint(module),
+        classifier=fingerprint(module),
         dataset=images.meta.name,
         images=images.fingerprint,
         sigma=sigma,

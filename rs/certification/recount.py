@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from rs.certification.load import load_classifier
-from rs.certification.quantize import Calibration, identity_of
+from rs.certification.quantize import identity_of
 from rs.data import images as data
 from rs.data.format import Images
 from rs.errors import InputError
-from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.statistics.certificate import format_counts
+from rs.study.layout import GridCell
 
 
 def recount(
@@ -40,12 +41,14 @@ def recount(
     for rows in found.values():
         _row(content[f"{rows}.tsv"], index)
     images = data.load(folder, "test")
+    path = f"data/{study['dataset']}/meta.json"
+    if path in content and (size := json.loads(content[path])["sizes"]["test"]) != len(images):
+        raise InputError(f"{folder} must have the {size:,} test images that {path} says, but has {len(images):,}")
 
     def counted() -> Iterator[str]:
         for model, rows in found.items():
             side = json.loads(content[f"{rows}.json"])
-            calibration = Calibration(folder, side.get("calibration"))
-            yield _same_votes(side, content[f"{rows}.tsv"], model, images, calibration, index, device)
+            yield _same_votes(side, content[f"{rows}.tsv"], model, images, folder, index, device)
 
     return counted()
 
@@ -57,9 +60,10 @@ def _at_hand(study: dict[str, Any], models: Path) -> dict[Path, str]:
     found = {}
     for sigma in study["sigmas"]:
         for one in study["classifiers"]:
-            model = models / study["dataset"] / sigma / one["name"] / str(one["members"][0][1])
+            cell = GridCell(study["dataset"], one["name"], sigma, one["members"][0][1], further=one["folder"] != "")
+            model = cell.model(models / cell.dataset)
             if one["key"] is None and model.is_dir():
-                found[model] = f"results/{study['dataset']}/{sigma}/{one['folder']}{one['name']}-{model.name}"
+                found[model] = cell.rows(Path("results", cell.dataset)).with_suffix("").as_posix()
     if not found:
         raise InputError(
             f"{models} must hold models of the bundle, {study['dataset']}/SIGMA/METHOD/SEED; has none of them"
@@ -72,7 +76,7 @@ def _same_votes(
     rows: bytes,
     model: Path,
     images: Images,
-    calibration: Calibration,
+    calibration: Path,
     index: int,
     device: torch.device,
 ) -> str:
@@ -85,7 +89,7 @@ def _same_votes(
     base = load_classifier(str(model), images.meta)
     for what, said, own in (
         ("images", side["images"], images.fingerprint),
-        ("weights", side["classifier"], checkpoint.fingerprint(base.module)),
+        ("weights", side["classifier"], fingerprint(base.module)),
     ):
         if said != own:
             raise InputError(f"{model} must have the {what} of the rows, {said[:12]}..., got {own[:12]}...")

@@ -17,7 +17,7 @@ def main(
     params: ParamsFile = Path("params.yaml"),
     force: Force = False,
 ) -> None:
-    """Bundle the study of DATASET with its checker, and check it; nothing is written if it contradicts itself."""
+    """Bundle the study of DATASET with its checker; write nothing if the study contradicts itself."""
     from rs.reporting.bundle import is_bundle, make_bundle
     from rs.storage import files
 

@@ -25,14 +25,15 @@ def main(
     from rs.certification.load import check_has_folder
     from rs.errors import InputError
     from rs.models import checkpoint, model_card
-    from rs.reporting.row_files import described
+    from rs.models.fingerprint import fingerprint
+    from rs.reporting.summaries import described
     from rs.storage import files
     from rs.storage.certificate_rows import is_field_log, sidecar_of
 
     check_has_folder(model, "a model folder")
     files.check_output(out, "the page of a model", files.begins_with(model_card.BEGINNING), force=force)
     network, card = checkpoint.load(model)
-    classifier = checkpoint.fingerprint(network)
+    classifier = fingerprint(network)
     for path in rows or ():
         if is_field_log(path):
             raise InputError(f"{path} must be certificate rows, but is a log in six columns, which names no model")

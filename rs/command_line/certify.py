@@ -1,7 +1,7 @@
 """Certify one model: one row per test image."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -74,11 +74,7 @@ def main(
     ] = None,
     acr_error: Annotated[
         float | None,
-        typer.Option(help="Stop when the radius is expected to be that of all draws but for this, on average."),
-    ] = None,
-    rule: Annotated[
-        Literal["cumulative", "betting"] | None,
-        typer.Option(help="By which --at-radius stops; default: cumulative."),
+        typer.Option(help="Stop once the expected loss of average certified radius is at most this."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print how long it would take on this machine, and write nothing.")
@@ -89,8 +85,8 @@ def main(
 ) -> None:
     """Certify MODEL on the test split; an interrupted certification continues where it stopped.
 
-    Or on pictures in a folder (--images), without a prepared data set and a parameter file: with n0 = 100, n = 1,000,
-    alpha = 0.001 unless said otherwise. With --resize, --crop or --convert radii are those of converted images.
+    With --images, certify pictures in a folder, without a prepared data set or a parameter file. The defaults are then
+    n0 = 100, n = 1,000 and alpha = 0.001. With --resize, --crop or --convert, radii are those of the converted images.
     """
     if data is None and images is None:
         raise InputError("give --data, a prepared data set, with --dataset; or --images, a folder of pictures")
@@ -113,7 +109,7 @@ def main(
         warn_of_radii_out_of_reach,
     )
     from rs.certification.load import load
-    from rs.data.readers import Conversion
+    from rs.data.pictures import Conversion
     from rs.params import parse
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
@@ -127,15 +123,13 @@ def main(
     given = [f"--{name.replace('_', '-')}" for name, question in asked.items() if question is not None]
     if len(given) > 1:
         raise InputError(f"give one of --at-radius, --tolerance and --acr-error, got {' and '.join(given)}")
-    if rule is not None and at_radius is None:
-        raise InputError(f"--rule {rule} is for --at-radius, which is not given; give both, or leave it out")
     chosen = None
     if subset is not None:
         chosen = parse(subset, "--subset")
         subset_name(chosen)  # it says what a subset must be, where the check of all settings names types
     overrides = {"n0": n0, "n": n, "alpha": alpha, "noise": noise, "subset": chosen}
     if given:
-        overrides["stop"] = asked | {"rule": rule or "cumulative", "beta": 0.01, "step": 100}
+        overrides["stop"] = asked | {"beta": 0.01, "step": 100}
     recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": NO_RECIPE}}}
     settings = certification_settings(recipes, dataset or NAMELESS, overrides)
     launch(values)

@@ -27,16 +27,16 @@ def main(
     alpha: LogAlpha = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all digits.")] = False,
 ) -> None:
-    """Compare A with B: ACR, clean and certified accuracy of A less those of B, over the images that both have.
+    """Compare A with B: differences A - B of ACR, clean and certified accuracy, over common images.
 
-    Both must have the same sigma, n0, n and alpha. Rows say theirs; of a log in six columns the options do, or the
-    other file and the radii tell.
+    Both must have the same sigma, n0, n and alpha. Rows state them; for a six-column log they come from the
+    options, the other file or the radii.
     """
     import json
 
     from rs.command_line.field_logs import known_of_logs
     from rs.command_line.shell import radii_named
-    from rs.reporting.row_files import compared, text_of_difference
+    from rs.reporting.summaries import compared, text_of_difference
 
     known = known_of_logs([first, second], sigma=sigma, n0=n0, n=n, alpha=alpha)
     found = compared(first, second, radii_named(radii), **known | {"n0": N0 if n0 is None else n0})

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -23,27 +24,23 @@ def main(
             metavar="MODEL", help="Model folder, ensemble *.json, or module:function; without it, the machine alone."
         ),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Prepared data set on whose images it is tried.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of these images: train, test or validation; default: test.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set to test the model on.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to use: train, test or validation; default: test.")] = None,
     images: Images = None,
     classes: Classes = None,
     resize: Resize = None,
     crop: Crop = None,
     convert: Convert = False,
-    count: Annotated[int, typer.Option(min=20, help="How many of the images, spread over all of them.")] = 200,
+    count: Annotated[int, typer.Option(min=20, help="Number of images to use, evenly spread.")] = 200,
     sigma: Sigma = None,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what this machine can do, and what seems wrong with MODEL; exit code 1 if a fault was found.
+    """Report what this machine can do, and what seems wrong with MODEL; exit code 1 if there is a fault.
 
     Images with labels tell most: of a prepared data set (--data), or in a folder of one subfolder a class (--images).
     """
-    from rs.errors import InputError
+    from rs.errors import InputError, printable
     from rs.runtime.device import device_named
     from rs.runtime.machine import described, warnings
 
@@ -61,14 +58,15 @@ def main(
         from rs.certification.examine import examine
         from rs.certification.load import load, load_classifier
         from rs.data.images import load as load_split
-        from rs.data.readers import Conversion
+        from rs.data.pictures import Conversion
 
         shown = None if data is None else load_split(data, split or "test")
-        if images is not None:
-            base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
-        else:
-            base = load_classifier(model, None if shown is None else shown.meta)
-        found = examine(base, shown, sigma, place, count)
+        with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
+            if images is not None:
+                base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
+            else:
+                base = load_classifier(model, None if shown is None else shown.meta)
+            found = examine(base, shown, sigma, place, count)
         tried = "" if shown is None else f" on {min(count, len(shown)):,} images"
     if as_json:
         findings = [finding._asdict() for finding in found]
@@ -79,7 +77,7 @@ def main(
         for text in slow:
             print(f"warning: {text}")
         for finding in found:
-            print(f"{finding.level}: {finding.text}")
+            print(printable(f"{finding.level}: {finding.text}"))
         if model is not None and not found:
             print(f"nothing was found wrong with {model}{tried}")
     sys.exit(any(finding.level == "fault" for finding in found))

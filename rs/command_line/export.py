@@ -17,17 +17,18 @@ def main(
     out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time.")],
     force: Force = False,
 ) -> None:
-    """Export ROWS, with the seconds of each image where the file beside them has them."""
+    """Export ROWS, with the seconds of each image where the sidecar has them."""
+    from rs.reporting.logs import read_alone
     from rs.statistics.certificate import UNSOUND, early_stop
     from rs.statistics.metrics import check_labels, check_radii, mode_of
     from rs.storage import files
-    from rs.storage.certificate_rows import FIELD_COLUMNS, is_field_log, read_with_seconds, write_field_log
+    from rs.storage.certificate_rows import FIELD_COLUMNS, is_field_log, with_seconds, write_field_log
 
     if is_field_log(rows):
         raise InputError(f"{rows} is a log in the six columns already; ROWS must be certificate rows")
     is_ours = files.begins_with("\t".join(FIELD_COLUMNS) + "\n")
     files.check_output(out, "a log in the six columns", is_ours, force=force)
-    table = read_with_seconds(rows)
+    table = with_seconds(read_alone(rows)[0].rows, rows)
     check_radii(table, str(rows))
     check_labels(table, str(rows))
     if (table["scope"] == UNSOUND).any():

@@ -16,9 +16,13 @@ LogSigma = Annotated[
     float | None,
     typer.Option("--sigma", callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1]."),
 ]
-LogN0 = Annotated[int | None, typer.Option("--n0", help="Their n0, which no log says; rs compare takes 100.")]
-LogN = Annotated[int | None, typer.Option("--n", help="Their n; default: what their radii tell, given sigma.")]
-LogAlpha = Annotated[float | None, typer.Option("--alpha", help="Their alpha; default: likewise.")]
+LogN0 = Annotated[int | None, typer.Option("--n0", help="n0 of six-column logs; rs compare assumes 100.")]
+LogN = Annotated[
+    int | None, typer.Option("--n", help="n of six-column logs; default: derived from their radii, given sigma.")
+]
+LogAlpha = Annotated[
+    float | None, typer.Option("--alpha", help="alpha of six-column logs; default: derived from their radii.")
+]
 
 
 def known_of_logs(paths: Sequence[Path], **known: float | None) -> dict[str, float | None]:

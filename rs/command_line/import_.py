@@ -16,7 +16,7 @@ def main(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="checkpoint.pth.tar, or MACER's EPOCH.pth.")],
     architecture: Annotated[
         Literal["resnet110", "resnet20", "resnet8", "resnet50", "lenet", "smallnet"],
-        typer.Option(help="Network that its weights are of."),
+        typer.Option(help="Network of the checkpoint."),
     ],
     sigma: Annotated[float, typer.Option(callback=check_sigma, help="Noise it was trained with, in pixels of [0, 1].")],
     normalisation: Annotated[

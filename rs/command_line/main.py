@@ -21,6 +21,7 @@ from rs.command_line import (
     verify,
 )
 from rs.command_line.shell import add, application, run
+from rs.errors import DISTRIBUTION
 
 app = application(no_args_is_help=True, add_completion=True)
 COMMANDS = {
@@ -44,7 +45,7 @@ for name, module in COMMANDS.items():
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"rs {metadata.version('rs')}")
+        print(f"rs {metadata.version(DISTRIBUTION)}")
         raise typer.Exit
 
 

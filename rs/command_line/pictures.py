@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rs.errors import InputError
+from rs.errors import InputError, printable
 
 if TYPE_CHECKING:  # seconds to import
     from rs.certification.load import Classifier
     from rs.data.image_folder import FolderImages
-    from rs.data.readers import Conversion, Tree
+    from rs.data.pictures import Conversion
+    from rs.data.readers import Tree
 
 Images = Annotated[
     Path | None,
@@ -24,8 +25,8 @@ Classes = Annotated[
     Path | None,
     typer.Option(dir_okay=False, help="Names of the classes of pictures, one a line, in the order of logits."),
 ]
-Resize = Annotated[int | None, typer.Option(help="Resize images: pixels of the shorter side, before the crop.")]
-Crop = Annotated[int | None, typer.Option(help="Crop images to a square of so many pixels in their middle.")]
+Resize = Annotated[int | None, typer.Option(help="Resize the shorter side to this many pixels, before the crop.")]
+Crop = Annotated[int | None, typer.Option(help="Crop a centred square of this many pixels a side.")]
 Convert = Annotated[bool, typer.Option("--convert", help="Convert images to 8-bit grey or RGB, as the model's are.")]
 
 SHOWN = 10
@@ -48,7 +49,7 @@ def say_order(classes: Sequence[str]) -> None:
     numbered = ", ".join(f"{number} {name}" for number, name in enumerate(classes[:SHOWN]))
     rest = f", ... of {len(classes)}" if len(classes) > SHOWN else ""
     line = f"classes in the order of the subfolders' names: {numbered}{rest}; --classes FILE gives the model's order"
-    print(line, file=sys.stderr)
+    print(printable(line), file=sys.stderr)
 
 
 def check_one_source(data: Path | None, images: Path | None) -> None:
@@ -82,8 +83,8 @@ def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversi
         base: The classifier that they are for.
         how: How they are converted.
     Raises:
-        InputError: As :func:`listed_classes` and :func:`rs.data.image_folder.pictures_in`, or if the classifier states
-            another shape or other classes.
+        InputError: As :func:`listed_classes`, and ``listed`` and ``read`` of :mod:`rs.data.image_folder`, or if the
+            classifier states another shape or other classes.
     """
     from rs.certification.load import for_images
     from rs.data.image_folder import read
@@ -125,7 +126,7 @@ def _listed(folder: Path, classes: Path | None, base: Classifier, how: Conversio
 def _shape_of(files: Sequence[str], base: Classifier, how: Conversion) -> tuple[int, ...]:
     """Return the shape that the classifier states, else that of most files; say on stderr if others have another."""
     from rs.data.image_folder import common_shape
-    from rs.data.readers import kind
+    from rs.data.pictures import kind
 
     if base.shape:
         return base.shape

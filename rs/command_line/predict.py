@@ -3,6 +3,7 @@
 import os
 import secrets
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,16 +40,16 @@ def main(
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
     seed: Annotated[
         int | None,
-        typer.Option(help="Names the noise, with the position of the image; default: from the operating system."),
+        typer.Option(help="Seed of the noise; default: drawn from the operating system."),
     ] = None,
     device: Device = "auto",
-    noise: Noise = "grid",
+    noise: Noise = None,
     precision: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="Of the network's weights and activations.")
+        Literal["float32", "bfloat16"], typer.Option(help="Precision of the network's weights and activations.")
     ] = "float32",
     engine: Annotated[
         Literal["plain", "folded", "compiled", "openvino", "quantized"],
-        typer.Option(help="How the network runs; openvino: by OpenVINO on a CPU; quantized: so too, in int8."),
+        typer.Option(help="How the network runs; openvino: OpenVINO on a CPU; quantized: OpenVINO in int8."),
     ] = "plain",
     resize: Resize = None,
     crop: Crop = None,
@@ -57,8 +58,8 @@ def main(
 ) -> None:
     """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence.
 
-    With --resize, --crop or --convert the radius is that of the converted image. A file that is no image of the model's
-    kind is passed over, and named in the end, of many the first; the exit code is then 2.
+    With --resize, --crop or --convert the radius is that of the converted image. A file that is not an image of
+    the model's kind is skipped and named at the end; the exit code is then 2.
     """
     if bool(files) == (images is not None):
         raise InputError("give image files, or --images, a folder of pictures, and not both")
@@ -69,28 +70,32 @@ def main(
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
     from rs.certification.load import for_images, load
     from rs.certification.predict import answers
-    from rs.certification.quantize import Calibration
     from rs.data.format import read_meta
-    from rs.data.readers import Conversion
+    from rs.data.pictures import Conversion
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 
-    base, conversion = load(model), Conversion(resize, crop, convert)
-    base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
-    if images is not None:
-        base, files = files_of(images, classes, base, conversion)
-    elif data is not None:
-        base = for_images(base, read_meta(data))
-    else:
-        base = for_files(files or [], classes, base, conversion)
-    # Whoever knows the seed beforehand can choose the image after the noise.
-    noise_seed = secrets.randbits(32) if seed is None else seed
-    numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
-    how: dict[str, Any] = {"device": device_named(device), "noise": noise, "precision": precision, "engine": engine}
-    how |= {"how": conversion, "calibration": None if data is None else Calibration(data)}
-    for number, answer in enumerate(answers(files or [], base, **numbers, **how)):
-        if seed is None and not as_json and number == 0:  # after all inputs have been checked
-            message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
-            print(message, file=sys.stderr)
-        line = answer.json() if as_json else answer.text()
-        say(line.encode(errors="backslashreplace").decode())  # a file's name may hold bytes that are no text
+    stdout = sys.stdout
+    with redirect_stdout(sys.stderr):  # what the model prints is no part of the answers
+        base, conversion = load(model), Conversion(resize, crop, convert)
+        base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
+        if images is not None:
+            base, files = files_of(images, classes, base, conversion)
+        elif data is not None:
+            base = for_images(base, read_meta(data))
+        else:
+            base = for_files(files or [], classes, base, conversion)
+        # Whoever knows the seed beforehand can choose the image after the noise.
+        noise_seed = secrets.randbits(32) if seed is None else seed
+        numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
+        how: dict[str, Any] = {"device": device_named(device), "noise": noise, "precision": precision, "engine": engine}
+        how |= {"how": conversion, "calibration": data}
+        for number, answer in enumerate(answers(files or [], base, **numbers, **how)):
+            if seed is None and not as_json and number == 0:  # after all inputs have been checked
+                message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
+                print(message, file=sys.stderr)
+            if not as_json and number == 0 and "quantized" in answer.provenance:
+                print(
+                    "network {quantized}, {calibration} calibration images".format(**answer.provenance), file=sys.stderr
+                )
+            say(answer.json() if as_json else answer.text(), stdout)

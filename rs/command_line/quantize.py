@@ -17,16 +17,15 @@ def main(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members.")],
     data: DataFolder,
     images: Annotated[
-        int | None, typer.Option(min=1, help="Noisy training images that calibrate it; default: 300.")
+        int | None, typer.Option(min=1, help="Number of noisy training images for calibration; default: 300.")
     ] = None,
     force: Force = False,
 ) -> None:
     """Write quantized.xml, .bin and .json beside the weights of MODEL, which the engine quantized then runs."""
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load_classifier
-    from rs.certification.quantize import check_folder, quantize, write
+    from rs.certification.quantize import CALIBRATION, check_folder, quantize, write
     from rs.data.images import load
-    from rs.smoothing.settings import CALIBRATION
 
     check_has_folder(model)
     training = load(data, "train")

@@ -5,6 +5,7 @@ import functools
 import gc
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from rs.errors import InputError
+from rs.errors import InputError, install, printable
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where another process
 # wants the core, small operations were measured to run up to ten times slower so; a short spin avoids that, and costs
@@ -31,24 +32,27 @@ Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processe
 
 Noise = Annotated[
     Literal["gaussian", "grid"] | None,
-    typer.Option(help="grid: rounded to multiples of 1/255, with which rounding cannot break the certificate."),
+    typer.Option(
+        help="Kind of noise. grid, the default without a recipe, is in multiples of 1/255, so that floating-point "
+        "rounding cannot break the certificate."
+    ),
 ]
 Radii = Annotated[
     str | None,
-    typer.Option(help="Of certified accuracies, like 0.25,0.5; default: 0, 0.25, ... up to the largest that occurs."),
+    typer.Option(
+        help="Radii of certified accuracies, like 0.25,0.5; default: 0, 0.25, ... up to the largest in the rows."
+    ),
 ]
-
-
-LARGEST_SIGMA = 10.0
-"""In pixels of [0, 1]; the field's are at most 1, and beyond 10 nothing is left of an image."""
 
 
 def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | None:
     """Refuse a noise that is none, or is likely in 255ths.
 
     Raises:
-        InputError: If it is not positive, or exceeds :data:`LARGEST_SIGMA`.
+        InputError: If it is not positive, or exceeds :data:`rs.params.LARGEST_SIGMA`.
     """
+    from rs.params import LARGEST_SIGMA
+
     if sigma is not None and not sigma > 0:
         raise InputError(
             f"{option.opts[0]} must be a positive number, got {sigma}; it is the noise's std, in pixels of [0, 1]"
@@ -88,6 +92,9 @@ DEBUG = "--debug"
 
 LONGEST = 2000
 """Characters of an error message; it may quote a whole file."""
+
+OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
+"""What torch says where there is too little memory, of a GPU or of the machine."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
@@ -156,7 +163,6 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 EXTRAS = {
     "study": ("dvc", "matplotlib", "pyarrow", "sklearn", "tabulate", "torchvision", "vl_convert"),
-    "hub": ("huggingface_hub",),
     "int8": ("nncf", "openvino"),
 }
 """Modules that only an installation with an extra has, by the extra."""
@@ -168,7 +174,7 @@ def _what_is_missing(error: ModuleNotFoundError) -> str:
     extra = next((extra for extra, modules in EXTRAS.items() if name in modules), None)
     if extra is None:
         raise error
-    return f"this needs {name}, which a small installation has not; pip install 'rs[{extra}]'"
+    return f"this needs {name}, which a small installation has not; {install(extra)}"
 
 
 def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | None = None) -> None:
@@ -194,11 +200,11 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
         add(app, command)
     try:
         app(args=[word for word in words if word != DEBUG])
-    except (InputError, OSError, ModuleNotFoundError) as error:
-        message = _what_is_missing(error) if isinstance(error, ModuleNotFoundError) else _one_line(error)
+    except Exception as error:
+        message = _mendable(error)
         if DEBUG in words:
             traceback.print_exception(error)
-        print("error:", _with_parameters_named(message, words), file=sys.stderr)
+        print(printable(f"error: {_with_parameters_named(message, words)}"), file=sys.stderr)
         raise SystemExit(2) from None
 
 
@@ -210,9 +216,17 @@ def _with_parameters_named(message: str, words: Sequence[str]) -> str:
     return given[-1] + message.removeprefix(default) if given and message.startswith(default) else message
 
 
-def _one_line(error: InputError | OSError) -> str:
-    """Return what an error says in one line, which may quote another's many."""
+def _mendable(error: Exception) -> str:
+    """Return in one line what the user or the machine has to change; raise any other error."""
     text = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError):
+        return _what_is_missing(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(text)):
+        text = (
+            f"there must be enough memory, but: {text or 'there is none left'}; take a smaller batch or smaller images"
+        )
+    elif not isinstance(error, InputError | OSError):
+        raise error
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror or text}; mend that, and the same command continues"
@@ -239,7 +253,7 @@ def warn_of_another_data_set(values: dict[str, Any], recipe: str, data: Path) ->
 
     name, known = read_meta(data).name, merge(values, "datasets", optional=True)[0]
     if recipe in known and base_dataset(values, name) != base_dataset(values, recipe):
-        print(f"warning: {data} holds {name}, but --dataset names the recipe of {recipe}", file=sys.stderr)
+        print(printable(f"warning: {data} holds {name}, but --dataset names the recipe of {recipe}"), file=sys.stderr)
 
 
 def launch(params: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Show what row files say: average certified radius, accuracies, abstentions."""
+"""Show row files: average certified radius, accuracies, abstentions."""
 
 from pathlib import Path
 from typing import Annotated
@@ -33,7 +33,7 @@ def main(
 
     from rs.command_line.field_logs import known_of_logs
     from rs.command_line.shell import radii_named
-    from rs.reporting.row_files import described, text_of
+    from rs.reporting.summaries import described, text_of
 
     known = known_of_logs(rows, sigma=sigma, n0=n0, n=n, alpha=alpha)
     about = [described(path, radii_named(radii), **known) for path in rows]

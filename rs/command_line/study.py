@@ -8,6 +8,7 @@ from typing import Any
 
 from rs.data import sources
 from rs.errors import InputError
+from rs.methods import METHODS
 from rs.params import load, section
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
@@ -32,10 +33,10 @@ def fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path
     """
     where = f"datasets.{dataset}"
     check_study(values, dataset)
-    check_names(values, dataset, code_fingerprint.methods(root))
+    check_names(values, dataset, METHODS)
     launcher_words(values)
     arithmetic.wanted(values, dataset)
-    contents: dict[str, Any] = code_fingerprint.fingerprints(root) | {"versions": code_fingerprint.series()}
+    contents: dict[str, Any] = code_fingerprint.fingerprints(root, METHODS) | {"versions": code_fingerprint.series()}
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
     if libraries := code_fingerprint.engine_series(parameters["certify"]["certify"].get("engine")):

@@ -16,7 +16,7 @@ from rs.command_line.shell import (
     parameters,
     warn_of_another_data_set,
 )
-from rs.runtime.code_fingerprint import ROOT, methods  # which reads the table without loading torch
+from rs.methods import METHODS
 
 EXAMPLE = """\
 rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
@@ -24,7 +24,7 @@ rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
 
 
 def main(
-    method: Annotated[str, typer.Argument(help=f"Training method: {', '.join(methods(ROOT))}.")],
+    method: Annotated[str, typer.Argument(help=f"Training method: {', '.join(METHODS)}.")],
     dataset: Annotated[str, typer.Option(help="Recipe to follow: recipes.DATASET of the parameters.")],
     sigma: Annotated[float, typer.Option(callback=check_sigma, help="Noise std, in pixels of [0, 1].")],
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random number.")],
@@ -35,7 +35,7 @@ def main(
     device: Device = "auto",
     workers: Workers = 0,
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="End with the epoch in which so many seconds of training are over.")
+        float | None, typer.Option(min=0, help="Stop after the first epoch that ends past this training time.")
     ] = None,
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint."""

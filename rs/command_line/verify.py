@@ -24,17 +24,18 @@ def main(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Derive each bound, radius, table and claim of BUNDLE from its votes; say what does not follow from them."""
-    from rs.errors import InputError
+    """Derive each bound, radius, table and claim of BUNDLE from its votes; list what does not follow from them."""
+    from rs.errors import InputError, printable
     from rs.reporting.bundle import opened, verify
-    from rs.reporting.check import FAULTS
+    from rs.reporting.check import FAULTS, MAX_BYTES
     from rs.runtime import arithmetic
+    from rs.storage.files import read_bytes
 
     if (models is None) != (data is None):
         raise InputError("--models and --data must be given together, or neither; votes need models and images")
     if image is not None and models is None:
         raise InputError("--image is for --models and --data, whose votes are counted; give them, or leave it out")
-    content = bundle.read_bytes()
+    content = read_bytes(bundle, MAX_BYTES)
     study, values, files = opened(content, str(bundle))
     recounted: Iterable[str] = ()
     if models is not None and data is not None:
@@ -50,7 +51,7 @@ def main(
             verify(content, str(bundle))
             raise
     *derived, verdict = verify(content, str(bundle))
-    print(*derived, sep="\n")
+    print(*map(printable, derived), sep="\n")
     for line in recounted:
         print(line)
     print(verdict)

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import Field, ValidationError
 
 from rs.errors import InputError
-from rs.params import MOST_CLASSES, STRICT, Count, FilePath, Finite, Positive, Side
+from rs.params import MOST_CLASSES, Count, FilePath, Finite, Positive, Side, faults, validated
 from rs.storage import files
 
 if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
@@ -32,7 +31,7 @@ Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images (N, C, H, W) with values 0..255, and labels (N,)."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated
 class Lazy:
     """Location of the images of a data set that is not packed: ``root/folders[split]/class/*``."""
 
@@ -46,7 +45,7 @@ class Lazy:
             raise ValueError(f"folders must be names of folders in the root, got {outside[0]!r}")
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated
 class Meta:
     """Description of a data set, as ``meta.json`` holds it."""
 
@@ -114,15 +113,7 @@ def read_meta(folder: Path) -> Meta:
     path = folder / "meta.json"
     if not path.is_file():
         raise InputError(f"{folder} must be a prepared data set, but it has no meta.json; make one with `rs prepare`")
-    try:
-        return TypeAdapter(Meta).validate_json(files.read_bytes(path, files.MOST_JSON))
-    except ValidationError as error:
-        raise InputError(f"{path} must describe a data set, but {_first_fault(error)}; prepare it") from error
-
-
-def _first_fault(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+    return files.read_as(Meta, path, "the description of a data set", "prepare it")
 
 
 def fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
@@ -214,7 +205,7 @@ def describe(**values: Any) -> Meta:
     try:
         return Meta(**values)
     except ValidationError as error:
-        raise InputError(f"data set {values['name']}: {_first_fault(error)}; mend the parameters") from error
+        raise InputError(f"data set {values['name']}: {'; '.join(faults(error))}; correct the parameters") from error
 
 
 def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None:
@@ -312,7 +303,7 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
                 raise ValueError(f"{name} have {size:,} bytes where meta.json says at most {most:,}")
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated
 class Epoch:
     """One pass over a split: its order, its batches, its augmentation, and the process that it is for.
 

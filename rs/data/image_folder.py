@@ -18,9 +18,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from rs.data import readers
+from rs.data import pictures, readers
 from rs.data.format import Epoch, Meta, check_names_differ, describe
-from rs.data.readers import Conversion, Tree
+from rs.data.pictures import Conversion
+from rs.data.readers import Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.statistics.certificate import UNLABELLED
@@ -48,7 +49,7 @@ class FolderImages:
 
     def pixels(self, index: int) -> Tensor:
         """Return image ``index`` with the test transform: float32 (C, H, W) in [0, 1]."""
-        return as_tensor(readers.picture(self.tree.samples[index][0], self.meta.shape, self.how))
+        return as_tensor(pictures.picture(self.tree.samples[index][0], self.meta.shape, self.how))
 
     def image(self, index: int) -> Image.Image:
         """Return image ``index`` as it is on disk, in RGB.
@@ -57,7 +58,7 @@ class FolderImages:
             InputError: If the file is unreadable.
         """
         path = self.tree.samples[index][0]
-        return Image.fromarray(readers.picture(path, how=Conversion(convert=True)).transpose(1, 2, 0))
+        return Image.fromarray(pictures.picture(path, how=Conversion(convert=True)).transpose(1, 2, 0))
 
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
@@ -88,24 +89,6 @@ def split_of(meta: Meta, split: str) -> FolderImages:
     return FolderImages(meta, tree, fingerprint, how)
 
 
-def pictures_in(
-    root: Path, classes: Sequence[str] = (), shape: Sequence[int] = (), how: Conversion | None = None
-) -> FolderImages:
-    """Return the pictures in a folder as a split "test": without labels, or of one subfolder a class.
-
-    Args:
-        root: The folder: pictures, or subfolders with pictures, whose names are classes.
-        classes: Names of the classes in the order of the logits; if empty, those of the subfolders, sorted.
-        shape: (C, H, W) of the images of the model; if empty, that of most pictures (:func:`common_shape`).
-        how: How pictures are converted; ``None`` leaves them as they are.
-    Raises:
-        InputError: If there are no pictures, or both kinds, subfolders or files do not fit, or no classes are known.
-    """
-    how = how or Conversion()
-    tree = listed(root, classes)
-    return read(tree, tuple(shape) or common_shape([path for path, _ in tree.samples], how)[0], how)
-
-
 def read(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderImages:
     """Return the pictures of a list of files, each of which is read once and known to fit.
 
@@ -114,7 +97,7 @@ def read(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderImages:
     """
     digest = hashlib.sha256(f"{how}\n".encode())
     for path, label in tree.samples:
-        pixels = readers.picture(path, shape, how)  # so that all are known to fit before the first is certified
+        pixels = pictures.picture(path, shape, how)  # so that all are known to fit before the first is certified
         name, content = Path(path).relative_to(tree.root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
         digest.update(os.fsencode(f"{name} {label} {content}\n"))
     fingerprint = digest.hexdigest()
@@ -139,8 +122,8 @@ def common_shape(paths: Sequence[str], how: Conversion) -> tuple[tuple[int, ...]
     Raises:
         InputError: If no picture can be read.
     """
-    shapes = Counter(shape for path in paths if (shape := readers.shape_of(path, how)))
-    return shapes.most_common(1)[0] if shapes else (readers.picture(paths[0], how=how).shape, 1)
+    shapes = Counter(shape for path in paths if (shape := pictures.shape_of(path, how)))
+    return shapes.most_common(1)[0] if shapes else (pictures.picture(paths[0], how=how).shape, 1)
 
 
 def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
@@ -148,18 +131,21 @@ def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
 
     The label of a picture in no subfolder is :data:`rs.statistics.certificate.UNLABELLED`.
 
+    Args:
+        root: The folder: pictures, or subfolders with pictures, whose names are classes.
+        classes: Names of the classes in the order of the logits; if empty, those of the subfolders, sorted.
     Raises:
-        InputError: As :func:`pictures_in`, but for files that do not fit.
+        InputError: If there are no pictures, or both kinds, subfolders do not fit, or no classes are known.
     """
     classes = tuple(classes)
     if not root.is_dir():
         raise InputError(f"{root} must be a folder of pictures, but it is none; correct its name")
     check_names_differ(classes, "the classes")
-    flat = sorted(path for path in root.iterdir() if readers.is_picture(path.name) and not path.is_dir())
+    flat = sorted(path for path in root.iterdir() if pictures.is_picture(path.name) and not path.is_dir())
     if not flat and not any(path.is_dir() for path in root.iterdir()):
         raise InputError(
             f"{root} must hold pictures or subfolders of pictures, but has neither; their names must end in "
-            f"{', '.join(readers.EXTENSIONS)}"
+            f"{', '.join(pictures.EXTENSIONS)}"
         )
     if not flat:
         return _relabelled(readers.tree(root), classes)

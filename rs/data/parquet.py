@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 
 from rs.data.format import SPLITS, Arrays
-from rs.data.readers import SPLIT_NAMES, Raw, decode, one_line, stack
-from rs.errors import InputError
+from rs.data.pictures import decode
+from rs.data.readers import SPLIT_NAMES, Raw, stack
+from rs.errors import InputError, one_line
 from rs.params import MOST_CLASSES
 from rs.storage import files
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from rs.data import parquet, readers
 from rs.data.format import Lazy, describe, read_meta, write, write_folder
+from rs.data.pictures import Conversion
 from rs.errors import InputError
-from rs.params import STRICT, FilePath, check
+from rs.params import FilePath, check, validated
 
 Constants = list[float] | None
 """One number a channel on the [0, 1] scale; ``None`` computes it from the train split."""
@@ -34,7 +34,7 @@ class Source(Protocol):
         """Return sums of the raw data, by file or folder; none if it is not on this machine. Needs no torch."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated
 class Digits:
     """Scikit-learn's 1,797 handwritten digits, which come with the package."""
 
@@ -57,7 +57,7 @@ class Digits:
         return readers.digits_sums()
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated
 class Torchvision:
     """CIFAR-10, CIFAR-100 or SVHN, downloaded by torchvision or in its layout on disk."""
 
@@ -79,7 +79,7 @@ class Torchvision:
         return {"files": "checked by torchvision's md5 sums"}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated
 class Parquet:
     """A folder of parquet files in the layout of the Hugging Face hub."""
 
@@ -101,7 +101,7 @@ class Parquet:
         return parquet.sums(Path(self.root))
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated
 class Folder:
     """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or read image by image."""
 
@@ -145,7 +145,7 @@ class Folder:
         assert self.mean is not None
         assert self.std is not None
         trees = readers.split_trees(Path(self.root), self.test_folder)
-        how = readers.Conversion(self.resize, self.crop, convert=True)
+        how = Conversion(self.resize, self.crop, convert=True)
         meta = describe(
             name=name,
             classes=tuple(trees["train"].classes),

@@ -1,13 +1,9 @@
-"""One cell of the pipeline: the files of all ensembles at one noise level, and of the pool they are made from.
-
-OUT/pool.json      the members of all of them, which are certified together
-OUT/SLUG.json      one ensemble (``rs.ensemble.spec``)
-"""
+"""One cell of the pipeline: the files of all ensembles at one noise level, and of the pool they are made from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -18,19 +14,19 @@ from rs.ensemble.rules import check_rule
 from rs.ensemble.spec import REMEDY, EnsembleSpec, Member, check_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.params import LONGEST_NAME, STRICT
+from rs.models.fingerprint import fingerprint
+from rs.params import LONGEST_NAME, validated
 from rs.storage import files, tsv
 from rs.study.ensembles import declared, declared_combinations, trained_as
-from rs.study.grid import GridCell, pool_cells
+from rs.study.grid import pool_cells
+from rs.study.layout import GridCell, model_folder
 
 POOL = "pool.json"
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class PoolSpec:
     """The members that are certified together, and the ensembles of them, as file names without ``.json``."""
-
-    __pydantic_config__ = STRICT
 
     dataset: str | None  # None of no members
     sigma: float
@@ -136,20 +132,16 @@ def check_rules(values: Mapping[str, Any]) -> None:
 
 def _members(cells: Sequence[GridCell], models: Path, sigma: float) -> tuple[dict[tuple[str, int], Member], str | None]:
     """The trained members by method and seed, and their data set, after checking that they fit each other."""
-    folders = [models / cell.method / str(cell.seed) for cell in cells]
-    missing = [
-        cell.target("train")
-        for cell, folder in zip(cells, folders, strict=True)
-        if not (folder / checkpoint.CARD).is_file()
-    ]
+    folders = {cell: model_folder(models, cell.method, cell.seed) for cell in cells}
+    missing = [cell.target("train") for cell, folder in folders.items() if not (folder / checkpoint.CARD).is_file()]
     if missing:
         raise InputError(
             f"every member must be trained, but {models} lacks {len(missing)}; dvc repro {' '.join(missing)}"
         )
-    loaded = [checkpoint.load(folder) for folder in folders]
+    loaded = [checkpoint.load(folder) for folder in folders.values()]
     members = [
-        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=checkpoint.fingerprint(model))
-        for cell, folder, (model, _) in zip(cells, folders, loaded, strict=True)
+        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=fingerprint(model))
+        for (cell, folder), (model, _) in zip(folders.items(), loaded, strict=True)
     ]
     cards = [card for _, card in loaded]
     dataset = cards[0].dataset if cards else None

@@ -3,7 +3,7 @@
 OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these weights; or a cascade with
                     its thresholds (``rs.ensemble.fit_cascades``)
 OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
-OUT/spreads.csv     variances and covariances of margins (``rs.reporting.variance_tables``)
+OUT/spreads.csv     variances and covariances of margins (``rs.reporting.tables.variance_tables``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
 
 Global weights see training images alone, or those of a validation split. What test images choose (weights of scope

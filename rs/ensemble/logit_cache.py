@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from rs.ensemble.pool import NoisyPool, PoolEntry, SideBySide, Visitor
 from rs.errors import InputError
-from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
+from rs.params import validated
 from rs.runtime import scratch
 from rs.runtime.arithmetic import Arithmetic
 from rs.runtime.streams import Stream
@@ -28,11 +29,11 @@ READ = 4096
 """Draws that are read from a cache at once."""
 
 
-@dataclass(frozen=True)
+@validated
 class CacheKey:
     """What the logits in a cache are of; written beside them as ``cache.json``."""
 
-    members: list[str]  # fingerprints, ``rs.models.checkpoint.fingerprint``
+    members: list[str]  # fingerprints, ``rs.models.fingerprint.fingerprint``
     images: str  # fingerprint of the data set
     indices: list[int]  # of its images
     num_classes: int
@@ -93,7 +94,7 @@ class OutputCache:
         key = self.key
         if self._is_filled(index):
             return
-        if [checkpoint.fingerprint(member) for member in members] != key.members or x.device.type != key.device:
+        if [fingerprint(member) for member in members] != key.members or x.device.type != key.device:
             raise InputError(f"members and device must be those that {self.folder} is of; give another folder")
         classifier = SmoothedClassifier(
             SideBySide(members), key.num_classes, key.sigma, noise=key.noise, precision=key.precision, batch=batch
@@ -132,7 +133,8 @@ class OutputCache:
                 visitor(logits, len(part))
 
         draws = Draws(key.n0, key.n, alpha, key.seed)
-        return NoisyPool(len(key.members), key.num_classes, key.sigma, draws, index, torch.device("cpu"), visit)
+        where = torch.device("cpu")
+        return NoisyPool(len(key.members), key.num_classes, key.sigma, draws, index, where, key.noise, visit)
 
     @property
     def _bytes_of_image(self) -> int:

@@ -151,19 +151,3 @@ def _probabilities(member: nn.Module, parameters: dict[str, Tensor], x: Tensor, 
     if not np.isfinite(p).all():
         raise ValueError("outputs of a perturbed member must be finite, got NaN; perturb less, or look at its weights")
     return p
-
-
-def perturbed_margins(
-    members: Sequence[nn.Module], x: Tensor, y: int, perturbation: Perturbation, *, sigma: float, seed: int, index: int
-) -> NDArray[np.float64]:
-    """Margins of one image (C, H, W) and its class, of :func:`perturbed_probabilities`; shape (L, m n, K)."""
-    p = perturbed_probabilities(members, x[None], perturbation, sigma=sigma, seed=seed, indices=[index])
-    return margins(p, [y])[0]
-
-
-def margins_of(
-    members: Sequence[nn.Module], x: Tensor, y: int, *, sigma: float, noises: int, seed: int, index: int
-) -> NDArray[np.float64]:
-    """Margins under noise on the image alone: the members as they are; shape (L, n, K)."""
-    noise = Perturbation(noises=noises, copies=1, share=0.0, scale=0.0)
-    return perturbed_margins(members, x, y, noise, sigma=sigma, seed=seed, index=index)

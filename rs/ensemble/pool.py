@@ -42,7 +42,7 @@ class PoolEntry:
 
     members: tuple[int, ...]
     rule: RuleFunction | WeightsByImage = field(default_factory=LogitAverage)
-    provenance: dict[str, str] = field(default_factory=dict)  # what it is, for the sidecar of its rows
+    provenance: dict[str, Any] = field(default_factory=dict)  # what it is, for the sidecar of its rows
 
     def for_image(self, index: int) -> PoolEntry:
         """Return the entry with the rule of an image; itself, unless the rule depends on the image."""
@@ -89,6 +89,7 @@ class NoisyPool:
     draws: Draws
     index: int  # of the image
     device: torch.device  # of the logits
+    noise: Noise
     visit: Callable[[Visitor, tuple[int, ...], int, Stream], None]
     """Show a visitor the logits of these members on so many draws of a phase."""
 
@@ -103,7 +104,9 @@ class NoisyPool:
         }
         second = count_votes(self, kept, draws.n, Stream.ESTIMATE) if kept else {}
         return {
-            name: of_tallies(first[name], second.get(name), draws.alpha, self.sigma, undecided=entry.undecided)
+            name: of_tallies(
+                first[name], second.get(name), draws.alpha, self.sigma, self.noise, undecided=entry.undecided
+            )
             for name, entry in entries.items()
         }
 
@@ -116,7 +119,7 @@ def noisy_pool(
     draws: Draws,
     *,
     index: int = 0,
-    noise: Noise = "gaussian",
+    noise: Noise | None = None,
     precision: Precision = "float32",
     batch: int | None = None,
 ) -> NoisyPool:
@@ -129,7 +132,7 @@ def noisy_pool(
         base.needed = needed
         classifier.visit(visitor, x, number, draws.seed, phase, index)
 
-    return NoisyPool(len(members), num_classes, sigma, draws, index, x.device, visit)
+    return NoisyPool(len(members), num_classes, sigma, draws, index, x.device, classifier.noise_of(x), visit)
 
 
 def certify_entries(
@@ -142,7 +145,7 @@ def certify_entries(
     *,
     index: int = 0,
     label: int | None = None,
-    noise: Noise = "gaussian",
+    noise: Noise | None = None,
     precision: Precision = "float32",
     batch: int | None = None,
 ) -> dict[str, Certificate]:

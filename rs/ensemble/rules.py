@@ -380,10 +380,3 @@ class WeightedEnsemble(Ensemble):
 
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
         super().__init__(members, SoftmaxAverage(weights))
-
-
-class MaxMarginEnsemble(Ensemble):
-    """The max-margin ensemble."""
-
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, MaxMargin())

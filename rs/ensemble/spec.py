@@ -7,13 +7,12 @@ weights of scope ``per-image`` make another classifier for every image.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Field, Tag
 from torch import nn
 
 from rs.data.format import Meta, described
@@ -21,7 +20,8 @@ from rs.ensemble.outputs import on_simplex
 from rs.ensemble.rules import RULES, Cascade, Ensemble, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.params import STRICT, FilePath, NonNegativeCount
+from rs.models.fingerprint import fingerprint
+from rs.params import FilePath, NonNegativeCount, Positive, validated
 from rs.storage import files
 from rs.study.ensembles import Combination, EnsembleDeclaration, Key
 
@@ -29,23 +29,19 @@ REMEDY = "make it with python -m stages.ensemble"
 """What to do where a file of ensembles is broken."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class Member:
     """A model folder of an ensemble, and what was in it when the ensemble was made."""
-
-    __pydantic_config__ = STRICT
 
     path: FilePath  # of the model folder, from the folder that commands run in
     method: Key
     seed: NonNegativeCount
-    classifier: str  # rs.models.checkpoint.fingerprint
+    classifier: str  # rs.models.fingerprint.fingerprint
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class FittedWeights:
     """Weights that were solved for, once for all images."""
-
-    __pydantic_config__ = STRICT
 
     weights: list[float]  # (L,) on the simplex
     split: str  # of the data set, that they were fitted to
@@ -54,11 +50,9 @@ class FittedWeights:
     shrinkage: float  # towards equal weights, 0 to 1, where they maximise the radius; else 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class FittedThresholds:
     """Thresholds of a cascade, fitted once for all images; and what they do on the draws that they were fitted on."""
-
-    __pydantic_config__ = STRICT
 
     thresholds: list[float]  # (L - 1,)
     split: str  # of the data set, that they were fitted to
@@ -70,7 +64,8 @@ class FittedThresholds:
 
 def _kind_of_fitted(values: Any) -> str:
     """The class of what was fitted."""
-    return "FittedThresholds" if isinstance(values, dict) and "thresholds" in values else "FittedWeights"
+    names = values if isinstance(values, dict) else vars(values)
+    return "FittedThresholds" if "thresholds" in names else "FittedWeights"
 
 
 Fitted = Annotated[
@@ -80,36 +75,20 @@ Fitted = Annotated[
 """What was solved for, once for all images; a cascade has thresholds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class EnsembleSpec:
-    """What an ensemble is: all there is in its file.
-
-    Raises:
-        InputError: If its parts do not fit each other.
-    """
-
-    __pydantic_config__ = STRICT
+    """What an ensemble is: all there is in its file, whose parts fit each other."""
 
     declaration: EnsembleDeclaration  # named after its members, like "advmacer 0 + smoothadv 1-2"
     dataset: str
-    sigma: float  # noise that every member was trained with, in pixels of [0, 1]
-    members: list[Member]  # L of them, those of the declaration
+    sigma: Positive  # noise that every member was trained with, in pixels of [0, 1]
+    members: Annotated[list[Member], Field(min_length=1)]  # L of them, those of the declaration
     fitted: Fitted | None  # what the combination leaves to be solved; None if nothing, or not yet
 
     def __post_init__(self) -> None:
-        if not 0 < self.sigma < math.inf:
-            raise InputError(f"sigma must be positive and finite, got {self.sigma}")
-        if not self.members:
-            raise InputError("an ensemble must have at least one member, got none")
         named = tuple((member.method, member.seed) for member in self.members)
         if named != self.declaration.members:
-            raise InputError(f"members must be those of the declaration, {self.declaration.members}, got {named}")
-        try:
-            self._check_weights()
-        except ValueError as error:
-            raise InputError(str(error)) from error
-
-    def _check_weights(self) -> None:
+            raise ValueError(f"members must be those of the declaration, {self.declaration.members}, got {named}")
         check_rule(self.combination)
         self.combination.check_members(len(self.members))
         if isinstance(self.fitted, FittedThresholds):
@@ -217,7 +196,7 @@ def load_members(
     models: list[nn.Module] = [model for model, _ in loaded]
     cards = [card for _, card in loaded]
     for member, model in zip(members, models, strict=True):
-        if checkpoint.fingerprint(model) != member.classifier:
+        if fingerprint(model) != member.classifier:
             raise InputError(
                 f"{member.path} must be the model {source} was made of, but it changed; make {source} again"
             )

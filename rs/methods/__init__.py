@@ -1,21 +1,43 @@
-"""The training methods, one file each."""
+"""The training methods, one file each; this module imports none of them."""
 
-from rs.methods.advmacer import AdvMacer
-from rs.methods.base import Method
-from rs.methods.consistency import Consistency
-from rs.methods.gaussian import Gaussian
-from rs.methods.macer import Macer
-from rs.methods.smoothadv import SmoothAdv
-from rs.methods.smoothmix import SmoothMix
-from rs.methods.stability import Stability
+from __future__ import annotations
 
-METHODS: dict[str, type[Method]] = {
-    "gaussian": Gaussian,
-    "stability": Stability,
-    "smoothadv": SmoothAdv,
-    "macer": Macer,
-    "consistency": Consistency,
-    "smoothmix": SmoothMix,
-    "advmacer": AdvMacer,
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from rs.errors import InputError
+
+if TYPE_CHECKING:
+    from rs.methods.base import Method
+
+METHODS = {
+    "gaussian": "rs.methods.gaussian:Gaussian",
+    "stability": "rs.methods.stability:Stability",
+    "smoothadv": "rs.methods.smoothadv:SmoothAdv",
+    "macer": "rs.methods.macer:Macer",
+    "consistency": "rs.methods.consistency:Consistency",
+    "smoothmix": "rs.methods.smoothmix:SmoothMix",
+    "advmacer": "rs.methods.advmacer:AdvMacer",
 }
-"""From the name of a method, as in ``params.yaml``, to the dataclass of its hyper-parameters."""
+"""From the name of a method, as in ``params.yaml``, to the dataclass of its hyper-parameters, ``module:Class``."""
+
+
+def check_method(name: str) -> None:
+    """Refuse a name that is no training method.
+
+    Raises:
+        InputError: Lists the methods.
+    """
+    if name not in METHODS:
+        raise InputError(f"the method must be one of {', '.join(METHODS)}; got {name!r}")
+
+
+def method_class(name: str) -> type[Method]:
+    """Import the dataclass of a method's hyper-parameters.
+
+    Raises:
+        InputError: If there is no such method.
+    """
+    check_method(name)
+    method: type[Method] = resolve_name(METHODS[name])
+    return method

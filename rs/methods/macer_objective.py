@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from rs.methods.base import Step, accuracy
-from rs.smoothing.soft import mean_cross_entropy, radius_hinge, soft_cross_entropy, top_two
+from rs.smoothing.soft import mean_cross_entropy, radius_hinge, soft_cross_entropy
 
 CrossEntropy = Literal["log-of-mean", "mean-of-logs"]
 """Whether a cross-entropy averages softmaxes over draws, as MACER's does, or their logarithms, as SmoothAdv's does."""
@@ -41,7 +40,6 @@ def macer_objective(
     """
     of_draws = mean_cross_entropy if cross_entropy == "mean-of-logs" else soft_cross_entropy
     classification = of_draws(logits, y, beta_cross_entropy)
-    robustness = lam * radius_hinge(logits, y, sigma, gamma, beta)
-    with torch.no_grad():
-        hinge_share = top_two(logits, y, gamma, beta)[2].float().mean()
+    hinge, hinge_share = radius_hinge(logits, y, sigma, gamma, beta)
+    robustness = lam * hinge
     return Step(classification + robustness, classification, robustness, accuracy(logits, y), hinge_share)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +17,7 @@ from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.models import architectures
-from rs.models.description import describe
-from rs.params import MOST_CLASSES, STRICT, Finite, NonNegativeCount, Positive, Side
+from rs.params import MOST_CLASSES, Finite, NonNegativeCount, Positive, Side, validated
 from rs.runtime import arithmetic
 from rs.storage import files
 
@@ -29,11 +27,9 @@ ORIGIN = ("method", "dataset", "sigma", "seed", "hyperparameters")
 """Keys of a card, of this version or another, that say which training it is of."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@validated
 class ModelCard:
     """Description of a model and of its training; written beside the weights as ``model.json``."""
-
-    __pydantic_config__ = STRICT
 
     architecture: str
     shape: Annotated[list[Side], Field(min_length=3, max_length=3)]  # (C, H, W) of an image
@@ -102,16 +98,7 @@ def read_card(folder: Path) -> ModelCard:
     Raises:
         InputError: If it is missing, is not JSON, has other keys than a card, or values that no card has.
     """
-    values = files.read_json(folder / CARD)
-    known, found = {field.name for field in fields(ModelCard)}, set(values) if isinstance(values, dict) else set()
-    if found != known:
-        sides = (("lacks", known - found), ("has besides", found - known))
-        wrong = " and ".join(f"{word} {', '.join(sorted(keys))}" for word, keys in sides if keys)
-        raise InputError(
-            f"{folder / CARD} must have the keys of this version's cards, but {wrong}; make the model again, into the "
-            "same folder"
-        )
-    return files.read_as(ModelCard, folder / CARD, "the card of a model", "make the model again")
+    return files.read_as(ModelCard, folder / CARD, "the card of a model", "make the model again, into the same folder")
 
 
 def load(folder: Path) -> tuple[nn.Sequential, ModelCard]:
@@ -178,17 +165,6 @@ def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
             f"{what}; save the weights as they were trained"
         )
     return value.to(dtype)
-
-
-def fingerprint(model: nn.Module) -> str:
-    """Return the SHA-256 of a classifier: types, attributes, hooks, parameters and buffers of all its modules.
-
-    The code of ``forward`` is not in it; a caller that accepts models of foreign code must add that.
-
-    Raises:
-        InputError: If an attribute cannot be described (:func:`rs.models.description.describe`).
-    """
-    return hashlib.sha256(describe(model).encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rs import params
 from rs.errors import InputError, nearest
 from rs.reporting import check
+from rs.storage.files import read_bytes
 
-CHECKER, PARAMETERS = "check.py", "params.yaml"
-"""Names of the checker and of the parameters in a bundle."""
+REPRODUCE = "a bundle is of a whole study, so reproduce it first"
+DIFFERENT = "Certified differently: {provenance}."
+"""Note of ``rs.reporting.tables.notes.provenance``."""
 
 
 def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list[str]]:
@@ -35,13 +39,14 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
     """
     _check_results(root / "results", dataset)
     study = study_of(params.read(parameters), dataset)
-    content = {CHECKER: Path(check.__file__).read_bytes(), PARAMETERS: parameters.read_bytes()}
+    content = {check.CHECKER: Path(check.__file__).read_bytes(), check.PARAMETERS: parameters.read_bytes()}
     content[check.STUDY] = (json.dumps(study, indent=1) + "\n").encode()
-    for path in [*_rows(study), *_tables(root, dataset)]:
-        content[path] = _bytes(root / path)
-    for path in _cards(content):
-        if (root / path).is_file():
-            content[path] = _bytes(root / path)
+    for path in sorted(check.file_names(study)[0] - content.keys() - {check.MANIFEST}):
+        content[path] = read_bytes(root / path, check.MAX_BYTES, REPRODUCE)
+    for sigma, classifier in product(study["sigmas"], study["classifiers"]):
+        card = root / _card(f"{check.rows_path(study, sigma, classifier)}.json", content)
+        if card.is_file():
+            content[check.card_path(study, sigma, classifier)] = read_bytes(card, check.MAX_BYTES)
     bundle = lzma.compress(check.pack(content), check=lzma.CHECK_SHA256)
     return bundle, verify(bundle, "the study")
 
@@ -67,39 +72,45 @@ def verify(bundle: bytes, name: str) -> list[str]:
     with _named(name):
         found = check.check(bundle)
     study, values, content = opened(bundle, name)
-    if study_of(values, study["dataset"]) != study:
-        raise InputError(f"{name}: {check.STUDY} must say what {PARAMETERS} says, but does not; do not believe it")
-    if subset := _certify(values, study["dataset"]).get("subset"):
-        _check_images(name, study, subset, content)
+    with _named(name):
+        same = study_of(values, study["dataset"]) == study
+        check.demand(same, f"{check.STUDY} must say what {check.PARAMETERS} says, but does not")
+        _check_cards(study, content)
+        _check_prose(study, content[f"reports/{study['dataset']}/claims.md"].decode())
     return found
 
 
-def _check_images(name: str, study: dict[str, Any], subset: Any, content: dict[str, bytes]) -> None:
-    """Refuse rows of other images than those of the subset; all rows of a noise level are of the same images."""
-    from rs.study.subset import subset_name  # NumPy, as below
+def _check_prose(study: dict[str, Any], page: str) -> None:
+    """Refuse a paragraph above the claims that no report has."""
+    from rs.reporting import claims  # pandas, which takes half a second
 
-    for sigma in study["sigmas"]:
-        path = f"results/{check.place(study, sigma, study['classifiers'][0])}.tsv"
-        images = [int(line.partition("\t")[0]) for line in content[path].decode().split("\n")[1:-1]]
-        wanted = _indices(subset, len(images))
-        if len(images) != len(wanted) or any(own != index for own, index in zip(images, wanted, strict=True)):
-            raise InputError(
-                f"{name}: {path} must be of the images of the subset {subset_name(subset)}, but is of {len(images):,} "
-                f"from {images[0]} to {images[-1]}; do not believe it"
-            )
+    texts = [*claims.HEAD.split("\n\n"), claims.ATTACKED, claims.ROUNDED, claims.ADDED, DIFFERENT]
+    forms = [re.sub(r"\\{\w+\\}", r"[^\n<|]+", re.escape(text.strip())) for text in texts]
+    forms += [re.escape(remark.strip()) for remark in study["remarks"]]
+    paragraphs = [text.strip() for text in page[: page.index("## What there is")].strip().split("\n\n")]
+    known = all(any(re.fullmatch(form, text) for form in forms) for text in paragraphs)
+    once = len({*paragraphs}) == len(paragraphs)
+    check.demand(known and once, "claims.md must have the paragraphs of a report above its claims, each once")
 
 
-def _indices(subset: Any, count: int) -> range:
-    """Return the images of a subset; ``count`` of one whose end depends on the data set."""
-    match subset:
-        case {"first": stop}:
-            return range(stop)
-        case {"range": [start, stop]}:
-            return range(start, stop)
-        case {"stride": step}:
-            return range(0, step * count, step)
-        case _:
-            return range(count)
+def _check_cards(study: dict[str, Any], content: dict[str, bytes]) -> None:
+    """Compare the cards of models and the files of ensembles, those that there are, with the sidecars of the rows."""
+    identities = {}
+    for sigma, classifier in product(study["sigmas"], study["classifiers"]):
+        path, members = check.card_path(study, sigma, classifier), classifier["members"]
+        side = check.parse_json(content, f"{check.rows_path(study, sigma, classifier)}.json")
+        if classifier["key"] is None:
+            ((method, seed),) = members
+            identities[sigma, method, seed] = {"method": method, "seed": seed, "classifier": side["classifier"]}
+        if path not in content:
+            continue
+        card = check.parse_json(content, path)
+        same = (card["dataset"], card["sigma"]) == (side["dataset"], side["sigma"])
+        check.demand(same, f"{path} must be of the data set and noise level of its rows")
+        listed = card["members"] if classifier["key"] else [card | {"classifier": side["classifier"]}]
+        stated = [{name: member[name] for name in ("method", "seed", "classifier")} for member in listed]
+        expected = [identities[sigma, method, seed] for method, seed in members]
+        check.demand(stated == expected, f"{path} must be of the members that {check.STUDY} says, with their sidecars")
 
 
 def opened(bundle: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, bytes]]:
@@ -110,9 +121,9 @@ def opened(bundle: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any], di
     """
     with _named(name):
         content = check.unpack(bundle)
-        values = params.parse(content[PARAMETERS].decode(), PARAMETERS)
-        check.demand(isinstance(values, dict), f"{PARAMETERS} must hold a mapping of sections")
-        return json.loads(content[check.STUDY]), values, content
+        values = params.parse(content[check.PARAMETERS].decode(), check.PARAMETERS)
+        check.demand(isinstance(values, dict), f"{check.PARAMETERS} must hold a mapping of sections")
+        return check.parse_json(content, check.STUDY), values, content
 
 
 @contextmanager
@@ -138,10 +149,11 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     from rs.study.grid import cells
     from rs.study.subset import subset_name
 
-    certify = _certify(values, dataset)
+    certify = params.merge(values, *params.layers(f"recipes.{dataset}.certify"), optional=True)[0]
     protocol = {name: certify[name] for name in check.ALIKE if name in certify}
     if "subset" in protocol:
         protocol["subset"] = subset_name(protocol["subset"])
+    model = params.merge(values, *params.layers(f"recipes.{dataset}.model"), optional=True)[0]
     classifiers = {
         (cell.method, cell.seed): _classifier(cell.method, None, "model", [(cell.method, cell.seed)], cell.further)
         for cell in cells(values, dataset)
@@ -150,15 +162,11 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     return {
         "dataset": dataset,
         "sigmas": [str(sigma) for sigma in params.section(values, "sigmas")],
-        "combination": params.section(values, "tables.combination"),
+        **{name: params.section(values, f"tables.{name}") for name in ("combination", "radii", "reference", "remarks")},
+        "network": model.get("architecture"),
         "certify": protocol,
         "classifiers": [*classifiers.values(), *ensembles],
     }
-
-
-def _certify(values: dict[str, Any], dataset: str) -> dict[str, Any]:
-    """Return how the study of a data set is certified."""
-    return params.merge(values, *params.layers(f"recipes.{dataset}.certify"), optional=True)[0]
 
 
 def _classifier(name: str, key: str | None, scope: str, members: Any, pool: bool) -> dict[str, Any]:
@@ -166,37 +174,13 @@ def _classifier(name: str, key: str | None, scope: str, members: Any, pool: bool
     return {"name": name, "key": key, "scope": scope, "members": [list(one) for one in members], "folder": folder}
 
 
-def _rows(study: dict[str, Any]) -> list[str]:
-    paths = [check.place(study, sigma, one) for sigma in study["sigmas"] for one in study["classifiers"]]
-    return [f"results/{path}{suffix}" for path in paths for suffix in (".tsv", ".json")]
-
-
-def _tables(root: Path, dataset: str) -> list[str]:
-    folder = Path("reports") / dataset
-    tables = sorted(path.name for path in (root / folder).glob("*.csv"))
-    return [f"{folder}/{name}" for name in ("claims.md", "metrics.json", *tables)]
-
-
-def _cards(content: dict[str, bytes]) -> list[str]:
-    """Return where the sidecars say that cards of models and files of ensembles are."""
-    sides = [name for name in content if name.startswith("results/") and name.endswith(".json")]
-    return [_card(name, content[name]) for name in sides]
-
-
-def _card(name: str, data: bytes) -> str:
+def _card(name: str, content: dict[str, bytes]) -> str:
+    """Return where a sidecar says that the card of its model, or the file of its ensemble, is."""
     try:
-        side = json.loads(data)
+        side = json.loads(content[name])
         model, scope = side["model"], side["scope"]
     except (ValueError, LookupError, TypeError):
         model = scope = None
     if not isinstance(model, str):
         raise InputError(f"{name} must be a sidecar that says its model and scope, but does not; certify again")
     return f"{model}/model.json" if scope == "model" else model
-
-
-def _bytes(path: Path) -> bytes:
-    if not path.is_file():
-        raise InputError(
-            f"{path} must be a file, but there is none; a bundle is of a whole study, so reproduce it first"
-        )
-    return path.read_bytes()

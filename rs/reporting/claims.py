@@ -1,8 +1,8 @@
 """The claims of the paper against the rows of a study: held, not held, tie, or not tested.
 
 A claim about ACR is held where the difference is above 0 at the level of 5 %, not held where it is below 0 at that
-level, and a tie between: by its error over images, and by that over images and training seeds
-(``rs.statistics.comparison``), with p-values corrected for the number of differences of the claim (Holm). What has no
+level, and a tie between. P-values (``rs.statistics.comparison``) are corrected for the number of differences of the
+claim (Holm). What has no
 rows yet is not tested. A guarantee is not held where an attack broke it; one that was attacked in vain is a tie.
 A claim about time compares seconds of training, with a tenth to spare, on a page of its own.
 """
@@ -10,21 +10,23 @@ A claim about time compares seconds of training, with a tenth to spare, on a pag
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rs.reporting import notes
-from rs.reporting.ensemble_tables import models_by_member, samples_of_members
-from rs.reporting.formatting import signed_with_errors
 from rs.reporting.load import StudyFiles
-from rs.reporting.results import Group, Groups
+from rs.reporting.results import UNROUNDED, Group, Groups, results_of
+from rs.reporting.tables import notes
+from rs.reporting.tables.ensemble_tables import models_by_member, samples_of_members
+from rs.reporting.tables.formatting import signed_with_errors
 from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
 from rs.storage import certificate_rows, files
 from rs.study.ensembles import EnsembleDeclaration
-from rs.study.grid import GridCell
+from rs.study.layout import GridCell
 
 VERDICTS = ("held", "not held", "tie", "not tested")
 
@@ -40,10 +42,11 @@ SPARE = 1.1
 HEAD = """\
 # The claims of the paper on {dataset}
 
-Differences of ACR are paired image by image: ± their standard error over the images, and in brackets that over
-images and training seeds ([method.md](../../docs/method.md#differences-and-their-errors)). In a tie, one of the
-errors does not tell the difference from 0 at the level of 5 %, corrected for the number of differences of the
-claim (Holm). An images-only verdict is about these trainings: there is one of each.
+Differences of ACR are paired image by image: ± their standard error over the images, and in brackets the error over
+images and training seeds, 1.96 of which are half the 95 % interval
+([method.md](../../docs/method.md#differences-and-their-errors)). A tie is a difference that may be 0 at the level of
+5 %, corrected for the number of differences of the claim (Holm): with few training seeds one of three or four errors
+can be a tie. A verdict by images only is about these trainings: there is one of each, and another could reverse it.
 
 {about}
 The paper's claims are about CIFAR-10 and ResNet-110, 500 images and n = 100,000: on other data, networks or budgets
@@ -54,6 +57,16 @@ ATTACKED = """
 Weights chosen by the image were attacked at .99 of certified radii, and solved anew at the attacked points
 ([falsification.md](../../docs/falsification.md)): where a class falls below one half, its certificate is false.
 """
+
+ROUNDED = """
+The pool kept the logits of its members in {outputs}: votes of ensembles, and of models that only the pool certifies,
+are of logits so rounded.
+"""
+
+ADDED = (
+    "At equal training time, verdicts count the seeds that MACER has at every noise level, and not {added}: trainings "
+    "that are added after a look at the others give more chances to a verdict than its level allows."
+)
 
 TIMES_HEAD = """\
 # The claims of the paper about training time, on {dataset}
@@ -97,25 +110,36 @@ class Evidence:
         """Return the groups of a noise level."""
         return self.groups.get(float(sigma), {})
 
-    def models(self, method: str, sigma: Any, seed: int | None = None) -> Sample | None:
-        """Return the models of a method, or the one of a seed."""
+    def models(self, method: str, sigma: Any, seeds: Collection[int] | None = None) -> Sample | None:
+        """Return the models of a method, or those of some seeds."""
         group = self.methods(sigma).get(method)
         if group is None:
             return None
-        if seed is None:
+        if seeds is None:
             return group.sample
-        chosen = tuple(result for result in group.results if result.seed == seed)
+        chosen = tuple(result for result in group.results if result.seed in seeds)
         return Group(chosen).sample if chosen else None
 
-    def macer_of_equal_time(self, sigma: Any) -> Sample | None:
-        """Return MACER, stopped when it had trained for as long as AdvMacer."""
-        path = self.equal_time and self.equal_time / str(sigma) / "macer-0.tsv"
-        return sample([certificate_rows.read(path)], [[0]]) if path and path.exists() else None
+    def rows_of_equal_time(self, sigma: Any) -> dict[int, Path]:
+        """Return the rows of MACER, stopped when it had trained for as long as AdvMacer, by seed."""
+        paths = sorted((self.equal_time / str(sigma)).glob("macer-*.tsv")) if self.equal_time else []
+        return {int(path.stem.removeprefix("macer-")): path for path in paths}
+
+    @cached_property
+    def seeds_of_equal_time(self) -> list[int]:
+        """Seeds of AdvMacer that MACER has, so trained, at every noise level at which there are rows."""
+        seeds = [rows.keys() for sigma in self.study.sigmas if (rows := self.rows_of_equal_time(sigma))]
+        trained = {cell.seed for cell in self.study.cells if cell.method == "advmacer"}
+        return sorted(trained.intersection(*seeds)) if seeds else []
 
     def macer_took_longer_by(self, sigma: Any) -> float | None:
         """Return the share by which MACER's training was longer than AdvMacer's; only by seconds measured alike."""
         macer, ours = (self.seconds(method, sigma) for method in ("macer", "advmacer"))
         return macer[0] / ours[0] - 1 if self.study.epoch_seconds and macer and ours else None
+
+    def added_seeds(self, sigma: Any) -> list[int]:
+        """Return the seeds that MACER, so trained, does not have at every noise level: no verdict counts them."""
+        return sorted(self.rows_of_equal_time(sigma).keys() - self.seeds_of_equal_time)
 
     @property
     def chooses_by_image(self) -> bool:
@@ -170,8 +194,14 @@ def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str
     """
     study = evidence.study
     about = notes.about(evidence.groups) + (f" Network: {network}." if network else "")
+    everything = results_of(evidence.groups)
+    rounded = {result.provenance.outputs for result in everything if result.provenance} - {UNROUNDED}
     head = HEAD + ATTACKED * (evidence.chooses_by_image and any(map(evidence.attacked, study.sigmas)))
-    lines = [head.format(dataset=study.dataset, about=about), *(f"{remark}\n" for remark in remarks)]
+    head += ROUNDED * bool(rounded)
+    added = ", ".join(f"seed {seed} at σ = {sigma}" for sigma in study.sigmas for seed in evidence.added_seeds(sigma))
+    said = [*remarks, *notes.provenance(everything), *[ADDED.format(added=added)] * bool(added)]
+    lines = [head.format(dataset=study.dataset, about=about, outputs=", ".join(sorted(map(str, rounded))))]
+    lines += [f"{sentence}\n" for sentence in said]
     lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
     for sigma in study.sigmas:
         cells = _cells(study, sigma)
@@ -264,9 +294,13 @@ def _comparisons(evidence: Evidence, sigma: Any) -> Iterator[Comparison]:
 def _at_equal_time(evidence: Evidence, sigma: Any) -> Comparison:
     """Compare AdvMacer with MACER of its training time; or with one that took no less, by measured seconds an epoch."""
     claim, longer = "AdvMacer beats MACER at equal training time", evidence.macer_took_longer_by(sigma)
-    stopped = evidence.macer_of_equal_time(sigma)
-    if stopped is not None or longer is None or longer < 0:
-        return _against(claim, sigma, "seed 0", evidence.models("advmacer", sigma, seed=0), stopped)
+    seeds, rows = evidence.seeds_of_equal_time, evidence.rows_of_equal_time(sigma)
+    if seeds and rows:
+        stopped = sample([certificate_rows.read(rows[seed]) for seed in seeds], [[seed] for seed in seeds])
+        subject = f"means over seeds {', '.join(map(str, seeds))}"
+        return _against(claim, sigma, subject, evidence.models("advmacer", sigma, seeds), stopped)
+    if longer is None or longer < 0:
+        return Comparison(claim, sigma, "rows", None)
     ours, macer = (evidence.models(method, sigma) for method in ("advmacer", "macer"))
     return _against(claim, sigma, f"means over seeds, MACER taking {longer:.0%} longer", ours, macer)
 
@@ -299,8 +333,18 @@ def _tables(found: Sequence[Finding]) -> Iterator[str]:
     yield f"| claim | {' | '.join(VERDICTS)} |"
     yield "|---|" + "---:|" * len(VERDICTS)
     for claim in dict.fromkeys(finding.claim for finding in found):
-        verdicts = [finding.verdict.split(",")[0] for finding in found if finding.claim == claim]
-        yield f"| {claim} | {' | '.join(str(verdicts.count(verdict)) for verdict in VERDICTS)} |"
+        verdicts = Counter(finding.verdict for finding in found if finding.claim == claim)
+        yield f"| {claim} | {' | '.join(_count(verdicts, verdict) for verdict in VERDICTS)} |"
     yield from ("", "| claim | σ | of | difference | verdict |", "|---|---:|---|---:|---|")
     for finding in found:
         yield f"| {' | '.join(map(str, finding))} |"
+
+
+def _count(verdicts: Mapping[str, int], verdict: str) -> str:
+    """Count a verdict, and how many of these rest on images only.
+
+    >>> _count({"held": 8, "held, images only": 19}, "held")
+    '27 (19 images only)'
+    """
+    images_only = verdicts.get(f"{verdict}, images only", 0)
+    return f"{verdicts.get(verdict, 0) + images_only}" + f" ({images_only} images only)" * bool(images_only)

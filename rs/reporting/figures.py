@@ -1,20 +1,18 @@
 """The pictures of a study: certified accuracy, differences, probabilities of labels, and ACR by time, members, cost.
 
-A training method has one colour and one dash in every picture, and a mixture of several is black. Each line bears its
-name, so nothing depends on telling colours apart. Drawn without pyplot, so nothing depends on a display or on what was
+A training method has one colour and one dash in every picture, and a mixture of several is black. No two lines of a
+legend have the same colour and dash. Drawn without pyplot, so nothing depends on a display or on what was
 drawn before, and saved without dates, so the same numbers give the same bytes.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
 from textwrap import fill
 from typing import Any, cast
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -23,8 +21,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from scipy.special import ndtri
 
-from rs.reporting import line_names
-from rs.reporting.line_names import Line
 from rs.statistics.radius import cap
 
 COLOURS = {
@@ -42,6 +38,9 @@ MIXED = "#000000"
 """The colour of what is made of several training methods."""
 
 SPARE = ("#882255", "#332288", "#999933", "#aa4499", "#117733", "#661100")
+Styles = dict[str, dict[str, Any]]
+"""Colour, dash and width of lines, by name."""
+
 Dash = str | tuple[float, tuple[float, ...]]
 DASHES: dict[str, Dash] = {
     "gaussian": (0, (1, 1)),
@@ -62,6 +61,11 @@ PROBABILITIES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999)
 WIDTHS = {1: 5.6, 2: 4.6}
 """Of a panel in inches, by the number of columns; of three and more 3.4. A page shows about 9 inches."""
 
+LABEL_POINTS = 8
+LEGEND_WIDTH = 1.9
+"""Inches to the right of the panels for their legends."""
+
+LEGEND: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "frameon": False, "handlelength": 3.5}
 ERROR_BARS = "Bars: ± 1 standard error over images, or over images and training seeds where that is known and larger. "
 ONE_SAMPLE = (
     "All classifiers see the same images, which are hard for all of them: two that differ beyond doubt may have bars "
@@ -97,29 +101,17 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
         curves: Columns ``sigma method members radius accuracy``.
         limit: Of the draws, where it is known: drawn as a dotted line.
     """
-    figure, panels = _by_size(curves)
-    named = []
-    for axis, sigma, shown in panels:
-        styles, lines = _styles(shown["method"]), _lines(shown, "radius", "accuracy")
-        for name, line in lines.items():
-            axis.plot(*line, drawstyle="steps-pre", **styles[name])
+    figure, grid, panels = _by_size(curves)
+    for axis, sigma, shown, styles in panels:
+        for name, line in shown.groupby("method", sort=False):
+            axis.plot(line["radius"], line["accuracy"], drawstyle="steps-pre", label=name, **styles[name])
         last = limit.radius(sigma) if limit else float(shown["radius"].max())
-        cliff = any(_before(line, 0.98 * last) > 0.05 for line in lines.values())
         _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
-        axis.set_xlim(0, last * (1.6 if cliff else 1.15))
-        if limit:
-            _mark_limit(axis, last, "largest\npossible radius" if cliff else "largest possible radius")
-        named.append((axis, lines, styles, last, cliff))
-    named[0][0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(curves["accuracy"].max()) + 0.2)))
+        axis.set_xlim(0, 1.05 * last)
+        _mark_limit(axis, limit, last)
+    panels[0][0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(curves["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
-    _note(figure, limit.text if limit else "")
-    for axis, lines, styles, last, cliff in named:
-        if cliff:
-            ends = {name: (last, _before(line, 0.98 * last)) for name, line in lines.items()}
-            line_names.at_right_ends(axis, ends, 1.1 * last, free=2 if limit else 0)
-        else:
-            line_names.above_falling_lines(axis, lines, _colours(styles))
-    return figure
+    return _finished(figure, grid, limit.text if limit else "")
 
 
 def label_probability(frame: pd.DataFrame, limit: Limit | None = None) -> Figure:
@@ -132,26 +124,19 @@ def label_probability(frame: pd.DataFrame, limit: Limit | None = None) -> Figure
         frame: Columns ``sigma method members p share``.
         limit: As in :func:`certified_accuracy`.
     """
-    figure, panels = _by_size(frame)
-    named = []
-    for axis, sigma, shown in panels:
-        styles, lines = _styles(shown["method"]), _lines(shown.assign(z=ndtri(shown["p"])), "z", "share")
-        for name, line in lines.items():
-            axis.plot(*line, drawstyle="steps-post", **styles[name])
+    figure, grid, panels = _by_size(frame)
+    for axis, sigma, shown, styles in panels:
+        for name, line in shown.groupby("method", sort=False):
+            axis.plot(ndtri(line["p"]), line["share"], drawstyle="steps-post", label=name, **styles[name])
         _decorate(axis, f"σ = {sigma}", "p, lower bound of the label's probability")
         last = limit.radius(1.0) if limit else float(ndtri(shown["p"].max()))
         marks = [p for p in PROBABILITIES if ndtri(p) <= last]
         axis.set_xticks(ndtri(marks), [f"{p:g}" for p in marks])
         axis.set_xlim(float(ndtri(marks[0])), last + 0.12)
         axis.set_ylim(0, 1)
-        if limit:
-            _mark_limit(axis, last)
-        named.append((axis, lines, styles))
+        _mark_limit(axis, limit, last)
     figure.supylabel("share of images with at most p", fontsize=10)
-    _note(figure, limit.text if limit else "")
-    for axis, lines, styles in named:
-        line_names.above_rising_lines(axis, lines, _colours(styles))
-    return figure
+    return _finished(figure, grid, limit.text if limit else "")
 
 
 def acr_over_time(history: pd.DataFrame) -> Figure:
@@ -165,31 +150,25 @@ def acr_over_time(history: pd.DataFrame) -> Figure:
     figure, grid = _grid(1, len(sigmas), height=4.0)
     styles = _styles(history["method"])
     unit, size = _time_unit(float(history["seconds"].max()))
-    named = []
     for axis, sigma in zip(grid[0], sigmas, strict=True):
         shown = history[history["sigma"] == sigma]
-        lines = _lines(shown.assign(time=shown["seconds"] / size), "time", "acr")
-        for name, line in lines.items():
-            axis.plot(*line, drawstyle="steps-post", marker="o", ms=3.5, label=name, **styles[name])
-            seeds = shown[(shown["method"] == name) & shown["error"].notna()]
-            if len(seeds):
-                bars = seeds["seconds"] / size, seeds["acr"], seeds["error"]
+        for name, line in shown.groupby("method", sort=False):
+            times = line["seconds"] / size
+            axis.plot(times, line["acr"], drawstyle="steps-post", marker="o", ms=3.5, label=name, **styles[name])
+            if line["error"].notna().any():
+                bars = times, line["acr"], line["error"]
                 axis.errorbar(*bars, fmt="none", ecolor=styles[name]["color"], elinewidth=1.0)
         _decorate(axis, f"σ = {sigma}", f"training time ({unit})")
-        axis.set_xlim(0, 1.18 * float(shown["seconds"].max()) / size)
-        axis.margins(y=0.08)
-        named.append((axis, {name: _stepped(line) for name, line in lines.items()}))
+        axis.set_xlim(left=0)
     grid[0, 0].set_ylabel("best ACR so far")
-    _note(
+    return _finished(
         figure,
+        grid,
         "The scale of ACR does not begin at 0"
         + ", and is another at each noise level" * (len(sigmas) > 1)
         + "."
         + " Bars are standard errors over training seeds, for the same images." * bool(history["error"].notna().any()),
     )
-    for axis, lines in named:
-        line_names.near_ends(axis, lines)
-    return figure
 
 
 def acr_by_members(frame: pd.DataFrame) -> Figure:
@@ -201,35 +180,30 @@ def acr_by_members(frame: pd.DataFrame) -> Figure:
 
     Args:
         frame: Columns ``sigma kind members acr error_images error gain gain_error_images gain_error`` of
-            ``rs.reporting.ensemble_tables.sizes``.
+            ``rs.reporting.tables.ensemble_tables.sizes``.
     """
     sigmas, kinds = list(dict.fromkeys(frame["sigma"])), list(dict.fromkeys(frame["kind"]))
     figure, grid = _grid(2, len(sigmas), height=3.0)
-    styles, named = _styles(kinds), []
+    styles = _styles(kinds)
     for (row, value), (column, sigma) in product(enumerate(("acr", "gain")), enumerate(sigmas)):
         axis, shown = grid[row, column], frame[(frame["sigma"] == sigma) & frame[value].notna()]
-        ends = {}
+        if row and column:
+            axis.sharey(grid[1, 0])
         for kind, points in shown.groupby("kind", sort=False):
             shift = 0.05 * (kinds.index(kind) - (len(kinds) - 1) / 2)  # keeps error bars of one size apart
             means = points.groupby("members")[value].mean()
             axis.plot(means.index + shift, means, label=kind, **styles[kind])
             _marks(axis, points, value, shift, styles[kind]["color"], "o" if kind in COLOURS else "D")
-            ends[kind] = (float(means.index[-1] + shift), float(means.iloc[-1]))
         _decorate(axis, f"σ = {sigma}", "number of members")
         sizes = sorted(set(frame["members"]))
         axis.set_xticks(sizes)
-        axis.set_xlim(sizes[0] - 0.25, sizes[-1] + 0.3 + 0.4 * max(sizes[-1] - sizes[0], 1))
-        named.append((axis, ends, sizes[-1] + 0.25))
+        axis.set_xlim(sizes[0] - 0.25, sizes[-1] + 0.25)
     grid[0, 0].set_ylabel("ACR")
     grid[1, 0].set_ylabel("ACR less its members' mean")
     for axis in grid[1]:
         axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
-    _alike(grid[1])
     scales = " The scale of ACR is another at each noise level; that of the gain is one." * (len(sigmas) > 1)
-    _note(figure, f"{ERROR_BARS}{ONE_SAMPLE} (below).{scales}")
-    for axis, ends, x in named:
-        line_names.at_right_ends(axis, ends, x)
-    return figure
+    return _finished(figure, grid, f"{ERROR_BARS}{ONE_SAMPLE} (below).{scales}")
 
 
 def differences(frame: pd.DataFrame) -> Figure:
@@ -239,7 +213,7 @@ def differences(frame: pd.DataFrame) -> Figure:
 
     Args:
         frame: Columns ``sigma method reference difference error_images error tie`` of
-            ``rs.reporting.method_tables.differences``.
+            ``rs.reporting.tables.method_tables.differences``.
     """
     sigmas, references = (list(dict.fromkeys(frame[name])) for name in ("sigma", "reference"))
     place = frame.groupby(["sigma", "reference"]).cumcount().groupby(frame["method"], sort=False).max()
@@ -250,23 +224,22 @@ def differences(frame: pd.DataFrame) -> Figure:
     for (row, reference), (column, sigma) in product(enumerate(references), enumerate(sigmas)):
         axis = grid[row, column]
         shown = frame[(frame["sigma"] == sigma) & (frame["reference"] == reference)]
-        for one in shown.to_dict("records"):
-            colour, marker = styles[one["method"]]["color"], "D" if " + " in one["method"] else "o"
-            errors = _larger_error(pd.DataFrame([one]), "error")
-            face = "white" if one["tie"] else colour
-            at = (one["difference"], methods.index(one["method"]))
+        for line in shown.to_dict("records"):
+            colour, marker = styles[line["method"]]["color"], "D" if " + " in line["method"] else "o"
+            errors = _larger_error(pd.DataFrame([line]), "error")
+            face = "white" if line["tie"] else colour
+            at = (line["difference"], methods.index(line["method"]))
             axis.errorbar(*at, xerr=errors, fmt=marker, color=colour, mfc=face, ms=4.5, elinewidth=1.4)
         axis.axvline(0, color="#444444", linewidth=0.8, zorder=0)
         if reference in methods:
             axis.text(0, methods.index(reference), " the reference", va="center", fontsize=7.5, color="#444444")
         _decorate(axis, f"σ = {sigma}", f"ACR less that of {reference}")
-        axis.set_yticks(range(len(methods)), methods, fontsize=line_names.POINTS)
+        axis.set_yticks(range(len(methods)), methods, fontsize=LABEL_POINTS)
         axis.set_ylim(len(methods) - 0.4, -0.6)
     text = (
         f"{ERROR_BARS}Differences are taken image by image. Hollow: a tie, the difference may be 0 at the level of 5 %."
     )
-    _note(figure, text)
-    return figure
+    return _finished(figure, grid, text)
 
 
 def acr_by_cost(frame: pd.DataFrame) -> Figure:
@@ -275,58 +248,30 @@ def acr_by_cost(frame: pd.DataFrame) -> Figure:
     A row has the single models that the ensembles of its kind are made of, and these; a mixture is black.
 
     Args:
-        frame: Columns ``sigma kind method members evaluations acr`` of ``rs.reporting.ensemble_tables.equal_cost``.
+        frame: Columns ``sigma kind method members evaluations acr`` of ``ensemble_tables.equal_cost``.
     """
     sigmas = list(dict.fromkeys(frame["sigma"]))
     kinds = list(dict.fromkeys(frame.loc[frame["members"] > 1, "kind"]))
-    figure, grid = _grid(len(kinds), len(sigmas), height=2.3, share_x=True)
-    named = []
-    for (row, kind), (column, sigma) in product(enumerate(kinds), enumerate(sigmas)):
-        axis, trained = grid[row, column], kind.split(" + ")
+    figure, grid = _grid(len(kinds), len(sigmas), height=2.3, share_x=True, share_y="col")
+    for row, kind in zip(grid, kinds, strict=True):
+        trained = kind.split(" + ")
         inside = (frame["kind"] == kind) | (frame["kind"].isin(trained) & (frame["members"] == 1))
-        shown = frame[(frame["sigma"] == sigma) & inside].sort_values("members", kind="stable")
-        lines = _lines(shown, "evaluations", "acr")
-        others = cycle([dash for dash in PATTERNS if dash not in [DASHES.get(name) for name in trained]])
-        for (name, line), marker in zip(lines.items(), cycle(MARKERS)):
-            style = _styles([name])[name] | ({} if name in trained else {"linestyle": next(others), "linewidth": 1.3})
-            axis.plot(*line, marker=marker, ms=3.2, label=name, **style)
-        _decorate(axis, f"{kind}, σ = {sigma}", "")
-        axis.set_xscale("log")
-        named.append((axis, {_without_methods(name, trained): line for name, line in lines.items()}))
-    longest = float(frame["evaluations"].max())
-    grid[0, 0].set_xlim(0.85 * float(frame["evaluations"].min()), longest * 1.5)
+        shown = frame[inside].sort_values("members", kind="stable")
+        dashes = cycle([dash for dash in PATTERNS if dash not in [DASHES.get(name) for name in trained]])
+        styles = {}
+        for name, marker in zip(dict.fromkeys(shown["method"]), cycle(MARKERS)):
+            of_ensemble = {} if name in trained else {"linestyle": next(dashes), "linewidth": 1.3}
+            styles[name] = _styles([name])[name] | {"marker": marker, "ms": 3.2} | of_ensemble
+        for axis, sigma in zip(row, sigmas, strict=True):
+            for name, line in shown[shown["sigma"] == sigma].groupby("method", sort=False):
+                axis.plot(line["evaluations"], line["acr"], label=name, **styles[name])
+            _decorate(axis, f"{kind}, σ = {sigma}", "")
+            axis.set_xscale("log")
     _plain_decades(grid[0, 0])
-    for column in grid.T:
-        _alike(column, above=0.12)
-        column[-1].set_xlabel("evaluations of members for an image")
+    for axis in grid[-1]:
+        axis.set_xlabel("evaluations of members for an image")
     figure.supylabel("ACR", fontsize=10)
-    scales = "The scale of ACR does not begin at 0; it is one for all panels of a noise level. "
-    _note(figure, f"{scales}An ensemble of two kinds is named by its numbers of members: 1+2.")
-    for axis, lines in named:
-        line_names.near_ends(axis, lines)
-    return figure
-
-
-def settle(figure: Figure) -> None:
-    """Lay out a finished picture for the last time, which each format would do anew."""
-    figure.draw_without_rendering()
-    with matplotlib.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
-        figure.set_layout_engine(None)
-
-
-def png(figure: Figure) -> bytes:
-    """Return the picture as PNG, without a time stamp."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def svg(figure: Figure) -> bytes:
-    """Return the picture as SVG, without a time stamp and with the same element names each time."""
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "rs"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+    return _finished(figure, grid, "The scale of ACR does not begin at 0; it is one for all panels of a noise level.")
 
 
 def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, Any]:
@@ -337,28 +282,24 @@ def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure,
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
-def _by_size(frame: pd.DataFrame) -> tuple[Figure, list[tuple[Axes, float, pd.DataFrame]]]:
-    """Return panels with their noise level and rows: single models, and if there are any the largest ensembles."""
+def _by_size(frame: pd.DataFrame) -> tuple[Figure, Any, list[tuple[Axes, float, pd.DataFrame, Styles]]]:
+    """Return panels, each with noise level, rows and styles: single models, and the largest ensembles, if any."""
     sigmas, largest = list(dict.fromkeys(frame["sigma"])), int(frame["members"].max())
     sizes = [1, largest] if largest > 1 else [1]
     figure, grid = _grid(len(sizes), len(sigmas), height=3.3, share_y=True)
     panels = []
-    for (row, size), (column, sigma) in product(enumerate(sizes), enumerate(sigmas)):
-        shown = frame[(frame["sigma"] == sigma) & (frame["members"] == size)]
-        grid[row, column].set_visible(not shown.empty)
-        panels += [] if shown.empty else [(grid[row, column], sigma, shown)]
     for row, size in zip(grid, sizes, strict=True):
+        of_size = frame[frame["members"] == size]
+        styles = _styles(of_size["method"])
         row[0].set_ylabel("single models" if size == 1 else f"ensembles of {size}")
-    return figure, panels
+        for axis, sigma in zip(row, sigmas, strict=True):
+            shown = of_size[of_size["sigma"] == sigma]
+            axis.set_visible(not shown.empty)
+            panels += [] if shown.empty else [(axis, sigma, shown, styles)]
+    return figure, grid, panels
 
 
-def _lines(frame: pd.DataFrame, x: str, y: str) -> dict[str, Line]:
-    """Return the line of each method, in their order."""
-    groups = frame.groupby("method", sort=False)
-    return {str(name): (line[x].to_numpy(float), line[y].to_numpy(float)) for name, line in groups}
-
-
-def _styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _styles(methods: Iterable[str]) -> Styles:
     """Return colour, dash and width of the line of each method, ensemble or kind of ensembles.
 
     An ensemble of one method has that method's; a mixture is black; what is none of the known methods takes a spare
@@ -377,62 +318,27 @@ def _styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _alike(panels: Iterable[Axes], above: float = 0.0) -> None:
-    """Give panels one scale of y, with room above the lines."""
-    limits = [axis.get_ylim() for axis in panels]
-    low, high = min(low for low, _ in limits), max(high for _, high in limits)
-    for axis in panels:
-        axis.set_ylim(low, high + above * (high - low))
+def _mark_limit(axis: Axes, limit: Limit | None, x: float) -> None:
+    """Draw the limit of certificates, where it is known, as a dotted line."""
+    if limit:
+        axis.axvline(x, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0, label="largest possible")
 
 
-def _colours(styles: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    return {name: style["color"] for name, style in styles.items()}
+def _finished(figure: Figure, grid: Any, note: str) -> Figure:
+    """Return a figure with a legend to the right of each row of panels, and a note below them all."""
+    legends = [_legend([axis for axis in row if axis.get_visible()]) for row in grid]
+    figure.set_figwidth(figure.get_figwidth() + LEGEND_WIDTH * any(legends))
+    figure.supxlabel(fill(note, int(14.5 * figure.get_figwidth())), fontsize=8, color="#444444", x=0.02, ha="left")
+    return figure
 
 
-def _before(line: Line, x: float) -> float:
-    """Return the height of the last point before ``x``."""
-    return float(line[1][line[0] < x][-1])
-
-
-def _stepped(line: Line) -> Line:
-    """Return the corners of a line that is drawn in steps."""
-    x, y = line
-    return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
-
-
-def _mark_limit(axis: Axes, x: float, text: str = "") -> None:
-    """Draw the limit of certificates as a dotted line, with a text along it, or, of two lines, to the right of it."""
-    axis.axvline(x, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0)
-    side = 1 if "\n" in text else -1
-    own: dict[str, Any] = {"ha": "left", "linespacing": 1.05} if side > 0 else {"ha": "right", "rotation": 90}
-    own |= {"va": "top", "fontsize": 7.5, "color": "#444444", "transform": axis.get_xaxis_transform()}
-    axis.text(x + side * 0.008 * axis.get_xlim()[1], 0.98, text, **own)
-
-
-def _note(figure: Figure, text: str) -> None:
-    """Write under the panels what they do not say themselves, and lay all out, so that names find their places."""
-    wide = int(14.5 * figure.get_figwidth())
-    figure.supxlabel(fill(text, wide), fontsize=8, color="#444444", x=0.02, ha="left")
-    figure.draw_without_rendering()
-
-
-def _without_methods(name: str, trained: list[str]) -> str:
-    """Return what a name says beside the training methods; all of a name of another form, as one's own is.
-
-    >>> [_without_methods(name, ["macer"]) for name in ("macer", "macer x3 (mme)")]
-    ['x1', 'x3 (mme)']
-    >>> [_without_methods(name, ["a", "macer"]) for name in ("macer", "a x1 + macer x2")]
-    ['macer', '1+2']
-    >>> _without_methods("mine (vote)", ["a", "macer"])
-    'mine (vote)'
-    """
-    if name in trained:
-        return "x1" if len(trained) == 1 else name
-    parts = name.split(" + ")
-    if len(parts) != len(trained) or not all(map(str.startswith, parts, [f"{method} " for method in trained])):
-        return name
-    rest = " + ".join(part.removeprefix(f"{method} ") for part, method in zip(parts, trained, strict=True))
-    return rest.replace(" + x", "+").removeprefix("x") if len(trained) > 1 else rest
+def _legend(row: Sequence[Axes]) -> bool:
+    """Name each line of a row of panels once, to the right of them; return whether there are any."""
+    lines = {str(line.get_label()): line for axis in row for line in axis.get_lines()}
+    named = {name.replace(" + ", "\n+ "): line for name, line in lines.items() if not name.startswith("_")}
+    if named:
+        row[-1].legend(named.values(), named.keys(), fontsize=LABEL_POINTS, **LEGEND)
+    return bool(named)
 
 
 def _plain_decades(axis: Axes) -> None:

@@ -1,45 +1,49 @@
 """Reading what a study has on disk: certificate rows, training logs, and the theory of ensembles in numbers.
 
-RESULTS/SIGMA/METHOD-SEED.tsv and .json     certificate rows, and what made them
-RESULTS/SIGMA/pool/ENSEMBLE.tsv and .json   the same of ensembles, and of further seeds
-RESULTS/SIGMA/times/alone.csv               seconds of a certificate of each classifier of the pool alone
-LOGS/SIGMA/METHOD/SEED/history.csv          one line per training epoch
-LOGS/SIGMA/METHOD/SEED/timing.csv           training seconds up to the end of each epoch
-WEIGHTS/SIGMA/ENSEMBLE.json                 which members weights have chosen
-WEIGHTS/SIGMA/spreads.csv, bounds.csv       what ``rs.reporting.variance_tables`` shows
-WEIGHTS/SIGMA.seconds.csv                   seconds that weights take, of one image and one member
+``rs.study.layout`` says where it lies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from rs.errors import InputError
-from rs.params import Count, section
-from rs.reporting import notes
-from rs.reporting.external_logs import read_log
-from rs.reporting.results import Provenance, Result
+from rs.params import Count, record, section
+from rs.reporting.results import CODES, MUST_AGREE, Provenance, Result
+from rs.reporting.tables import notes
 from rs.statistics import metrics
+from rs.statistics.certificate import UNDECIDED, votes_of
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
-from rs.study.grid import GridCell, cells, pool_target
-from rs.study.subset import subset_name
+from rs.study.grid import cells
+from rs.study.layout import ALONE, GridCell, pool_file, pool_rows, pool_target, weights_seconds
+from rs.study.subset import is_subset, subset_name
+
+
+class MemberIdentity(TypedDict):
+    """A member of an ensemble, as the sidecar of its rows names it."""
+
+    method: str
+    seed: int
+    classifier: str  # fingerprint
 
 
 class Sidecar(TypedDict, total=False):
     """What is read of a sidecar, if it says it; rows of other programs may say less, and more."""
 
     model: str | None
+    classifier: str  # fingerprint of the model, or of the ensemble
+    members: list[MemberIdentity]  # of the ensemble
+    weights: str  # SHA-256 of the weights that images have
     dataset: str
     images: str  # fingerprint of the images
     subset: str | dict[str, int | list[int]]
@@ -49,10 +53,9 @@ class Sidecar(TypedDict, total=False):
     engine: str
     arithmetic: str
     noise: str
+    seed: int  # of the noise
+    code: str  # fingerprint
     versions: dict[str, str]
-
-
-SIDECAR = TypeAdapter(Sidecar)
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class StudyFiles:
 
     def ensemble_rows(self, ensemble: EnsembleDeclaration, sigma: Any) -> Path:
         """Path of the certificate rows of an ensemble."""
-        return self.results / str(sigma) / "pool" / f"{ensemble.slug}.tsv"
+        return pool_rows(self.results, sigma, ensemble.slug)
 
     def read_first(self) -> dict[GridCell, Result]:
         """Read the first model that is certified, if one is."""
@@ -132,24 +135,28 @@ class StudyFiles:
         """Read the rows of a cell, their sidecar, and the seconds its training took."""
         rows, sidecar = read_rows(cell.rows(self.results), cell.sigma, cell.command("certify"))
         self._check_name(cell.rows(self.results), sidecar, f"{cell.sigma}/{cell.method}/{cell.seed}")
+        self._check_classifier(cell.rows(self.results), cell, sidecar.get("classifier"))
         seconds = float(self._timing(cell)["seconds"].iloc[-1])
         return Result(
-            cell.method,
-            float(cell.sigma),
-            cell.seed,
-            rows,
-            subset_of(sidecar),
-            seconds,
-            sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
-            rows["scope"].iloc[0],
+            method=cell.method,
+            sigma=float(cell.sigma),
+            seed=cell.seed,
+            rows=rows,
+            subset=subset_of(sidecar),
+            training_seconds=seconds,
+            classes=sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
+            scope=rows["scope"].iloc[0],
             provenance=Provenance.of(sidecar),
+            source=_source(sidecar, pool=cell.further),
         )
 
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
         """Read the rows of an ensemble and their sidecar."""
-        path, command = self.ensemble_rows(ensemble, sigma), self._pool_command(sigma)
+        path, command = self.ensemble_rows(ensemble, sigma), self._command("certify_ensembles", sigma)
         rows, sidecar = read_rows(path, sigma, command)
         self._check_name(path, sidecar, f"{sigma}/{ensemble.slug}.json")
+        self._check_members(path, sigma, sidecar.get("members"))
+        self._check_weights(ensemble, sigma, sidecar.get("weights"))
         scope = rows["scope"].iloc[0]
         if scope != ensemble.combination.scope:
             raise InputError(
@@ -157,17 +164,18 @@ class StudyFiles:
                 f"run {command}"
             )
         return Result(
-            self.label(ensemble),
-            float(sigma),
-            None,
-            rows,
-            subset_of(sidecar),
+            method=self.label(ensemble),
+            sigma=float(sigma),
+            seed=None,
+            rows=rows,
+            subset=subset_of(sidecar),
             classes=None if scope == "set" else sidecar.get("classes"),
             scope=scope,
             ensemble=ensemble.name,
             combination=ensemble.key,
             members=ensemble.members,
             provenance=Provenance.of(sidecar),
+            source=_source(sidecar, pool=True),
             chosen=self._chosen(ensemble, sigma),
         )
 
@@ -179,12 +187,40 @@ class StudyFiles:
                 f"{path} must hold rows of {wanted}, but its sidecar says {stated}; put back the rows of its name"
             )
 
+    def _check_classifier(self, path: Path, cell: GridCell, classifier: str | None) -> None:
+        """Check that a file is of the model of a cell that the sidecars of its rows name, in either folder."""
+        for further in (False, True):
+            sidecar = sidecar_of(replace(cell, further=further).rows(self.results))
+            named = files.value_in(sidecar, "classifier")
+            if classifier and named and classifier != named:
+                raise InputError(
+                    f"{path} must be of the same {cell.method}, seed {cell.seed}, as {sidecar}, but that names model "
+                    f"{named[:12]} and not {classifier[:12]}; make the older one again"
+                )
+
+    def _check_members(self, path: Path, sigma: Any, members: Iterable[Mapping[str, Any]] | None) -> None:
+        """Check that a file is of the models whose rows there are, if it names any."""
+        for member in members or ():
+            cell = GridCell(self.dataset, member["method"], sigma, member["seed"])
+            self._check_classifier(path, cell, member["classifier"])
+
+    def _check_weights(self, ensemble: EnsembleDeclaration, sigma: Any, used: str | None) -> None:
+        """Check that weights are of the models whose rows there are, and weights by image those of the rows."""
+        path = pool_file(self.weights, sigma, f"{ensemble.slug}.json")
+        self._check_members(path, sigma, files.value_in(path, "members"))
+        path = path.with_suffix(".tsv")
+        if used and path.is_file() and files.sha256(path) != used:
+            raise InputError(
+                f"{path} must be the weights that the rows of {ensemble.slug} were made with, but it has changed; run "
+                f"{self._command('certify_ensembles', sigma)}"
+            )
+
     def _chosen(self, ensemble: EnsembleDeclaration, sigma: Any) -> dict[str, int] | None:
         """Read how often weights have chosen members, like ``{"macer 1": 2}``; ``None`` if they do not choose."""
         number = ensemble.combination.chosen
         if number is None:
             return None
-        path, command = self.weights / str(sigma) / f"{ensemble.slug}.json", self._weights_command(sigma)
+        path, command = pool_file(self.weights, sigma, f"{ensemble.slug}.json"), self._command("weights", sigma)
         try:
             weights = files.read_json(_existing(path, command))["fitted"]["weights"]
             counts = [round(weight * number) for weight in weights]
@@ -200,8 +236,8 @@ class StudyFiles:
         """
         frames = []
         for sigma in self.sigmas:
-            path = self.weights / str(sigma) / f"{name}.csv"
-            frame = read_table(path, ["ensemble", "images"], self._weights_command(sigma))
+            path = pool_file(self.weights, sigma, f"{name}.csv")
+            frame = read_table(path, ["ensemble", "images"], self._command("weights", sigma))
             frames.append(frame.assign(sigma=float(sigma)))
         return pd.concat(frames, ignore_index=True)
 
@@ -211,9 +247,9 @@ class StudyFiles:
         Returns:
             By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member.
         """
-        path = self.results / str(sigma) / "times" / "alone.csv"
-        alone = read_table(path, ["classifier", "seconds"], self._pool_command(sigma), empty=True)
-        weights = read_table(self.weights / f"{sigma}.seconds.csv", ["seconds"], self._weights_command(sigma))
+        path, command = pool_file(self.results, sigma, f"times/{ALONE}"), self._command("certify_ensembles", sigma)
+        alone = read_table(path, ["classifier", "seconds"], command, empty=True)
+        weights = read_table(weights_seconds(self.weights, sigma), ["seconds"], self._command("weights", sigma))
         per_member = float(weights["seconds"].iloc[0])
         seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
         for ensemble in self.ensembles:
@@ -254,11 +290,8 @@ class StudyFiles:
     def _log(self, cell: GridCell, name: str, columns: list[str]) -> pd.DataFrame:
         return read_table(cell.log(self.logs, name), columns, cell.command("train"))
 
-    def _pool_command(self, sigma: Any) -> str:
-        return f"dvc repro {pool_target(self.dataset, sigma)}"
-
-    def _weights_command(self, sigma: Any) -> str:
-        return f"dvc repro weights@{self.dataset}-{sigma}"
+    def _command(self, stage: str, sigma: Any) -> str:
+        return f"dvc repro {pool_target(stage, self.dataset, sigma)}"
 
 
 def _seconds_by_method(path: Path, grid: list[GridCell]) -> dict[str, float]:
@@ -283,40 +316,17 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
     """
     sidecar = files.read_json(_existing(sidecar_of(_existing(path, command)), command))
     rows = certificate_rows.read(path)
-    _check_sidecar(path, rows, sidecar, f"run {command}")
+    check_sidecar(path, rows, sidecar, f"run {command}")
     if metrics.budget(rows, "sigma") != float(sigma):
         raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")
     return rows, sidecar
 
 
-def read_alone(path: Path, sigmas: Collection[float] = (), **known: float | None) -> tuple[Result, dict[str, Any]]:
-    """Read a row file that belongs to no study, under the name of its path.
-
-    Args:
-        path: Rows of this project, or a log in the field's six columns, whatever lies beside it.
-        sigmas, known: As for :func:`rs.reporting.external_logs.read_log`.
-    Returns:
-        The result, and its sidecar; empty where there is none.
-    Raises:
-        InputError: If the rows are damaged, or the sidecar is not theirs.
-    """
-    rows, beside = read_log(path, sigmas, **known), sidecar_of(path)
-    has_sidecar = beside.exists() and not certificate_rows.is_field_log(path)
-    sidecar = files.read_json(beside) if has_sidecar else {}
-    if sidecar != {}:
-        _check_sidecar(path, rows, sidecar, "certify again, or remove the sidecar")
-    provenance = Provenance.of(sidecar) if sidecar else None
-    sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
-    return Result(str(path), sigma, None, rows, subset_of(sidecar), scope=scope, provenance=provenance), sidecar
-
-
-def _check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:
+def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:
+    """Refuse a sidecar that is damaged or of other rows."""
     if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
         raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; {remedy}")
-    try:
-        SIDECAR.validate_python(sidecar, strict=True)
-    except ValidationError as error:
-        raise InputError(f"{path} must have a sidecar of its rows, but: {files.faults(error)}; {remedy}") from error
+    record(Sidecar, sidecar, f"{path} must have a sidecar of its rows", remedy)
     for name in metrics.BUDGET:
         inside, beside = metrics.budget(rows, name), sidecar.get(name)
         if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
@@ -324,6 +334,20 @@ def _check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) ->
     scope = rows["scope"].iloc[0]
     if sidecar.get("scope") != scope:
         raise InputError(f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; {remedy}")
+    if "subset" in sidecar and not is_subset(rows["idx"].tolist(), subset := subset_of(sidecar)):
+        raise InputError(f"{path} must be of the images {subset}, as its sidecar says, but is of others; {remedy}")
+    _, voted, _ = votes_of(pd.concat([rows["counts0"], rows["counts"]]))
+    classes = max(rows["label"].max() + 1, voted.max(initial=-1) + (scope != UNDECIDED))  # the last one: for no class
+    if sidecar.get("classes", classes) < classes:
+        raise InputError(
+            f"{path} has labels or votes of {classes} classes but its sidecar {sidecar['classes']}; {remedy}"
+        )
+
+
+def _source(sidecar: dict[str, Any], pool: bool) -> dict[str, Any]:
+    """Return what a sidecar says of what its rows share with those of the study; code by the stage that made them."""
+    stated = {CODES[pool]: sidecar.get("code")} | {key: sidecar.get(key) for key in MUST_AGREE}
+    return {key: value for key, value in stated.items() if value is not None}
 
 
 def subset_of(sidecar: dict[str, Any]) -> str:

@@ -12,29 +12,24 @@ import hashlib
 import html
 import json
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rs.errors import InputError
-from rs.reporting.ensemble_tables import families, models_by_member
 from rs.reporting.figures import COLOURS
 from rs.reporting.load import StudyFiles
 from rs.reporting.offline_plots import vega_embed
-from rs.reporting.pictures import Pictures
+from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
 from rs.reporting.results import Group, Groups, Result, only, results_of
 from rs.reporting.settings import ReportSettings
+from rs.reporting.tables.ensemble_tables import families, models_by_member
 from rs.statistics import metrics
-from rs.statistics.certificate import votes_for, votes_of
-from rs.statistics.votes import dense_votes
 from rs.storage import files
 from rs.storage.certificate_rows import sidecar_of
 from rs.study import grid
+from rs.study.layout import pool_rows, pool_target
 
 WEB = Path(__file__).with_name("web")
 LIMIT = 5_000_000
@@ -53,7 +48,7 @@ Record = dict[str, Any]
 """Values by name, as in JSON."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """Where the rows of a result come from: paths and commands as in the pipeline, whatever folder was read."""
 
@@ -90,49 +85,6 @@ def page(
     while len(content := _html(_data(shown, study, sources, settings, pictures, images))) > LIMIT and images > 2:
         images //= 2
     return content
-
-
-def has_votes(result: Result) -> bool:
-    """Return whether rows hold the votes of a fixed number of draws."""
-    rows = result.rows
-    return metrics.mode_of(rows) == "certify" and not ((rows["counts"] == "-") & (rows["n"] > 0)).any()
-
-
-def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
-    """Return of every image what its certificates depend on, in numbers that are mostly 0.
-
-    Args:
-        rows: In the order of the images' numbers, with votes.
-        draws: n.
-    Returns:
-        Shape (4, N): the class that the n0 draws chose + 1, or 0 for the label; draws that did not vote for it, n + 1
-        where the n draws were skipped; those of them that voted for none of the first two classes; votes for the label
-        if it was not chosen.
-    """
-    labels = rows["label"].to_numpy()
-    chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
-    votes = votes_of(rows["counts"])
-    row, k, count = votes
-    second = np.zeros(len(rows), dtype=np.int64)
-    np.maximum.at(second, row, np.where(k == chosen[row], 0, count))
-    skipped, right = rows["n"].to_numpy() == 0, chosen == labels
-    missing = draws - votes_for(votes, chosen)
-    own = np.where(right, 0, votes_for(votes, labels))
-    return np.stack(
-        [
-            np.where(right, 0, chosen + 1),
-            np.where(skipped, draws + 1, missing),
-            np.where(skipped, 0, missing - second),
-            own,
-        ]
-    )
-
-
-def packed(columns: Sequence[NDArray[np.int64]], width: int) -> str:
-    """Return numbers of at most ``width`` bytes as text: byte by byte, the low ones of all first, deflated, base64."""
-    whole = np.stack(columns, axis=1).astype("<u8")  # (4, results, images)
-    planes = [(whole >> np.uint64(8 * byte)).astype(np.uint8).tobytes() for byte in range(width)]
-    return base64.b64encode(zlib.compress(b"".join(planes), 9)).decode()
 
 
 # ----------------------------------------------------------------------------------------------------- data
@@ -195,8 +147,8 @@ def _level(
     draws: int,
 ) -> Record:
     """Return the results and groups of a noise level; what made their rows is added to ``made_by``."""
-    place = {id(result): i for i, result in enumerate(result for one in methods.values() for result in one.results)}
-    results = [result for one in methods.values() for result in one.results]
+    results = [result for group in methods.values() for result in group.results]
+    place = {id(result): i for i, result in enumerate(results)}
     frames = [result.rows.sort_values("idx", kind="stable")[:images] for result in results]
     width = 2 if draws < 65_535 else 4
     singles = models_by_member(methods)
@@ -290,17 +242,16 @@ def _sources(study: StudyFiles, values: dict[str, Any]) -> dict[Any, Source]:
 
 def _sources_of_models(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Source]]:
     for cell in study.cells:
-        file = cell.rows(Path("results") / study.dataset).as_posix()
-        model = f"models/{study.dataset}/{cell.sigma}/{cell.method}/{cell.seed}"
+        file, model = cell.rows(Path("results", study.dataset)).as_posix(), cell.model(Path("models", study.dataset))
         alone = f"python -m stages.certify {model} --dataset {study.dataset} --data data/{study.dataset} --out {file}"
         yield (
             (cell.method, float(cell.sigma), cell.seed, ()),
             Source(
-                file,
-                cell.target("certify"),
-                pool_command(study.dataset, cell.sigma) if cell.further else alone,
-                grid.configuration(values, study.dataset, cell.method, float(cell.sigma)),
-                sidecar_of(cell.rows(study.results)),
+                file=file,
+                target=cell.target("certify"),
+                command=pool_command(study.dataset, cell.sigma) if cell.further else alone,
+                parameters=grid.configuration(values, study.dataset, cell.method, float(cell.sigma)),
+                sidecar=sidecar_of(cell.rows(study.results)),
             ),
         )
 
@@ -309,15 +260,14 @@ def _sources_of_ensembles(study: StudyFiles, values: dict[str, Any]) -> Iterator
     declared = values.get("combinations") or {}
     for sigma in study.sigmas:
         for ensemble in study.ensembles:
-            read = study.ensemble_rows(ensemble, sigma)
             yield (
                 (study.label(ensemble), float(sigma), None, ensemble.members),
                 Source(
-                    f"results/{study.dataset}/{read.relative_to(study.results).as_posix()}",
-                    grid.pool_target(study.dataset, sigma),
-                    pool_command(study.dataset, sigma),
-                    {"combination": ensemble.key, **declared[ensemble.key]},
-                    sidecar_of(read),
+                    file=pool_rows(Path("results", study.dataset), sigma, ensemble.slug).as_posix(),
+                    target=pool_target("certify_ensembles", study.dataset, sigma),
+                    command=pool_command(study.dataset, sigma),
+                    parameters={"combination": ensemble.key, **declared[ensemble.key]},
+                    sidecar=sidecar_of(study.ensemble_rows(ensemble, sigma)),
                 ),
             )
 

@@ -6,6 +6,7 @@ files depend on rows and parameters alone.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -21,15 +23,15 @@ from scipy.special import ndtr, ndtri
 from rs import params
 from rs.errors import InputError
 from rs.params import base_dataset, section
-from rs.reporting import claims, ensemble_tables, figures, method_tables, variance_tables
-from rs.reporting.external_logs import read_external_log
+from rs.reporting import claims, figures
 from rs.reporting.load import StudyFiles
+from rs.reporting.logs import read_external_log
 from rs.reporting.page import page
-from rs.reporting.pictures import Pictures
-from rs.reporting.published import published
-from rs.reporting.render import Table, render
-from rs.reporting.results import Groups, grouped, only, results_of
+from rs.reporting.page_data import Pictures
+from rs.reporting.results import Groups, grouped, only, published, results_of
 from rs.reporting.settings import ReportSettings, report_settings
+from rs.reporting.tables import ensemble_tables, method_tables, variance_tables
+from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
 from rs.statistics.votes import label_bounds, share_at_most
 from rs.storage import files
@@ -63,7 +65,7 @@ def report(
         results: Folder of certificate rows.
         logs: Folder of training logs.
         weights: Folder of ensemble weights.
-        external_logs: What ``rs.reporting.external_logs.named`` returns: name, path and what is known of each.
+        external_logs: What ``rs.reporting.logs.named`` returns: name, path and what is known of each.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
         so_far: Whether to judge the claims alone, by the rows that there are.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
@@ -254,8 +256,30 @@ def _drawn(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]
     if data.empty:
         return {}
     figure = draw(data)
-    figures.settle(figure)
-    return {f"{name}.png": figures.png(figure), f"{name}.svg": figures.svg(figure)}
+    _freeze_layout(figure)
+    return {f"{name}.png": png(figure), f"{name}.svg": svg(figure)}
+
+
+def _freeze_layout(figure: Figure) -> None:
+    """Lay out a finished picture for the last time, which each format would do anew."""
+    figure.draw_without_rendering()
+    with matplotlib.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
+
+
+def png(figure: Figure) -> bytes:
+    """Return a picture as PNG, without a time stamp."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> bytes:
+    """Return a picture as SVG, without a time stamp and with the same element names each time."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "rs"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def _json(value: object) -> bytes:

@@ -1,11 +1,12 @@
-"""The results of a study, one for each method, noise level and seed, grouped by comparability."""
+"""The results of a study, one for each method, noise level and seed, grouped by comparability; and the paper's."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -19,8 +20,17 @@ from rs.statistics.metrics import Terms
 from rs.statistics.two_sided import SPLITS, Split, two_sided_acrs
 from rs.study.ensembles import kind_of, trained_as
 
+MUST_AGREE = {"images": "images", "seed": "noise seed"}
+"""What all rows of a study share: keys of sidecars, and their names."""
+
+CODES = ("code of models", "code of pools")
+"""Versions of the code that rows were made by: by the stage for a model, or for further seeds and ensembles."""
+
 UNROUNDED = "as computed"
 """Outputs of members that were not kept, as rows say by saying nothing of them."""
+
+PUBLISHED = Path(__file__).with_name("published.csv")
+"""The figures that the paper prints."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Provenance:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """The certificate rows of one method at one noise level and one training seed."""
 
@@ -56,11 +66,12 @@ class Result:
     subset: str  # which images, in words
     training_seconds: float | None = None
     classes: int | None = None  # K, needed for two-sided radii only; None for a classifier with votes for no class
-    scope: str = "model"  # what the classifier is, one of rs.storage.certificate_rows.SCOPES
+    scope: str = "model"  # what the classifier is, one of rs.statistics.certificate.SCOPES
     ensemble: str | None = None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
     combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
     provenance: Provenance | None = None  # None: not known, as for an external log
+    source: Mapping[str, Any] = field(default_factory=dict)  # MUST_AGREE and one of CODES, as far as they are stated
     chosen: dict[str, int] | None = None  # which of the members vote, and how often, where weights have chosen them
 
     @property
@@ -205,8 +216,8 @@ def grouped(results: Sequence[Result]) -> Groups:
     """Group results by noise level and method, and refuse those that cannot be compared.
 
     Raises:
-        InputError: If there are none, one comes twice, or they differ in subset, n0, n or alpha; at one noise level
-            also if they differ in images or sigma.
+        InputError: If there are none, one comes twice, or they differ in data set, noise seed, subset, n0, n or alpha;
+            at one noise level also if they differ in images or sigma.
     """
     if not results:
         raise InputError("tables need at least one result, got none; list methods and seeds in params.yaml")
@@ -215,6 +226,7 @@ def grouped(results: Sequence[Result]) -> Groups:
     for result in results:
         metrics.check_radii(result.rows, result.name)
         _check_alike(results[0], result)
+        _check_source(first, result)
         _check_budget(first, result)
         _check_same_images(first.setdefault(result.sigma, result), result)
         seeds = groups.setdefault(result.sigma, {}).setdefault(result.method, [])
@@ -254,6 +266,40 @@ def best(methods: Mapping[str, Group]) -> list[str]:
     return [first, *(method for method in others if sound[first].less(sound[method]).tie)]
 
 
+def published(dataset: str | None = None) -> pd.DataFrame:
+    """Return the published figures on ``dataset``, or all of them.
+
+    Returns:
+        Columns ``source table dataset sigma method metric radius value unit``, with ``metric`` one of ``acr``,
+        ``clean_accuracy``, ``certified_accuracy``, ``training_hours`` and ``certificate_seconds``, accuracies as shares
+        of 1, and ``radius`` NaN where there is none. The figures are of 500 test images at n0 = 100, n = 100,000 and
+        alpha = 0.001; "clean accuracy" is certified accuracy at radius 0.
+
+    >>> figures = published("cifar10").query("method == 'advmacer' and metric == 'acr' and table == 'table_main'")
+    >>> figures[["sigma", "value"]].values.tolist()
+    [[0.25, 0.554], [0.5, 0.742], [1.0, 0.794]]
+    """
+    figures = pd.read_csv(PUBLISHED)
+    return figures if dataset is None else figures[figures["dataset"] == dataset].reset_index(drop=True)
+
+
+def paper_value(
+    figures: pd.DataFrame, kind: str, sigma: float, metric: str, radius: float | None = None
+) -> float | None:
+    """Return one published figure, from the first table that prints it, or ``None``.
+
+    Args:
+        figures: As :func:`published` returns them.
+        kind: A training method, or a kind of ensemble (:attr:`Result.kind`).
+        sigma: Noise level.
+        metric: As in the figures.
+        radius: Of a certified accuracy.
+    """
+    hits = figures[(figures["method"] == kind) & (figures["sigma"] == sigma) & (figures["metric"] == metric)]
+    hits = hits if radius is None else hits[hits["radius"] == radius]
+    return float(hits["value"].iloc[0]) if len(hits) else None
+
+
 def _check_belongs(seeds: Sequence[Result], result: Result) -> None:
     """Check a result against those that bear its name already."""
     if any(result.ensemble != other.ensemble for other in seeds):
@@ -272,6 +318,19 @@ def _check_alike(a: Result, b: Result) -> None:
         raise InputError(
             f"{a.name} and {b.name} must be certified alike, got {a.terms.mode} and {b.terms.mode}; certify both alike"
         )
+
+
+def _check_source(first: dict[float | str, Result], result: Result) -> None:
+    """Compare with the first result that says its images and the seed of its noise."""
+    for key, name in MUST_AGREE.items():
+        if key in result.source:
+            other = first.setdefault(key, result)
+            values = [str(each.source[key]) for each in (other, result)]
+            if values[0] != values[1]:
+                raise InputError(
+                    f"{other.name} and {result.name} must be certified with the same {name}, got "
+                    f"{values[0][:12]} and {values[1][:12]}; certify both alike"
+                )
 
 
 def _check_budget(first: dict[float | str, Result], result: Result) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from tqdm import tqdm
+
+from rs.errors import printable
 
 T = TypeVar("T")
 QUIET_SECONDS = 30.0
@@ -25,10 +27,10 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def say(text: str) -> None:
-    """Print a line on stdout at once, above the bar if there is one."""
-    tqdm.write(text, file=sys.stdout)
-    sys.stdout.flush()
+def say(text: str, stream: TextIO) -> None:
+    """Print a line at once, above the bar if there is one; see :func:`rs.errors.printable`."""
+    tqdm.write(printable(text), file=stream)
+    stream.flush()
 
 
 def progress(items: Iterable[T], total: int, description: str, done: int = 0, *, always: bool = True) -> Iterator[T]:

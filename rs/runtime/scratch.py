@@ -29,7 +29,7 @@ def root() -> Path:
     Raises:
         InputError: If there can be no such folder.
     """
-    path = Path(os.environ.get("RS_WORK") or Path(os.environ.get("DVC_ROOT", ".")) / ".work")
+    path = Path(os.path.expanduser(os.environ.get("RS_WORK") or os.environ.get("DVC_ROOT", ".") + "/.work"))
     if (obstacle := in_the_way_of(path)) is not None:
         raise InputError(f"{path} must be a folder or new, but {obstacle} is no folder; set RS_WORK to another")
     return path

@@ -1,12 +1,11 @@
 """The smoothed classifier: noise, CERTIFY and PREDICT, its soft form with the losses on it, and attacks on it."""
 
-from rs import lazily
+from importlib import import_module
+from typing import Any
 
-_NAMES = {
-    **dict.fromkeys(
-        ("SmoothedClassifier", "Precision", "autocast", "certificate", "shortcut", "winner"), "rs.smoothing.classifier"
-    ),
-    **dict.fromkeys(("ABSTAIN", "Certificate"), "rs.statistics.certificate"),
-}
-__all__ = [*_NAMES]
-__getattr__ = lazily(__name__, _NAMES)
+
+def __getattr__(name: str) -> Any:
+    """Import ``SmoothedClassifier`` when it is asked for: torch takes seconds to load."""
+    if name != "SmoothedClassifier":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("rs.smoothing.classifier").SmoothedClassifier

@@ -18,7 +18,7 @@ from rs.errors import InputError
 from rs.models.backend import device_of
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
-from rs.smoothing.grid_noise import LEVELS, grid_block, on_grid
+from rs.smoothing.grid_noise import LEVELS, grid_block, is_on_grid, on_grid
 from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_key, evaluate, is_number
 from rs.smoothing.inputs import check_draws as check_draws
 from rs.smoothing.noise import BLOCK, block
@@ -33,6 +33,13 @@ Precision = Literal["float32", "bfloat16"]
 
 Noise = Literal["gaussian", "grid"]
 """Gaussian numbers in float32, or rounded to multiples of 1/255: :mod:`rs.smoothing.grid_noise`."""
+
+NOISE_OF_8_BIT: Noise = "grid"
+"""Default for images of 8-bit pixels, as all files and prepared data sets have; for others it is gaussian."""
+
+
+MIN_SIGMA = 1e-6
+"""Smallest noise level, in pixels of [0, 1]: adding less to a pixel changes nothing in float32."""
 
 
 class Run(Protocol):
@@ -71,9 +78,9 @@ class SmoothedClassifier:
     Args:
         base: An ``nn.Module``, or any function: images (N, C, H, W), noisy and not clipped -> logits (N, K), or an
             output with the attribute ``logits``. Any normalisation is inside it. It must be one fixed function of the
-            image: modules are evaluated in eval mode, whatever mode they are in, and then restored; so are those that
-            a function uses by name (``rs.smoothing.inputs.Function``). If it is ``lazy``, draws are evaluated by its
-            method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and evaluations of members are counted.
+            image: modules are evaluated in eval mode, whatever mode they are in, and then restored; networks that a
+            function calls must be in it already (``rs.smoothing.inputs.Function``). If it is ``lazy``, draws are
+            evaluated by its method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and those of members are counted.
         num_classes: K; if ``None``, the number of logits of the first image.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive. It must be given.
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
@@ -82,7 +89,9 @@ class SmoothedClassifier:
         batch: Noisy images evaluated at once, rounded down to blocks of ``rs.smoothing.noise.BLOCK``; if ``None``,
             chosen by the size of an image and the kind of device. It does not change the noise.
         noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, which 8-bit images alone are. With it the
-            certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.grid_noise``).
+            certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.grid_noise``). ``None`` is
+            ``grid`` for an image whose pixels are multiples of 1/255, of whatever type, and ``gaussian`` for any other.
+            A certificate says its noise, and holds for the classifier with that one: name it to classify images near.
         undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
             counts against every class: if the ``n0`` draws select it, the classifier abstains. A ``base`` with an
             attribute ``undecided`` that is true, such as an ensemble, says so itself.
@@ -93,7 +102,7 @@ class SmoothedClassifier:
 
     >>> smoothed = SmoothedClassifier(lambda x: torch.tensor([0.0, 1.0]).expand(len(x), 2), sigma=0.5)
     >>> print(smoothed.certify(torch.zeros(1, 2, 2)))
-    class 1, l2 radius 1.2316 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001
+    class 1, l2 radius 1.2316 in pixels of [0, 1], p >= 0.9931, n = 1,000, alpha = 0.001, grid noise
     """
 
     def __init__(
@@ -104,7 +113,7 @@ class SmoothedClassifier:
         *,
         precision: Precision = "float32",
         batch: int | None = None,
-        noise: Noise = "gaussian",
+        noise: Noise | None = None,
         undecided: bool = False,
         engine: str = "plain",
     ) -> None:
@@ -112,11 +121,13 @@ class SmoothedClassifier:
             raise InputError(
                 f"num_classes must be at least 2, got {num_classes!r}; leave it out to infer it, and give sigma by name"
             )
-        if sigma is None or not is_number(sigma) or not (sigma > 0 and np.isfinite(sigma)):
+        if sigma is None or not is_number(sigma) or not MIN_SIGMA <= sigma < np.inf:
             raise InputError(
-                f"sigma must be a positive number, got {sigma!r}; it is the std of the noise, in [0, 1] pixels"
+                f"sigma must be a positive number, got {sigma!r}; it is the std of the noise, in [0, 1] pixels, at "
+                f"least {MIN_SIGMA:g}"
             )
-        for name, given, known in (("precision", precision, Precision), ("noise", noise, Noise)):
+        chosen_noise = "gaussian" if noise is None else noise
+        for name, given, known in (("precision", precision, Precision), ("noise", chosen_noise, Noise)):
             if given not in get_args(known):
                 raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
         if batch is not None and (not is_number(batch, Integral) or batch < 1):
@@ -159,10 +170,9 @@ class SmoothedClassifier:
         check_draws(x, alpha, n0=n0, n=n)
         self._check_label(x, label)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
-        if label is not None and winner(first.votes, self.undecided) != label:
-            return of_tallies(first, None, alpha, self.sigma, undecided=self.undecided)
-        second = self.tally(x, n, seed, Stream.ESTIMATE, index)
-        return of_tallies(first, second, alpha, self.sigma, undecided=self.undecided)
+        needs_more = label is None or winner(first.votes, self.undecided) == label
+        second = self.tally(x, n, seed, Stream.ESTIMATE, index) if needs_more else None
+        return of_tallies(first, second, alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
 
     def certify_many(
         self,
@@ -230,7 +240,7 @@ class SmoothedClassifier:
         counts0, tallies = first.votes, [first]
         selected = winner(counts0, self.undecided)
         if label is not None and selected != label:
-            return of_tallies(first, None, run.alpha, self.sigma, undecided=self.undecided)
+            return of_tallies(first, None, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
         counts = np.zeros_like(counts0)
         while selected != ABSTAIN and (draws := run.next_draws()):
             more = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
@@ -241,7 +251,7 @@ class SmoothedClassifier:
         predict, r = (ABSTAIN, 0.0) if certified is None or selected == ABSTAIN else (selected, certified)
         n = int(counts.sum())
         made = Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
-        return replace(made, evaluations=evaluations_of(tallies))
+        return replace(made, evaluations=evaluations_of(tallies), noise=self.noise_of(x))
 
     def predict(self, x: ImageLike, n: int = 1_000, alpha: float = 0.001, *, seed: int = 0, index: int = 0) -> int:
         """Return the class of g(x), or ABSTAIN; wrong with probability at most alpha (PREDICT).
@@ -292,6 +302,10 @@ class SmoothedClassifier:
                 counter.add(scores[None], (len(scores), width))
                 evaluations += evaluated
         return Tally(counter.fetch()[0], evaluations)
+
+    def noise_of(self, x: Tensor) -> Noise:
+        """Return the noise that is added to an image (C, H, W)."""
+        return self.noise or (NOISE_OF_8_BIT if is_on_grid(x) else "gaussian")
 
     def visit(
         self, visitor: Callable[[Any, int], None], x: Tensor, draws: int, seed: int, *key: int, start: int = 0
@@ -353,7 +367,7 @@ class SmoothedClassifier:
         """Yield ``draws`` noisy copies of ``x`` in batches of whole blocks, each of shape (<= batch, C, H, W)."""
         if start % BLOCK:
             raise ValueError(f"start must be a multiple of {BLOCK}, got {start}; blocks of noise are not split")
-        levels, drawn = (None, block) if self.noise == "gaussian" else (on_grid(x), grid_block)
+        levels, drawn = (None, block) if self.noise_of(x) == "gaussian" else (on_grid(x), grid_block)
         blocks = max(1, (self.batch or default_batch(x)) // BLOCK)
         begin, end = start // BLOCK, -(-(start + draws) // BLOCK)
         for first in range(begin, end, blocks):

@@ -102,21 +102,27 @@ def _drawn_on(device: torch.device, table: GridTable, size: tuple[int, ...], rng
     return (torch.searchsorted(signed, ((first - 2**15) << 48) | rest, right=True) + table.lowest).float()
 
 
+def is_on_grid(x: Tensor) -> bool:
+    """Return whether all pixels are multiples of 1/255, to within float32's rounding (``NEAR``), as 8-bit ones are."""
+    levels = x.double() * LEVELS
+    return bool(((levels - levels.round()).abs() <= LEVELS * NEAR).all())
+
+
 def on_grid(x: Tensor) -> Tensor:
     """Return an image in levels: whole numbers 0 to 255.
 
     The certificate is that of the image of these levels. Its l2 distance to ``x`` of d pixels is at most NEAR sqrt(d).
 
     Raises:
-        InputError: If a pixel is not a multiple of 1/255 but for float32's rounding (``NEAR``).
+        InputError: If a pixel is not 0, 1/255, ..., 1 except for float32's rounding (``NEAR``).
     """
     levels = x.double() * LEVELS  # exact, if x is float32
-    whole = levels.round()
+    whole = levels.round().clamp(0, LEVELS)
     off = float((levels - whole).abs().max())
     if not off <= LEVELS * NEAR:
         raise InputError(
-            "pixels must be multiples of 1/255 with noise on the grid, as those of 8-bit images are, got one that is "
-            f"{off:.2g}/255 off; give the 8-bit image, or noise: gaussian (float16 and bfloat16 do not hold multiples "
-            "of 1/255, nor do resizing and normalising keep them)"
+            "pixels must be multiples of 1/255 from 0 to 1 with noise on the grid, as in 8-bit images, got one "
+            f"that is {off:.2g}/255 off; give the 8-bit image, or noise: gaussian (float16 and bfloat16 do not hold "
+            "multiples of 1/255, nor do resizing and normalising keep them)"
         )
     return whole.to(x.dtype)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral, Real
-from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
-from rs.errors import InputError
-from rs.statistics.certificate import LEAST_ALPHA
+from rs.errors import InputError, raised
+from rs.statistics.certificate import LEAST_ALPHA, MAX_DRAWS
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -128,10 +127,8 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
     if alpha < LEAST_ALPHA:
         raise InputError(f"alpha must be at least {LEAST_ALPHA}, below which bounds cannot be computed, got {alpha!r}")
     for name, count in draws.items():
-        if not is_number(count, Integral) or not 1 <= count < 2**63:
-            raise InputError(
-                f"{name} must be at least 1 and below 2^63, got {count!r}; it is a whole number of noisy copies"
-            )
+        if not is_number(count, Integral) or not 1 <= count <= MAX_DRAWS:
+            raise InputError(f"{name} must be a whole number of noisy copies from 1 to {MAX_DRAWS:,}, got {count!r}")
 
 
 def _what_came(x: Tensor) -> str:
@@ -155,78 +152,52 @@ def _what_came(x: Tensor) -> str:
 
 
 class Function(nn.Module):
-    """A plain function of images as a module.
+    """A plain function of images as a module, without parameters: networks that it calls are not known as its parts.
 
-    Networks that the function uses by name, or whose method it is, are parts of the module: they are evaluated in eval
-    mode and say the device. They are also found behind a decorator, in ``functools.partial``, in lists, tuples and
-    dictionaries, in default arguments, as attributes of what is used by name, of an object that is called or whose
-    method is, and through other functions used by name. Any others that it reaches must be in eval mode already.
+    So they are neither moved nor put into eval mode, and images stay on the device that they come on. Networks and
+    layers are noted as the first call calls them; one in training mode is refused there, and at any later call. Not
+    seen are the mode of what is first called later, of a network whose method ``forward`` is called (its layers are
+    seen) and of layers inside a scripted one, and random numbers of the function's own: give an ``nn.Module`` instead.
     """
 
     def __init__(self, function: Base) -> None:
         super().__init__()
-        self.function, self.networks = function, nn.ModuleList(_networks_in(function))
+        self.function = function
+        self.called: list[nn.Module] | None = None
 
     def forward(self, x: Tensor) -> Any:
-        """What the function returns."""
-        return self.function(x)
+        """Return what the function returns.
+
+        Raises:
+            InputError: If it calls a network that is in training mode.
+        """
+        if self.called is not None:
+            for module in self.called:
+                _check_mode(module)
+            return self.function(x)
+        called: list[nn.Module] = []
+        hook = register_module_forward_pre_hook(lambda module, _: called.append(_check_mode(module)))
+        try:
+            output = self.function(x)
+        finally:
+            hook.remove()
+        self.called = called
+        return output
 
 
-def _networks_in(function: Base) -> Iterator[nn.Module]:
-    """Yield the networks that a function uses by name, directly or through what else it uses; the nearest first."""
-    reached, seen = [function], set()
-    for value in reached:  # which grows
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, nn.Module):
-            yield value
-        else:
-            reached += _used_by(value)
-
-
-def _used_by(value: Any) -> Iterable[Any]:
-    """Return what a container, a method, a function or an object that can be called uses; of torch's own, nothing."""
-    if isinstance(value, list | tuple):
-        return value
-    if isinstance(value, dict):
-        return value.values()
-    if inspect.ismethod(value):
-        owner = value.__self__
-        return owner, value.__func__, {} if isinstance(owner, nn.Module) else getattr(owner, "__dict__", {})
-    if isinstance(value, partial):
-        return value.func, value.args, value.keywords
-    if inspect.isclass(value) or not callable(value) or _root(value) == "torch":
-        return ()
-    if inspect.isfunction(value):
-        return *_named_in(value), getattr(value, "__wrapped__", None)
-    call = getattr(value, "__call__", None)  # noqa: B004  of an object, the method and not whether there is one
-    return call if inspect.ismethod(call) else None, getattr(value, "__wrapped__", None)
-
-
-def _root(value: Any) -> str:
-    return str(getattr(value, "__module__", "")).partition(".")[0]
-
-
-def _named_in(function: FunctionType) -> Iterator[Any]:
-    """Yield what a function and those inside it take from around them, with attributes, and defaults of arguments."""
-    names = [name for code in _codes(function.__code__) for name in code.co_names]
-    held = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]  # none that is empty
-    held += [function.__globals__[name] for name in names if name in function.__globals__]
-    yield from (*held, function.__defaults__, function.__kwdefaults__)
-    for fields in (getattr(value, "__dict__", {}) for value in held if not isinstance(value, nn.Module)):
-        yield from (fields[name] for name in names if name in fields)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
+def _check_mode(module: nn.Module) -> nn.Module:
+    if module.training:
+        raise InputError(
+            f"a plain function must call networks in eval mode, but {type(module).__name__} is in training mode; give "
+            "the nn.Module itself, or call its .eval()"
+        )
+    return module
 
 
 def as_module(base: Base) -> nn.Module:
     """Return a base classifier as a module: itself, or a :class:`Function`.
+
+    A module of TorchScript, which takes no hooks, becomes the one layer of another module.
 
     Raises:
         InputError: If it is a class, or cannot be called.
@@ -234,7 +205,7 @@ def as_module(base: Base) -> nn.Module:
     if isinstance(base, type):
         raise InputError(f"base must be a model, got the class {base.__name__}; create one: {base.__name__}(...)")
     if isinstance(base, nn.Module):
-        return base
+        return nn.Sequential(base) if isinstance(base, torch.jit.ScriptModule) else base
     if not callable(base):
         raise InputError(
             f"base must be an nn.Module or a function of images, got {type(base).__name__}; a path is loaded and "
@@ -265,21 +236,43 @@ def logits_of(output: Any) -> Tensor:
     )
 
 
+@contextmanager
+def user_code(must: str) -> Iterator[None]:
+    """Turn whatever a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.
+
+    Ctrl-C and too little memory of a GPU stay what they are.
+
+    Raises:
+        InputError: From what the code raises, or if tensors have no numbers by default after it.
+    """
+    try:
+        yield
+        if torch.get_default_device().type == "meta":
+            raise InputError(
+                f"{must}, but it makes meta, which holds no numbers, torch's default device; leave that out"
+            )
+    except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
+        raise
+    except BaseException as error:
+        raise InputError(f"{must}, but it {raised(error)}") from error
+
+
 def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     """Return the logits of images.
 
-    What a module raises stays what it is, with a note about the images; it need not be a mistake of the user's.
+    An exception of a module stays what it is, with a note about the images; it need not be a mistake of the user's.
 
     Raises:
-        InputError: If ``base`` returns no logits, or from what a plain function raises, too little memory apart.
+        InputError: If ``base`` returns no logits or ends the process, or from what a plain function raises, too little
+            memory apart.
     """
     try:
         output = base(x)
-    except (InputError, torch.OutOfMemoryError):
+    except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except BaseException as error:
         images = f"images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
-        if not isinstance(base, Function):
+        if isinstance(error, Exception) and not isinstance(base, Function):
             error.add_note(f"base was given {images}: noisy copies of one image")
             raise
         raise InputError(

@@ -55,4 +55,5 @@ def block(index: int, shape: torch.Size, sigma: float, seed: int, *key: int, dev
     if torch.device(device).type == "cpu":
         rng = np.random.Generator(np.random.Philox(seed_sequence(seed, *key, index)))
         return sigma * torch.from_numpy(rng.standard_normal((BLOCK, *shape), dtype=np.float32))
-    return sigma * torch.randn((BLOCK, *shape), generator=stream(seed, *key, index, device=device), device=device)
+    size, generator = (BLOCK, *shape), stream(seed, *key, index, device=device)
+    return sigma * torch.randn(size, generator=generator, device=device, dtype=torch.float32)

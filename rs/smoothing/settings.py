@@ -9,17 +9,12 @@ from pydantic import Field
 
 from rs.models.backend import InferenceEngine
 from rs.params import NonNegativeCount, validated
-from rs.smoothing.classifier import Noise, Precision
+from rs.smoothing.classifier import NOISE_OF_8_BIT, Noise, Precision
 from rs.smoothing.stopping import Stop
-from rs.statistics.certificate import LEAST_ALPHA
+from rs.statistics.certificate import LEAST_ALPHA, MAX_DRAWS
 from rs.study.subset import Subset
 
-DrawCount = Annotated[int, Field(ge=1, le=10**9)]
-"""Draws of one image, which would take days beyond."""
-
-
-CALIBRATION = 300
-"""Noisy training images that networks are quantised with (docs/certify.md compares 100, 300 and 1,000)."""
+DrawCount = Annotated[int, Field(ge=1, le=MAX_DRAWS)]
 
 
 @dataclass(frozen=True)
@@ -44,11 +39,8 @@ class CertificationSettings:
     precision: Precision
     engine: InferenceEngine  # plain: as it was trained; the others: optimized for inference; quantized: in int8
     shortcut: bool  # skip the n draws of an image whose selected class is not its label
-    noise: Noise = "gaussian"  # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem
+    noise: Noise = NOISE_OF_8_BIT  # grid: rounded to multiples of 1/255, with which rounding cannot break the theorem
     stop: Stop | None = None  # stop at an answer; n is then the most draws
-    calibration: Annotated[int, Field(ge=1)] = (
-        CALIBRATION  # noisy training images that a quantised network is made with
-    )
 
     @property
     def draws(self) -> Draws:

@@ -71,7 +71,7 @@ def top_two(logits: Tensor, y: Tensor, gamma: float, beta: float) -> tuple[Tenso
     return values[:, 0], values[:, 1], active
 
 
-def radius_hinge(logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: float) -> Tensor:
+def radius_hinge(logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: float) -> tuple[Tensor, Tensor]:
     """Compute MACER's robustness loss: a hinge on the soft certified radius of the images in the hinge.
 
         sigma/(2B) sum_{i active} (gamma - xi_i),   xi = Phi^-1(q1) - Phi^-1(q2)        (Zhai et al. 2020)
@@ -86,11 +86,12 @@ def radius_hinge(logits: Tensor, y: Tensor, sigma: float, gamma: float, beta: fl
         gamma: Ceiling of the hinge, in noise standard deviations.
         beta: Inverse temperature of the soft prediction in this term.
     Returns:
-        A scalar, divided by the number of images (not of active ones); 0 with zero gradient if none is active.
+        A scalar, divided by the number of images (not of active ones); 0 with zero gradient if none is active. And the
+        share of images that are active.
     """
     q1, q2, active = top_two(logits, y, gamma, beta)
     xi = torch.special.ndtri(torch.where(active, q1, 0.75)) - torch.special.ndtri(torch.where(active, q2, 0.25))
-    return sigma / 2 * torch.where(active, gamma - xi, 0.0).sum() / len(y)
+    return sigma / 2 * torch.where(active, gamma - xi, 0.0).sum() / len(y), active.float().mean()
 
 
 def entropy(p: Tensor) -> Tensor:

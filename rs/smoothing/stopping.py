@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
@@ -24,7 +24,6 @@ class Stop:
 
     at_radius: Radii | None  # pixels of [0, 1], increasing; or one alone
     tolerance: Positive | None  # radius to give away, pixels of [0, 1]
-    rule: Literal["cumulative", "betting"]  # of at_radius (``rs.statistics.sequential``)
     beta: Annotated[float, Field(gt=0, lt=1)]  # probability of giving up although the radius holds
     step: Annotated[Count, Field(multiple_of=100)]  # minimum number of draws between two looks
     acr_error: Positive | None = None  # what the average radius may fall short of that of all draws, pixels of [0, 1]
@@ -36,7 +35,7 @@ class Stop:
     def run(self, sigma: float, alpha: float, budget: int) -> Decider | RadiusSequence:
         """Return a fresh run for one image, with at most ``budget`` draws."""
         if self.at_radius is not None:
-            return at_radii(self.at_radius, sigma, alpha, budget, rule=self.rule, beta=self.beta, step=self.step)
+            return at_radii(self.at_radius, sigma, alpha, budget, beta=self.beta, step=self.step)
         if self.acr_error is not None:
             return ExpectedRadius(sigma, self.acr_error, alpha, budget, beta=self.beta, step=self.step)
         assert self.tolerance is not None  # one of the three is given

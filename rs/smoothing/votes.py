@@ -108,14 +108,14 @@ def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecide
 
 
 def of_tallies(
-    first: Tally, second: Tally | None, alpha: float, sigma: float, *, undecided: bool = False
+    first: Tally, second: Tally | None, alpha: float, sigma: float, noise: str, *, undecided: bool = False
 ) -> Certificate:
     """Return the :func:`certificate` of the n0 and the n draws, or the :func:`shortcut` where those were skipped."""
     if second is None:
         made = shortcut(first.votes, alpha, sigma, undecided=undecided)
-        return replace(made, evaluations=first.evaluations)
+        return replace(made, evaluations=first.evaluations, noise=noise)
     made = certificate(first.votes, second.votes, alpha, sigma, undecided=undecided)
-    return replace(made, evaluations=evaluations_of([first, second]))
+    return replace(made, evaluations=evaluations_of([first, second]), noise=noise)
 
 
 def evaluations_of(tallies: Sequence[Tally]) -> int | None:

@@ -24,6 +24,9 @@ LEAST_ALPHA = 1e-200
 """Of a certificate. SciPy's quantiles of the beta distribution go wrong at some levels below 1e-260, and a certificate
 may need them at parts of its alpha."""
 
+MAX_DRAWS = 10**9
+"""Draws of a certificate, which would take days beyond."""
+
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
 
@@ -44,6 +47,9 @@ SCOPES = ("model", "global", "noisy-input", "set", "per-image")
 ``global``: on nothing; ``noisy-input``: on the noisy image; ``set``: they may be any of a fixed set. These certificates
 hold for the classifier as it is deployed. ``per-image``: on the clean image, frozen to be certified.
 """
+
+UNDECIDED = "set"
+"""The scope whose votes can be for no class."""
 
 
 _COUNTS = re.compile(r"\d+:\d+(?:,\d+:\d+)*", re.ASCII)
@@ -195,12 +201,13 @@ class Certificate:
     counts: NDArray[np.int64] = field(repr=False)  # votes of the n draws, shape (K,)
     mode: str = field(default="certify", repr=False)  # or "shortcut", or that of a run of ``rs.statistics.sequential``
     evaluations: int | None = field(default=None, repr=False)  # of members, on all draws; counted of a cascade
+    noise: str = field(default="gaussian", repr=False)  # or "grid": which of the two was added
 
     def __str__(self) -> str:
         """Return one readable line; numbers are rounded down."""
         radius = f"class {self.predict}, l2 radius {round_down(self.radius)} in pixels of [0, 1]"
         what = "abstains" if self.predict == ABSTAIN else radius
-        return f"{what}, p >= {round_down(self.p_lower)}, n = {self.n:,}, alpha = {self.alpha}"
+        return f"{what}, p >= {round_down(self.p_lower)}, n = {self.n:,}, alpha = {self.alpha}, {self.noise} noise"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields by name in plain Python types, which JSON can hold; votes are lists."""

@@ -8,15 +8,9 @@ classifier that training seed s is in, the pseudo-values of the jackknife are
 
 For single models p[s, i] is the difference at seed s itself. For ensembles, each sub-ensemble of k of the S seeds being
 a value of the kernel, the mean of all is a U-statistic, and the jackknife never understates its variance in expectation
-(Efron & Stein 1981). The table p of seeds by images is a two-way layout of random effects without repetition, so
-(Searle, Casella & McCulloch 1992, section 4.5)
-
-    Var(mean) = var_i(p[., i]) / I + var_s(p[s, .]) / S - MS / (S I),     MS the mean square of the interaction,
-
-where an estimated component of variance, of images or of seeds, that is below 0 counts as 0, with Satterthwaite's
-degrees of freedom. So the error over images and seeds is never below that over images alone, if all classifiers have
-as many seeds and all seeds as many classifiers: then the mean of the pseudo-values is d. Else it can be smaller; the
-p-value is the larger one of both errors either way.
+(Efron & Stein 1981). The table p of seeds by images is a two-way layout of random effects: :mod:`rs.statistics.two_way`
+computes the p-value and the interval of its mean. Student's t over images alone gives another p-value; the larger one
+of both decides. They agree in order where all classifiers have as many seeds and all seeds as many classifiers.
 """
 
 from __future__ import annotations
@@ -24,20 +18,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from rs.errors import InputError
-from rs.statistics import metrics
+from rs.statistics import metrics, two_way
 from rs.statistics.metrics import Rows, Terms
 
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
 """Two-sided; a difference whose p-value is larger is a tie."""
+
+NORMAL_QUANTILE = float(stats.norm.isf(LEVEL / 2))
+DIGITS = 6
+"""Significant digits of p-values and errors over images and seeds, fewer than on which processors differ."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +54,31 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An average certified radius, a certified accuracy, or the difference of two, with its errors."""
+    """An average certified radius, a certified accuracy, or the difference of two, with its errors.
+
+    ``error`` is the half-width of the 95 % interval over images and training seeds, divided by the normal quantile
+    1.96: the standard error of a normal estimate with that interval. So a difference is a tie where it is at most
+    1.96 errors, whatever the number of seeds.
+    """
 
     value: float
     error_images: float  # standard error over images, the training seeds being those there are
     error: float | None  # over images and training seeds; None where a single seed leaves it unknown
-    freedom: float  # degrees of freedom of ``error``, or of ``error_images`` where that is all there is
+    p_value: float  # two-sided, of "the value is 0": the larger one over images, and over images and seeds
     images: int
     seeds: int  # training seeds that the classifiers were trained with; 0: not known
 
-    @cached_property
-    def p_value(self) -> float:
-        """Two-sided p-value of "the value is 0" by Student's t: the larger one of both errors."""
-        by_images = _p_value(self.value, self.error_images, self.images - 1)
-        return by_images if self.error is None else max(by_images, _p_value(self.value, self.error, self.freedom))
-
     @property
     def tie(self) -> bool:
-        """Whether the value may be 0 at :data:`LEVEL`."""
-        return self.p_value > LEVEL
+        """Whether the value may be 0 at :data:`LEVEL`: it lies in the 95 % interval around 0."""
+        return abs(self.value) <= self.half_width
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the 95 % interval, over images and training seeds where that is known."""
+        if self.error is None:
+            return self.error_images * _student_quantile(self.images)
+        return self.error * NORMAL_QUANTILE
 
 
 def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]], radius: float | None = None) -> Sample:
@@ -115,39 +119,14 @@ def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
         raise InputError(f"a standard error needs at least 2 images, got {images}; certify more")
     value = float(whole.mean())
     error_images = float(whole.std(ddof=1)) / math.sqrt(images)
+    by_images = _student_p_value(value, error_images, images)
     parts = [part for seed in seeds if (part := _difference(samples, seed)) is not None]
     if not seeds or len(parts) < len(seeds) or not all(trained_with):
-        return Estimate(value, error_images, None, images - 1, images, len(seeds))
-    error, freedom = two_way_error(len(seeds) * whole - (len(seeds) - 1) * np.stack(parts))
-    return Estimate(value, error_images, error, freedom, images, len(seeds))
-
-
-def two_way_error(table: Floats) -> tuple[float, float]:
-    """Return the standard error of the mean of a table (S, I) of seeds by images, and its degrees of freedom.
-
-    Both are random (the equation of this module): the means of images and of seeds each vary by their own component and
-    by the interaction, which so is counted twice, and is taken off once where both components are there.
-
-    Raises:
-        ValueError: If there are fewer than two seeds or images.
-    """
-    seeds, images = table.shape
-    if min(seeds, images) < 2:
-        raise ValueError(f"a two-way error needs at least 2 seeds and 2 images, got {seeds} and {images}")
-    by_seed, by_image = table.mean(axis=1), table.mean(axis=0)
-    rest = table - by_seed[:, None] - by_image + table.mean()
-    freedom = {"images": images - 1, "seeds": seeds - 1, "rest": (seeds - 1) * (images - 1)}
-    variance = {
-        "images": by_image.var(ddof=1) / images,
-        "seeds": by_seed.var(ddof=1) / seeds,
-        "rest": (rest**2).sum() / freedom["rest"] / (seeds * images),
-    }
-    positive = [name for name in ("images", "seeds") if variance[name] > variance["rest"]]
-    if len(positive) < 2:
-        (largest,) = positive or ["rest"]
-        return math.sqrt(variance[largest]), float(freedom[largest])
-    total = variance["images"] + variance["seeds"] - variance["rest"]
-    return math.sqrt(total), float(total**2 / sum(variance[name] ** 2 / freedom[name] for name in variance))
+        return Estimate(value, error_images, None, _rounded(by_images), images, len(seeds))
+    squares = two_way.mean_squares(len(seeds) * whole - (len(seeds) - 1) * np.stack(parts))
+    larger = max(by_images, float(two_way.p_value(value, squares)))
+    half_width = max(error_images * _student_quantile(images), two_way.half_width(LEVEL, squares))
+    return Estimate(value, error_images, _rounded(half_width / NORMAL_QUANTILE), _rounded(larger), images, len(seeds))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -174,7 +153,16 @@ def _difference(samples: Sequence[Sample], without: int | None = None) -> Floats
     return means[0] - means[1] if len(means) > 1 else means[0]
 
 
-def _p_value(value: float, error: float, freedom: float) -> float:
+def _student_p_value(value: float, error: float, images: int) -> float:
     if error == 0:
         return float(value == 0)
-    return float(2 * stats.t.sf(abs(value) / error, freedom))
+    return float(2 * stats.t.sf(abs(value) / error, images - 1))
+
+
+@cache
+def _student_quantile(images: int) -> float:
+    return float(stats.t.isf(LEVEL / 2, images - 1))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

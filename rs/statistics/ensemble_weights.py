@@ -161,31 +161,19 @@ def _minimise(matrix: Floats) -> Floats:
     return u / u.sum()
 
 
-def pair_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
-    """Closed form of :func:`optimal_weights` for two members, with the sign of the covariance put right.
-
-        A = sum_i a_i (b_i - c_i + d_i),  B = sum_i a_i (c_i - 2 d_i),  w_1 = clip(-B / 2A, 0, 1)
-
-    with b = Var z^1, c = 2 Cov(z^1, z^2), d = Var z^2. A = sum a_i Var(z^1_i - z^2_i) >= 0; if it is 0 every weight
-    does as well, and the weights are equal. Shapes as for :func:`optimal_weights` with L = 2.
-    """
-    return _pair(covariances, a, sign=-1.0)
-
-
 def printed_pair_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
-    """The paper's printed form, for comparison only: A = sum a (b + c + d), B = -sum a (c + 2 d).
+    """The paper's printed form for two members, for comparison only: it takes the covariance with the opposite sign.
 
-    It minimises the variance for a covariance of the opposite sign.
+        A = sum_i a_i (b_i + c_i + d_i),  B = -sum_i a_i (c_i + 2 d_i),  w_1 = clip(-B / 2A, 0, 1)
+
+    with b = Var z^1, c = 2 Cov(z^1, z^2), d = Var z^2. If A is 0 the weights are equal. Shapes as for
+    :func:`optimal_weights` with L = 2.
     """
-    return _pair(covariances, a, sign=1.0)
-
-
-def _pair(covariances: ArrayLike, a: ArrayLike, sign: float) -> Floats:
     matrices, usable = _objective(covariances, a)
     if matrices.shape[-1] != 2:
         raise ValueError(f"the closed form must be given 2 members, got {matrices.shape[-1]}; use optimal_weights")
     b, d, c = matrices[..., 0, 0], matrices[..., 1, 1], 2 * matrices[..., 0, 1]
-    big_a, big_b = b + sign * c + d, -(2 * d + sign * c)
+    big_a, big_b = b + c + d, -(2 * d + c)
     # A is a sum of variances and may be a rounding error off 0
     curved = usable & (big_a > 4 * np.finfo(np.float64).eps)
     first = np.where(curved, np.clip(-big_b / np.where(curved, 2 * big_a, 1.0), 0.0, 1.0), 0.5)

@@ -1,10 +1,8 @@
 """Certification that stops as soon as it is sure, as valid as with all draws (pure NumPy and SciPy).
 
-A run looks at k successes of n draws again and again, and stops when they settle the question. Two rules allow for
-looking often, which a bound made for one look does not:
-
-- :class:`Cumulative`: exact binomial bounds at n_1 < n_2 < ... <= budget, the chance of error split between them;
-- :class:`Betting`: a bet against p0, whose stake is unlikely ever to grow 1 / alpha times if p0 is the truth.
+A run looks at k successes of n draws again and again, and stops when they settle the question. A bound made for one
+look does not allow that; :class:`Cumulative` takes exact binomial bounds at n_1 < n_2 < ... <= budget, and splits the
+chance of error between them.
 
 :func:`at_radii` asks which of some radii hold, :class:`RadiusSequence` asks for the radius to within a tolerance, and
 :class:`ExpectedRadius` for one that loses little of the average. They are fed with counts of the votes for one class,
@@ -26,7 +24,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, ndtr, ndtri, xlog1py, xlogy
+from scipy.special import ndtr, ndtri
 
 from rs.errors import InputError
 from rs.statistics.certificate import LEAST_ALPHA, round_down
@@ -76,8 +74,16 @@ def parts(times: ArrayLike) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rule:
-    growth: ClassVar[float]  # of the times
+class Cumulative:
+    """Clopper-Pearson bounds from all draws so far, look t at level s_t alpha (:func:`parts`).
+
+    By the union bound all lower bounds hold together with probability 1 - alpha, whatever the rule that stops: the
+    runs in which the bound of some look exceeds p have probability at most sum_t alpha s_t = alpha. So "yes" is wrong
+    with probability at most alpha, and so is the largest lower bound seen: where none exceeds p, neither does the
+    largest. Upper bounds likewise, at ``beta``, of which each look has the same part.
+    """
+
+    growth: ClassVar[float] = 1.25  # of the times; more looks stop sooner, at a lower level each
     times: NDArray[np.int64]  # numbers of draws to look after, increasing, shape (T,)
     alpha: float  # chance to claim too much, in (0, 1)
     beta: float  # chance to give up needlessly, in (0, 1)
@@ -90,18 +96,6 @@ class _Rule:
     def parts(self) -> NDArray[np.float64]:
         """Of alpha, by look (:func:`parts`)."""
         return parts(self.times)
-
-
-class Cumulative(_Rule):
-    """Clopper-Pearson bounds from all draws so far, look t at level s_t alpha (:func:`parts`).
-
-    By the union bound all lower bounds hold together with probability 1 - alpha, whatever the rule that stops: the
-    runs in which the bound of some look exceeds p have probability at most sum_t alpha s_t = alpha. So "yes" is wrong
-    with probability at most alpha, and so is the largest lower bound seen: where none exceeds p, neither does the
-    largest. Upper bounds likewise, at ``beta``, of which each look has the same part.
-    """
-
-    growth = 1.25  # more looks stop sooner, at a lower level each
 
     def lower(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
         """Lower bounds of p at look ``check`` (from 0), from ``successes`` of all draws so far, shape (...)."""
@@ -120,45 +114,13 @@ class Cumulative(_Rule):
         return self.upper(successes, check) < np.asarray(p0)
 
 
-class Betting(_Rule):
-    """A bet on the draws with the mixture of Krichevsky and Trofimov (1981).
-
-        W_n = B(k + 1/2, n - k + 1/2) / (B(1/2, 1/2) p0^k (1 - p0)^(n - k)),   "yes" if W_n >= 1 / alpha and k > n p0
-
-    W is a likelihood ratio against p0, so if p = p0 it is a martingale of mean 1, and Ville's inequality bounds the
-    chance that it ever reaches 1 / alpha by alpha: the rule may look after every draw. W_n is convex in k and at most 1
-    at k = n p0, where p0 is the likeliest value; so "yes" needs k above a threshold, which smaller p reach less often.
-    """
-
-    growth = 1.0  # looks are free
-
-    def log_wealth(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.float64]:
-        """Return log W at look ``check`` (from 0), shape (...)."""
-        k, n = np.asarray(successes, dtype=np.float64), self.times[check]
-        mixture = betaln(k + 0.5, n - k + 0.5) - betaln(0.5, 0.5)
-        return mixture - xlogy(k, p0) - xlog1py(n - k, -np.asarray(p0))
-
-    def above(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
-        """Whether look ``check`` establishes p > ``p0``, shape (...)."""
-        won = self.log_wealth(successes, check, p0) >= -np.log(self.alpha)
-        return won & (np.asarray(successes) > self.times[check] * np.asarray(p0))
-
-    def below(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
-        """Whether look ``check`` establishes p < ``p0``, shape (...)."""
-        won = self.log_wealth(successes, check, p0) >= -np.log(self.beta)
-        return won & (np.asarray(successes) < self.times[check] * np.asarray(p0))
-
-
-RULES: dict[str, type[Cumulative | Betting]] = {"cumulative": Cumulative, "betting": Betting}  # of at_radii, by name
-
-
 @lru_cache  # runs of all images are alike
-def _rule(name: str, budget: int, step: int, alpha: float, beta: float) -> Cumulative | Betting:
-    return RULES[name](check_times(budget, RULES[name].growth, step), alpha, beta)
+def _rule(budget: int, step: int, alpha: float, beta: float) -> Cumulative:
+    return Cumulative(check_times(budget, Cumulative.growth, step), alpha, beta)
 
 
 @lru_cache
-def worth(rule: Cumulative | Betting, p0: tuple[float, ...]) -> NDArray[np.float64]:
+def worth(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float64]:
     """Return the smallest share of successes with which the last look establishes each ``p0``; above 1 for never."""
     last, budget = len(rule.times) - 1, int(rule.times[-1])
     low, high = np.full(len(p0), -1), np.full(len(p0), budget + 1)  # "no" at low, "yes" at high
@@ -170,7 +132,7 @@ def worth(rule: Cumulative | Betting, p0: tuple[float, ...]) -> NDArray[np.float
 
 
 class _Run:
-    def __init__(self, rule: Cumulative | Betting, sigma: float) -> None:
+    def __init__(self, rule: Cumulative, sigma: float) -> None:
         self.rule, self.times, self.alpha, self.sigma = rule, rule.times, rule.alpha, sigma
         self.successes = self.draws = self.looks = 0
         self.stopped = False
@@ -204,7 +166,7 @@ class Decider(_Run):
         open_to: How many are not answered "no".
     """
 
-    def __init__(self, rule: Cumulative | Betting, radii: Sequence[float], sigma: float) -> None:
+    def __init__(self, rule: Cumulative, radii: Sequence[float], sigma: float) -> None:
         super().__init__(rule, sigma)
         self.radii, self.p0 = tuple(map(float, radii)), ndtr(np.asarray(radii) / sigma)
         self.worth = worth(rule, tuple(self.p0))
@@ -252,7 +214,6 @@ def at_radii(
     budget: int,
     *,
     beta: float = 0.01,
-    rule: str = "cumulative",
     step: int = STEP,
 ) -> Decider:
     """Return a fresh run that decides at which radii an image is certified: where p >= Phi(radius / sigma).
@@ -263,18 +224,15 @@ def at_radii(
         alpha: Chance that some "yes" is wrong.
         beta: Chance of giving up a radius that the budget would rather certify. No certificate depends on it.
         budget, step: Draws to take at most, and between looks at least.
-        rule: A name of ``RULES``.
     Raises:
         InputError: If an argument leaves its range, or not even successes alone could certify the smallest radius.
     """
-    if rule not in RULES:
-        raise InputError(f"rule must be one of {', '.join(RULES)}; got {rule!r}")
     _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
     for at in radii:
         _require(0 <= at < np.inf, "radius", "a number of at least 0", at)
     if not len(radii) or (np.diff(radii) <= 0).any():
         raise InputError(f"radii must be one or more, in increasing order, got {', '.join(map(str, radii)) or 'none'}")
-    decider = Decider(_rule(rule, budget, step, alpha, beta), radii, sigma)
+    decider = Decider(_rule(budget, step, alpha, beta), radii, sigma)
     largest = round_down(cap(budget, alpha, sigma))
     reach = f"within reach of {budget} draws at alpha = {alpha}, by which none exceeds {largest}; take more draws"
     _require(decider.open_to > 0, "radius", reach, radii[0])
@@ -301,7 +259,6 @@ class RadiusSequence(_Run):
     (18500, 0.614)
     """
 
-    rule: Cumulative
     name: ClassVar = "within"
 
     def __init__(
@@ -309,7 +266,7 @@ class RadiusSequence(_Run):
     ) -> None:
         _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
         _require(0 <= tolerance < np.inf, "tolerance", "a number of at least 0; it is radius to give away", tolerance)
-        super().__init__(_rule("cumulative", budget, step, alpha, beta), sigma)
+        super().__init__(_rule(budget, step, alpha, beta), sigma)
         self.tolerance = float(tolerance)
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
         self.worth = float(worth(self.rule, (0.5,))[0])

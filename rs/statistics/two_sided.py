@@ -19,21 +19,17 @@ from rs.statistics.metrics import acr, budget, check_labels, mode_of
 from rs.statistics.radius import two_sided_radius
 from rs.statistics.votes import dense_votes
 
-Split: TypeAlias = Literal["even", "votes", "merged"]
+Split: TypeAlias = Literal["even", "votes"]
 """How the rest of alpha is split over the other classes.
 
 ``even``: each has the same part. ``votes``: in proportion to its votes among the n0 draws and one more, so that the
-class that bounds the radius has most of it. ``merged``: evenly over buckets of classes (:func:`merged_votes`).
+class that bounds the radius has most of it.
 """
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
-SHARE = 0.9
-"""Part of alpha that is spent on the predicted class, unless another is asked for."""
-
-
-def two_sided(rows: pd.DataFrame, classes: int, share: float = SHARE, split: Split = "even") -> pd.DataFrame:
+def two_sided(rows: pd.DataFrame, classes: int, split: Split = "even") -> pd.DataFrame:
     """Return rows with the two-sided certificates of the same votes (``rs.statistics.radius.two_sided_radius``).
 
     The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains.
@@ -41,12 +37,11 @@ def two_sided(rows: pd.DataFrame, classes: int, share: float = SHARE, split: Spl
     Args:
         rows: As ``rs.storage.certificate_rows.read`` gives them, with the votes of every class.
         classes: K, the number of classes, with or without votes.
-        share: Part of alpha spent on the predicted class.
         split: How the others share the rest.
     Raises:
         InputError: If the rows do not hold all their votes.
     """
-    predict, radii = _certified(rows, *_votes(rows, classes), share, split)
+    predict, radii = _certified(rows, *_votes(rows, classes), split)
     return rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int))
 
 
@@ -58,7 +53,7 @@ def two_sided_acrs(rows: pd.DataFrame, classes: int) -> dict[Split, float]:
     """
     check_labels(rows)
     votes, labels = _votes(rows, classes), rows["label"].to_numpy()
-    certified = {split: _certified(rows, *votes, SHARE, split) for split in SPLITS}
+    certified = {split: _certified(rows, *votes, split) for split in SPLITS}
     return {
         split: acr({"radius": radii, "correct": predict == labels}) for split, (predict, radii) in certified.items()
     }
@@ -79,14 +74,12 @@ def _votes(rows: pd.DataFrame, classes: int) -> tuple[NDArray[np.int64], NDArray
 
 
 def _certified(
-    rows: pd.DataFrame, first: NDArray[np.int64], votes: NDArray[np.int64], share: float, split: Split
+    rows: pd.DataFrame, first: NDArray[np.int64], votes: NDArray[np.int64], split: Split
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return classes and radii, each (N,); the lowest class of several, which abstains where its radius is 0."""
     drawn, radii = rows["n"].to_numpy() > 0, np.zeros(len(rows))
     if drawn.any():
-        radii[drawn] = split_radius(
-            first[drawn], votes[drawn], budget(rows, "sigma"), budget(rows, "alpha"), share, split
-        )
+        radii[drawn] = split_radius(first[drawn], votes[drawn], budget(rows, "sigma"), budget(rows, "alpha"), split)
     return np.where(drawn & (radii == 0), ABSTAIN, first.argmax(axis=1)), radii
 
 
@@ -95,7 +88,6 @@ def split_radius(
     votes: NDArray[np.int64],
     sigma: ArrayLike,
     alpha: float,
-    share: float = SHARE,
     split: Split = "even",
 ) -> NDArray[np.float64]:
     """Return two-sided radii of the class with the most votes among the n0 draws, the lowest of several.
@@ -105,7 +97,6 @@ def split_radius(
         votes: Votes of the n draws, (N, K).
         sigma: Standard deviation of the noise; positive.
         alpha: Chance of error allowed for the whole statement, in (0, 1).
-        share: Part of alpha spent on the predicted class, in (0, 1).
         split: How the other classes share the rest.
     Returns:
         Radii, (N,); 0 where the bounds overlap.
@@ -114,39 +105,7 @@ def split_radius(
 
     >>> first, votes = np.array([[90, 9, 1, 0]]), np.array([[900, 60, 30, 10]])
     >>> {split: float(split_radius(first, votes, 1.0, 0.001, split=split)[0].round(3)) for split in SPLITS}
-    {'even': 1.211, 'votes': 1.216, 'merged': 1.213}
+    {'even': 1.211, 'votes': 1.216}
     """
-    chosen = first.argmax(axis=-1)
-    if split == "even":
-        return two_sided_radius(votes, chosen, sigma, alpha, share)
-    if split == "votes":
-        return two_sided_radius(votes, chosen, sigma, alpha, share, weights=first + 1)
-    radii = np.zeros(len(votes))
-    buckets, sizes = merged_votes(first, votes)
-    for size in np.unique(sizes):
-        alike = sizes == size
-        radii[alike] = two_sided_radius(buckets[alike, :size], np.zeros(alike.sum(), int), sigma, alpha, share)
-    return radii
-
-
-def merged_votes(first: NDArray[np.int64], votes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Merge classes that won few of the n0 draws into one bucket (Delattre et al. 2025, class partitioning).
-
-    The predicted class and the second one stay alone, and so do the next ones, by their votes among the n0 draws, until
-    all that are left have together no more votes than the second one; these are the last bucket. A bucket's probability
-    is at least that of each of its classes, so that its upper bound is one for all of them.
-
-    Args:
-        first: Votes of the n0 draws, (N, K), K >= 2.
-        votes: Votes of the n draws, (N, K).
-    Returns:
-        Votes of the n draws by bucket, (N, K), 0 beyond the last one, and the number of buckets, (N,).
-    """
-    order = np.argsort(-first, axis=-1, kind="stable")  # the lowest class of several first
-    ranked, counted = (np.take_along_axis(of, order, axis=-1) for of in (first, votes))
-    left = ranked[:, ::-1].cumsum(axis=-1)[:, ::-1]  # votes of a class and of all after it
-    place = np.arange(first.shape[1])
-    last = 2 + ((left > ranked[:, 1:2]) & (place > 1)).sum(axis=-1, keepdims=True)  # the bucket of those that are left
-    rest = np.where(place >= last, counted, 0).sum(axis=-1, keepdims=True)
-    merged = np.where(place < last, counted, np.where(place == last, rest, 0))
-    return merged, np.minimum(last[:, 0] + 1, first.shape[1])
+    weights = first + 1 if split == "votes" else None
+    return two_sided_radius(votes, first.argmax(axis=-1), sigma, alpha, weights=weights)

@@ -8,32 +8,26 @@ line.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rs.errors import InputError
 from rs.statistics.certificate import (
-    ABSTAIN,
     LEAST_ALPHA,
     MODES,
     SCOPES,
-    UNLABELLED,
-    Votes,
-    draws_at_most,
     format_counts,
     is_mode,
     parse_counts,
-    radii_asked,
-    votes_for,
     votes_of,
 )
 from rs.statistics.log_budget import OF_LOG, identify_budget, identify_sigma, impossible
 from rs.storage import files, tsv
+from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_votes
 
 if TYPE_CHECKING:  # half a second to import, and appending rows does not need it
     import pandas as pd
@@ -64,13 +58,8 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
     "scope": str,
 }
 
-UNDECIDED = "set"
-"""The scope whose votes can be for no class."""
 MOST_SECONDS = 10**9
 """Of a certificate, at most; more is no time."""
-SAME = 1e-9
-"""Relative difference below which numbers are equal: other versions of SciPy round otherwise."""
-
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
 """A further column of the rows of cascades: evaluations of members, on all draws of the image."""
@@ -137,15 +126,15 @@ def read(path: Path) -> pd.DataFrame:
     """
     counted = tsv.header(path) == (*COLUMNS, EVALUATIONS)
     frame = tsv.read(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
-    rows = _columns(frame)
-    _check(path, rows)
+    rows = as_arrays(frame)
+    check_columns(path, rows)
     if counted:
         tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
     votes = {name: votes_of(rows[name]) for name in ("counts0", "counts")}
     totals = {name: np.bincount(row, weights=own, minlength=len(frame)) for name, (row, _, own) in votes.items()}
     for bad, rule in (
         (
-            ~_of_mode(rows, is_mode),
+            ~by_mode(rows, is_mode),
             f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, within:TOLERANCE:N, acr-error:E:N",
         ),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
@@ -163,120 +152,8 @@ def read(path: Path) -> pd.DataFrame:
         (totals["counts"] != rows["n"], "counts must be n votes"),
     ):
         tsv.refuse(path, bad, rule)
-    _check_votes(path, rows, votes["counts0"], votes["counts"])
+    check_votes(path, rows, votes["counts0"], votes["counts"])
     return frame
-
-
-Columns = dict[str, NDArray[Any]]
-"""Rows as arrays (N,) by name, which are compared faster than the columns of a frame."""
-
-
-def _columns(frame: pd.DataFrame) -> Columns:
-    return {str(name): column.to_numpy() for name, column in frame.items()}
-
-
-def _check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
-    """Check class, bound and radius of each row against the ones that its votes give (``smoothing.votes``)."""
-    from rs.statistics.radius import lower_bound, radius  # SciPy, which appending rows does not need
-
-    selected = _most_votes(first, len(rows["idx"]))
-    none = (rows["scope"] == UNDECIDED) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
-    kept, whole = rows["predict"] == selected, rows["mode"] == "certify"
-    p_lower = rows["p_lower"].copy()
-    votes = votes_for(second, selected)
-    for alpha in np.unique(rows["alpha"]):
-        own = whole & ~none & (rows["alpha"] == alpha)
-        p_lower[own] = lower_bound(votes[own], rows["n"][own], alpha)
-    continuous = ~_of_mode(rows, lambda mode: mode == "shortcut" or radii_asked(mode) is not None)
-    made = np.where(continuous, radius(p_lower, rows["sigma"]), rows["radius"])
-    for bad, rule in (
-        (~kept & (rows["predict"] != ABSTAIN), "predict must be the class with the most votes of counts0, or -1"),
-        (~np.isclose(rows["p_lower"], p_lower, rtol=SAME, atol=0), "p_lower must be the lower bound of the votes"),
-        (
-            (rows["mode"] != "shortcut") & (kept != (p_lower >= 0.5)),
-            "predict must be the class iff p_lower is at least 1/2, else -1",
-        ),
-        (~np.isclose(rows["radius"], made, rtol=SAME, atol=SAME), "radius must be that of p_lower and sigma"),
-        ((rows["mode"] == "shortcut") & (rows["radius"] + rows["p_lower"] > 0), "a shortcut must have the radius 0"),
-    ):
-        tsv.refuse(path, bad, rule)
-    early = _of_mode(rows, lambda mode: draws_at_most(mode) is not None)
-    if early.any():
-        _check_early(path, rows, early, votes, none)
-
-
-def _check_early(
-    path: Path, rows: Columns, early: NDArray[np.bool_], votes: NDArray[np.int64], none: NDArray[np.bool_]
-) -> None:
-    """Check rows that stopped early against their mode and votes, as far as these tell.
-
-    Args:
-        path: For messages.
-        rows: Of any mode.
-        early: Which of them stopped early, shape (N,).
-        votes: Those of the n draws for the class that was selected, shape (N,).
-        none: Which may have selected no class, shape (N,).
-    """
-    from scipy.special import ndtr  # a tenth of a second, as above
-
-    most = _of_mode(rows, lambda mode: draws_at_most(mode) or 0)
-    asked = _of_mode(rows, lambda mode: radii_asked(mode) is not None)
-    certified = asked & (rows["predict"] != ABSTAIN)
-    pairs = zip(rows["radius"], rows["mode"], strict=True)
-    listed = np.array([radius in (radii_asked(mode) or ()) for radius, mode in pairs])
-    with np.errstate(over="ignore"):  # of a tiny sigma, whose Phi is 1
-        p_radius = np.where(certified, ndtr(rows["radius"] / rows["sigma"]), 0.0)
-    low, high = _limits(rows, votes, early, early & ~asked & (rows["n"] == most))
-    for bad, rule in (
-        (early & (rows["n"] > most), "n must be at most the number that ends the mode"),
-        (early & (rows["n"] == 0) & ~none, "n must be at least 1 where n0 draws selected a class"),
-        (certified & ~listed, "radius must be one of those of the mode"),
-        (
-            asked & ~np.isclose(rows["p_lower"], p_radius, rtol=SAME, atol=0),
-            "p_lower must be Phi(radius / sigma) where a radius of the mode is certified, else 0",
-        ),
-        (rows["p_lower"] > high * (1 + SAME), "p_lower must be at most alpha^(1 / k), k its votes of counts"),
-        (rows["p_lower"] < low * (1 - SAME), "p_lower must be at least the bound of the last look"),
-    ):
-        tsv.refuse(path, bad, rule)
-
-
-def _limits(
-    rows: Columns, votes: NDArray[np.int64], early: NDArray[np.bool_], last: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what the bound of rows that stopped early lies between, each of shape (N,); 0 and 1 for other rows.
-
-    Rows keep the votes of all draws together, not those of each look, so the bound is not recomputed. A look that
-    establishes p from k' <= k of n' votes does so at a level of at most alpha, P_p(Binomial(n', p) >= k') <= alpha, and
-    that probability is at least p^k'; so p <= alpha^(1 / k). The last look, after the maximum of draws, keeps the part
-    ``LAST`` of alpha, and a run for the radius reports the largest bound that it has seen.
-    """
-    from rs.statistics.radius import lower_bound
-    from rs.statistics.sequential import LAST
-
-    low, high = np.zeros(len(votes)), np.ones(len(votes))
-    for alpha in np.unique(rows["alpha"][early]):
-        same = rows["alpha"] == alpha
-        own, final = same & early, same & last
-        high[own] = lower_bound(votes[own], np.maximum(votes[own], 1), alpha)
-        low[final] = lower_bound(votes[final], rows["n"][final], LAST * alpha)
-    return low, high
-
-
-def _of_mode(rows: Columns, what: Callable[[str], Any]) -> NDArray[Any]:
-    """Return what is true of the mode of each row; a file has few modes."""
-    known = {mode: what(mode) for mode in {*rows["mode"]}}
-    return np.array([known[mode] for mode in rows["mode"]])
-
-
-def _most_votes(votes: Votes, rows: int) -> NDArray[np.int64]:
-    """Return the class with the most votes of each row, the lowest of equals; :data:`ABSTAIN` of no votes."""
-    row, classes, own = votes
-    order = np.lexsort((classes, -own, row))
-    first = order[np.flatnonzero(np.diff(row[order], prepend=-1))]
-    found = np.full(rows, ABSTAIN)
-    found[row[first]] = classes[first]
-    return found
 
 
 def read_field_log(
@@ -299,7 +176,7 @@ def read_field_log(
             they are given (:func:`check_ladder`).
     """
     rows = tsv.read(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
-    _check(path, _columns(rows))
+    check_columns(path, as_arrays(rows))
     given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     _check_known(path, **given)
     known = {name: math.nan if value is None else value for name, value in given.items()}
@@ -387,13 +264,13 @@ def write_field_log(rows: pd.DataFrame, path: Path) -> None:
     files.write_text(path, "\n".join("\t".join(line) for line in [FIELD_COLUMNS, *lines]) + "\n")
 
 
-def read_with_seconds(path: Path) -> pd.DataFrame:
-    """Read this project's rows, with a column ``seconds`` if the file of seconds is beside them.
+def with_seconds(rows: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return the rows in ``path`` with a column ``seconds`` if the file of seconds is beside them.
 
     Raises:
-        InputError: As :func:`read`, or if the seconds are not once an image, or no times.
+        InputError: If the seconds are not once an image, or no times.
     """
-    rows, seconds = read(path), seconds_of(path)
+    seconds = seconds_of(path)
     if not seconds.exists():
         return rows
     times = tsv.read_csv(seconds, (), "remove it or make it again")
@@ -403,19 +280,3 @@ def read_with_seconds(path: Path) -> pd.DataFrame:
     if not times["seconds"].between(0, MOST_SECONDS).all():
         raise InputError(f"{seconds} must have seconds of 0 to {MOST_SECONDS:,}; remove it or make it again")
     return rows.merge(times, on="idx", how="left")
-
-
-def _check(path: Path, rows: Columns) -> None:
-    first = np.unique(rows["idx"], return_index=True)[1]
-    for bad, rule in (
-        (~np.isin(np.arange(len(rows["idx"])), first), "idx must be unique"),
-        (rows["idx"] < 0, "idx must be at least 0"),
-        (rows["predict"] < ABSTAIN, "predict must be a class, or -1 (abstains)"),
-        ((rows["label"] < 0) & (rows["label"] != UNLABELLED), "label must be a class, or -2 (not known)"),
-        (~np.isin(rows["correct"], (0, 1)), "correct must be 0 or 1"),
-        ((rows["predict"] == rows["label"]) != (rows["correct"] == 1), "correct must be 1 iff predict is label"),
-        ((rows["label"] == UNLABELLED) != (rows["label"][0] == UNLABELLED), "label must be known of all or none"),
-        (rows["radius"] < 0, "radius must not be negative"),
-        ((rows["predict"] == ABSTAIN) & (rows["radius"] != 0), "radius must be 0 where predict is -1 (abstains)"),
-    ):
-        tsv.refuse(path, bad, rule)

@@ -9,25 +9,20 @@ import platform
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any, TypeVar
 
 from rs.errors import InputError
-from rs.params import DEEPEST
+from rs.params import DEEPEST, record
 from rs.runtime.scratch import in_the_way_of
 
 T = TypeVar("T")
 
 MOST_JSON, MOST_TABLE = 2**21, 2**28
 """Bytes of a JSON file and of a table, rows or CSV, at most; larger ones are refused before they are read."""
-
-FAULTS = 20
-"""Faults of one file that a message names, at most."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-([0-9]{1,9})(\.old)?\.tmp")
 """Name of what a process is writing, or is replacing: that of the file, the machine and the process."""
@@ -259,11 +254,11 @@ def parse_json(content: bytes) -> Any:
     """Parse JSON in UTF-8.
 
     Raises:
-        ValueError: If it is none, or is nested deeper than ``rs.params.DEEPEST``.
+        ValueError: If it is none, an object has a key twice, or it is nested deeper than ``rs.params.DEEPEST``.
     """
     deep = f"it is nested deeper than {DEEPEST}"
     try:
-        value = json.loads(content.decode())
+        value = json.loads(content.decode(), object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError(deep) from error
     level = [value]
@@ -272,6 +267,15 @@ def parse_json(content: bytes) -> Any:
         if not level:
             return value
     raise ValueError(deep)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON whose keys are all different."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"each key must be given once, got {twice!r} again")
+    return values
 
 
 def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
@@ -292,46 +296,17 @@ def read_bytes(path: Path, most: int, remedy: str = "correct its name, or make i
 
 
 def read_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
-    """Read a JSON file as a dataclass.
+    """Read a JSON file as a record.
 
     Args:
-        kind: The dataclass; its annotations, and ``__pydantic_config__`` if it has one, say what must hold.
+        kind: A class under :func:`rs.params.validated`.
         path: The file.
         what: What it must be, in words.
         remedy: What to do where it is not.
     Raises:
         InputError: If it is missing, is not JSON, or is not a ``kind``; names every key at fault.
     """
-    text = json.dumps(read_json(path))
-    try:
-        return _adapter(cast(Hashable, kind)).validate_json(text)
-    except ValidationError as error:
-        raise InputError(f"{path} must be {what}, but: {faults(error)}; {remedy}") from error
-
-
-def faults(error: ValidationError) -> str:
-    """Return what is at fault, every key named, or how much if it is more than :data:`FAULTS`."""
-    if error.error_count() > FAULTS:
-        return f"{error.error_count():,} values are at fault"
-    return "; ".join(_fault(item["type"], item["loc"], item["msg"]) for item in error.errors())
-
-
-@cache  # to make one takes longer than to read a file
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _fault(kind: str, place: tuple[int | str, ...], message: str) -> str:
-    key = ".".join(str(part) for part in place if part not in ("FittedWeights", "FittedThresholds"))
-    match kind:
-        case "missing":
-            return f"{key} is missing"
-        case "unexpected_keyword_argument":
-            return f"{key} is not a known key"
-        case "value_error":
-            return message.removeprefix("Value error, ")
-        case _:
-            return f"{key}: {message}" if key else message
+    return record(kind, read_json(path), f"{path} must be {what}", remedy)
 
 
 def sha256(path: Path) -> str:

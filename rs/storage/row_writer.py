@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.errors import InputError
+from rs.errors import InputError, NotDeterministicError
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
 from rs.storage import certificate_rows, files
@@ -53,8 +53,8 @@ def write_rows(
 
     Rows are appended to files in a scratch folder, and published when the body ends. If it raises, or the process is
     killed, nothing is published, and the next run resumes after the last complete image; the published bytes are those
-    of an uninterrupted run. Under torchrun each process writes its share of the images and the first one merges them,
-    so all processes must see the same scratch folder.
+    of an uninterrupted run. If it raises ``NotDeterministicError``, the rows are discarded. Under torchrun each process
+    writes its share of the images and the first one merges them, so all processes must see the same scratch folder.
 
     Args:
         outs: The row files, ``*.tsv``, each with everything that its rows depend on: the sidecar that is written, and
@@ -74,13 +74,17 @@ def write_rows(
         yield RowWriter({}, None, indices[:0], was_complete=True)
         return
     _check_outputs(outs, seconds)
-    with scratch.folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
-        with _open_parts(outs, folder, indices[rank::world_size], counted) as writer:
-            yield writer
-        wait_for_all()
-        if rank == 0:
-            _publish(outs, seconds, [scratch.root() / scratch.key(share) for share in shares], len(indices))
-        wait_for_all()
+    try:
+        with scratch.folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
+            with _open_parts(outs, folder, indices[rank::world_size], counted) as writer:
+                yield writer
+            wait_for_all()
+            if rank == 0:
+                _publish(outs, seconds, [scratch.root() / scratch.key(share) for share in shares], len(indices))
+            wait_for_all()
+    except NotDeterministicError:
+        scratch.discard(shares[rank])  # rows that no later run may continue with
+        raise
 
 
 @dataclass

@@ -155,7 +155,7 @@ def _lines(path: Path) -> list[str]:
     """Return the lines, the last of them empty if the file ends with a newline."""
     content = files.read_bytes(path, files.MOST_TABLE)
     try:
-        text = content.decode().replace("\r\n", "\n")  # as files that are opened as text
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")  # as files that are opened as text
     except UnicodeDecodeError as error:
         raise InputError(f"{path} must be a tab-separated text file, but: {error}") from error
     if not text:

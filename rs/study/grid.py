@@ -1,21 +1,14 @@
-"""The cells of a study and their files: the parameters say which there are, never what lies in a folder.
-
-RESULTS/SIGMA/METHOD-SEED.tsv and .json     certificate rows, and what made them
-RESULTS/SIGMA/pool/METHOD-SEED.tsv, .json   the same of the further seeds, which are certified with the ensembles
-LOGS/SIGMA/METHOD/SEED/history.csv          one line per training epoch
-LOGS/SIGMA/METHOD/SEED/timing.csv           training seconds up to the end of each epoch
-"""
+"""The cells of a study, and what their stages depend on: the parameters say it, never what lies in a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError
-from rs.params import NonNegativeCount, Positive, check, layers, load, merge, section, training_layers
+from rs.params import NonNegativeCount, Positive, check, layers, load, merge, merge_recipe, section
 from rs.study.ensembles import declared
+from rs.study.layout import GridCell
 
 SHOWN = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
 """Hyper-parameters that the cost table shows, where a method has them."""
@@ -26,7 +19,7 @@ KEYS = (
 )  # fmt: skip
 """Sections of the parameters."""
 
-GRID = ("sigmas", "methods", "seeds", "members", "member_seeds", "combinations", "ensembles")
+GRID_SECTIONS = ("sigmas", "methods", "seeds", "members", "member_seeds", "combinations", "ensembles")
 """Sections that say which models and ensembles there are."""
 
 NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning")
@@ -36,50 +29,21 @@ CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "noise", "precision")
 """What the weights of ensembles depend on in the section ``certify``: the test images, and their selected classes."""
 
 
-@dataclass(frozen=True)
-class GridCell:
-    """One training run of the study: a data set, a method, a noise level and a seed."""
-
-    dataset: str
-    method: str
-    sigma: Any  # as it stands in the parameters: it is part of file names
-    seed: int
-    further: bool = False  # a further seed of a member of ensembles, which stages of their own make
-
-    def target(self, stage: str) -> str:
-        """Return DVC's name of this cell of ``stage``."""
-        if self.further and stage == "certify":
-            return pool_target(self.dataset, self.sigma)
-        stage = f"{stage}_members" if self.further else stage
-        return f"{stage}@{self.dataset}-{self.method}-{self.sigma}-{self.seed}"
-
-    def command(self, stage: str) -> str:
-        """Return the command that makes this cell's output of ``stage``."""
-        return f"dvc repro {self.target(stage)}"
-
-    def rows(self, results: Path) -> Path:
-        """Path of the certificate rows."""
-        folder = results / str(self.sigma)
-        return (folder / "pool" if self.further else folder) / f"{self.method}-{self.seed}.tsv"
-
-    def log(self, logs: Path, name: str) -> Path:
-        """Path of a training log."""
-        return logs / str(self.sigma) / self.method / str(self.seed) / name
-
-
 def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     """Return ``sigmas`` x (``methods`` x ``seeds`` and ``members`` x ``member_seeds``), each once.
 
     Raises:
-        InputError: If there is none, a key is missing, or a sigma is listed twice.
+        InputError: If there is none, a key is missing, or a list has an entry twice.
     """
     given = {"members": [], "member_seeds": []} | {key: value for key, value in values.items() if value is not None}
     methods, members = (load(given, key, list[str]) for key in ("methods", "members"))
     first_seeds, seeds = (load(given, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
     load(values, "sigmas", list[Positive])
     sigmas = section(values, "sigmas")  # as they stand there, since they are part of file names
-    if len({*sigmas}) < len(sigmas):
-        raise InputError(f"params.yaml: sigmas must be different, got {', '.join(map(str, sigmas))}; remove one")
+    lists = {"sigmas": sigmas, "methods": methods, "seeds": first_seeds, "members": members, "member_seeds": seeds}
+    for key, entries in lists.items():
+        if len({*entries}) < len(entries):
+            raise InputError(f"params.yaml: {key} must be different, got {', '.join(map(str, entries))}; remove one")
     first = {(method, seed): False for method in methods for seed in first_seeds}
     pairs = first | {(method, seed): True for method in members for seed in seeds if (method, seed) not in first}
     grid = [
@@ -116,16 +80,10 @@ def _refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> 
         raise InputError(f"params.yaml: {what} must be among {', '.join(known)}; got {', '.join(map(str, unknown))}")
 
 
-def pool_target(dataset: str, sigma: Any) -> str:
-    """Return DVC's name of the cell that certifies further seeds and ensembles."""
-    return f"certify_ensembles@{dataset}-{sigma}"
-
-
 def configuration(values: dict[str, Any], dataset: str, method: str, sigma: float) -> dict[str, Any]:
     """Return the hyper-parameters :data:`SHOWN` of a method at ``sigma``, where there are any."""
-    training, _ = merge(values, *training_layers(dataset, method), sigma=sigma, optional=True)
-    hyperparameters, _ = merge(values, *layers(f"recipes.{dataset}.{method}"), sigma=sigma, optional=True)
-    merged = training | hyperparameters
+    sections = merge_recipe(values, dataset, method, sigma, optional=True)
+    merged = sections["training"][0] | sections[method][0]
     return {name: merged[name] for name in SHOWN if name in merged}
 
 
@@ -139,25 +97,17 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
     """
     recipe = f"recipes.{dataset}"
     arithmetic = load(values, f"{recipe}.arithmetic", str)
-
-    def merged(name: str, sigma: Any = None) -> dict[str, Any]:
-        return merge(values, *layers(f"{recipe}.{name}"), sigma=sigma)[0]
-
-    certify = merged("certify")
+    certify, weights, pool = (merge(values, *layers(f"{recipe}.{name}"))[0] for name in ("certify", "weights", "pool"))
     stages = {
         "certify": {"certify": certify},
-        "weights": {"weights": merged("weights"), "certify": {name: certify.get(name) for name in CERTIFY_IN_WEIGHTS}},
-        "certify_ensembles": {"certify": certify, "pool": merged("pool")},
+        "weights": {"weights": weights, "certify": {name: certify.get(name) for name in CERTIFY_IN_WEIGHTS}},
+        "certify_ensembles": {"certify": certify, "pool": pool},
     }
     for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in cells(values, dataset)):
-        training, _ = merge(values, *training_layers(dataset, method), sigma=sigma)
-        stages[f"train/{method}-{sigma}"] = {
-            "model": merged("model"),
-            method: {name: value for name, value in merged(method, sigma).items() if name != "training"},
-            "training": training,
-        }
+        sections = merge_recipe(values, dataset, method, sigma)
+        stages[f"train/{method}-{sigma}"] = {name: merged for name, (merged, _) in sections.items()}
     computing = {name: {"arithmetic": arithmetic, **sections} for name, sections in stages.items()}
-    grid = {key: values.get(key) for key in GRID}
+    grid = {key: values.get(key) for key in GRID_SECTIONS}
     report = {key: values.get(key) for key in ("defaults", "tables")} | {recipe: section(values, recipe)}
     return computing | {"ensemble": grid, "tables": grid | report}
 

@@ -48,6 +48,22 @@ def subset_name(subset: Subset) -> str:
     return "-".join([form, *map(str, numbers)])
 
 
+def is_subset(indices: Sequence[int], name: str) -> bool:
+    """Return whether some split has a subset of this name (:func:`subset_name`) with exactly these images.
+
+    >>> is_subset([0, 40, 80], "stride-40"), is_subset([0, 40], "first-2")
+    (True, False)
+    """
+    form, *words = name.split("-")
+    numbers = [int(word) for word in words if word.isdecimal() and len(word) < 20]
+    value = numbers[0] if len(words) == len(numbers) == 1 else numbers
+    try:
+        images = range(*_slice(max(indices) + 1, *_parse({form: value} if words else form)))
+    except InputError:  # no subset has this name
+        return False
+    return list(images[: len(indices) + 1]) == sorted(indices)
+
+
 def _slice(size: int, form: str, numbers: list[int]) -> tuple[int, int, int]:
     """Return start, stop and step."""
     if form == "first":

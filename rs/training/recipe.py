@@ -8,7 +8,7 @@ from typing import Any
 
 from rs import params
 from rs.errors import InputError
-from rs.methods import METHODS
+from rs.methods import method_class
 from rs.methods.base import Method
 from rs.models import architectures
 from rs.training.settings import Training
@@ -28,7 +28,7 @@ class Recipe:
 def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: float) -> Recipe:
     """Return the recipe of a method at a noise level: ``model``, ``training`` and ``METHOD`` of ``recipes.DATASET``.
 
-    Each is merged with the defaults (``rs.params``); every mapping from noise levels becomes its value at ``sigma``.
+    ``rs.params.merge_recipe`` merges each with the defaults, as for what DVC sees of a training.
 
     Args:
         values: The parameters, as ``rs.params.read`` returns them.
@@ -38,20 +38,17 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     Raises:
         InputError: If a section, a key, the architecture or the method is unknown, missing or out of range.
     """
-    if method not in METHODS:
-        raise InputError(f"the method must be one of {', '.join(METHODS)}; got {method!r}")
+    kind = method_class(method)
     if not 0 < sigma < math.inf:
         raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
-    where = f"recipes.{dataset}"
-    model = params.load(values, f"{where}.model", Model)
+    where, sections = f"recipes.{dataset}", params.merge_recipe(values, dataset, method, sigma)
+    (network, network_origins), (hyperparameters, origins), (training, training_origins) = sections.values()
+    model = params.check(Model, network, f"{where}.model", network_origins)
     architectures.check_name(model.architecture)
-    hyperparameters, origins = params.merge(values, *params.layers(f"{where}.{method}"), sigma=sigma)
-    hyperparameters.pop("training", None)
-    training, training_origins = params.merge(values, *params.training_layers(dataset, method), sigma=sigma)
     recipe = Recipe(
         architecture=model.architecture,
         name=method,
-        method=params.check(METHODS[method], hyperparameters, f"{where}.{method}", origins),
+        method=params.check(kind, hyperparameters, f"{where}.{method}", origins),
         hyperparameters=hyperparameters,
         training=params.check(Training, training, f"{where}.training", training_origins),
     )

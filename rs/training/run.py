@@ -13,6 +13,8 @@ import torch
 
 from rs.data import images
 from rs.data.format import Images
+from rs.errors import InputError
+from rs.methods import METHODS
 from rs.models import checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
@@ -45,6 +47,8 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     limit_threads(train.meta.shape)
     card = _card(recipe, train, options)
     checkpoint.check_folder(out, card)
+    if log.resolve() == out.resolve():
+        raise InputError(f"--log must be another folder than --out, got {log} for both; name another --log")
     _check_logs(log, card)
     first = processes.rank_and_world_size()[0] == 0
     work = scratch.folder(_identity(card, train, options)) if first else nullcontext()
@@ -68,7 +72,7 @@ def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:
 
 def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:
     """Return what names unfinished work: other images, settings, code or numbers of processes do not continue it."""
-    code = code_fingerprint.version("rs/training/run.py", method=card.method)
+    code = code_fingerprint.version("rs/training/run.py", method=METHODS[card.method])
     limit = {} if options.seconds is None else {"seconds": options.seconds}
     _, world_size = processes.rank_and_world_size()
     several = {"processes": world_size} if world_size > 1 else {}

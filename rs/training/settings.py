@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rs.errors import InputError
 from rs.models.backend import Engine
-from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.classifier import Precision
 from rs.statistics.certificate import LEAST_ALPHA
 
@@ -39,7 +39,7 @@ class Training:
     weight_decay: NonNegative
     clip_norm: Positive | None  # largest norm of the gradient; null for none
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None  # of the average of weights over steps; null: the last ones
-    crop: NonNegativeCount  # zero padding of the random crop, pixels
+    crop: Annotated[int, Field(ge=0, le=MAX_SIDE)]  # zero padding of the random crop, pixels
     flip: bool  # random horizontal flip
     precision: Precision  # of forward and backward passes; losses are float32 either way
     engine: Engine  # how the network runs (rs.training.attack_backend): the losses are the same but for rounding

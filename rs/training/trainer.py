@@ -257,7 +257,7 @@ class Trainer:
         if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
             return None
         classes, sigma = len(self.images.meta.classes), self.options.sigma
-        classifier = SmoothedClassifier(self.trained.eval(), classes, sigma, precision=s.precision)
+        classifier = SmoothedClassifier(self.trained.eval(), classes, sigma, precision=s.precision, noise="gaussian")
         seed = _derived_seed(self.options.seed, Stream.EVALUATE)
         scores = []  # their mean is metrics.acr, whose module takes half a second to import
         for index in range(min(s.eval_images, len(self.evaluation))):

@@ -17,7 +17,7 @@ from torch import nn
 from benchmarks import falsify
 from benchmarks.common import evenly
 from benchmarks.falsify import Certified, Fixed, PerImage, attempts_on, judge, on_grid_within, surrogate_of
-from rs.certification.quantize import Calibration, QuantizedNetwork, quantized_members
+from rs.certification.quantize import QuantizedNetwork, quantized_members
 from rs.data import images as data
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.declare import read_weights
@@ -225,7 +225,7 @@ def trained():
 @pytest.fixture(scope="module")
 def in_int8(trained, tmp_path_factory):
     """The same networks in int8."""
-    calibration = Calibration(write_tiny(tmp_path_factory.mktemp("tiny")))
+    calibration = write_tiny(tmp_path_factory.mktemp("tiny"))
     made = quantized_members([*trained.values()], [], calibration, 0.25, SHAPE)
     return dict(zip(trained, made, strict=True))
 
@@ -319,6 +319,6 @@ def test_images_are_evenly_spread_and_none_counts_twice(count, size, expected):
 
 
 def test_the_page_has_the_tables_of_the_counts():
-    page = (ROOT / "docs" / "falsification.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "results" / "falsification.md").read_text(encoding="utf-8")
     for line in falsify.summary(pd.read_csv(ROOT / "docs" / "falsification" / "digits.csv")):
         assert line in page

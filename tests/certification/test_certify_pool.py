@@ -136,12 +136,18 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
     assert modes == ({"certify", "shortcut"} if shortcut else {"certify"})
 
 
-def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_the_code():
+def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_code_and_members():
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
         certify_model(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=out)
         alone, together = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "unbroken"))
         assert alone.pop("code") != together.pop("code")
+        listed = together.pop("members", [])
+        named = [
+            files.read_json(Path("unbroken", f"{one['method']}-{one['seed']}.json"))["classifier"] for one in listed
+        ]
+        assert [one["classifier"] for one in listed] == named
+        assert bool(listed) == (name in FILES)
         assert together == alone
 
 
@@ -150,14 +156,15 @@ def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone(
     training = data.load(Path("data"), "train")
     for path in MEMBERS.values():
         write(Path(path), quantize(checkpoint.load(Path(path))[0], training, SIGMA, 10))
-    settings = replace(CERTIFICATION, engine="quantized", calibration=10)
-    together = table(pool(engine="quantized", calibration=10))
+    settings = replace(CERTIFICATION, engine="quantized")
+    together = table(pool(engine="quantized"))
     for name in (*MEMBERS, f"{ALL}.average", CASCADE):
         out = Path("alone", f"{name}.tsv")
         certify_model((MEMBERS | FILES)[name], Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
         assert together[name] == out.read_bytes(), name
         alone, own = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "rows"))
         assert alone.pop("code") != own.pop("code")
+        assert bool(own.pop("members", [])) == (name in FILES)
         assert alone == own
         assert own["precision"] == "int8"
         assert own["classifier"] == files.read_json(Path("unbroken", f"{name}.json"))["classifier"]
@@ -441,7 +448,8 @@ def test_timing_a_classifier_evaluates_its_own_members_alone_and_no_rows_change(
     ]
     members = sum(len(spec.voting) for spec in specs) + len(MEMBERS)
     assert len(read(Path(FILES[f"{ALL}.two"])).voting) < 3  # it is timed without the others
-    monkeypatch.setattr("rs.certification.load.check_one_function", lambda *_: None)  # its calls are not of a pool
+    monkeypatch.setattr("rs.certification.load.check_deterministic", lambda *_: None)  # its calls are not of a pool
+    monkeypatch.setattr("rs.certification.certify_model.watched", lambda images, *_: images)  # nor are these
     cascade = evaluations(lambda: certified_alone(FILES[CASCADE])).count("SmallNet")
     assert cascade >= 2 * IMAGES
     assert 0 <= names.count("SmallNet") - 2 * (members - 3) - cascade - 1 <= 2  # of warmth: one member or up to three

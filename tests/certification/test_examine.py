@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,9 +15,11 @@ from torch import nn
 
 from rs.certification.examine import ORDERS, chance, examine
 from rs.certification.load import Classifier
+from rs.command_line.shell import check_sigma
 from rs.data.format import Meta
 from rs.data.images import PackedImages
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED
 
 CPU = torch.device("cpu")
@@ -169,6 +172,14 @@ def test_nothing_is_found_in_a_good_classifier(name):
 def test_one_image_tells_nothing_and_is_no_error():
     (finding,) = examined(Nearest(), images=labelled(1))
     assert (finding.level, "cannot be told from chance" in finding.text) == ("warning", True)
+
+
+@pytest.mark.parametrize(("sigma", "is_sensible"), [(4.0, True), (10.0, True), (10.1, False)])
+def test_the_doctor_and_the_options_of_commands_take_the_same_sigmas(sigma, is_sensible):
+    faults = [finding.text for finding in examined(Nearest(), sigma=sigma) if "in pixels of [0, 1]" in finding.text]
+    assert bool(faults) != is_sensible
+    with nullcontext() if is_sensible else pytest.raises(InputError, match=r"must be at most 10, got 10\.1"):
+        check_sigma(SimpleNamespace(opts=["--sigma"]), sigma)
 
 
 def test_without_the_noise_nothing_is_tried_under_it():

@@ -40,7 +40,8 @@ class Ticking(Constant):
 def measured(rate=50, images=7, batch=200, settings=SETTINGS, engine="plain"):
     network = Ticking(rate)
     classifier = SmoothedClassifier(network, 2, 0.5, batch=batch, engine=engine)
-    return forecast(classifier, X, images, settings, clock=lambda: network.now), network.sizes
+    at_most = settings.shortcut or settings.stop is not None
+    return forecast(classifier, X, images, settings.draws, at_most, clock=lambda: network.now), network.sizes
 
 
 def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch():
@@ -52,6 +53,7 @@ def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batc
 
 def test_a_batch_is_no_larger_than_a_certificate_has_draws():
     assert measured(batch=5000)[1] == [900, 900]
+    assert measured(batch=5000, settings=replace(SETTINGS, n=1, n0=900))[1] == [900, 900]
 
 
 @pytest.mark.parametrize(("world", "share"), [("1", 7), ("2", 4), ("3", 3), ("7", 1), ("8", 1)])
@@ -60,7 +62,7 @@ def test_processes_share_the_images_and_the_largest_share_counts(monkeypatch, wo
     assert measured()[0].images == share
 
 
-STOP = Stop(at_radius=0.1, tolerance=None, rule="cumulative", beta=0.001, step=100)
+STOP = Stop(at_radius=0.1, tolerance=None, beta=0.001, step=100)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,10 @@ def test_measuring_is_left_out_where_it_would_be_a_part_of_the_work():
     classifier = SmoothedClassifier(Constant(0), 2, 0.5, batch=500)
     draws = SETTINGS.n0 + SETTINGS.n
     enough = FEW * 500 // draws
-    assert [is_worth_measuring(classifier, X, images, SETTINGS) for images in (enough, enough + 1)] == [False, True]
+    assert [is_worth_measuring(classifier, X, images, SETTINGS.draws) for images in (enough, enough + 1)] == [
+        False,
+        True,
+    ]
 
 
 @pytest.fixture
@@ -94,7 +99,7 @@ def certify(tmp_path, work, monkeypatch):
     save_model(Path("model"))
 
     def with_rate(rate, out="rows.tsv"):
-        monkeypatch.setattr(module, "forecast", lambda _, __, images, ___: Forecast(images, 1000, rate, False, False))
+        monkeypatch.setattr(module, "forecast", lambda _, __, images, *___: Forecast(images, 1000, rate, False, False))
         where = {"sigma": None, "device": CPU, "batch": 100, "out": out and Path(out)}
         certify_model("model", Path("data"), SETTINGS, **where)
 

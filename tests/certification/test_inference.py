@@ -13,9 +13,9 @@ from rs.errors import InputError
 from rs.models import architectures
 from rs.models.backend import layout
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.determinism import check_deterministic, noisy_pair
 from rs.smoothing.inputs import as_module
 from rs.smoothing.noise import BLOCK
-from rs.smoothing.one_function import check_one_function, noisy_pair
 from rs.training.attack_backend import frozen, training_network
 from tests.support.helpers import SHAPE, smallnet
 from tests.support.networks import Branches, Measures, Twice, hooked, images, lived_in
@@ -174,14 +174,14 @@ def test_a_plain_engine_changes_nothing():
     assert made == (model, "bfloat16", 300, "plain")
 
 
-@pytest.mark.parametrize("engine", ["folded", "compiled"])
+@pytest.mark.parametrize("engine", ["folded", "compiled", "openvino", "quantized"])
 @pytest.mark.parametrize("together", [False, True])
-def test_a_plain_function_is_not_folded_because_a_copy_of_it_would_call_the_same_networks(engine, together):
-    """Nothing would put them into eval mode: here dropout would stay on, and the certificate be of no function."""
+def test_a_plain_function_runs_plain_alone(engine, together):
+    """Nothing knows its networks: a copy of it would call the same ones."""
     network = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
     function = as_module(lambda x: network(x))
     classifier = Ensemble([smallnet(), function], SoftmaxAverage()) if together else function
-    with pytest.raises(InputError, match=f"engine must be plain or openvino for a plain function, .* got {engine}"):
+    with pytest.raises(InputError, match=f"engine must be plain for a plain function, .* got {engine}"):
         optimize_for_inference(classifier, engine, "float32", SHAPE, CPU)
 
 
@@ -190,7 +190,7 @@ def test_what_runs_is_one_function_too_where_a_copy_calls_what_was_not_copied(en
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(16, 2)).train()
     caller = nn.Identity()
     caller.network, caller.forward = model, lambda x: model(x)
-    check_one_function(caller, noisy_pair(SHAPE, CPU))  # the network is one of its modules, so it is in eval mode
+    check_deterministic(caller, noisy_pair(SHAPE, CPU))  # the network is one of its modules, so it is in eval mode
     with pytest.raises(InputError, match="must be one function of each image, but its logits differ from one call"):
         optimize_for_inference(caller, engine, "float32", SHAPE, CPU)
 
@@ -208,7 +208,7 @@ def test_a_model_whose_output_has_an_attribute_logits_runs_with_every_engine(eng
 @pytest.mark.parametrize("engine", ["folded", "compiled"])
 def test_a_network_with_a_precision_of_its_own_is_refused_by_the_engine_that_would_change_it(engine):
     half = InHalf()
-    check_one_function(half, noisy_pair(SHAPE, CPU))
+    check_deterministic(half, noisy_pair(SHAPE, CPU))
     with pytest.raises(InputError, match=f"with engine {engine} the classifier must take .*; or take engine plain"):
         optimize_for_inference(half, engine, "float32", SHAPE, CPU)
 

@@ -15,7 +15,7 @@ from rs.certification.load import Classifier, load_classifier
 from rs.data import images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
-from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.ensemble_specs import MADE, PER_IMAGE, fitted, made, network, spec, written
 from tests.support.helpers import CLASSES, SHAPE, write_tiny
@@ -80,7 +80,7 @@ def own(tmp_path, monkeypatch):
 @pytest.mark.parametrize("known", [True, False])
 def test_a_model_folder_is_the_model_in_it(meta, known):
     loaded = load_classifier(FOLDER, meta if known else None)
-    assert checkpoint.fingerprint(loaded.module) == checkpoint.fingerprint(network(FOLDER))
+    assert fingerprint(loaded.module) == fingerprint(network(FOLDER))
     assert not any(module.training for module in loaded.module.modules())
     assert (loaded.name, loaded.dataset, loaded.sigma, loaded.scope) == (FOLDER, "tiny", 0.25, "model")
     assert (loaded.classes, loaded.shape) == (CLASSES, SHAPE)
@@ -201,7 +201,7 @@ def test_a_noise_of_nothing_is_refused_and_not_taken_for_that_of_the_training():
 
 
 def test_it_is_smoothed_where_and_as_it_is_asked_to_be(monkeypatch):
-    monkeypatch.setattr("rs.certification.load.check_one_function", lambda *_: None)  # nothing is computed on "meta"
+    monkeypatch.setattr("rs.certification.load.check_deterministic", lambda *_: None)  # nothing is computed on "meta"
     loaded = load_classifier(FOLDER)
     smoothed = loaded.smooth(None, device=torch.device("meta"), precision="bfloat16", batch=7)
     assert (smoothed.num_classes, smoothed.precision, smoothed.batch) == (2, "bfloat16", 7)
@@ -241,13 +241,13 @@ def test_a_model_of_the_users_by_name_needs_sigma_alone(own, form):
 
 
 def test_a_model_that_is_an_object_is_itself():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)).eval()
     loaded = rs.load(model)
     assert (loaded.name, loaded.module, loaded.sources) == ("Sequential", model, None)
     x = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))
     expected = SmoothedClassifier(model, 2, 0.5).certify(x).to_dict()
     assert loaded.smooth(0.5).certify(x).to_dict() == expected
-    assert rs.load(lambda images: model(images)).smooth(0.5, device="cpu").certify(x).to_dict() == expected
+    assert rs.load(lambda images: model(images)).smooth(0.5).certify(x).to_dict() == expected
 
 
 def test_logits_inside_an_output_are_tried_and_counted():
@@ -266,6 +266,10 @@ def test_logits_inside_an_output_are_tried_and_counted():
         (lambda: rs.load(nn.Flatten()).smooth(), "but Flatten does not say it; in Python give sigma"),
         (lambda: rs.load(len).smooth(), "but len does not say it"),
         (lambda: rs.load(nn.Flatten()).smooth("0.5"), "sigma must be a positive number, got '0.5'"),
+        (
+            lambda: rs.load(len).smooth(1.0, device="cpu"),
+            "device must be left out for a plain function, .* got cpu; give the nn.Module",
+        ),
         (lambda: rs.load(nn.Flatten()).smooth(1.0, engine="folded"), "engine must be plain .*, got 'folded'"),
         (lambda: rs.load(nn.Flatten), r"got the class Flatten; create one: Flatten\(...\)"),
         (lambda: rs.load(3), "must be an nn.Module or a function of images, got int"),

@@ -11,13 +11,13 @@ from torch import nn
 
 from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
-from rs.certification.openvino_network import content, converted
-from rs.certification.quantize import identity_of
+from rs.certification.openvino_network import Content, content, converted
+from rs.certification.quantize import identity_of, quantize
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
-from rs.smoothing.one_function import check_one_function, noisy_pair, rounding
+from rs.smoothing.determinism import check_deterministic, noisy_pair, rounding
 from rs.smoothing.settings import CertificationSettings
-from tests.support.helpers import SHAPE, smallnet, write_tiny
+from tests.support.helpers import SHAPE, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
 
@@ -73,7 +73,7 @@ def test_it_keeps_the_weights_that_it_was_made_with():
 
 
 def test_the_check_of_every_classifier_accepts_it(colour):
-    check_one_function(colour, noisy_pair(COLOUR, CPU))
+    check_deterministic(colour, noisy_pair(COLOUR, CPU))
 
 
 def test_members_of_an_ensemble_run_by_themselves():
@@ -122,10 +122,55 @@ class Branches(nn.Module):
         return logits if bool(torch.equal(x, noisy_pair(SHAPE, CPU)[:1])) else -logits
 
 
-@pytest.mark.filterwarnings("ignore")  # torch warns of the branch too
+class Dark(Branches):
+    """Has another head for dark images, which none of the images that conversion tries is."""
+
+    def forward(self, x):
+        dark, logits = x.mean((1, 2, 3)) < 0.2, x.flatten(1)[:, :3]
+        return torch.where(dark[:, None], -logits, logits) if dark.any() else logits
+
+
+class Counts(Branches):
+    """Reads the mean of the image as a Python number."""
+
+    def forward(self, x):
+        return x.flatten(1)[:, :3] * (2.0 if float(x.mean()) > 0.2 else 1.0)
+
+
+@pytest.mark.parametrize("network", [Branches, Dark, Counts])
+def test_a_network_whose_path_depends_on_the_image_is_refused(network):
+    with pytest.raises(InputError, match=r"must take the same path for every image .* use engine folded"):
+        run_by_openvino(network().eval(), SHAPE)
+    with pytest.raises(InputError, match="must take the same path for every image"):
+        quantize(network().eval(), tiny_images(4), 0.25, 4)
+
+
+class Checks(nn.Module):
+    """Looks at the shape of the images, of which torch warns as of their values."""
+
+    def forward(self, x):
+        torch._assert(x.shape[1] == SHAPE[0], "channels")
+        return x.flatten(1)[:, :3] / int(x.shape[2]) * torch.tensor(2.0)
+
+
+def test_a_network_whose_path_depends_on_the_shape_is_accepted():
+    assert run_by_openvino(Checks().eval(), SHAPE).engine == "openvino"
+
+
+class Different(nn.Module):
+    """Is another function while it is converted."""
+
+    def forward(self, x):
+        return -x.flatten(1)[:, :3] if torch.jit.is_tracing() else x.flatten(1)[:, :3]
+
+
 def test_a_network_that_is_another_one_when_it_is_converted_is_refused():
     with pytest.raises(InputError, match="OpenVINO must compute the network's logits, but they differ"):
-        run_by_openvino(Branches().eval(), SHAPE)
+        run_by_openvino(Different().eval(), SHAPE)
+
+
+def test_the_fingerprint_of_a_network_tells_its_graph_from_its_weights():
+    assert len({Content(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}) == 3
 
 
 @pytest.mark.parametrize("most", [0, 200, 3000])

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -11,16 +12,19 @@ import torch
 from PIL import Image
 from torch import nn
 
+from rs.certification import certify_model
+from rs.certification.forecast import Forecast
 from rs.certification.load import load_classifier
 from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
-from rs.data import readers
+from rs.data import pictures
 from rs.data.image_folder import as_tensor
 from rs.ensemble.rules import Ensemble, Polytope, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import round_down
 from rs.study.ensembles import Combination, EnsembleDeclaration
@@ -39,6 +43,13 @@ def lived_in_colours():
 def disagreeing():
     """Members that never agree, and a rule for which a draw is then a vote for no class."""
     return Ensemble([Linear(-100.0), Linear(100.0)], Polytope([[1, 0], [0, 1]]))
+
+
+class SeesItsBatch(Linear):
+    """One function of images in batches of 1 and 2."""
+
+    def forward(self, x):
+        return super().forward(x - x.mean(0) if len(x) > 2 else x)
 
 
 def picture(path, pixels):
@@ -104,6 +115,21 @@ def test_a_name_that_is_no_text_is_printed_in_escapes(tmp_path, monkeypatch):
         run(predict, arguments=words([str(odd)], LINEAR, sigma=0.1))
     said = strict.buffer.getvalue().decode()
     assert (end.value.code, said.startswith(name.replace("a.png", "\\udcff.png: class 1"))) == (0, True)
+
+
+def test_no_name_forges_a_line(capfd, tmp_path):
+    file = first_pixel(tmp_path / "a.png", 255)
+    odd = (tmp_path / "a.png").rename(tmp_path / "a\nb.png: dog\x1b[2J")
+    (tmp_path / "names.txt").write_text("left\nri\x1b[2Jght\n")
+    (line,) = asked(capfd, *words([odd], LINEAR, sigma=0.1, classes=tmp_path / "names.txt"))
+    assert line.startswith(file.replace("a.png", r"a\nb.png: dog\x1b[2J: ri\x1b[2Jght, radius"))
+    (tmp_path / "photos").mkdir()
+    for name in ("a\x1b[2J", "b\nclasses: 1 a, 0 b"):
+        (tmp_path / "photos" / name).mkdir()
+        shutil.copy(odd, tmp_path / "photos" / name / "c.png")
+    code, out, err = command(capfd, "--images", tmp_path / "photos", *words([], LINEAR, sigma=0.1))
+    assert (code, len(out), len(err)) == (0, 2, 1)
+    assert all(line.isprintable() for line in out + err)
 
 
 @pytest.fixture
@@ -200,7 +226,7 @@ def test_votes_for_no_class_are_no_class(capfd, tmp_path, tiny):
 
 
 def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, model, tiny_files):
-    member = Member(path=str(model), method="gaussian", seed=0, classifier=checkpoint.fingerprint(smallnet()))
+    member = Member(path=str(model), method="gaussian", seed=0, classifier=fingerprint(smallnet()))
     average = Combination(rule="softmax", weights="equal", scope="global")
     declaration = EnsembleDeclaration(name="gaussian 0", members=(("gaussian", 0),), key="average", combination=average)
     spec = EnsembleSpec(declaration=declaration, dataset="tiny", sigma=0.25, members=[member], fitted=None)
@@ -209,6 +235,14 @@ def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, mode
     base, numbers = Ensemble([smallnet()], SoftmaxAverage()), {"n0": 100, "n": 1000, "alpha": 0.001, "seed": 0}
     expected = [made.counts.tolist() for made in direct(base, 0.25, arrays(3, 7)[0][:, 0], **numbers)]
     assert [json.loads(line)["counts"] for line in lines] == expected
+
+
+def test_a_long_prediction_says_beforehand_how_long_it_takes(capfd, monkeypatch, model, tiny_files):
+    monkeypatch.setattr(certify_model, "is_worth_measuring", lambda *_: True)
+    monkeypatch.setattr(certify_model, "forecast", lambda *arguments: Forecast(arguments[2], 1100, 1.0, False, False))
+    code, out, err = command(capfd, *words(tiny_files, model))
+    assert (code, len(out)) == (0, len(tiny_files))
+    assert err == [f"{len(tiny_files)} images of 1,100 draws, 1.0 draws a second: about 55.0 min on this machine"]
 
 
 def test_position_and_seed_name_the_noise(capfd, tmp_path, tiny):
@@ -247,13 +281,15 @@ def test_too_few_draws_are_warned_of(capfd, model, tiny_files):
 
 def test_grey_images_reach_the_model_as_test_images_do(tmp_path):
     pixels = arrays(1, 3)[0]
-    x = as_tensor(readers.picture(picture(tmp_path / "a.png", pixels[0, 0]), SHAPE))
+    x = as_tensor(pictures.picture(picture(tmp_path / "a.png", pixels[0, 0]), SHAPE))
     assert torch.equal(x, torch.from_numpy(pixels[0]).float() / 255)
 
 
 def test_colours_keep_their_order_and_lie_as_those_of_test_images_do(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, COLOUR, dtype=np.uint8)
-    x = as_tensor(readers.picture(picture(tmp_path / "a.png", np.ascontiguousarray(pixels.transpose(1, 2, 0))), COLOUR))
+    x = as_tensor(
+        pictures.picture(picture(tmp_path / "a.png", np.ascontiguousarray(pixels.transpose(1, 2, 0))), COLOUR)
+    )
     assert torch.equal(x, torch.from_numpy(pixels).float() / 255)
     assert x.is_contiguous()
 
@@ -313,9 +349,39 @@ def test_a_converted_image_gets_the_radius_of_what_it_was_converted_to(capfd, tm
     (line,) = asked(capfd, *words([photo], LINEAR, **options), "--convert", "--json")
     (plain,) = asked(capfd, *words([tmp_path / "grey.png"], LINEAR, data=tiny, sigma=1), "--json")
     conversion = "shorter side 6, central 4x4, converted"
-    assert json.loads(line) == {**json.loads(plain), "file": photo, "conversion": conversion}
+    notes = ["converted from RGBA to L", "alpha dropped"]
+    assert json.loads(line) == {**json.loads(plain), "file": photo, "conversion": conversion, "notes": notes}
     (text,) = asked(capfd, *words([photo], LINEAR, **options), "--convert")
-    assert text.endswith(f"; of the image after conversion: {conversion}")
+    assert text.endswith(f"; of the image after conversion: {conversion}; {'; '.join(notes)}")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "notes"),
+    [
+        ("plain.png", {}, []),
+        ("turned.jpg", {"exif": 6}, ["EXIF orientation ignored"]),
+        ("upright.jpg", {"exif": 1}, []),
+        ("clear.png", {"transparency": 0}, ["alpha dropped"]),
+        *((f"frames.{end}", {"save_all": True}, ["first of several frames"]) for end in ("png", "tif")),
+    ],
+)
+def test_an_answer_says_what_of_a_picture_its_pixels_do_not_have(capfd, tmp_path, name, options, notes):
+    first, second = (Image.fromarray(np.full(SHAPE[1:], value, np.uint8)) for value in (255, 0))
+    if "exif" in options:
+        exif = Image.Exif()
+        exif[0x0112] = options["exif"]
+        options = {"exif": exif}
+    first.save(tmp_path / name, **options, **({"append_images": [second]} if "save_all" in options else {}))
+    arguments = words([tmp_path / name], LINEAR, sigma=0.1)
+    (text,), (line,) = asked(capfd, *arguments), asked(capfd, *arguments, "--json")
+    assert json.loads(line).get("notes", []) == text.split("; ")[1:] == notes
+    assert json.loads(line)["predict"] == 1
+
+
+def test_damaged_exif_turns_no_picture(capfd, tmp_path):
+    Image.fromarray(np.zeros(SHAPE[1:], np.uint8)).save(tmp_path / "a.jpg", exif=b"Exif\0\0no such thing")
+    (text,) = asked(capfd, *words([tmp_path / "a.jpg"], LINEAR, sigma=0.1))
+    assert ";" not in text
 
 
 @pytest.mark.parametrize(("name", "value"), [("resize", 0), ("crop", -1), ("resize", 10**30)])
@@ -345,8 +411,8 @@ def test_a_folder_among_files_is_passed_over(capfd, tmp_path, model, tiny_files)
         ({"alpha": 0}, "alpha must lie in (0, 1), got 0.0"),
         ({"alpha": 1}, "alpha must lie in (0, 1), got 1.0"),
         ({"alpha": "nan"}, "alpha must lie in (0, 1), got nan"),
-        ({"n0": 0}, "n0 must be at least 1 and below 2^63, got 0"),
-        ({"n": -5}, "n must be at least 1 and below 2^63, got -5"),
+        ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
+        ({"n": -5}, "n must be a whole number of noisy copies from 1 to 1,000,000,000, got -5"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"sigma": 0}, "sigma must be a positive number, got 0.0"),
         ({"device": "abacus"}, "got 'abacus'"),
@@ -360,6 +426,11 @@ def test_a_mistake_is_one_line(capfd, model, tiny_files, options, word):
 
 def test_a_model_of_the_users_own_needs_a_noise(capfd, tiny, tiny_files):
     assert refused(capfd, *words(tiny_files, LINEAR, data=tiny)).endswith("give --sigma")
+
+
+def test_a_model_that_sees_its_batch_is_refused(capfd, tiny, tiny_files):
+    line = refused(capfd, *words(tiny_files, f"{__name__}:SeesItsBatch", data=tiny, sigma=1))
+    assert "one function of each image, but its logits differ between a batch of 100 and its images alone" in line
 
 
 def test_a_model_of_the_users_own_takes_the_shape_of_the_files_and_the_names_of_a_list(capfd, tmp_path):

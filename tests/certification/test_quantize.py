@@ -16,17 +16,17 @@ from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.certification.openvino_network import library, runtime
-from rs.certification.quantize import Calibration, QuantizedNetwork, calibration_images, identity_of, quantized_members
+from rs.certification.quantize import QuantizedNetwork, calibration_images, identity_of, quantized_members
 from rs.command_line import main as rs
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
-from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
+from rs.smoothing.determinism import check_deterministic, noisy_pair
 from rs.smoothing.noise import BLOCK, block
-from rs.smoothing.one_function import check_one_function, noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
@@ -36,7 +36,6 @@ CPU = torch.device("cpu")
 SIGMA, COUNT = 0.25, 10
 SETTINGS = CertificationSettings(
     n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="quantized", shortcut=False,
-    calibration=COUNT,
 )  # fmt: skip
 
 
@@ -87,7 +86,7 @@ def tiny_colours(seed=0):
 
 
 def test_the_check_of_every_classifier_accepts_it(colour):
-    check_one_function(colour, noisy_pair(COLOUR, CPU))
+    check_deterministic(colour, noisy_pair(COLOUR, CPU))
 
 
 def test_weights_have_seven_bits_so_that_no_processor_saturates():
@@ -202,7 +201,7 @@ def test_the_same_network_is_made_again_and_another_of_other_images_or_noise():
 def test_what_lies_beside_the_model_is_what_runs(tiny):
     card = int8.read(tiny / "model").card
     loaded = load(str(tiny / "model"))
-    assert card.classifier == checkpoint.fingerprint(loaded.module)
+    assert card.classifier == fingerprint(loaded.module)
     assert (card.sigma, card.calibration) == (loaded.sigma, COUNT)
     assert card.versions.keys() == {"python", "numpy", "torch", "openvino", "nncf"}
     found = identity_of([loaded.smooth(engine="quantized").base])
@@ -224,12 +223,10 @@ def test_a_damaged_network_is_refused(tiny, tmp_path, name):
         int8.read(tmp_path)
 
 
-def test_the_network_of_another_model_and_another_number_of_images_are_refused(tiny):
+def test_the_network_of_another_model_is_refused(tiny):
     folder = [str(tiny / "model")]
     with pytest.raises(InputError, match="must be of the model beside it"):
         quantized_members([smallnet(5).eval()], folder, None, SIGMA, SHAPE)
-    with pytest.raises(InputError, match=r"must be of 11 calibration images.* but is of 10"):
-        quantized_members([load(folder[0]).module], folder, Calibration(tiny / "data", 11), SIGMA, SHAPE)
 
 
 def test_a_network_of_other_noise_than_the_training_s_is_refused(tiny, tmp_path):
@@ -289,7 +286,7 @@ def test_without_images_and_without_a_network_it_says_what_to_do():
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
     library.cache_clear()
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(InputError, match=r"pip install 'rs\[int8\]'"):
+    with pytest.raises(InputError, match=r"pip install 'randomized-smoothing\[int8\]'"):
         int8.versions()
 
 
@@ -316,7 +313,7 @@ def test_a_network_that_cannot_be_converted_is_named():
 
 def test_members_of_an_ensemble_are_quantised_each(tiny):
     members = [smallnet(seed).eval() for seed in (0, 1)]
-    both = quantized_members(members, [], Calibration(tiny / "data", COUNT), SIGMA, SHAPE)
+    both = quantized_members(members, [], tiny / "data", SIGMA, SHAPE)
     rule = SoftmaxAverage([0.25, 0.75])
     made = optimize_for_inference(Ensemble(members, rule), "quantized", "float32", SHAPE, CPU, quantized=both)
     x = images(20, SHAPE)
@@ -351,3 +348,21 @@ def test_an_image_is_classified_in_int8(tiny, tmp_path, capfd):
     finished("predict", tmp_path / "grey.png", "--model", tiny / "model", *how)
     answer = json.loads(capfd.readouterr().out)
     assert (answer["engine"], answer["precision"]) == ("quantized", "int8")
+    assert answer["quantized"] == int8.read(tiny / "model").card.network
+
+
+def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say_which(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    monkeypatch.setattr(int8, "CALIBRATION", 7)
+    write_tiny(tmp_path / "data")
+    save_model(tmp_path / "model")
+    where = {"sigma": None, "device": CPU, "batch": None, "out": tmp_path / "rows.tsv"}
+    certify_model(str(tmp_path / "model"), tmp_path / "data", SETTINGS, **where)
+    side = json.loads((tmp_path / "rows.json").read_text())
+    Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save(tmp_path / "grey.png")
+    finished(
+        "predict", tmp_path / "grey.png", "--model", tmp_path / "model", "--data", tmp_path / "data",
+        "--device", "cpu", "--engine", "quantized",
+    )  # fmt: skip
+    assert f"network {side['quantized']}, 7 calibration images\n" in capfd.readouterr().err
+    assert side["calibration"] == 7

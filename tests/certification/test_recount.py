@@ -28,7 +28,9 @@ def study(tmp_path, monkeypatch):
     model = tmp_path / "models" / "tiny" / "0.25" / "macer" / "0"
     save_model(model)
     certify_tiny(model, write_tiny(tmp_path / "data"), tmp_path / "rows.tsv", n0=10, n=60)
-    return tmp_path, {f"{ROWS}.{kind}": (tmp_path / f"rows.{kind}").read_bytes() for kind in ("tsv", "json")}
+    return tmp_path, {f"{ROWS}.{kind}": (tmp_path / f"rows.{kind}").read_bytes() for kind in ("tsv", "json")} | {
+        "data/tiny/meta.json": (tmp_path / "data" / "meta.json").read_bytes()
+    }
 
 
 def again(root, content, index=3):
@@ -69,6 +71,14 @@ def test_other_images_and_weights_are_refused(study, field, what):
     side = json.loads(content[f"{ROWS}.json"]) | {field: "0" * 64}
     with pytest.raises(InputError, match=f"must have the {what} of the rows"):
         again(root, content | {f"{ROWS}.json": json.dumps(side).encode()})
+
+
+def test_another_number_of_images_than_the_bundle_says_is_found(study):
+    root, content = study
+    meta = json.loads(content["data/tiny/meta.json"])
+    meta["sizes"]["test"] -= 1
+    with pytest.raises(InputError, match=r"must have the [\d,]+ test images that data/tiny/meta.json says, but has"):
+        again(root, content | {"data/tiny/meta.json": json.dumps(meta).encode()})
 
 
 def test_another_kind_of_device_is_refused_because_it_draws_other_noise(study):

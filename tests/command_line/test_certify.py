@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import rs
 from rs.certification.certify_model import NO_RECIPE
 from rs.command_line.certify import main as certify
 from rs.command_line.compare import main as compare
@@ -17,14 +18,18 @@ from rs.command_line.export import main as export
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.show import main as show
+from rs.data import format as data_format
+from rs.data.images import load as load_split
+from rs.ensemble.pool import PoolEntry, certify_entries
 from rs.errors import InputError
-from rs.reporting.row_files import described
+from rs.reporting.summaries import described
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.statistics.certificate import round_down
+from rs.smoothing.settings import Draws
+from rs.statistics.certificate import format_counts, round_down
 from rs.statistics.radius import cap
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
-from tests.support.helpers import CERTIFY, SHAPE, arrays, tiny_params, write_tiny
+from tests.support.helpers import CERTIFY, CLASSES, SHAPE, Linear, arrays, tiny_params, write_params, write_tiny
 from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
@@ -66,6 +71,42 @@ def ended(capfd, command, *words):
 def certified(capfd, folder, out, *more):
     words = (LINEAR, "--images", folder, "--sigma", "0.5", "--out", out, "--device", "cpu", *more)
     return ended(capfd, certify, *words)
+
+
+def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
+    """Noise on the grid where pixels are 8-bit, else Gaussian; every result says which."""
+    splits = {"train": arrays(4, 0), "test": (IMAGES, LABELS)}
+    data_format.write(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    write_params(Path("params.yaml"))
+    assert "noise" not in CERTIFY | NO_RECIPE
+    draws, index = Draws(CERTIFY["n0"], CERTIFY["n"], CERTIFY["alpha"]), 1
+
+    def certificate(smoothed, x):
+        return smoothed.certify(x, draws.n0, draws.n, draws.alpha, index=index)
+
+    x = load_split(Path("data"), "test").pixels(index)
+    ways = [SmoothedClassifier(Linear(), 2, 0.5), rs.load(LINEAR).smooth(0.5)]
+    made = [certificate(smoothed, form) for smoothed in ways for form in (x, IMAGES[index], Image.open("photos/1.png"))]
+    made += certify_entries([Linear()], {"alone": PoolEntry((0,))}, 2, 0.5, x, draws, index=index).values()
+    found = [(one.noise, format_counts(one.counts.tolist())) for one in made]
+
+    numbers = [f"--{name}={CERTIFY[name]}" for name in ("n0", "n", "alpha")]
+    assert certified(capfd, "photos", "pictures.tsv", "--classes", "names.txt", *numbers)[0] == 0
+    words = ["--data", "data", "--dataset", "tiny", "--sigma", "0.5", "--device", "cpu"]
+    assert ended(capfd, certify, LINEAR, *words, "--out", "prepared.tsv")[0] == 0
+    for path in map(Path, ("pictures.tsv", "prepared.tsv")):
+        row = certificate_rows.read(path).set_index("idx").loc[index]
+        found.append((json.loads(sidecar_of(path).read_text())["noise"], row["counts"]))
+    words = ["--model", LINEAR, "--sigma", "0.5", "--device", "cpu", "--seed", "0", "--json"]
+    line = json.loads(ended(capfd, predict, "photos/0.png", "photos/1.png", *words, *numbers)[1].splitlines()[index])
+    found.append((line["noise"], format_counts(line["counts"])))
+
+    gaussian = certificate(SmoothedClassifier(Linear(), 2, 0.5, noise="gaussian"), x)
+    (same,) = set(found)
+    assert same[0] == "grid"
+    assert same[1] != format_counts(gaussian.counts.tolist())
+    assert str(made[0]).endswith(", grid noise")
+    assert [str(certificate(smoothed, x * 0.99)).endswith(", gaussian noise") for smoothed in ways] == [True, True]
 
 
 def refused(capfd, folder, *more):
@@ -175,6 +216,12 @@ def test_names_of_pictures_may_hold_bytes_that_are_no_text(capfd, flat):
     assert certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")[0] == 0
 
 
+def test_a_picture_that_a_conversion_makes_too_large_is_refused(capfd):
+    save("photos", 0, np.zeros((1, 60_000), np.uint8))
+    line = refused(capfd, "photos", "--resize", "256", "--crop", "224", "--classes", "names.txt")
+    assert "must have at most 67,108,864 pixels after --resize 256, got 15360000 x 256; crop the file" in line
+
+
 def test_a_conversion_makes_images_of_one_shape(capfd):
     rng = np.random.default_rng(0)
     for number, shape in enumerate([(9, 12, 3), (7, 5, 3), (6, 6)]):
@@ -198,7 +245,7 @@ BAD = {
     "a class twice": (["photos", "--classes", "twice.txt"], "must have different names"),
     "one class": (["lonely"], "lonely must have a subfolder for each of two classes or more, got left alone"),
     "a list of one class": (["photos", "--classes", "one.txt"], "one.txt must have two classes or more, got left"),
-    "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must hold names"),
+    "no list": (["photos", "--classes", "nowhere.txt"], "nowhere.txt must be a file, but there is none"),
     "an empty line": (["photos", "--classes", "gap.txt"], "line 2 is empty"),
     "no image": (["broken", "--classes", "names.txt"], "0.png must be an image"),
     "data too": (["photos", "--data", "data"], "give --data"),
@@ -210,10 +257,6 @@ BAD = {
     "parameters alone": (
         ["photos", "--classes", "names.txt", "--params", "a.yaml"],
         "--params a.yaml is for --dataset",
-    ),
-    "a rule alone": (
-        ["photos", "--classes", "names.txt", "--tolerance", "0.1", "--rule", "betting"],
-        "--rule betting is for --at-radius",
     ),
     "null is no subset": (["photos", "--classes", "names.txt", "--subset", "null"], "a subset must be"),
     "nothing is no subset": (["photos", "--classes", "names.txt", "--subset", ""], "a subset must be"),

@@ -3,13 +3,16 @@
 import atexit
 import errno
 import io
+import json
 import os
 import re
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from rs.command_line.card import main as card
 from rs.command_line.certify import main as certify
@@ -17,13 +20,14 @@ from rs.command_line.predict import main as predict
 from rs.command_line.quantize import main as quantize
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
+from rs.command_line.verify import main as verify
 from rs.errors import InputError
-from rs.reporting.row_files import described
+from rs.reporting.summaries import described
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.settings import HISTORY
 from rs.training.trainer import Trainer
 from tests.support.folders import contents, reproducible
-from tests.support.helpers import SHAPE, write_params, write_tiny
+from tests.support.helpers import SHAPE, tiny_params, write_params, write_tiny
 from tests.support.raw_images import image_bytes
 from tests.support.untrained import save_model
 
@@ -130,6 +134,13 @@ def test_predictions_that_are_interrupted_do_not_say_that_they_continue(project,
     assert (code, len(out), err) == (130, 1, ["interrupted"])
 
 
+def test_a_training_has_no_log_in_the_folder_of_its_model(project, capfd):
+    data = "--dataset", "tiny", "--data", "data", "--sigma", "0.25", "--seed", "0", "--device", "cpu"
+    code, out, (line,) = ended(capfd, train, "gaussian", *data, "--out", "new", "--log", "data/../new")
+    assert (code, out, Path("new").exists()) == (2, [], False)
+    assert "--log must be another folder than --out" in line
+
+
 @pytest.mark.parametrize(("command", "options"), [(card, ["--out", "README.md"]), (quantize, ["--data", "data"])])
 def test_a_function_has_no_folder_to_write_beside(capfd, command, options):
     code, out, (line,) = ended(capfd, command, "own_models:make", *options)
@@ -157,7 +168,7 @@ def none():
     [
         ("broken_models:none", "it raised AttributeError: 'Broken' object has no attribute 'layers'; correct it"),
         ("broken_models:raises", "it raised ZeroDivisionError: division by zero; correct it"),
-        ("own_syntax:raises", "to import it raised SyntaxError: invalid syntax"),
+        ("own_syntax:raises", "but it raised SyntaxError: invalid syntax"),
     ],
 )
 def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, monkeypatch, capfd, model, said):
@@ -186,6 +197,32 @@ def test_what_the_machine_does_not_allow_is_one_line(capfd, number):
     assert line == f"error: some/file: {os.strerror(number)}; mend that, and the same command continues"
 
 
+@pytest.mark.parametrize("error", [InputError("a\x1b[2J\n.png must"), OSError(errno.EIO, "a\x1b[2J", "a\x1b[2J")])
+def test_a_name_in_a_message_moves_no_cursor(capfd, error):
+    def command() -> None:
+        """Read."""
+        raise error
+
+    _, _, (line,) = ended(capfd, command)
+    assert r"a\x1b[2J" in line
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("can't allocate memory: you tried")],
+)
+def test_too_little_memory_is_one_line(capfd, error):
+    def command() -> None:
+        """Compute."""
+        raise error
+
+    code, out, (line,) = ended(capfd, command)
+    assert (code, out) == (2, [])
+    assert line.startswith("error: there must be enough memory, but: ")
+    assert line.endswith("; take a smaller batch or smaller images")
+
+
 def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
     def command() -> None:
         """Read."""
@@ -193,6 +230,24 @@ def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
 
     _, _, (line,) = ended(capfd, command)
     assert len(line) < 2100
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [(verify, []), (predict, ["a.png", "--model", "tests.support.helpers:Linear", "--sigma", "1", "--classes"])],
+)
+def test_a_device_is_not_read_to_its_end(capfd, command, words):
+    code, out, (line,) = ended(capfd, command, *words, "/dev/null")
+    assert (code, out, line.startswith("error: /dev/null must be a file")) == (2, [], True)
+
+
+def test_a_padding_beyond_any_image_is_refused(project, capfd):
+    values = deepcopy(tiny_params())
+    values["recipes"]["tiny"]["training"]["crop"] = 10**9
+    Path("params.yaml").write_text(json.dumps(values))
+    words = ("gaussian", "--dataset", "tiny", "--sigma", "0.25", "--seed", "0", "--data", "data")
+    code, _, (line,) = ended(capfd, train, *words, "--out", "new", "--log", "log")
+    assert (code, "crop: Input should be less than or equal to 16384, got 1000000000" in line) == (2, True)
 
 
 @pytest.mark.parametrize("named", [["--params", "mine.yaml"], ["--params=mine.yaml"], []])

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rs.command_line.main import app
-from rs.reporting.row_files import compared, described, text_of, text_of_difference
+from rs.reporting.summaries import compared, described, text_of, text_of_difference
 from tests.support.tiny_study import ALPHA, N0, N, cell_rows, write_rows
 
 
@@ -58,6 +58,17 @@ def test_options_say_what_logs_do_not(files, tmp_path):
     for words in (["show", files[0]], ["compare", *files]):
         for name, value in stated.items():
             assert f"--{name} must be of a log in six columns" in said(*words, f"--{name}", value)[2]
+
+
+@pytest.mark.parametrize("column", ["label", "counts"])
+def test_rows_of_more_classes_than_their_sidecar_has_are_neither_shown_nor_exported(files, tmp_path, column):
+    rows = cell_rows("advmacer", 0.5, 0)
+    other = {"label": 99, "correct": 0} if column == "label" else {"counts": rows["counts"].str.replace("1:", "99:")}
+    write_rows(rows.assign(**other), files[0])
+    for words in (["show", files[0]], ["export", files[0], "--out", tmp_path / "theirs.log"]):
+        code, out, error = said(*words)
+        assert (code != 0, out) == (True, "")
+        assert "has labels or votes of 100 classes but its sidecar 3; certify again, or remove the sidecar" in error
 
 
 @pytest.mark.parametrize("words", [["show"], ["compare", "0.tsv"]])

@@ -246,8 +246,8 @@ def edit(path, **changes):
     ("damage", "message"),
     [
         (lambda folder: (folder / "meta.json").unlink(), "no meta.json"),
-        (lambda folder: (folder / "meta.json").write_text("{"), "Invalid JSON"),
-        (lambda folder: (folder / "meta.json").write_text("{}"), "name: Field required"),
+        (lambda folder: (folder / "meta.json").write_text("{"), "must hold JSON"),
+        (lambda folder: (folder / "meta.json").write_text("{}"), "name is missing"),
         (lambda folder: edit(folder / "meta.json", shape=[3, 4]), "shape"),
         (lambda folder: edit(folder / "meta.json", std=[1.0]), "each of 3 channels"),
         (lambda folder: edit(folder / "meta.json", shape=[3, -4, 5]), r"shape\.1: Input should be greater"),

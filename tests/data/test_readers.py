@@ -12,7 +12,7 @@ from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import load_digits
 
-from rs.data import readers
+from rs.data import pictures, readers
 from rs.errors import InputError
 from tests.support.raw_images import damage, image_bytes, pixels, prepare, refused
 
@@ -140,13 +140,13 @@ def test_an_image_is_refused_by_its_size_before_it_is_decoded():
     header = image_bytes(np.zeros((1, 1), np.uint8), "BMP")
     huge = header[:18] + (9_000).to_bytes(4, "little") * 2 + header[26:]
     with pytest.raises(InputError, match="must have at most 67,108,864 pixels, got 9000 x 9000"):
-        readers.decode(huge, "a.bmp")
+        pictures.decode(huge, "a.bmp")
 
 
 def test_formats_that_run_programs_are_not_opened():
     """Pillow hands PostScript to an interpreter."""
     with pytest.raises(InputError, match=r"a\.png must be an image, but: it is none of JPEG, PNG"):
-        readers.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "a.png")
+        pictures.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "a.png")
 
 
 def test_a_link_that_leads_nowhere_is_named(tree, tmp_path):
@@ -191,27 +191,29 @@ def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
     assert readers.class_names(tmp_path / "names.txt") == ("left", "right")
 
 
-@pytest.mark.parametrize("how", [readers.Conversion(), readers.Conversion(5, 4, convert=True), readers.Conversion(7)])
+@pytest.mark.parametrize(
+    "how", [pictures.Conversion(), pictures.Conversion(5, 4, convert=True), pictures.Conversion(7)]
+)
 @pytest.mark.parametrize("shape", [(9, 12), (7, 5, 3)])
 def test_the_shape_of_a_picture_is_known_before_it_is_decoded(tmp_path, how, shape):
     path = tmp_path / "a.png"
     path.write_bytes(image_bytes(np.zeros(shape, np.uint8)))
-    assert readers.shape_of(path, how) == readers.picture(path, how=how).shape
+    assert pictures.shape_of(path, how) == pictures.picture(path, how=how).shape
 
 
 def test_what_is_no_picture_has_no_shape(tmp_path):
     (tmp_path / "a.png").write_text("no image")
     (tmp_path / "b.png").write_bytes(image_bytes(np.zeros((4, 4), np.uint16)))
-    assert [readers.shape_of(tmp_path / name) for name in ("a.png", "b.png", "c.png")] == [None] * 3
+    assert [pictures.shape_of(tmp_path / name) for name in ("a.png", "b.png", "c.png")] == [None] * 3
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
 def test_pictures_of_more_than_8_bits_are_not_converted_into_white(tmp_path, kind):
-    path, how = tmp_path / "a.tif", readers.Conversion(convert=True)
+    path, how = tmp_path / "a.tif", pictures.Conversion(convert=True)
     path.write_bytes(image_bytes(np.full((4, 4), 20_000, kind), "TIFF"))
     with pytest.raises(InputError, match=r"a\.tif must have at most 8 bits a channel to be converted, got mode [IF]"):
-        readers.picture(path, how=how)
-    assert readers.shape_of(path, how) is None
+        pictures.picture(path, how=how)
+    assert pictures.shape_of(path, how) is None
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
@@ -219,5 +221,5 @@ def test_pictures_of_other_modes_are_converted(tmp_path, mode):
     path, content = tmp_path / "a.tif", np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8)
     image = Image.fromarray(content).convert(mode)
     image.save(path)
-    pixels = readers.picture(path, how=readers.Conversion(convert=True))
+    pixels = pictures.picture(path, how=pictures.Conversion(convert=True))
     assert np.array_equal(pixels.transpose(1, 2, 0), np.asarray(image.convert("RGB")))

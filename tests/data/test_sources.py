@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rs.data import images, readers, sources
+from rs.data import images, pictures, readers, sources
 from rs.errors import InputError
 from tests.support.helpers import ROOT, tiny_params
 from tests.support.raw_images import image_bytes, pixels, write_parquet
@@ -176,7 +176,7 @@ def test_the_images_that_count_are_those_that_torchvision_finds(tree):
     assert found == sorted(path for path, _ in readers.tree(tree / "train").samples)
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
-    assert readers.EXTENSIONS == IMG_EXTENSIONS
+    assert pictures.EXTENSIONS == IMG_EXTENSIONS
 
 
 def test_the_sums_of_parquet_files_are_those_of_the_files_that_are_read(hub, tmp_path):

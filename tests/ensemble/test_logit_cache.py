@@ -11,7 +11,7 @@ from torch import nn
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import PoolEntry, SideBySide
 from rs.errors import InputError
-from rs.models.checkpoint import fingerprint
+from rs.models.fingerprint import fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.helpers import Constant, tiny_images
 from tests.support.small_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, Rounded, as_bytes, image, members, pool
@@ -27,7 +27,7 @@ def key_of(models, indices=(0, 7), **changes):
         n0=N0,
         n=N,
         seed=1,
-        noise="gaussian",
+        noise="grid",
         precision="float32",
         device="cpu",
         arithmetic="native",

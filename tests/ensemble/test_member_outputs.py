@@ -107,7 +107,10 @@ def test_some_of_the_members_say_what_they_say_among_all(images, kept):
 
 def test_perturbations_are_named_by_method_and_seed_whatever_the_fingerprint(monkeypatch):
     assert load().names == list(NAMES.values())
-    monkeypatch.setattr("rs.models.checkpoint.fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}")
+    for module in ("declare", "spec"):
+        monkeypatch.setattr(
+            f"rs.ensemble.{module}.fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}"
+        )
     make_ensembles("others")
     assert load("others").names == list(NAMES.values())
 
@@ -165,8 +168,8 @@ def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
         phases.add(Stream(key[0]))
         return block(index, shape, sigma, seed, *key, device=device)
 
-    for module in ("rs.ensemble.perturbation", "rs.smoothing.classifier"):
-        monkeypatch.setattr(f"{module}.block", watched)
+    for drawn in ("rs.ensemble.perturbation.block", "rs.smoothing.classifier.grid_block"):
+        monkeypatch.setattr(drawn, watched)
     outputs = load()
     outputs.probabilities(images, [0])
     outputs.selected(images, [0], ENTRIES, CERTIFICATION)

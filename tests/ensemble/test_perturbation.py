@@ -9,9 +9,7 @@ from torch import nn
 from rs.ensemble.perturbation import (
     Perturbation,
     margins,
-    margins_of,
     noisy_copies,
-    perturbed_margins,
     perturbed_parameters,
     perturbed_probabilities,
 )
@@ -31,6 +29,12 @@ def image(index):
 
 def images(*indices):
     return torch.stack([image(index) for index in indices])
+
+
+def perturbed_margins(members, x, y, perturbation, *, sigma, seed, index):
+    """Of one image; shape (L, m n, K)."""
+    p = perturbed_probabilities(members, x[None], perturbation, sigma=sigma, seed=seed, indices=[index])
+    return margins(p, [y])[0]
 
 
 def changes(share, scale, **key):
@@ -183,9 +187,15 @@ def test_many_images_are_each_of_them_alone():
     )  # fmt: skip
 
 
+def under_noise_alone(members, x, noises, seed=0, index=0):
+    """Margins of class 0, of the members as they are; shape (L, noises, K)."""
+    alone = Perturbation(noises=noises, copies=1, share=0.0, scale=0.0)
+    return perturbed_margins(members, x, 0, alone, sigma=SIGMA, seed=seed, index=index)
+
+
 def test_members_share_the_noisy_images_and_not_the_perturbations():
     same = [smallnet(0), smallnet(0)]
-    noise_only = margins_of(same, image(0), 0, sigma=SIGMA, noises=20, seed=0, index=0)
+    noise_only = under_noise_alone(same, image(0), noises=20)
     assert noise_only.shape == (2, 20, 2)
     assert (noise_only[0] == noise_only[1]).all()
     perturbed = perturbed_margins(same, image(0), 0, index=0, **SETTINGS)
@@ -197,7 +207,7 @@ def test_margins_without_perturbation_are_those_of_the_members():
     x = noisy_copies(image(4), 150, SIGMA, 3, 4)
     with torch.no_grad():
         p = model(x).double().softmax(dim=1).numpy()
-    made = margins_of([model], image(4), 0, sigma=SIGMA, noises=150, seed=3, index=4)[0]
+    made = under_noise_alone([model], image(4), noises=150, seed=3, index=4)[0]
     np.testing.assert_allclose(made, p[:, :1] - p, atol=1e-6)
 
 
@@ -252,7 +262,7 @@ def test_outputs_that_are_not_numbers_are_refused():
             return torch.full((len(x), 2), torch.nan)
 
     with pytest.raises(ValueError, match="must be finite"):
-        margins_of([Nan()], image(0), 0, sigma=SIGMA, noises=1, seed=0, index=0)
+        under_noise_alone([Nan()], image(0), noises=1)
 
 
 def test_no_two_random_streams_are_one(monkeypatch):

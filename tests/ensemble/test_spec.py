@@ -16,6 +16,7 @@ from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import FittedWeights, check_members, load, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.runtime import code_fingerprint
 from rs.storage import certificate_rows
 from rs.study.ensembles import Combination
@@ -43,7 +44,7 @@ def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
     assert not any(module.training for module in loaded.modules())
-    assert checkpoint.fingerprint(loaded) == checkpoint.fingerprint(by_hand)
+    assert fingerprint(loaded) == fingerprint(by_hand)
     assert (own, classes, shape) == (read(path), list(CLASSES), list(SHAPE))
 
 
@@ -51,7 +52,7 @@ def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
     some = [made(named) for named in MADE]
     some += [made("consensus", agree=1), made("set", low=0.1), spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL)]
     some += [spec(members=[member(seed=seed) for seed in (2, 1, 0)])]
-    prints = {checkpoint.fingerprint(load(written(one))[0]) for one in some}
+    prints = {fingerprint(load(written(one))[0]) for one in some}
     assert len(prints) == len(some)
 
 
@@ -90,7 +91,7 @@ def test_members_that_were_not_chosen_are_not_even_loaded():
     x = torch.randn(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
-    assert checkpoint.fingerprint(loaded) == checkpoint.fingerprint(by_hand)
+    assert fingerprint(loaded) == fingerprint(by_hand)
     assert ([one.seed for one in own.voting], own.solution, len(own.members)) == ([0, 2], [2 / 3, 1 / 3], 3)
 
 
@@ -106,9 +107,9 @@ WEIGHED = {"rule": "softmax", "scope": "global"}
 UNFIT = "fitted weights must come with weights that are solved for, of scope global"
 COUNTED = "there must be one weight for each of 3 members"
 BAD = [
-    ({"members": []}, "an ensemble must have at least one member, got none"),
-    ({"sigma": 0.0}, "sigma must be positive and finite, got 0.0"),
-    ({"sigma": -0.25}, "sigma must be positive and finite, got -0.25"),
+    ({"members": []}, "members.* at least 1 item"),
+    ({"sigma": 0.0}, "sigma.* greater than 0"),
+    ({"sigma": -0.25}, "sigma.* greater than 0"),
     ({"fitted": THREE}, UNFIT),
     ({"fitted": THREE, "combination": PER_IMAGE}, UNFIT),
     (
@@ -140,7 +141,7 @@ def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, mes
     if combination := parts.pop("combination", None):
         parts["declaration"] = replace(spec().declaration, combination=Combination(**combination))
         values["declaration"]["combination"] = combination
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
         replace(spec(), **parts)
     Path("bad.json").write_text(json.dumps(values | {k: v for k, v in changes.items() if k != "combination"}))
     with pytest.raises(InputError, match=rf"bad\.json must be an ensemble, but: .*{message}.*; make it with python -m"):
@@ -149,13 +150,13 @@ def test_parts_that_do_not_fit_each_other_are_refused_built_or_read(changes, mes
 
 def test_members_are_those_that_are_declared():
     for members in ([member(seed=0)], [member(seed=seed) for seed in (0, 2, 1)]):
-        with pytest.raises(InputError, match="members must be those of the declaration"):
+        with pytest.raises(ValueError, match="members must be those of the declaration"):
             replace(spec(), members=members)
 
 
 @pytest.mark.parametrize("sigma", [math.nan, math.inf])
 def test_a_noise_level_that_is_no_number_is_refused(sigma):
-    with pytest.raises(InputError, match="sigma must be positive and finite"):
+    with pytest.raises(ValueError, match=r"(?s)sigma.* should be"):
         replace(spec(), sigma=sigma)
 
 
@@ -292,7 +293,7 @@ def test_members_that_agree_are_no_ensemble_of_another_data_set_or_noise_level()
 def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
     members, meta = [member(seed=2), member(seed=0)], images.load(write_tiny(Path("data")), "test").meta
     models, cards = load_members(members, "tiny", 0.25, Path("pool.json"), meta)
-    assert [checkpoint.fingerprint(model) for model in models] == [one.classifier for one in members]
+    assert [fingerprint(model) for model in models] == [one.classifier for one in members]
     assert [own.seed for own in cards] == [2, 0]
     for change, came in (({"classes": ("right", "left")}, "2 classes"), ({"shape": (1, 4, 3)}, r"shape \[1, 4, 4\]")):
         with pytest.raises(

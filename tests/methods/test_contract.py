@@ -9,7 +9,7 @@ from torch import nn
 
 from rs import params
 from rs.errors import InputError
-from rs.methods import METHODS
+from rs.methods import METHODS, method_class
 from rs.methods.base import accuracy, warmed_up
 from tests.support.helpers import method_parameters
 
@@ -38,7 +38,7 @@ every_form = pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name
 
 
 def method(name, **changes):
-    return params.check(METHODS[name], VALUES[name] | changes, name)
+    return params.check(method_class(name), VALUES[name] | changes, name)
 
 
 def generator(seed=0):
@@ -141,7 +141,7 @@ def test_a_missing_an_unknown_and_a_mistyped_parameter_are_refused_by_name(name)
     for key in VALUES[name]:
         without = {other: value for other, value in VALUES[name].items() if other != key}
         with pytest.raises(InputError, match=rf"{name}\.{key} is missing"):
-            params.check(METHODS[name], without, name)
+            params.check(method_class(name), without, name)
         with pytest.raises(InputError, match=rf"{name}\.{key}: "):
             method(name, **{key: "many"})
 
@@ -155,7 +155,7 @@ def lowest_of(name, key):
     """The smallest value of a parameter, ``None`` if it must be above 0; of one not listed here, as it says itself."""
     if (name, key) == ("smoothmix", "steps"):
         return 1
-    schema = TypeAdapter(METHODS[name]).json_schema()["properties"][key]
+    schema = TypeAdapter(method_class(name)).json_schema()["properties"][key]
     listed = LOWEST if name in PASSES else {}
     return listed.get(key, schema.get("minimum", None if "exclusiveMinimum" in schema else -math.inf))
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from rs import params
-from rs.methods import METHODS
+from rs.methods import METHODS, method_class
 from rs.smoothing import attack
 
 B, K, SHAPE, SIGMA = 6, 3, (1, 3, 3), 0.4
@@ -216,7 +216,7 @@ def slow_of(case, weights, model, images):
 def made(case, model, images):
     _, values, epoch = CASES[case]
     name = case.split()[0]
-    method = params.check(METHODS[name], values | EXTRA.get(name, {}), name)
+    method = params.check(method_class(name), values | EXTRA.get(name, {}), name)
     return method.loss(model, *images, sigma=SIGMA, rng=generator(), epoch=epoch)
 
 

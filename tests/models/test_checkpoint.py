@@ -9,6 +9,7 @@ from torch import nn
 
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.storage import files
 from tests.support import untrained
 from tests.support.helpers import SHAPE, smallnet, weights
@@ -48,7 +49,7 @@ def test_a_model_comes_back_with_its_card_and_its_outputs(folder, trained):
     assert card == CARD
     assert not loaded.training
     assert torch.equal(loaded(x), trained.eval()(x))
-    assert checkpoint.fingerprint(loaded) == checkpoint.fingerprint(trained)
+    assert fingerprint(loaded) == fingerprint(trained)
 
 
 def test_equal_models_make_equal_bytes(folder, trained, tmp_path):
@@ -155,23 +156,26 @@ def without_epochs(card):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda card: {**card, "extra": 1}, "but has besides extra; make the model again"),
-        (without_epochs, "but lacks epochs; make the model again"),
-        (lambda card: {**without_epochs(card), "extra": 1}, "but lacks epochs and has besides extra; make the model"),
-        (lambda card: [card], "but lacks architecture, arithmetic, classes"),
+        (lambda card: {**card, "extra": 1}, "extra is not a known key; make the model again"),
+        (without_epochs, "epochs is missing; make the model again"),
+        (
+            lambda card: {**without_epochs(card), "extra": 1},
+            "epochs is missing; extra is not a known key; make the model",
+        ),
+        (lambda card: [card], "but: Input should be an object, got [{"),
     ],
     ids=["unknown key", "missing key", "both", "a list"],
 )
 def test_a_card_must_have_exactly_its_keys(folder, change, said):
     change_card(folder, change)
-    refused(folder, str(folder / checkpoint.CARD), "must have the keys", said)
+    refused(folder, str(folder / checkpoint.CARD), "must be the card of a model, but: ", said)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"sigma": "0.25"}, "sigma: Input should be a valid number"),
-        ({"sigma": 0.0}, "sigma: Input should be greater than 0"),
+        ({"sigma": 0.0}, "sigma: Input should be greater than 0, got 0.0; make the model again"),
         ({"sigma": float("nan")}, "sigma: Input should be"),
         ({"sigma": float("inf")}, "sigma: Input should be a finite number"),
         ({"classes": 10}, "classes: Input should be a valid array"),
@@ -246,11 +250,11 @@ def test_a_card_with_an_unknown_architecture_lists_the_known_ones(folder, traine
 )
 def test_a_fingerprint_sees_every_parameter_buffer_and_the_normalisation(name):
     model, same = smallnet(), smallnet()
-    assert checkpoint.fingerprint(model) == checkpoint.fingerprint(same)
+    assert fingerprint(model) == fingerprint(same)
     tensor = dict([*model.named_parameters(), *model.named_buffers()])[name]
     with torch.no_grad():
         tensor.view(-1)[-1].add_(1)
-    assert checkpoint.fingerprint(model) != checkpoint.fingerprint(same)
+    assert fingerprint(model) != fingerprint(same)
 
 
 def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
@@ -258,14 +262,14 @@ def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
     with torch.no_grad():
         weight = model.network.fc.weight
         weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(torch.inf))
-    assert checkpoint.fingerprint(model) != checkpoint.fingerprint(same)
+    assert fingerprint(model) != fingerprint(same)
 
 
 def test_a_fingerprint_sees_what_has_no_weights_and_the_type_of_what_has():
     layer = nn.Linear(2, 2)
     chains = [nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer, nn.Tanh()), nn.Sequential(nn.ReLU(), layer)]
-    prints = [checkpoint.fingerprint(chain) for chain in chains]
-    prints.append(checkpoint.fingerprint(nn.Sequential(layer.double(), nn.ReLU())))
+    prints = [fingerprint(chain) for chain in chains]
+    prints.append(fingerprint(nn.Sequential(layer.double(), nn.ReLU())))
     assert len(set(prints)) == 4
 
 
@@ -273,13 +277,13 @@ def test_a_fingerprint_tells_numbers_of_equal_bytes_and_unequal_types_apart():
     real, whole = nn.Module(), nn.Module()
     real.register_buffer("zero", torch.zeros(3, dtype=torch.float32))
     whole.register_buffer("zero", torch.zeros(3, dtype=torch.int32))
-    assert checkpoint.fingerprint(real) != checkpoint.fingerprint(whole)
+    assert fingerprint(real) != fingerprint(whole)
 
 
 def test_a_fingerprint_does_not_depend_on_the_mode_or_the_layout_in_memory():
     model = smallnet()
-    before = checkpoint.fingerprint(model)
-    assert checkpoint.fingerprint(model.eval().to(memory_format=torch.channels_last)) == before
+    before = fingerprint(model)
+    assert fingerprint(model.eval().to(memory_format=torch.channels_last)) == before
 
 
 def test_a_model_that_was_cut_off_between_its_files_is_made_again_in_its_folder(folder, trained, monkeypatch):

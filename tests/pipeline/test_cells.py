@@ -13,6 +13,7 @@ from rs.certification.certify_model import certification_settings
 from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.storage import certificate_rows
 from rs.training.recipe import training_recipe
 from rs.training.run import train_model
@@ -95,7 +96,7 @@ def test_a_training_starts_from_the_weights_of_its_own_seed(tmp_path, tiny):
     still = tiny_params(training={**TRAINING, "learning_rate": 1e-30})
     for seed in (0, 7):
         recipe, out = training_recipe(still, "tiny", "gaussian", 0.25), tmp_path / str(seed)
-        train_model(recipe, tiny, RunOptions(sigma=0.25, seed=seed, device=CPU), out=out, log=out)
+        train_model(recipe, tiny, RunOptions(sigma=0.25, seed=seed, device=CPU), out=out, log=tmp_path / f"log-{seed}")
         trained, card = checkpoint.load(out)
         assert torch.equal(trained.network.fc.weight, card.build(initial_seed(seed)).network.fc.weight)
 
@@ -150,7 +151,7 @@ def test_rows_and_sidecar_record_the_choices(tmp_path, tiny, model):
     sidecar = json.loads((tmp_path / "rows.json").read_text())
     expected = {**CERTIFY, "n0": 20, "n": 40, "alpha": 0.05, "subset": "range-2-8", "sigma": 0.25, "model": str(model)}
     assert {key: sidecar[key] for key in expected} == expected
-    assert sidecar["classifier"] == checkpoint.fingerprint(checkpoint.load(model)[0])
+    assert sidecar["classifier"] == fingerprint(checkpoint.load(model)[0])
     assert sidecar["images"] == images.load(tiny, "test").fingerprint
     assert (sidecar["dataset"], sidecar["device"]) == ("tiny", "cpu")
 
@@ -277,4 +278,4 @@ def test_the_fingerprint_of_a_loaded_classifier_is_that_of_the_same_network_buil
     twin = smallnet()
     twin.load_state_dict(loaded.state_dict())
     twin.normalize.mean.copy_(loaded.normalize.mean)
-    assert checkpoint.fingerprint(twin) == checkpoint.fingerprint(loaded)
+    assert fingerprint(twin) == fingerprint(loaded)

@@ -39,6 +39,16 @@ def test_what_a_recipe_says_of_the_grid_is_written_and_all_else_stays(file, data
     assert file.read_bytes() == before
 
 
+def test_a_link_and_the_ends_of_lines_stay(file, tmp_path):
+    link = tmp_path / "link.yaml"
+    link.symlink_to(file)
+    assert choose(link, "digits") == 0
+    expected = file.read_bytes().replace(b"\n", b"\r\n")
+    file.write_bytes((ROOT / "params.yaml").read_bytes().replace(b"\n", b"\r\n"))
+    assert choose(link, "digits") == 0
+    assert (link.is_symlink(), file.read_bytes()) == (True, expected)
+
+
 def test_every_grid_is_of_a_recipe_and_has_keys_of_the_grid():
     assert set(PROJECT["grids"]) <= set(PROJECT["recipes"])
     assert all(set(grid) <= set(GRID) <= set(PROJECT) for grid in PROJECT["grids"].values())

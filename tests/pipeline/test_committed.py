@@ -135,8 +135,8 @@ def test_the_line_that_the_page_on_tables_explains_is_that_of_the_committed_repo
     assert f"{100 * made['clean_accuracy']:.1f} % of the images are right" in text
 
 
-def test_the_weights_of_the_page_on_mathematics_have_the_acrs_of_the_committed_report():
-    titles, rows = table("docs/method.md", "members", "sigma")
+def test_the_weights_beyond_the_paper_have_the_acrs_of_the_committed_report():
+    titles, rows = table("docs/beyond.md", "members", "sigma")
     assert titles == ["ACR, equal", "`optimal`", "`radius`"]
     for ensemble, sigma, *cells in rows:
         made = [
@@ -162,8 +162,8 @@ def words_of(page):
     return " ".join((ROOT / page).read_text().split())
 
 
-def test_the_members_that_the_page_on_mathematics_chooses_are_those_of_the_committed_report():
-    titles, rows = table("docs/method.md", "sigma", "chosen")
+def test_the_members_that_are_chosen_are_those_of_the_committed_report():
+    titles, rows = table("docs/beyond.md", "sigma", "chosen")
     assert titles == ["`best-3`", "to the mean of the nine", "to the best of the nine", "`radius`, all nine"]
     more = []
     for sigma, _, *cells in rows:
@@ -175,29 +175,27 @@ def test_the_members_that_the_page_on_mathematics_chooses_are_those_of_the_commi
         three = committed(f"ensembles-{sigma}", ensemble="smoothadv x3", combination="average")
         more.append(three["acr"] - best["acr"])
     said = r"three of SmoothAdv have (\S+) ± \S+ and (\S+) ± \S+ more"
-    assert re.search(said, words_of("docs/method.md")).groups() == tuple(f"{gain:.4f}" for gain in more)
+    assert re.search(said, words_of("docs/beyond.md")).groups() == tuple(f"{gain:.4f}" for gain in more)
 
 
-def test_the_two_sided_acrs_of_the_page_on_mathematics_are_those_of_the_committed_report():
+def test_the_two_sided_acrs_beyond_the_paper_are_those_of_the_committed_report():
     frame = pd.read_csv(ROOT / "reports/digits/main.csv")
     frame = frame[frame["method"].isin(METHODS)]
-    even, votes, merged = (frame[f"acr_two_sided{split}"] for split in ("", "_votes", "_merged"))
-    gains = frame[["method", "sigma"]].assign(even=even - frame["acr"], votes=votes - even, merged=even - merged)
+    even, votes = frame["acr_two_sided"], frame["acr_two_sided_votes"]
+    gains = frame[["method", "sigma"]].assign(even=even - frame["acr"], votes=votes - even)
     ours, levels = gains[gains["method"] == "advmacer"].set_index("sigma"), gains.groupby("sigma")
     least, most = levels.min(numeric_only=True), levels.max(numeric_only=True)
-    text = words_of("docs/method.md")
+    text = words_of("docs/beyond.md")
     assert f"`even` adds {ours['even'][0.25]:.4f} ± 0.0005 to the one-sided ACR" in text
     assert (
         f"{ours['even'][0.5]:.3f} ± 0.002 at 0.5; `votes` adds {ours['votes'][0.25]:.4f} and {ours['votes'][0.5]:.4f}"
         in text
     )
-    assert f"`merged` takes {ours['merged'][0.25]:.4f} and {ours['merged'][0.5]:.4f} from it" in text
-    for verb in ("votes", "merged"):
-        ranges = [f"{least[verb][sigma]:.4f} to {most[verb][sigma]:.4f}" for sigma in (0.25, 0.5)]
-        assert f"`{verb}` {'gains' if verb == 'votes' else 'loses'} {' and '.join(ranges)}" in text
+    ranges = [f"{least['votes'][sigma]:.4f} to {most['votes'][sigma]:.4f}" for sigma in (0.25, 0.5)]
+    assert f"for all methods {' and '.join(ranges)}" in text
 
 
-def test_the_acrs_at_equal_cost_of_the_page_on_mathematics_are_those_of_the_committed_report():
+def test_the_acrs_at_equal_cost_beyond_the_paper_are_those_of_the_committed_report():
     losses, gains = {}, []
     for sigma in (0.25, 0.5):
         acr_of = {
@@ -208,7 +206,7 @@ def test_the_acrs_at_equal_cost_of_the_page_on_mathematics_are_those_of_the_comm
             losses.setdefault(name, []).append(f"{acr_of['advmacer'] - acr_of[name]:.4f}")
             gains.append(committed("differences", method=name, sigma=sigma, reference="advmacer")["difference"])
     said = r"two AdvMacers are worse than one by (\S+) ± \S+ at sigma 0\.25 and (\S+) ± \S+ at 0\.5"
-    text = words_of("docs/method.md")
+    text = words_of("docs/beyond.md")
     assert [*re.search(said, text).groups()] == losses["advmacer x2"]
     assert [*re.search(r"those of three by (\S+) ± \S+ and (\S+) ± \S+;", text).groups()] == losses["advmacer x3"]
     assert f"at equal n they are better, by {min(gains):.4f} to {max(gains):.4f}." in text
@@ -377,7 +375,7 @@ def test_what_few_images_say_and_the_others_is_of_the_committed_rows(archive, ar
         lossless, jpeg = lead_on(rest, 0, 1017), found[3]
         apart[level] = (lossless.value - jpeg.value) / math.hypot(lossless.error, jpeg.error)
     assert abs(apart["0.25"]) < 1
-    said = f"by {apart['0.5']:.1f} standard errors at sigma 0.5 and {apart['1.0']:.1f} at 1.0, and not at 0.25"
+    said = f"by {apart['0.5']:.1f} errors over images and seeds at sigma 0.5 and {apart['1.0']:.1f} at 1.0, and not"
     assert said in words_of("docs/cifar10-cpu.md")
 
 
@@ -410,7 +408,49 @@ def test_macer_with_more_time_than_advmacer_is_what_the_page_says(archive, archi
     one = estimate(*(sample(found[:1], [[0]]) for found in (frames, others[0][0])))  # at 1.0, the last level
     two = estimate(*(sample(found[:2], seeds[:2]) for found in (others[1][0], frames)))
     assert f"({with_errors(one.value, one.error_images, None, 4, '+')} over images)" in text
-    assert f"(+{two.value:.3f}, p = {two.p_value:.2f}), so its p of {lead.p_value:.3f} is" in text
+    assert f"uncertain: {estimated_gain(two).removesuffix(' tie')}, p = {two.p_value:.2f}." in text
+    assert f"the p-value of three, {lead.p_value:.3f}, counts in no verdict" in text
+    assert f"is {2 * lead.p_value:.3f}; but" in text
+    verdicts = re.findall(
+        r"\| AdvMacer beats MACER.*\| (\S+) \| means over seeds 0, 1 \|.*\| (\S+) \|", report("claims.md")
+    )
+    assert verdicts == [("0.25", "held"), ("0.5", "held"), ("1.0", "tie")]
+    assert "the claim holds at 0.25 and 0.5, and is a tie at 1.0" in text
+
+
+def report(name):
+    """A page of the committed report of CIFAR-10."""
+    return (ROOT / "reports" / "cifar10-cpu" / name).read_text()
+
+
+def test_the_pages_count_the_verdicts_on_ensembles_as_the_claims_do():
+    rows = re.findall(r"\| EsbRS beats the mean of its members \| ([\d.]+) \|.*\| (.*) \|", report("claims.md"))
+    held = [level for level, verdict in rows if verdict.startswith("held")]
+    images_only = [level for level, verdict in rows if verdict == "held, images only"]
+    ties = sum(verdict.startswith("tie") for _, verdict in rows)
+    assert (len(rows), len(held) + ties) == (36, 36)
+    page = words_of("docs/cifar10-cpu.md")
+    assert f"in {held.count('0.25')} of 12 cases beyond the errors" in page
+    assert f"errors that are known, {images_only.count('0.25')} of them over images alone" in page
+    assert f"in {held.count('0.5')} of 12 cases, in {images_only.count('0.5')} of them over images alone" in page
+    every = (
+        f"in {held.count('1.0')} of 12 cases, and in {len(held)} of 36 over all levels, {len(images_only)} of them over"
+    )
+    assert every in page
+    assert ties == 12
+    assert "over images alone; twelve are ties, none is a loss" in page
+    assert f"Of 36 ensembles, {len(held)} beat the mean of their members ({len(images_only)} of these by" in words_of(
+        "README.md"
+    )
+
+
+def test_all_nine_models_of_which_the_page_says_so_have_equal_weights(archive):
+    path = archive / "weights/cifar10-cpu/0.25/advmacer-0-1-2+smoothadv-0-1-2+macer-0-1-2.radius.json"
+    assert json.loads(path.read_text())["fitted"]["weights"] == pytest.approx([1 / 9] * 9)
+    assert "All nine models have 0.314 with equal weights" in words_of("docs/cifar10-cpu.md")
+    assert (
+        f"{committed('ensembles-0.25', 'cifar10-cpu', ensemble='all nine', combination='radius')['acr']:.3f}" == "0.314"
+    )
 
 
 @needs_x86

@@ -67,7 +67,7 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
     printed = follow(tmp_path / "copy", "Add a training method")
     assert re.search(r"\d+ passed", printed)
     assert re.findall("Running stage '(.*)'", printed) == [
-        "fingerprint",
+        "fingerprint_first",
         "prepare@digits",
         "train@digits-smoothed-0.5-0",
         "certify@digits-smoothed-0.5-0",

@@ -16,7 +16,6 @@ from rs.command_line.study import check_recipe, fingerprints
 from rs.errors import InputError
 from rs.reporting.settings import check_study
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
-from rs.training.recipe import training_recipe
 from stages import ensemble, fingerprint, weights
 from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, TRAINING, tiny_params, write_tiny
 
@@ -31,17 +30,6 @@ def tiny(**sections):
         "pool": {"cache": False, "timed": 0},
     }
     return tiny_params(**given | sections) | GRID
-
-
-@pytest.mark.parametrize("dataset", PROJECT["recipes"])
-def test_a_training_depends_on_what_it_is_made_of(dataset):
-    stages = stage_parameters(PROJECT, dataset)
-    for method in PROJECT["methods"]:
-        for sigma in PROJECT["sigmas"]:
-            recipe, sections = training_recipe(PROJECT, dataset, method, sigma), stages[f"train/{method}-{sigma}"]
-            assert sections["model"] == {"architecture": recipe.architecture}
-            assert sections[method] == recipe.hyperparameters
-            assert {name: getattr(recipe.training, name) for name in sections["training"]} == sections["training"]
 
 
 @pytest.mark.parametrize("dataset", PROJECT["recipes"])

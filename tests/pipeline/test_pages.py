@@ -92,7 +92,7 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
     before = state(root)
     change, back, again, compare, rows, grid = shown("vary.md")
     assert re.findall("Running stage '(.*)'", (printed := shell(root, change)[0])) == [
-        "fingerprint",
+        "fingerprint_first",
         "train@digits-advmacer-0.25-0",
         "certify@digits-advmacer-0.25-0",
         "ensemble@digits-0.25",
@@ -128,7 +128,7 @@ def test_outputs_that_the_cache_does_not_have_do_not_come_back_by_checkout(made:
     clone = tmp_path / "clone"
     assert "Not in cache:" in run(clone, "dvc", "data", "status")
     assert run(made, "dvc", "data", "status").strip() == "No changes."
-    run(clone, "dvc", "repro", "--quiet", "fingerprint")
+    run(clone, "dvc", "repro", "--quiet", "fingerprint_first")
     (clone / "data" / "digits").mkdir(parents=True)
     (clone / "data" / "digits" / "made.txt").write_text("with other parameters")
     run(clone, "dvc", "commit", "--force", "prepare@digits")
@@ -153,8 +153,8 @@ def test_what_was_pushed_to_a_folder_is_pulled_elsewhere_and_nothing_runs_again(
     run(tmp_path, "git", "clone", "--quiet", "here", "there")
     there = tmp_path / "there"
     printed = shell(there, pull)[0]
-    assert re.findall("Running stage '(.*)'", printed) == ["fingerprint"]
-    assert re.findall(r"^(\w\S*):$", printed, re.MULTILINE) == ["fingerprint"]
+    assert re.findall("Running stage '(.*)'", printed) == ["fingerprint_first"]
+    assert re.findall(r"^(\w\S*):$", printed, re.MULTILINE) == ["fingerprint_first"]
     assert state(there) == state(here)
     assert run(there, "git", "status", "--short") == ""
 

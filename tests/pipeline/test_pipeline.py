@@ -30,9 +30,9 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
         assert stage["always_changed"]
         assert "deps" not in stage
     else:
-        assert f"fingerprints/{module}.json" in stage["deps"]
+        assert f"fingerprints/code/{module}.json" in stage["deps"]
     if module == "train":
-        assert "fingerprints/methods/${item.method}.json" in stage["deps"]
+        assert "fingerprints/code/methods/${item.method}.json" in stage["deps"]
     if module == "prepare":
         assert "fingerprints/raw/${item.dataset}.json" in stage["deps"]
     if module in COMPUTE | {"ensemble", "tables"}:
@@ -43,7 +43,7 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
 
 def test_the_makefile_knows_every_stage() -> None:
     cells = re.search(r"^CELLS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
-    assert ["fingerprint", "prepare", *cells, "tables"] == list(STAGES)
+    assert ["fingerprint_first", "prepare", *cells, "tables"] == list(STAGES)
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -100,7 +100,7 @@ PURE = (
     "rs.statistics.radius",
     "rs.statistics.metrics",
     "rs.storage.certificate_rows",
-    "rs.reporting.method_tables",
+    "rs.reporting.tables.method_tables",
     "rs.reporting.figures",
     "rs.params",
     "rs.runtime.code_fingerprint",
@@ -133,14 +133,15 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def repro(root: Path) -> set[str]:
     """Run ``dvc repro``; the cells that ran beside ``fingerprint``, which always does."""
     ran = re.findall(r"Running stage '([^']+)'", run(root, "dvc", "repro"))
-    assert "fingerprint" in ran
-    return {*ran} - {"fingerprint"}
+    assert "fingerprint_first" in ran
+    return {*ran} - {"fingerprint_first"}
 
 
 @pytest.mark.slow
 def test_a_second_run_does_nothing(small: Path) -> None:
     assert repro(small) == set()
-    run(small, "dvc", "status", "--quiet", *(name for name in STAGES if name != "fingerprint"))  # as the Makefile asks
+    cells = [name for name in STAGES if name != "fingerprint_first"]
+    run(small, "dvc", "status", "--quiet", *cells)  # as the Makefile asks
 
 
 @pytest.mark.slow

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from rs import params
 from rs.certification.certify_model import certification_settings
-from rs.data import images, parquet, readers, sources
+from rs.data import images, parquet, pictures, sources
 from rs.ensemble import declare, spec
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.published_checkpoints import read_network
 from rs.reporting.load import read_table
-from rs.reporting.row_files import compared, described, text_of, text_of_difference
 from rs.reporting.settings import check_study
+from rs.reporting.summaries import compared, described, text_of, text_of_difference
 from rs.runtime import arithmetic
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
@@ -57,6 +57,11 @@ def read_sidecar(path):
     text_of_difference(compared(path.with_suffix(".tsv"), path.with_name("rows.tsv")))
 
 
+def read_seconds(path):
+    rows = path.with_name("rows.tsv")
+    certificate_rows.with_seconds(certificate_rows.read(rows), rows)
+
+
 READERS = {
     "parameters": ("params.yaml", read_parameters),
     "card": ("model/model.json", lambda path: checkpoint.load(path.parent)),
@@ -68,14 +73,14 @@ READERS = {
     "images": ("data/test.npz", lambda path: images.load(path.parent, "test")),
     "rows": ("rows.tsv", described),
     "sidecar": ("changed.json", read_sidecar),
-    "seconds": ("rows.seconds.csv", lambda path: certificate_rows.read_with_seconds(path.with_name("rows.tsv"))),
+    "seconds": ("rows.seconds.csv", read_seconds),
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: read_table(path, ["classifier", "seconds"], "make")),
     "image weights": ("weights.tsv", lambda path: declare.read_weights(path, 2)),
     "parquet": ("hub/test.parquet", lambda path: parquet.read(path.parent, None, None)),
-    "PNG": ("a.png", lambda path: readers.decode(path.read_bytes(), "an image")),
-    "JPEG": ("a.jpg", lambda path: readers.decode(path.read_bytes(), "an image")),
-    "TIFF": ("a.tif", lambda path: readers.decode(path.read_bytes(), "an image")),
+    "PNG": ("a.png", lambda path: pictures.decode(path.read_bytes(), "an image")),
+    "JPEG": ("a.jpg", lambda path: pictures.decode(path.read_bytes(), "an image")),
+    "TIFF": ("a.tif", lambda path: pictures.decode(path.read_bytes(), "an image")),
 }
 
 

@@ -76,7 +76,7 @@ def test_a_study_that_is_stopped_continues_and_ends_with_the_bytes_of_the_pipeli
     made = contents(project, *MADE)
     assert {path.parts[0] for path in made} == {"models", "results"}
     cells = [f"certify@digits-{method}-0.5-0" for method in ("gaussian", "macer")]
-    assert re.findall("Running stage '(.*)'", run(project, "dvc", "repro", *cells)) == ["fingerprint"]
+    assert re.findall("Running stage '(.*)'", run(project, "dvc", "repro", *cells)) == ["fingerprint_first"]
     run(project, "dvc", "repro", "--force", *cells)
     assert contents(project, *MADE) == made
 
@@ -137,4 +137,4 @@ def test_the_commands_of_a_dry_run_make_the_same_without_dvc(tmp_path):
         shutil.copytree(elsewhere / folder, again / folder)
     taken, rest = block("dvc commit --force").splitlines()
     run(again, "bash", "-c", taken)
-    assert re.findall("Running stage '(.*)'", run(again, "bash", "-c", rest)) == ["fingerprint"]
+    assert re.findall("Running stage '(.*)'", run(again, "bash", "-c", rest)) == ["fingerprint_first"]

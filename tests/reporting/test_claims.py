@@ -5,10 +5,11 @@ import pytest
 from scipy import stats
 
 from rs import params
-from rs.reporting.claims import Comparison, Evidence, findings, findings_about_time, judged, page, times_page
+from rs.reporting.claims import VERDICTS, Comparison, Evidence, findings, findings_about_time, judged, page, times_page
 from rs.reporting.load import StudyFiles
 from rs.reporting.results import grouped
-from rs.statistics.comparison import Estimate, two_way_error
+from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE, Estimate
+from rs.statistics.two_way import half_width, mean_squares
 from rs.storage import files
 from tests.support.tiny_study import ENSEMBLES, SIGMAS, cell_rows, ensemble_rows, make_study, write_rows
 
@@ -38,7 +39,10 @@ def score(frame):
 
 
 def estimate_of(value, error_images, error):
-    return Estimate(value, error_images, error, 10, 1000, 5)
+    """An estimate of so many images that Student's t is normal."""
+    largest = max(error_images, error or 0)
+    p = 2 * stats.norm.sf(abs(value) / largest) if largest else float(value == 0)
+    return Estimate(value, error_images, error, p, 10**9, 5)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +63,7 @@ def test_a_verdict_goes_by_the_larger_error(difference, verdict):
 
 def test_the_differences_of_one_claim_are_judged_together_and_those_of_another_apart():
     """Alone each has p = .03; of two the smaller must be below .025, and the other claim has one difference."""
-    value = float(stats.norm.isf(0.015))  # of so many images that Student's t is normal
-    difference = Estimate(value, 1.0, None, 1e9, 10**9, 1)
+    difference = estimate_of(float(stats.norm.isf(0.015)), 1.0, None)
     verdicts = [one.verdict for one in judged([Comparison(claim, 0.5, "", difference) for claim in ("a", "a", "b")])]
     assert verdicts == ["tie, images only", "tie, images only", "held, images only"]
 
@@ -86,7 +89,7 @@ def test_models_of_several_seeds_have_both_errors(root):
     more = evidence(root, members=["advmacer", "smoothadv"], member_seeds=[0, 1])
     one = by_key(findings(more))["AdvMacer beats SmoothAdv", 0.25, "means over seeds"]
     pairs = [score(cell_rows("advmacer", 0.25, s)) - score(cell_rows("gaussian", 0.25, s)) for s in (0, 1)]
-    error, _ = two_way_error(np.array(pairs))
+    error = half_width(LEVEL, mean_squares(np.array(pairs))) / NORMAL_QUANTILE
     assert one.numbers.endswith(f"[{error:.4f}]")
     assert "images only" not in one.verdict
 
@@ -95,21 +98,34 @@ def test_what_has_no_rows_is_not_tested(root):
     made = found(root)
     smoothadv = made["AdvMacer beats SmoothAdv", 0.5, "means over seeds"]
     assert (smoothadv.verdict, smoothadv.numbers) == ("not tested", "")
-    assert made["AdvMacer beats MACER at equal training time", 0.5, "seed 0"].verdict == "not tested"
+    assert made["AdvMacer beats MACER at equal training time", 0.5, "rows"].verdict == "not tested"
     assert made["EsbRS beats the mean of its members", 0.5, "advmacer 0-1"].verdict != "not tested"
     (root / "results" / "0.5" / "pool" / "advmacer-1.tsv").unlink()
     assert found(root)["EsbRS beats the mean of its members", 0.5, "advmacer 0-1"].verdict == "not tested"
 
 
-def test_equal_time_is_read_from_its_own_folder(root):
-    other = cell_rows("gaussian", 0.25, 0)
-    write_rows(other, root / "equal-time" / "0.25" / "macer-0.tsv")
-    one = found(root)["AdvMacer beats MACER at equal training time", 0.25, "seed 0"]
-    gaps = score(cell_rows("advmacer", 0.25, 0)) - score(other)
-    assert one.numbers.split()[0] == f"{gaps.mean():+.4f}"
+@pytest.mark.parametrize(
+    ("trained", "counted", "added"),
+    [
+        ({0.25: [0]}, [0], ""),  # at the other noise level there is none
+        ({0.25: [0, 1], 0.5: [0, 1]}, [0, 1], ""),
+        ({0.25: [0, 1], 0.5: [0]}, [0], "seed 1 at σ = 0.25"),
+    ],
+)
+def test_at_equal_time_verdicts_count_the_seeds_that_every_noise_level_has(root, trained, counted, added):
+    """A training that was added at one level because others left a tie makes a verdict likelier than its level."""
+    for sigma, seeds in trained.items():
+        for seed in seeds:
+            write_rows(cell_rows("gaussian", sigma, seed), root / "equal-time" / str(sigma) / f"macer-{seed}.tsv")
+    subject = f"means over seeds {', '.join(map(str, counted))}"
+    one = found(root)["AdvMacer beats MACER at equal training time", 0.25, subject]
+    gaps = [score(cell_rows("advmacer", 0.25, s)) - score(cell_rows("gaussian", 0.25, s)) for s in counted]
+    assert one.numbers.split()[0] == f"{np.mean(gaps):+.4f}"
+    assert ("images only" in one.verdict) == (len(counted) == 1)
+    assert (f"and not {added}:" in page(evidence(root), None, [])) == bool(added)
 
 
-@pytest.mark.parametrize(("seconds", "subject"), [(9.0, "seed 0"), (12.5, "means over seeds, MACER taking 25% longer")])
+@pytest.mark.parametrize(("seconds", "subject"), [(9.0, "rows"), (12.5, "means over seeds, MACER taking 25% longer")])
 def test_by_seconds_measured_alike_macer_that_took_no_less_time_is_compared(root, monkeypatch, seconds, subject):
     """Gaussian training stands for MACER; of one that took less time nothing is concluded."""
     files.write_text(root / "seconds.csv", f"method,seconds\ngaussian,{seconds}\nadvmacer,10\n")
@@ -204,11 +220,21 @@ def test_the_page_has_every_finding_what_there_is_and_what_must_be_said(root):
     assert "| 0.5 | 3 of 3 | 2 of 3 |" in text
 
 
+def test_the_page_says_of_which_classifiers_the_logits_were_rounded(root):
+    assert "float16" not in page(evidence(root), None, [])
+    side = root / "results" / "0.5" / "pool" / "advmacer-1.json"
+    files.write_json(side, files.read_json(side) | {"outputs": "float16"})
+    text = page(evidence(root), None, [])
+    assert "The pool kept the logits of its members in float16" in text
+    assert "Certified differently: outputs float16 (advmacer at sigma 0.5, seed 1), as computed (all others)." in text
+
+
 def test_the_summary_counts_the_verdicts_of_each_claim(root):
-    verdicts = [one.verdict.split(",")[0] for one in found(root).values() if "EsbRS" in one.claim]
-    kinds = ("held", "not held", "tie", "not tested")
-    counts = " | ".join(str(verdicts.count(kind)) for kind in kinds)
-    assert f"| EsbRS beats the mean of its members | {counts} |" in page(evidence(root), None, [])
+    verdicts = [one.verdict for one in found(root).values() if "EsbRS" in one.claim]
+    rest = {kind: sum(verdict == f"{kind}, images only" for verdict in verdicts) for kind in VERDICTS}
+    counts = [f"{verdicts.count(kind) + n}" + f" ({n} images only)" * bool(n) for kind, n in rest.items()]
+    assert sum(rest.values()) > 0
+    assert f"| EsbRS beats the mean of its members | {' | '.join(counts)} |" in page(evidence(root), None, [])
     assert len(verdicts) == 2 * len(SIGMAS)
 
 

@@ -178,11 +178,15 @@ def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values)
         ),
         ({"model": f"ensembles/other/0.5/{ENSEMBLES[1]}.json"}, "but its sidecar says ensembles/other"),
         ({"model": None}, "but its sidecar says None"),
-        ({"versions": ["2.4"]}, "must have a sidecar of its rows, but: versions: Input should be a valid dictionary"),
+        ({"versions": ["2.4"]}, "must have a sidecar of its rows, but: versions: Input should be an object"),
         ({"versions": {"torch": 2}}, "versions.torch: Input should be a valid string"),
         ({"precision": ["float32"]}, "precision: Input should be a valid string"),
         ({"images": ["0" * 64]}, "images: Input should be a valid string"),
         ({"classes": 0}, "classes: Input should be greater"),
+        ({"classes": 1}, "has labels or votes of 2 classes but its sidecar 1"),
+        ({"subset": "first-13"}, "must be of the images first-13, as its sidecar says"),
+        ({"subset": {"stride": 2}}, "must be of the images stride-2, as its sidecar says"),
+        ({"subset": "some"}, "must be of the images some, as its sidecar says"),
     ],
 )
 def test_a_sidecar_of_other_rows_is_refused(tiny, values, change, word):
@@ -199,6 +203,43 @@ def test_rows_and_sidecar_of_another_model_are_refused_under_this_name(tiny, val
         "advmacer-0.tsv must hold rows of tiny/0.5/advmacer/0, but its sidecar says models/tiny/0.5/gaussian/0"
         in message
     )
+
+
+MEMBER = {"method": "advmacer", "seed": 0, "classifier": "b" * 64}
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "read", "word"),
+    [
+        ("results/0.5/pool/advmacer-0.json", MEMBER, "read_models", "must be of the same advmacer, seed 0, as .*pool"),
+        (
+            f"results/0.5/pool/{ENSEMBLES[1]}.json",
+            {"members": [MEMBER]},
+            "read_ensembles",
+            "names model aaaaaaaaaaaa and not b",
+        ),
+        (
+            f"weights/0.5/{ENSEMBLES[1]}.json",
+            {"members": [MEMBER]},
+            "read_ensembles",
+            "names model aaaaaaaaaaaa and not b",
+        ),
+        (
+            f"weights/0.5/{ENSEMBLES[1]}.tsv",
+            {},
+            "read_ensembles",
+            "must be the weights that the rows of advmacer-0-1.per",
+        ),
+    ],
+)
+def test_rows_and_weights_of_different_trainings_are_refused(tiny, values, path, content, read, word):
+    for name, change in (("advmacer-0", {"classifier": "a" * 64}), (f"pool/{ENSEMBLES[1]}", {"weights": "c" * 64})):
+        sidecar = tiny / f"results/0.5/{name}.json"
+        sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | change))
+    getattr(study(tiny, values), read)()
+    before = json.loads((tiny / path).read_text()) if path.startswith("results/") and read == "read_ensembles" else {}
+    (tiny / path).write_text(json.dumps(before | content))
+    assert re.search(word, refused(getattr(study(tiny, values), read)))
 
 
 def test_rows_of_another_noise_level_are_refused(tiny, values):

@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import zlib
 from html.parser import HTMLParser
+from itertools import product
 
 import numpy as np
 import pytest
@@ -20,14 +21,15 @@ from scipy.special import ndtri
 
 from rs.errors import InputError
 from rs.params import read
-from rs.reporting import page, report
-from rs.reporting.formatting import digits
-from rs.reporting.pictures import Pictures
+from rs.reporting import page, page_data, report
+from rs.reporting.page_data import Pictures
 from rs.reporting.results import grouped
+from rs.reporting.tables.formatting import digits
 from rs.statistics.certificate import parse_counts
-from rs.statistics.comparison import Estimate, estimate, sample
+from rs.statistics.comparison import LEVEL, Estimate, estimate, sample
 from rs.statistics.radius import lower_bound, two_sided_radius, upper_bound
 from rs.statistics.two_sided import two_sided
+from rs.statistics.two_way import MeanSquares, half_width, p_value
 from rs.statistics.votes import label_bounds
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT
@@ -142,12 +144,12 @@ def test_skipped_draws_have_a_number_of_their_own(study):
     path = study / "results/0.25/gaussian-0.tsv"
     rows = certificate_rows.read(path)[:2]
     skipped = rows.assign(n=0, counts="-", counts0=f"2:{N0}", label=1)
-    assert page.vote_columns(skipped, N).tolist() == [[3, 3], [N + 1, N + 1], [0, 0], [0, 0]]
+    assert page_data.vote_columns(skipped, N).tolist() == [[3, 3], [N + 1, N + 1], [0, 0], [0, 0]]
 
 
 def test_votes_of_more_than_two_bytes_are_packed_too():
     columns = np.array([[[3, 0]], [[100_001, 65_536]], [[0, 255]], [[256, 70_000]]]).swapaxes(0, 1)
-    level = {"votes": page.packed(list(columns), 4), "width": 4, "results": [None]}
+    level = {"votes": page_data.packed(list(columns), 4), "width": 4, "results": [None]}
     assert votes_of_level(level).tolist() == columns.swapaxes(0, 1).tolist()
 
 
@@ -190,7 +192,7 @@ def test_the_votes_of_two_thousand_images_and_four_hundred_classifiers_fit(text)
     missing = rng.binomial(1000, 1 - np.where(rng.random(sure.shape) < 1 / 3, 1, sure))
     rest = rng.binomial(missing, 0.3)
     columns = np.stack([np.zeros_like(missing), missing, rest, np.zeros_like(missing)], axis=1)
-    assert len(page.packed(list(columns), 2)) + len(text) < page.LIMIT
+    assert len(page_data.packed(list(columns), 2)) + len(text) < page.LIMIT
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.parent.name)
@@ -386,6 +388,30 @@ def test_p_values_are_those_of_students_t():
 
 
 @needs_node
+@pytest.mark.parametrize("seeds", [2, 3, 6])
+@pytest.mark.parametrize("images", [12, 2000])
+def test_p_values_and_intervals_over_images_and_seeds_are_pythons(seeds, images):
+    """From no component of a kind to one of a thousand times the others'."""
+    some = (1e-3, 0.3, 1.0)
+    every = [
+        MeanSquares(*parts, images, seeds) for parts in [(0.0, 1.0, 0.0), *product(some, (0.0, *some), (0.0, *some))]
+    ]
+    given = [dict(zip(("images", "seeds", "rest", "imageCount", "seedCount"), one, strict=True)) for one in every]
+    widths = np.array([half_width(LEVEL, one) for one in every])
+    assert node("(one) => twoWayHalfWidth(one)", given) == pytest.approx(widths, rel=TOLERANCE)
+    for mean in (0.0, 0.2, 2.0, 9.0):
+        wanted = [float(p_value(mean, one)) for one in every]
+        assert node(f"(one) => twoWayPValue({mean}, one)", given) == pytest.approx(wanted, rel=TOLERANCE, abs=0)
+
+
+@needs_node
+def test_quantiles_of_students_t_are_pythons():
+    images = [2, 3, 12, 359, 2000, 10_000]
+    wanted = stats.t.isf(LEVEL / 2, np.array(images) - 1)
+    assert node("(n) => studentQuantile(n)", images) == pytest.approx(wanted, rel=TOLERANCE)
+
+
+@needs_node
 def test_estimates_are_pythons(study):
     groups, *_ = read_study(study)
     for methods in groups.values():
@@ -406,10 +432,11 @@ def test_estimates_are_pythons(study):
 
 
 @needs_node
+@pytest.mark.parametrize("error", [None, 0.000996])
 @pytest.mark.parametrize("value", [-0.001952, 0.00204, 0.0])
-def test_a_difference_has_the_decimals_that_its_tie_needs(value):
-    one = Estimate(value, 0.000996, None, 358, 359, 1)
-    given = {"value": value, "errorImages": 0.000996, "error": None, "images": 359, "tie": one.tie}
+def test_a_difference_has_the_decimals_that_its_tie_needs(value, error):
+    one = Estimate(value, 0.000996, error, 0.05, 359, 1)
+    given = {"value": value, "errorImages": 0.000996, "error": error, "images": 359, "tie": one.tie}
     assert node("(one) => decimalsOf(one)", [given]) == [digits(one)]
 
 

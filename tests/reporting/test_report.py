@@ -15,10 +15,12 @@ import yaml
 from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.params import read
-from rs.reporting import notes, report
+from rs.reporting import report
+from rs.reporting.tables import notes
 from rs.statistics import metrics
-from rs.statistics.comparison import two_way_error
+from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE
 from rs.statistics.radius import lower_bound, radius
+from rs.statistics.two_way import half_width, mean_squares
 from rs.statistics.votes import label_bounds, share_at_most
 from rs.storage import certificate_rows, tsv
 from rs.storage.files import write_json
@@ -120,8 +122,45 @@ def test_times_are_said_to_be_what_they_are(tiny, made):
         assert "epochs times seconds of an epoch that were measured for all methods side by side" in other
 
 
+def stated(root, **values):
+    """The sidecars of the study, after they have got these values."""
+    sidecars = sorted((root / "results").rglob("*.json"))
+    for path in sidecars:
+        write_json(path, json.loads(path.read_text()) | values)
+    return sidecars
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "name"), [("images", ("a" * 64, "b" * 64), "images"), ("seed", (0, 1), "noise seed")]
+)
+@pytest.mark.parametrize("changed", [0, -1])
+def test_rows_of_other_images_or_noise_than_the_others_are_refused(tiny, key, values, name, changed):
+    path = stated(tiny, **{key: values[0]})[changed]
+    tiny_report(tiny)
+    write_json(path, json.loads(path.read_text()) | {key: values[1]})
+    with pytest.raises(
+        InputError, match=f"must be certified with the same {name}, got [0a]+ and [1b]+|[1b]+ and [0a]+"
+    ):
+        tiny_report(tiny)
+
+
+def test_rows_of_another_version_of_the_code_are_noted(tiny):
+    """The stages for models and for pools are different code."""
+    for path in stated(tiny, code="1" * 64):
+        if path.parent.name == "pool":
+            write_json(path, json.loads(path.read_text()) | {"code": "2" * 64})
+    assert "Certified differently" not in "".join(markdown(tiny_report(tiny)).values())
+    for name in ("gaussian-0", f"pool/{ENSEMBLES[0]}"):
+        path = tiny / f"results/0.25/{name}.json"
+        write_json(path, json.loads(path.read_text()) | {"code": "3" * 64})
+    assert (
+        "Certified differently: code of models 33333333 (gaussian at sigma 0.25, seed 0), 11111111 (all others); code "
+        "of pools 33333333 (advmacer 0-1 at sigma 0.25), 22222222 (all others)."
+    ) in tiny_report(tiny)["main.md"].decode()
+
+
 def test_equal_time_is_an_option(tiny):
-    claim = "| AdvMacer beats MACER at equal training time | 0.5 | seed 0 |  | not tested |"
+    claim = "| AdvMacer beats MACER at equal training time | 0.5 | rows |  | not tested |"
     assert claim in tiny_report(tiny)["claims.md"].decode()
     write_rows(cell_rows("gaussian", 0.5, 0), tiny / "limited/0.5/macer-0.tsv")
     assert claim not in tiny_report(tiny, equal_time=tiny / "limited")["claims.md"].decode()
@@ -136,7 +175,8 @@ def test_the_stages_numbers_are_those_of_the_rows(made):
         found = numbers["advmacer"][str(sigma)]
         assert found["acr"] == pytest.approx(scores.mean())
         assert found["standard_error"] == pytest.approx(scores.mean(axis=0).std(ddof=1) / IMAGES**0.5)
-        assert found["standard_error_with_seeds"] == pytest.approx(two_way_error(scores)[0])
+        with_seeds = half_width(LEVEL, mean_squares(scores)) / NORMAL_QUANTILE
+        assert found["standard_error_with_seeds"] == pytest.approx(with_seeds, rel=1e-5)
         assert found["clean_accuracy"] == pytest.approx(np.mean([rows["correct"] for rows in seeds]))
         assert (found["images"], found["seeds"]) == (IMAGES, 2)
         assert numbers["gaussian"][str(sigma)]["seeds"] == 1
@@ -170,10 +210,10 @@ def test_without_ensembles_any_combination_will_do(tiny):
     assert "main.md" in tiny_report(tiny)
 
 
-COMPARING = ["main", "differences", "bounds"] + [
+COMPARING = ["claims", "main", "differences", "bounds"] + [
     f"{stem}-{sigma}" for stem in ("certified", "ensembles", "times/weighting") for sigma in SIGMAS
 ]
-"""Tables with rows of the ensembles; that of cost has the trained methods alone."""
+"""Pages with rows of the ensembles; that of cost has the trained methods alone."""
 
 
 def test_every_table_says_what_was_certified_differently(tiny):

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from rs.errors import InputError
-from rs.reporting import notes
-from rs.reporting.results import Provenance, Result, best, grouped, only
+from rs.reporting.results import Provenance, Result, best, grouped, only, published
+from rs.reporting.tables import notes
 from rs.statistics.metrics import acr
 from rs.statistics.two_sided import SPLITS, two_sided
 from tests.support.tiny_study import CLASSES, N0, N, cell_rows, result
@@ -109,9 +109,9 @@ def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():
 
 def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_classes():
     rows = cell_rows("gaussian", 0.5, 0)
-    known = Result("a", 0.5, 0, rows, "all", classes=CLASSES)
+    known = Result(method="a", sigma=0.5, seed=0, rows=rows, subset="all", classes=CLASSES)
     assert known.acr_two_sided == {split: acr(two_sided(rows, CLASSES, split=split)) for split in SPLITS}
-    assert Result("a", 0.5, 0, rows, "all").acr_two_sided == {}
+    assert Result(method="a", sigma=0.5, seed=0, rows=rows, subset="all").acr_two_sided == {}
 
 
 def test_a_draw_takes_as_many_evaluations_as_there_are_members_or_as_the_rows_count():
@@ -120,3 +120,26 @@ def test_a_draw_takes_as_many_evaluations_as_there_are_members_or_as_the_rows_co
     assert pair.members_per_draw == 2
     counted = pair.rows.assign(evaluations=[(N0 + N), 2 * (N0 + N)])  # one image decided by the first member
     assert replace(pair, rows=counted).members_per_draw == 1.5
+
+
+def test_a_published_figure_stands_in_every_table_alike():
+    """The main table, the table of cost and the appendix print the same ACRs and clean accuracies."""
+    figures = published("cifar10")
+    acrs = figures[figures["metric"] == "acr"]
+    alike = acrs[acrs["table"] != "table_wt_ensemble"].groupby(["method", "sigma"])["value"]
+    assert (alike.nunique() == 1).all()
+    assert (alike.size() >= 2).sum() >= 12
+    main_table = figures[(figures["table"] == "table_main") & (figures["metric"] == "clean_accuracy")]
+    at_zero = figures[(figures["metric"] == "certified_accuracy") & (figures["radius"] == 0)]
+    both = main_table.merge(at_zero, on=["method", "sigma"])
+    assert len(both) == 24
+    assert both["value_x"].tolist() == both["value_y"].tolist()
+
+
+def test_published_accuracies_fall_with_the_radius_and_are_shares():
+    figures = published()
+    assert not figures.drop(columns="radius").isna().any(axis=None)
+    shares = figures[figures["unit"] == "fraction"]["value"]
+    assert shares.between(0, 1).all()
+    lines = figures[figures["metric"] == "certified_accuracy"].sort_values("radius").groupby(["sigma", "method"])
+    assert all((line["value"].diff().dropna() <= 0).all() for _, line in lines)

@@ -41,7 +41,7 @@ def test_what_was_done_before_counts_in_the_number_and_not_in_the_rate(clock, ca
 def test_on_a_terminal_there_is_a_bar_and_lines_stand_above_it(monkeypatch, capfd):
     monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True)
     for item in progress(["a", "b"], 2, "work"):
-        say(item)
+        say(item, module.sys.stdout)
     out, err = capfd.readouterr()
     assert out.replace("\r", "").split() == ["a", "b"]
     assert "work: 100%" in err

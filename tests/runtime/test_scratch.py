@@ -63,10 +63,12 @@ def test_the_folder_is_that_of_the_environment_or_lies_in_the_dvc_root(tmp_path,
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RS_WORK", raising=False)
     monkeypatch.delenv("DVC_ROOT", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     for variable, value, expected in (
         (None, None, tmp_path / ".work"),
         ("DVC_ROOT", tmp_path / "root", tmp_path / "root" / ".work"),
         ("RS_WORK", tmp_path / "mine", tmp_path / "mine"),
+        ("RS_WORK", "~", tmp_path),
     ):
         if variable:
             monkeypatch.setenv(variable, str(value))

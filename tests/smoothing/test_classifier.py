@@ -130,7 +130,7 @@ def test_votes_are_those_of_a_slow_loop_over_the_first_draws_of_the_blocks(draws
     noise = torch.cat([block(i, x.shape, SIGMA, 5, Stream.ESTIMATE, 3, device="cpu") for i in range(3)])
     with torch.no_grad():
         expected = [int(base((x + one)[None]).argmax()) for one in noise[:draws]]
-    votes = SmoothedClassifier(base, 2, SIGMA).votes(x, draws, 5, Stream.ESTIMATE, 3)
+    votes = SmoothedClassifier(base, 2, SIGMA, noise="gaussian").votes(x, draws, 5, Stream.ESTIMATE, 3)
     assert votes.tolist() == np.bincount(expected, minlength=2).tolist()
     assert draws < 100 or votes.min() > 0  # a vote that everyone wins would show nothing
 
@@ -309,9 +309,9 @@ def test_a_classifier_refuses_what_it_cannot_run(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n0": 0}, "n0 must be at least 1 and below 2.63, got 0"),
-        ({"n": 0}, "n must be at least 1 and below 2.63, got 0"),
-        ({"n": -5}, "n must be at least 1 and below 2.63, got -5"),
+        ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
+        ({"n": 0}, "n must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
+        ({"n": -5}, "n must be a whole number of noisy copies from 1 to 1,000,000,000, got -5"),
         ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
         ({"alpha": 1e-300}, r"alpha must be at least 1e-200, .* got 1e-300"),
@@ -387,7 +387,7 @@ class Stripes(nn.Module):
 
 def test_a_known_seed_lets_an_adversary_choose_the_image_and_fresh_seeds_do_not():
     """The guarantee is over the draws: for one image, not for the worst of many images at the same draws."""
-    classifier, alpha, runs = SmoothedClassifier(Stripes(), 2, 0.5), 0.01, 400
+    classifier, alpha, runs = SmoothedClassifier(Stripes(), 2, 0.5, noise="gaussian"), 0.01, 400
 
     def is_false(value, seed):
         x = torch.full((1, 1, 1), value / 255)

@@ -167,12 +167,12 @@ def test_a_pixel_is_on_the_grid_exactly_where_the_distance_is_that_of_float32s_r
             on_grid(pixel.reshape(1, 1, 1))
 
 
-@pytest.mark.parametrize("pixel", [0.5, 1 / 16, 0.1 + 1e-4, (100 + 9e-4) / 255])
+@pytest.mark.parametrize("pixel", [0.5, 1 / 16, 0.1 + 1e-4, (100 + 9e-4) / 255, -1 / 255, 256 / 255])
 def test_other_images_are_refused(pixel):
     with pytest.raises(InputError, match=r"multiples of 1/255 .*; give the 8-bit image, or noise: gaussian"):
         on_grid(torch.full((1, 2, 2), pixel))
     with pytest.raises(InputError, match="multiples of 1/255"):
-        SmoothedClassifier(nn.Flatten(), 4, SIGMA, noise="grid").certify(torch.full((1, 2, 2), pixel), 1, 1, 0.5)
+        SmoothedClassifier(nn.Flatten(), 4, SIGMA, noise="grid").votes(torch.full((1, 2, 2), pixel), 1, 0)
 
 
 class Recorder(nn.Module):

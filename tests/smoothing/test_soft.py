@@ -52,7 +52,7 @@ def two_class(*margins):
 
 
 def hinge(logits, y, **changes):
-    return soft.radius_hinge(logits, torch.tensor(y), **({"sigma": SIGMA, "gamma": GAMMA, "beta": 1.0} | changes))
+    return soft.radius_hinge(logits, torch.tensor(y), **({"sigma": SIGMA, "gamma": GAMMA, "beta": 1.0} | changes))[0]
 
 
 def test_temperature_is_inside_the_softmax_and_the_average_outside_it():
@@ -136,7 +136,7 @@ def test_the_sharp_prediction_decides_who_is_right_and_not_the_soft_one():
 @given(problems(), st.floats(0.05, 2.0), st.floats(0.1, 10.0), st.sampled_from([1.0, 4.0, BETA]))
 def test_hinge_agrees_with_the_slow_form(problem, sigma, gamma, beta):
     logits, y = problem
-    value = soft.radius_hinge(logits, y, sigma, gamma, beta).item()
+    value = soft.radius_hinge(logits, y, sigma, gamma, beta)[0].item()
     assert value == pytest.approx(slow_hinge(logits, y, sigma, gamma, beta), rel=1e-7, abs=1e-9)
 
 
@@ -147,7 +147,7 @@ def test_gradients_agree_with_finite_differences(seed):
     y = soft.soft_probabilities(logits, 2.0).argmax(-1)
     y[-1] = (y[-1] + 1) % 4  # one image is wrong
     assert soft.top_two(logits, y, GAMMA, 2.0)[2].tolist() == [True, True, True, False]
-    assert torch.autograd.gradcheck(lambda v: soft.radius_hinge(v, y, SIGMA, GAMMA, 2.0), logits)
+    assert torch.autograd.gradcheck(lambda v: soft.radius_hinge(v, y, SIGMA, GAMMA, 2.0)[0], logits)
     assert torch.autograd.gradcheck(lambda v: soft.soft_cross_entropy(v, y, 2.0), logits)
     assert torch.autograd.gradcheck(lambda v: soft.mean_cross_entropy(v, y, 2.0), logits)
     assert torch.autograd.gradcheck(lambda v: soft.entropy(soft.soft_probabilities(v)), logits)
@@ -161,7 +161,7 @@ def losses(logits, y):
     return {
         "soft": soft.soft_cross_entropy(logits, y),
         "mean": soft.mean_cross_entropy(logits, y),
-        "hinge": soft.radius_hinge(logits, y, SIGMA, GAMMA, BETA),
+        "hinge": soft.radius_hinge(logits, y, SIGMA, GAMMA, BETA)[0],
         "entropy": soft.entropy(p).mean(),
         "kl": soft.kl_divergence(p.unsqueeze(1), logits).mean(),
     }

@@ -9,9 +9,11 @@ from scipy import stats
 
 from rs.errors import InputError
 from rs.statistics import metrics
-from rs.statistics.comparison import LEVEL, Sample, estimate, holm, sample, two_way_error
+from rs.statistics.comparison import DIGITS, LEVEL, Sample, estimate, holm, sample
+from rs.statistics.two_way import half_width, mean_squares, p_value
 
 TRIALS = 1000
+ROUNDING = 10.0**-DIGITS * 5
 NULL = 1e-6
 """A test of a simulation fails with at most this probability where what it tests is true."""
 
@@ -64,33 +66,18 @@ LAYOUTS = {
 # ------------------------------------------------------------------------------------- the error of two ways
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_the_estimated_variance_is_never_too_small_in_the_mean(name):
-    """And it is right where both components are large beside the interaction, so that none is cut off at 0."""
-    seeds, images, a, b, c = LAYOUTS[name]
-    squares = [two_way_error(t)[0] ** 2 for t in layouts(np.random.default_rng(0), *LAYOUTS[name])]
-    true = a**2 / images + b**2 / seeds + c**2 / (seeds * images)
-    z = (np.mean(squares) - true) / (np.std(squares, ddof=1) / np.sqrt(TRIALS))
-    assert z > stats.norm.ppf(NULL / 2)
-    if name != "as in a study":
-        assert z < stats.norm.isf(NULL / 2)
-
-
 def test_seeds_that_agree_better_than_chance_leave_the_error_of_the_images():
-    """The estimated component of the seeds is below 0: without a bound the errors would cancel to nearly nothing."""
-    table = np.array([[0.0, 4.0, 0.0, 4.0], [4.0, 0.0, 4.0, 8.0]])
+    """The interval is never below Student's over images, however well the seeds agree."""
+    table = np.random.default_rng(0).normal(size=(2, 100))
     table -= table.mean(axis=1, keepdims=True)  # equal means by seed
     made = estimate(models(table + 5.0))
-    assert made.error == pytest.approx(made.error_images) == pytest.approx(table.mean(axis=0).std(ddof=1) / 2)
-    assert made.freedom == 3
+    assert made.half_width == pytest.approx(made.error_images * stats.t.isf(LEVEL / 2, 99), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_true_zero_is_called_a_tie_as_often_as_it_should_be(name):
     ties = sum(estimate(single(table)).tie for table in layouts(np.random.default_rng(1), *LAYOUTS[name]))
     assert ties >= stats.binom.ppf(NULL, TRIALS, 1 - LEVEL)
-    if name.endswith("alone"):  # Student's t is exact there
-        assert ties <= stats.binom.isf(NULL, TRIALS, 1 - LEVEL)
 
 
 def test_errors_over_images_alone_do_not_cover_training():
@@ -105,39 +92,26 @@ def test_errors_over_images_alone_do_not_cover_training():
 @pytest.mark.parametrize(
     ("kernel", "mean"),
     [
-        (lambda own: own.mean(axis=0), 0.0),
-        (lambda own: own.mean(axis=0) ** 2, 1 / 3),
-        (lambda own: own.max(axis=0), None),
+        (lambda scores: scores.mean(axis=0), 0.0),
+        (lambda scores: scores.mean(axis=0) ** 2, 1 / 3),
+        (lambda scores: scores.max(axis=0), None),
     ],
+    ids=["mean", "square", "maximum"],
 )
 def test_the_error_of_all_sub_ensembles_covers_training(kernel, mean):
     """Seeds with one random effect for all images: each sub-ensemble of 3 of 5 is a function of its seeds' effects."""
-    rng, caught, squares, values = np.random.default_rng(3), 0, [], []
+    rng, caught, widths, values = np.random.default_rng(3), 0, [], []
     mean = stats.norm.expect(lambda x: 3 * x * stats.norm.cdf(x) ** 2) if mean is None else mean  # largest of three
     for _ in range(TRIALS):
         effects = rng.standard_normal((5, 1)) + np.zeros(4)
-        made = estimate(sub_ensembles(effects, 3, kernel))
-        squares.append(made.error**2)
-        values.append(made.value)
-        caught += abs(made.value - mean) <= made.error * stats.t.isf(LEVEL / 2, made.freedom)
-    spread = np.std(squares, ddof=1) / np.sqrt(TRIALS)
-    assert np.mean(squares) >= np.var(values) * stats.chi2.ppf(NULL, TRIALS) / TRIALS - stats.norm.isf(NULL) * spread
+        difference = estimate(sub_ensembles(effects, 3, kernel))
+        widths.append((difference.half_width / stats.t.isf(LEVEL / 2, 4)) ** 2)
+        values.append(difference.value)
+        caught += abs(difference.value - mean) <= difference.half_width
+    spread = np.std(widths, ddof=1) / np.sqrt(TRIALS)
+    assert np.mean(widths) >= np.var(values) * stats.chi2.ppf(NULL, TRIALS) / TRIALS - stats.norm.isf(NULL) * spread
     if mean == 0.0:  # a mean of means is the mean of the seeds: exact
         assert stats.binom.ppf(NULL, TRIALS, 1 - LEVEL) <= caught <= stats.binom.isf(NULL, TRIALS, 1 - LEVEL)
-
-
-def test_a_table_by_hand():
-    """Seeds 0 and 1, images 0 and 1: everything in whole numbers."""
-    table = np.array([[0.0, 4.0], [2.0, 10.0]])  # means 2 and 6 by seed, 1 and 7 by image, 4 in all
-    error, freedom = two_way_error(table)
-    parts = np.array([18 / 2, 8 / 2, 4 / 4])  # interactions +-1, so their mean square is 4
-    assert error == np.sqrt(parts[0] + parts[1] - parts[2])
-    assert freedom == pytest.approx(12**2 / (parts**2).sum(), rel=1e-12)
-
-
-def test_an_interaction_alone_is_its_own_error():
-    error, freedom = two_way_error(np.array([[1.0, -1.0], [-1.0, 1.0]]))
-    assert (error, freedom) == (1.0, 1.0)
 
 
 # ------------------------------------------------------------------------------------------- what is compared
@@ -159,9 +133,7 @@ def test_a_sample_holds_the_scores_of_its_rows(scores):
 @given(tables)
 def test_the_error_over_seeds_too_is_never_below_that_over_images(scores):
     made = estimate(models(np.array(scores, dtype=float)))
-    assert made.error >= made.error_images * (1 - 1e-9)
-    # the variance is at least each of its three parts, so its square is at least a third of the sum of theirs
-    assert made.freedom >= min(len(scores) - 1, 2) / 3 * (1 - 1e-9)
+    assert made.half_width >= made.error_images * stats.t.isf(LEVEL / 2, 2) * (1 - ROUNDING)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(3, 5), st.integers(1, 3), st.integers(2, 5))
@@ -170,26 +142,30 @@ def test_the_error_of_all_sub_ensembles_is_never_below_that_over_images(seed, se
     rng, chosen = np.random.default_rng(seed), list(combinations(range(seeds), min(members, seeds - 1)))
     scores = rng.random((len(chosen), images)) + rng.random(images)
     made = estimate(sample([frame(own) for own in scores], chosen))
-    assert made.error >= made.error_images * (1 - 1e-9)
+    assert made.half_width >= made.error_images * stats.t.isf(LEVEL / 2, images - 1) * (1 - ROUNDING)
 
 
-def test_of_sub_ensembles_that_share_seeds_unevenly_the_verdict_is_by_the_larger_error():
-    """Of four pairs seed 0 is in three, seed 3 in one: the error over both can be smaller, and then does not count."""
+def test_of_sub_ensembles_that_share_seeds_unevenly_the_larger_error_counts():
+    """Of four pairs seed 0 is in three, seed 3 in one: the layout's own error over both can be the smaller one."""
     chosen, rng = [(0, 1), (0, 2), (1, 2), (0, 3)], np.random.default_rng(0)
-    smaller = 0
+    by_images = 0
     for _ in range(100):
         scores = rng.normal(size=(4, 30)) * rng.uniform(0.2, 2, 4)[:, None] + 2 * rng.normal(size=30)
         made = estimate(sample([frame(scores[list(pair)].mean(axis=0)) for pair in chosen], chosen))
-        smaller += made.error < made.error_images
-        assert made.p_value >= 2 * stats.t.sf(abs(made.value) / made.error_images, 29) * (1 - 1e-9)
-    assert smaller > 0
+        width = made.error_images * stats.t.isf(LEVEL / 2, 29)
+        by_images += made.half_width == pytest.approx(width, rel=ROUNDING)
+        assert made.half_width >= width * (1 - ROUNDING)
+        assert made.p_value >= 2 * stats.t.sf(abs(made.value) / made.error_images, 29) * (1 - ROUNDING)
+    assert by_images > 0
 
 
 @given(tables)
 def test_single_models_are_their_own_pseudo_values(scores):
     scores = np.array(scores, dtype=float)
-    made, expected = estimate(models(scores)), two_way_error(scores)
-    assert (made.error, made.freedom) == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
+    made, squares = estimate(models(scores)), mean_squares(scores)
+    by_images = made.error_images * stats.t.isf(LEVEL / 2, 2)
+    assert made.half_width == pytest.approx(max(half_width(LEVEL, squares), by_images), rel=ROUNDING, abs=1e-12)
+    assert made.p_value >= float(p_value(scores.mean(), squares)) * (1 - ROUNDING)
     assert made.value == pytest.approx(scores.mean())
 
 
@@ -209,24 +185,21 @@ def test_the_difference_turns_with_its_sides(a, b):
     assert (there.value, there.error) == pytest.approx((-back.value, back.error), abs=1e-9)
 
 
-def test_over_images_it_is_the_paired_difference():
+def test_over_images_it_is_the_mean_gap_with_its_own_error():
     rng = np.random.default_rng(4)
     a, b = rng.random((3, 20)), rng.random((3, 20))
-    made = estimate(models(a), models(b))
-    paired = metrics.paired_difference(
-        metrics.average_rows([frame(own) for own in a]), metrics.average_rows([frame(own) for own in b])
-    )
-    assert (made.value, made.error_images) == pytest.approx((paired.difference, paired.error))
+    made, gaps = estimate(models(a), models(b)), a.mean(axis=0) - b.mean(axis=0)
+    assert (made.value, made.error_images) == pytest.approx((gaps.mean(), gaps.std(ddof=1) / 20**0.5))
     assert (made.images, made.seeds) == (20, 3)
 
 
 def test_seeds_of_different_numbers_are_different_seeds():
-    """Independent sides: the variance of a difference is the sum of both, by the jackknife a little more."""
+    """What the two sides share is gone where their seeds are the same, and is not where they are others."""
     scores = np.array([[0.0, 0.0], [2.0, 2.0]])
+    assert estimate(models(scores), models(scores)).error == 0.0
     apart = estimate(models(scores), models(scores, seeds=[7, 8]))
-    alone = estimate(models(scores))
-    assert apart.error**2 >= 2 * alone.error**2
-    assert apart.value == 0.0
+    assert (apart.value, apart.seeds) == (0.0, 4)
+    assert apart.error > 1.0
 
 
 @pytest.mark.parametrize(
@@ -241,7 +214,7 @@ def test_seeds_of_different_numbers_are_different_seeds():
 def test_where_no_seed_can_be_left_out_the_error_is_of_images_only(ours, theirs):
     made = estimate(ours, theirs)
     assert made.error is None
-    assert made.freedom == 2
+    assert made.half_width == pytest.approx(made.error_images * stats.t.isf(LEVEL / 2, 2))
 
 
 def test_ties_go_by_the_larger_error():
@@ -265,8 +238,6 @@ def test_samples_of_other_images_are_refused():
         sample([frame([1.0, 2.0], alpha=alpha) for alpha in (0.001, 0.01)], [[0], [1]])
     with pytest.raises(InputError, match="at least 2 images, got 1"):
         estimate(models(np.ones((2, 1))))
-    with pytest.raises(ValueError, match="at least 2 seeds and 2 images, got 1 and 3"):
-        two_way_error(np.ones((1, 3)))
 
 
 # --------------------------------------------------------------------------------------------------- many claims

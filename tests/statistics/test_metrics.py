@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.errors import InputError
-from rs.reporting.published import published
+from rs.reporting.results import published
 from rs.statistics import metrics
 from rs.statistics.certificate import UNLABELLED
 from rs.statistics.metrics import (

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from rs.statistics.certificate import LEAST_ALPHA
 from rs.statistics.radius import cap, lower_bound, radius, two_sided_radius, upper_bound, votes_needed
-from rs.storage.certificate_rows import SAME
+from rs.storage.row_checks import SAME
 
 alphas = st.sampled_from([1e-4, 1e-3, 0.01, 0.05, 0.3])
 sigmas = st.floats(0.05, 4.0)

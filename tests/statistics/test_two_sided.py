@@ -10,9 +10,9 @@ from scipy import stats
 from scipy.special import ndtri
 
 from rs.errors import InputError
-from rs.statistics.certificate import UNLABELLED
+from rs.statistics.certificate import ABSTAIN, UNLABELLED
 from rs.statistics.radius import lower_bound, radius, two_sided_radius, upper_bound
-from rs.statistics.two_sided import SPLITS, merged_votes, split_radius, two_sided, two_sided_acrs
+from rs.statistics.two_sided import SPLITS, split_radius, two_sided, two_sided_acrs
 from rs.storage import certificate_rows
 from tests.support import tiny_study
 from tests.support.tiny_study import ALPHA, IMAGES, cell_rows
@@ -25,7 +25,7 @@ def test_two_sided_rows_use_the_class_of_the_n0_draws_and_all_votes():
     votes = np.array([[certificate_rows.parse_counts(text).get(k, 0) for k in range(3)] for text in frame["counts"]])
     radii = two_sided_radius(votes, np.zeros(IMAGES, int), 0.5, ALPHA)
     assert found["radius"].tolist() == radii.tolist()
-    assert found["predict"].tolist() == np.where(radii > 0, 0, certificate_rows.ABSTAIN).tolist()
+    assert found["predict"].tolist() == np.where(radii > 0, 0, ABSTAIN).tolist()
     assert found["correct"].tolist() == [
         int(r > 0 and label == 0) for r, label in zip(radii, frame["label"], strict=True)
     ]
@@ -92,7 +92,7 @@ def test_whatever_the_n0_draws_say_the_true_radius_is_exceeded_with_probability_
     """True radius of class c: 1/2 (Phi^-1(p_c) - Phi^-1(max of others)). Every outcome of both, given each of n0's."""
     firsts, lasts = outcomes(n0, classes), outcomes(n, classes)
     pairs = [np.repeat(firsts, len(lasts), axis=0), np.tile(lasts, (len(firsts), 1))]
-    claimed = split_radius(*pairs, 1.0, alpha, share=0.5, split=split).reshape(len(firsts), len(lasts))
+    claimed = split_radius(*pairs, 1.0, alpha, split=split).reshape(len(firsts), len(lasts))
     chosen = firsts.argmax(axis=1)
     worst = 0.0
     for p in map(np.array, GRID[classes]):
@@ -106,39 +106,18 @@ def test_whatever_the_n0_draws_say_the_true_radius_is_exceeded_with_probability_
     assert worst > 0  # some outcome does exceed it
 
 
-def slow_buckets(first):
-    """The partition step by step, as lists of classes: Delattre et al. 2025."""
-    chosen, second, *left = sorted(range(len(first)), key=lambda k: (-first[k], k))
-    buckets = [[chosen], [second]]
-    while left and sum(first[k] for k in left) > first[second]:
-        buckets.append([left.pop(0)])
-    return [*buckets, left] if left else buckets
-
-
-@given(st.lists(st.integers(0, 9), min_size=2, max_size=6).filter(any), st.data())
-def test_classes_are_merged_step_by_step(first, data):
-    votes = data.draw(st.lists(st.integers(0, 50), min_size=len(first), max_size=len(first)).filter(any))
-    merged, sizes = merged_votes(np.array([first]), np.array([votes]))
-    expected = [sum(votes[k] for k in bucket) for bucket in slow_buckets(first)]
-    assert merged[0, : sizes[0]].tolist() == expected
-    assert merged.sum() == sum(votes)
-
-
-def test_merged_and_weighted_radii_are_the_formulas_written_out():
-    first, votes, alpha = [[70, 20, 6, 4]], [[700, 250, 30, 20]], 0.01
+def test_radii_weighted_by_n0_votes_are_the_formula_written_out():
+    first, votes, alpha = np.array([[70, 20, 6, 4]]), np.array([[700, 250, 30, 20]]), 0.01
     low = lower_bound(700, 1000, 0.9 * alpha)
-    merged = upper_bound(250, 1000, 0.1 * alpha / 2)  # {1}, {2, 3}
-    weighted = upper_bound(250, 1000, 0.1 * alpha * 21 / 33)  # 20 + 1, 6 + 1, 4 + 1
-    for split, high in (("merged", merged), ("votes", weighted)):
-        found = split_radius(np.array(first), np.array(votes), 0.5, alpha, split=split)
-        assert found == pytest.approx([0.5 / 2 * (ndtri(low) - ndtri(high))], rel=1e-9)
+    high = upper_bound(250, 1000, 0.1 * alpha * 21 / 33)  # 20 + 1, 6 + 1, 4 + 1
+    expected = [0.5 / 2 * (ndtri(low) - ndtri(high))]
+    assert split_radius(first, votes, 0.5, alpha, split="votes") == pytest.approx(expected, rel=1e-9)
 
 
 def test_two_classes_leave_nothing_to_split():
     first, votes = np.array([[9, 1], [4, 6]]), np.array([[90, 10], [45, 55]])
-    radii = [split_radius(first, votes, 0.5, 0.01, split=split).tolist() for split in SPLITS]
-    assert radii[0] == radii[2]
-    assert radii[0] == pytest.approx(radii[1], rel=1e-12)
+    even, weighted = (split_radius(first, votes, 0.5, 0.01, split=split) for split in SPLITS)
+    assert even == pytest.approx(weighted, rel=1e-12)
 
 
 votes_of_4 = st.lists(st.integers(0, 300), min_size=4, max_size=4).filter(any)
@@ -169,13 +148,13 @@ def test_the_n_draws_may_not_choose_themselves(split):
     assert stats.multinomial.pmf(lasts, 40, [0.5] * 2) @ (claimed > 0) > 1.2 * alpha
 
 
-def mean_gain(p, split, n0=8, n=30, alpha=0.05):
-    """The mean radius of a split less that of even parts, over every outcome of n0 and n draws."""
+def mean_gain(p, n0=8, n=30, alpha=0.05):
+    """The mean radius of parts by n0 votes less that of even parts, over every outcome of n0 and n draws."""
     firsts, lasts = outcomes(n0, len(p)), outcomes(n, len(p))
     likely = lasts[stats.multinomial.pmf(lasts, n, p) > 1e-9]
     pairs = [np.repeat(firsts, len(likely), axis=0), np.tile(likely, (len(firsts), 1))]
-    even, other = (split_radius(*pairs, 1.0, alpha, split=by) for by in ("even", split))
-    gains = (other - even).reshape(len(firsts), len(likely))
+    even, weighted = (split_radius(*pairs, 1.0, alpha, split=split) for split in SPLITS)
+    gains = (weighted - even).reshape(len(firsts), len(likely))
     return stats.multinomial.pmf(firsts, n0, p) @ gains @ stats.multinomial.pmf(likely, n, p)
 
 
@@ -183,12 +162,5 @@ SECOND, ALIKE = (0.7, 0.28, 0.01, 0.01), (0.7, 0.1, 0.1, 0.1)
 """One class is second, or three are alike."""
 
 
-@pytest.mark.parametrize("split", ["votes", "merged"])
-def test_a_split_by_n0_draws_pays_where_one_class_is_second_and_costs_where_several_are(split):
-    assert mean_gain(SECOND, split) > 0 > mean_gain(ALIKE, split)
-
-
-def test_merging_costs_more_than_shares_by_votes():
-    """A bucket has the votes of all its classes; a share of alpha is only a share of alpha."""
-    assert mean_gain(ALIKE, "merged") < 5 * mean_gain(ALIKE, "votes") < 0
-    assert mean_gain((0.7, 0.2, 0.05, 0.05), "merged") < 0 < mean_gain((0.7, 0.2, 0.05, 0.05), "votes")
+def test_a_split_by_n0_draws_pays_where_one_class_is_second_and_costs_where_several_are():
+    assert mean_gain(SECOND) > 0 > mean_gain(ALIKE)

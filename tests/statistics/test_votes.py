@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rs.errors import InputError
 from rs.statistics import metrics
+from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.votes import dense_votes, label_bounds, share_at_most, with_fewer_draws
 from rs.storage import certificate_rows
@@ -21,7 +22,7 @@ def row(votes0, votes, label, alpha=LEVEL):
     """A consistent row of one image."""
     n, chosen = sum(votes), int(np.argmax(votes0))
     p_lower = float(lower_bound(votes[chosen], n, alpha))
-    predict = chosen if p_lower >= 0.5 else certificate_rows.ABSTAIN
+    predict = chosen if p_lower >= 0.5 else ABSTAIN
     texts = {"counts0": certificate_rows.format_counts(votes0), "counts": certificate_rows.format_counts(votes)}
     made = {"idx": 0, "label": label, "predict": predict, "radius": float(radius(p_lower, SIGMA))}
     made |= {"correct": int(predict == label), "p_lower": p_lower, "n0": sum(votes0), "n": n, "alpha": alpha}

@@ -10,10 +10,10 @@ from scipy.special import ndtr
 from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.smoothing.votes import certificate
-from rs.statistics.certificate import Certificate, votes_for, votes_of
+from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
-from rs.storage import certificate_rows, tsv
+from rs.storage import certificate_rows, row_checks, tsv
 from stages.export import main as export
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
@@ -26,7 +26,7 @@ def row(idx=0, label=0, votes=900, **changes):
     values = {
         "idx": idx,
         "label": label,
-        "predict": 0 if sure else certificate_rows.ABSTAIN,
+        "predict": 0 if sure else ABSTAIN,
         "radius": float(radius(p_lower, SIGMA)),
         "correct": int(sure and label == 0),
         "p_lower": p_lower,
@@ -219,6 +219,8 @@ def test_a_row_that_contradicts_itself_is_refused_by_line(tmp_path, change, mess
 
 WITHIN = {"mode": f"within:0.1:{N}"}
 AT_RADII = {"mode": f"at-radius:0.0,0.25:{N}", "radius": 0.25, "p_lower": float(ndtr(0.25 / SIGMA))}
+HALF = {"n": 18_000, "counts": [9_000, 9_000], "p_lower": 0.99923, "radius": float(radius(0.99923, SIGMA))}
+ONE = {"radius": 1.0, "p_lower": float(ndtr(1.0 / SIGMA))}
 NOTHING = {"predict": -1, "correct": 0, "radius": 0.0}
 
 
@@ -230,6 +232,9 @@ NOTHING = {"predict": -1, "correct": 0, "radius": 0.0}
         (WITHIN | NOTHING | {"p_lower": 0.0}, "p_lower must be at least the bound of the last look"),
         (WITHIN | {"p_lower": 1.0, "radius": 0.0}, "radius must be that of p_lower and sigma"),
         (WITHIN | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))}, r"p_lower must be at most alpha\^"),
+        (HALF | {"mode": "within:0.1:20000"}, "p_lower must be .* probable by all n votes"),
+        (HALF | {"mode": "acr-error:0.1:20000"}, "p_lower must be .* probable by all n votes"),
+        (HALF | {"mode": "at-radius:1.0:20000", **ONE}, "p_lower must be .* probable by all n votes"),
         ({"mode": f"acr-error:0.1:{N - 1}"}, "n must be at most the number that ends the mode"),
         (WITHIN | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
         (AT_RADII | {"radius": 0.3}, "radius must be one of those of the mode"),
@@ -261,8 +266,7 @@ def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp
 QUESTIONS = {
     "within": lambda at, **how: RadiusSequence(tolerance=at, **how),
     "acr-error": lambda at, **how: ExpectedRadius(tolerance=at, **how),
-    "cumulative": lambda at, **how: at_radii([0.0, at, 2 * at], **how),
-    "betting": lambda at, **how: at_radii([at], rule="betting", **how),
+    "at-radii": lambda at, **how: at_radii([0.0, at, 2 * at], **how),
 }
 
 
@@ -274,7 +278,7 @@ def early_row(run, sigma, p, seed):
         counts += (draws - successes, successes)
         run.update(successes, draws)
     p_lower, certified = run.certified()
-    predict = certificate_rows.ABSTAIN if certified is None else 1
+    predict = ABSTAIN if certified is None else 1
     n, counts0 = int(counts.sum()), np.array([10, 90])
     made = Certificate(predict, certified or 0.0, p_lower, 100, n, run.alpha, sigma, counts0, counts, mode=run.mode)
     return made.row(0, 1)
@@ -321,7 +325,7 @@ def test_an_early_row_whose_n0_draws_are_for_no_class_has_no_further_draws(tmp_p
 @pytest.mark.parametrize("label", [-1, -3])
 def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
     """An image of label -1 would be right where the classifier abstains."""
-    made = row(votes=500, label=label, correct=int(label == certificate_rows.ABSTAIN))
+    made = row(votes=500, label=label, correct=int(label == ABSTAIN))
     path = tmp_path / "rows.tsv"
     certificate_rows.write([made], path)
     with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
@@ -345,7 +349,7 @@ def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
 def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
     none = row(votes=500, scope="set", p_lower=0.0, counts0=[40, 0, 60], counts=[450, 50, 500])
     certificate_rows.write([none], tmp_path / "set.tsv")
-    assert certificate_rows.read(tmp_path / "set.tsv")["predict"].tolist() == [certificate_rows.ABSTAIN]
+    assert certificate_rows.read(tmp_path / "set.tsv")["predict"].tolist() == [ABSTAIN]
     certificate_rows.write([none | {"scope": "global"}], tmp_path / "global.tsv")
     with pytest.raises(InputError, match="p_lower must be the lower bound of the votes"):
         certificate_rows.read(tmp_path / "global.tsv")
@@ -354,9 +358,9 @@ def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8), st.data())
 def test_the_class_with_the_most_votes_is_the_lowest_of_equals(counts, data):
     texts = [certificate_rows.format_counts(votes) for votes in counts]
-    expected = [int(np.argmax(votes)) if any(votes) else certificate_rows.ABSTAIN for votes in counts]
+    expected = [int(np.argmax(votes)) if any(votes) else ABSTAIN for votes in counts]
     votes = votes_of(texts)
-    assert certificate_rows._most_votes(votes, len(texts)).tolist() == expected
+    assert row_checks._most_votes(votes, len(texts)).tolist() == expected
     chosen = [data.draw(st.integers(0, 4)) for _ in counts]
     found = votes_for(votes, np.array(chosen))
     assert found.tolist() == [dict(enumerate(votes)).get(k, 0) for votes, k in zip(counts, chosen, strict=True)]
@@ -450,12 +454,16 @@ def test_to_export_rows_that_stopped_early_is_warned_of(tmp_path, capsys):
     )
 
 
+def with_seconds(path):
+    return certificate_rows.with_seconds(certificate_rows.read(path), path)
+
+
 def test_the_seconds_beside_rows_come_with_them_by_image(tmp_path):
     path = tmp_path / "rows.tsv"
     certificate_rows.write([row(0), row(1), row(2)], path)
-    assert "seconds" not in certificate_rows.read_with_seconds(path)
+    assert "seconds" not in with_seconds(path)
     certificate_rows.seconds_of(path).write_text("idx,seconds\n2,0.5\n0,0.25\n")
-    assert certificate_rows.read_with_seconds(path)["seconds"].fillna(-1).tolist() == [0.25, -1, 0.5]
+    assert with_seconds(path)["seconds"].fillna(-1).tolist() == [0.25, -1, 0.5]
 
 
 @pytest.mark.parametrize("text", ["idx,time\n0,0.5\n", "idx,seconds\n0,0.5\n0,0.25\n"])
@@ -463,7 +471,7 @@ def test_seconds_that_are_not_once_an_image_are_refused(tmp_path, text):
     certificate_rows.write([row(0)], tmp_path / "rows.tsv")
     (tmp_path / "rows.seconds.csv").write_text(text)
     with pytest.raises(InputError, match=r"rows\.seconds\.csv must have the columns idx and seconds, once an image"):
-        certificate_rows.read_with_seconds(tmp_path / "rows.tsv")
+        with_seconds(tmp_path / "rows.tsv")
 
 
 @pytest.mark.parametrize("text", ["inf", "-1.0", "1e300", "nan"])
@@ -471,13 +479,13 @@ def test_seconds_that_are_no_times_are_refused(tmp_path, text):
     certificate_rows.write([row(0), row(1)], tmp_path / "rows.tsv")
     (tmp_path / "rows.seconds.csv").write_text(f"idx,seconds\n0,0.5\n1,{text}\n")
     with pytest.raises(InputError, match=r"rows\.seconds\.csv must have seconds of 0 to 1,000,000,000; remove it"):
-        certificate_rows.read_with_seconds(tmp_path / "rows.tsv")
+        with_seconds(tmp_path / "rows.tsv")
 
 
 def test_an_image_whose_seconds_are_not_known_is_exported_with_zero(tmp_path):
     certificate_rows.write([row(0), row(1)], tmp_path / "rows.tsv")
     (tmp_path / "rows.seconds.csv").write_text("idx,seconds\n1,2.0\n")
-    certificate_rows.write_field_log(certificate_rows.read_with_seconds(tmp_path / "rows.tsv"), tmp_path / "log.tsv")
+    certificate_rows.write_field_log(with_seconds(tmp_path / "rows.tsv"), tmp_path / "log.tsv")
     assert certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)["seconds"].tolist() == [0.0, 2.0]
 
 

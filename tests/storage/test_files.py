@@ -166,7 +166,10 @@ def test_json_with_a_number_that_json_has_not_is_not_written(tmp_path, number):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4, DEEP])
+TWICE = b'[{"a": 1, "b": {"c": 1, "c": 1}}]'
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"a": 1} tail', b"[" * 10**5, b"9" * 10**4, DEEP, TWICE])
 def test_a_file_that_is_not_json_is_the_users_mistake(tmp_path, content):
     path = tmp_path / "a.json"
     path.write_bytes(content)

@@ -20,10 +20,20 @@ def read_text(text):
     return parse(text, "test")
 
 
-@pytest.mark.parametrize("sigmas", [[0.5, 0.25, 0.5], [1, 1.0]])
-def test_a_noise_level_that_is_listed_twice_is_refused(sigmas):
-    values = {"sigmas": sigmas, "methods": ["macer"], "seeds": [0]}
-    with pytest.raises(InputError, match="sigmas must be different"):
+@pytest.mark.parametrize(
+    ("key", "entries"),
+    [
+        ("sigmas", [0.5, 0.25, 0.5]),
+        ("sigmas", [1, 1.0]),
+        ("methods", ["macer", "macer"]),
+        ("seeds", [0, 0]),
+        ("members", ["macer", "macer"]),
+        ("member_seeds", [1, 2, 1]),
+    ],
+)
+def test_an_entry_that_is_listed_twice_is_refused(key, entries):
+    values = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0], key: entries}
+    with pytest.raises(InputError, match=f"{key} must be different"):
         grid.cells(values, "tiny")
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.errors import InputError
-from rs.study.subset import select, subset_name
+from rs.study.subset import is_subset, select, subset_name
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,15 @@ from rs.study.subset import select, subset_name
 )
 def test_each_form_picks_the_images_its_name_says(subset, indices):
     assert select(10000, subset).tolist() == list(indices)
+    assert is_subset(indices, subset_name(subset))
+    assert not is_subset([*indices[:-2], indices[-1]], subset_name(subset))
+
+
+@pytest.mark.parametrize(
+    "name", ["some", "first", "first-x", "first-0", "all-3", "range-3", "stride-1-2", "first-" + "9" * 50]
+)
+def test_what_is_no_name_of_a_subset_names_no_images(name):
+    assert not is_subset([0, 1, 2], name)
 
 
 @given(size=st.integers(1, 300), data=st.data())

@@ -5,6 +5,7 @@ from pathlib import Path
 from rs.ensemble.rules import Cascade, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, FittedThresholds, FittedWeights, Member
 from rs.models import checkpoint
+from rs.models.fingerprint import fingerprint
 from rs.study.ensembles import Combination, EnsembleDeclaration
 
 GLOBAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
@@ -14,7 +15,7 @@ PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "tar
 def member(method="macer", seed=0):
     """The model in models/METHOD/SEED as a member."""
     path = f"models/{method}/{seed}"
-    return Member(path=path, method=method, seed=seed, classifier=checkpoint.fingerprint(network(path)))
+    return Member(path=path, method=method, seed=seed, classifier=fingerprint(network(path)))
 
 
 def network(path):

@@ -16,7 +16,7 @@ from rs import params
 from rs.data import format as data_format
 from rs.data.format import Meta, fingerprint
 from rs.data.images import PackedImages
-from rs.methods import METHODS
+from rs.methods import METHODS, method_class
 from rs.training.settings import RunOptions, Training
 from rs.training.trainer import Trainer
 
@@ -141,7 +141,7 @@ def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, para
     model = model if model is not None else smallnet(seed)
     settings = Training(**{**TRAINING, **changes})
     options = RunOptions(sigma=sigma, seed=seed, device=torch.device(device))
-    return Trainer(model.to(options.device), METHODS[method](**own), images, tiny_images(10, 1), settings, options)
+    return Trainer(model.to(options.device), method_class(method)(**own), images, tiny_images(10, 1), settings, options)
 
 
 class Constant(nn.Module):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rs.reporting.results import Result
+from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows, files
 
@@ -65,7 +66,7 @@ def make_rows(sigma: float, seed: int, **changes) -> pd.DataFrame:
     made = {
         "idx": np.arange(IMAGES),
         "label": label,
-        "predict": np.where(sure, 0, certificate_rows.ABSTAIN),
+        "predict": np.where(sure, 0, ABSTAIN),
         "radius": radius(p_lower, sigma),
         "correct": (sure & (label == 0)).astype(int),
         "p_lower": p_lower,
@@ -176,7 +177,7 @@ def result(method, radii, correct=None, sigma=0.5, seed=0, **changes):
     budget = {name: changes.pop(name, value) for name, value in (("n0", N0), ("n", N), ("alpha", ALPHA))}
     frame = pd.DataFrame({"idx": range(size), "label": 0, "radius": radii, "correct": correct} | budget)
     made = {"subset": "all", "training_seconds": 60.0} | changes
-    return Result(method, sigma, seed, frame.assign(sigma=sigma), **made)
+    return Result(method=method, sigma=sigma, seed=seed, rows=frame.assign(sigma=sigma), **made)
 
 
 def undrawn(name, data, draw):

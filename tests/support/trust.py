@@ -16,7 +16,7 @@ FAMILIES = {
         "reporting/test_load.py::test_rows_and_sidecar_of_another_model",
         "reporting/test_load.py::test_rows_of_another",
     ),
-    "models that are not one function": ("smoothing/test_one_function.py::",),
+    "models that are not one function": ("smoothing/test_determinism.py::",),
     "weights that are not numbers": (
         "models/test_checkpoint.py::test_weights",
         "models/test_checkpoint.py::test_numbers_of_another_kind",

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import nn
 
 from rs import params
-from rs.methods import METHODS
+from rs.methods import METHODS, method_class
 from rs.models.backend import EXACT
 from rs.runtime.streams import stream
 from rs.training.attack_backend import training_network
@@ -32,7 +32,7 @@ def step(name, changes, made, model, seed):
     """Loss, gradients and statistics of one step, as a Trainer takes it, on 12 images in float64."""
     own = METHOD_PARAMETERS[name] | ({"epsilon": 0.2} if "epsilon" in METHOD_PARAMETERS[name] else {}) | changes
     x, y = images(12, SHAPE, seed).double(), torch.arange(12) % 2
-    result = params.check(METHODS[name], own, name).loss(made, x, y, sigma=0.25, rng=stream(seed), epoch=0)
+    result = params.check(method_class(name), own, name).loss(made, x, y, sigma=0.25, rng=stream(seed), epoch=0)
     model.zero_grad()
     result.loss.backward()
     gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])

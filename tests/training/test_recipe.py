@@ -2,7 +2,7 @@ import pytest
 
 from rs import params
 from rs.errors import InputError
-from rs.methods import METHODS
+from rs.methods import METHODS, method_class
 from rs.training.recipe import training_recipe
 from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, tiny_params
 
@@ -18,7 +18,7 @@ def without(mapping, key):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_gets_its_own_section(method):
     made = recipe(method)
-    assert (made.name, made.architecture, type(made.method)) == (method, "smallnet", METHODS[method])
+    assert (made.name, made.architecture, type(made.method)) == (method, "smallnet", method_class(method))
     assert made.hyperparameters == params.for_sigma(METHOD_PARAMETERS[method], 0.25, method)
     assert {name: getattr(made.method, name) for name in made.hyperparameters} == made.hyperparameters
     assert {name: getattr(made.training, name) for name in TRAINING} == TRAINING

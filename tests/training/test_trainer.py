@@ -215,7 +215,7 @@ def test_averaging_does_not_change_the_training_and_is_what_is_evaluated():
     plain, averaged = made
     assert weights(averaged.model) == weights(plain.model) == weights(plain.trained)
     assert weights(averaged.trained) != weights(averaged.model)
-    classifier = SmoothedClassifier(averaged.trained, 2, 0.25)
+    classifier = SmoothedClassifier(averaged.trained, 2, 0.25, noise="gaussian")
     s = averaged.settings
     rows = []
     for index, label in enumerate(averaged.evaluation.labels[: s.eval_images]):
@@ -323,7 +323,7 @@ def test_evaluation_changes_nothing_in_the_training():
 def test_the_quick_acr_is_the_acr_of_full_certificates_of_the_first_evaluation_images():
     made = trainer(eval_every=2, eval_images=6, eval_n0=20, eval_n=150, eval_alpha=0.01, epochs=4, milestones=[])
     made.run()
-    classifier, images = SmoothedClassifier(made.model, 2, 0.25), made.evaluation
+    classifier, images = SmoothedClassifier(made.model, 2, 0.25, noise="gaussian"), made.evaluation
     seed = int(np.random.SeedSequence(0, spawn_key=(Stream.EVALUATE,)).generate_state(1, np.uint32)[0])
     budget = {"n0": 20, "n": 150, "alpha": 0.01, "seed": seed}
     rows = [classifier.certify(images.pixels(i), **budget, index=i).row(i, int(images.labels[i])) for i in range(6)]
@@ -343,7 +343,7 @@ def test_the_quick_acr_sees_no_draw_of_a_certificate(monkeypatch):
     made.run()
     quick, blocks[:] = [*blocks], []
     assert quick
-    classifier = SmoothedClassifier(made.model, 2, 0.25)
+    classifier = SmoothedClassifier(made.model, 2, 0.25, noise="gaussian")
     for seed in seeds:
         for i in range(3):
             classifier.certify(made.evaluation.pixels(i), 100, 100, 0.01, index=i, seed=seed)

@@ -309,7 +309,7 @@ function list(values) {
 /** Show where a number comes from: its files, the commands that make them, and their parameters. */
 function openPanel(what, exact, results) {
   const settings = `σ = ${level().sigma}, α = ${state.alpha}, first ${state.images} images, ${state.sides}-sided radii`;
-  const numbers = { value: exact.value, "standard error over images": exact.errorImages, "over images and seeds": exact.error, "p-value of 0": exact.p };
+  const numbers = { value: exact.value, "standard error over images": exact.errorImages, "error over images and seeds": exact.error, "p-value of 0": exact.p };
   const parts = [...new Set(results)].map((i, k) => {
     const one = level().results[i];
     return element("details", { open: k === 0 && "open" }, element("summary", {}, element("code", {}, one.file)),

@@ -168,6 +168,37 @@ function pValue(value, error, freedom) {
   return betaInc(freedom / 2, 0.5, freedom / (freedom + t * t));
 }
 
+const TRAPEZOID = Array.from({ length: 13 }, (_, k) => Math.exp(-(((k + 1) / 2) ** 2)));
+
+/** Return Phi(-x) for x >= 0, with all digits: the trapezoidal rule with its residue (Chiarella & Reichel 1968). */
+function normalTail(x) {
+  const z = x / Math.SQRT2;
+  if (z < 0.5) { // the series of erf
+    let [term, sum] = [z, z];
+    for (let k = 1; k < 20; k += 1) {
+      term *= (-z * z) / k;
+      sum += term / (2 * k + 1);
+    }
+    return 0.5 - sum / Math.sqrt(Math.PI);
+  }
+  let sum = 1 / (2 * z * z);
+  for (let k = 0; k < TRAPEZOID.length; k += 1) sum += TRAPEZOID[k] / (((k + 1) * (k + 1)) / 4 + z * z);
+  const residue = z < 2 * Math.PI ? 1 / (1 - Math.exp(4 * Math.PI * z)) : 0;
+  return (z * Math.exp(-z * z) * sum) / (2 * Math.PI) + residue;
+}
+
+/** Return Gamma(k / 2) for a positive whole k. */
+function gammaOfHalf(k) {
+  return k > 2 ? (k / 2 - 1) * gammaOfHalf(k - 2) : k === 2 ? 1 : Math.sqrt(Math.PI);
+}
+
+/** Return the probability that a chi-square of so many degrees of freedom is above x. */
+function chiSquareTail(x, freedom) {
+  if (x > 1400) return 0;
+  if (freedom < 3) return freedom === 2 ? Math.exp(-x / 2) : 2 * normalTail(Math.sqrt(x));
+  return chiSquareTail(x, freedom - 2) + ((x / 2) ** (freedom / 2 - 1) * Math.exp(-x / 2)) / gammaOfHalf(freedom);
+}
+
 /** Return the sum of f over indices below a number. */
 function sumOf(count, f) {
   let sum = 0;
@@ -195,27 +226,111 @@ function differenceWithout(samples, seed) {
   return means.length === 1 ? means[0] : means[0].map((value, i) => value - means[1][i]);
 }
 
-/** Return the standard error of the mean of a table of seeds by images, and its degrees of freedom. */
-function twoWayError(table) {
-  const [seeds, images] = [table.length, table[0].length];
+/** Return the nodes and weights of the Gauss-Legendre rule on (-1, 1), by Newton's method on the polynomial. */
+function gaussLegendre(count) {
+  return Array.from({ length: count }, (_, i) => {
+    let x = Math.cos((Math.PI * (i + 0.75)) / (count + 0.5));
+    let slope = 0;
+    for (let step = 0; step < 8; step += 1) {
+      let [before, value] = [1, x];
+      for (let k = 2; k <= count; k += 1) [before, value] = [value, ((2 * k - 1) * x * value - (k - 1) * before) / k];
+      slope = (count * (x * value - before)) / (x * x - 1);
+      x -= value / slope;
+    }
+    return { node: x, weight: 2 / ((1 - x * x) * slope * slope) };
+  });
+}
+
+const LEGENDRE = gaussLegendre(24);
+const ROOT_10 = Math.sqrt(10);
+const HERMITE = [[0, 8 / 15], ...[1, -1].flatMap((sign) => [ // of the standard normal distribution
+  [sign * Math.sqrt(5 - ROOT_10), (7 + 2 * ROOT_10) / 60], [sign * Math.sqrt(5 + ROOT_10), (7 - 2 * ROOT_10) / 60]])];
+const [MIN_SQUARE, MIN_SCALE] = [1e-200, 1e-6];
+
+/** Return the mean squares of a table of seeds by images, each scaled to the variance of the mean. */
+function meanSquares(table) {
+  const [seedCount, imageCount] = [table.length, table[0].length];
   const bySeed = table.map((row) => moments(row).mean);
   const byImage = meanOf(table);
   const whole = moments(byImage).mean;
-  const rest = sumOf(seeds, (s) => sumOf(images, (i) => (table[s][i] - bySeed[s] - byImage[i] + whole) ** 2));
-  const freedom = { images: images - 1, seeds: seeds - 1, rest: (seeds - 1) * (images - 1) };
-  const variance = {
-    images: moments(byImage).variance / images,
-    seeds: moments(bySeed).variance / seeds,
-    rest: rest / freedom.rest / (seeds * images),
+  const rest = sumOf(seedCount, (s) => sumOf(imageCount, (i) => (table[s][i] - bySeed[s] - byImage[i] + whole) ** 2));
+  return {
+    images: moments(byImage).variance / imageCount,
+    seeds: moments(bySeed).variance / seedCount,
+    rest: rest / ((seedCount - 1) * (imageCount - 1)) / (seedCount * imageCount),
+    imageCount,
+    seedCount,
   };
-  const positive = ["images", "seeds"].filter((name) => variance[name] > variance.rest);
-  if (positive.length < 2) {
-    const largest = positive[0] ?? "rest";
-    return { error: Math.sqrt(variance[largest]), freedom: freedom[largest] };
+}
+
+/** Return freedom / chi2 at a quantile of a standard normal variable (Wilson & Hilferty 1931). */
+function inverseChiSquare(freedom, node) {
+  const spread = 2 / (9 * freedom);
+  return Math.max(1 - spread + node * Math.sqrt(spread), 0.05) ** -3;
+}
+
+/** Return the generalized p-value of a mean, by the nodes of rs.statistics.two_way.p_value. */
+function twoWayPValue(mean, squares) {
+  if (mean === 0) return 1;
+  const [A, B, R] = [squares.images, squares.seeds, squares.rest].map((one) => Math.max(one / (mean * mean), MIN_SQUARE));
+  const freedom = squares.seedCount - 1;
+  const constant = 2 ** (1 - freedom / 2) / gammaOfHalf(freedom);
+  const seeds = freedom * B;
+  const rests = [-1, 1].map((node) => R * inverseChiSquare(freedom * (squares.imageCount - 1), node));
+  let total = 0;
+  for (const [hermite, share] of HERMITE) {
+    const images = A * inverseChiSquare(squares.imageCount - 1, hermite);
+    const scale = Math.max(Math.sqrt(seeds / (1 + images)), MIN_SCALE);
+    for (const rest of rests) {
+      const end = Math.min(Math.sqrt(seeds / rest), Math.sqrt(freedom) + 9);
+      const width = Math.asinh(end / scale) / 2;
+      let sum = chiSquareTail(seeds / rest, freedom) * normalTail(1 / Math.sqrt(images));
+      for (const { node, weight } of LEGENDRE) {
+        const u = width * (node + 1);
+        const chi = scale * Math.sinh(u);
+        const density = constant * chi ** (freedom - 1) * Math.exp((-chi * chi) / 2);
+        const variance = Math.max(images, images - rest + seeds / Math.max(chi, MIN_SCALE ** 2) ** 2);
+        sum += density * scale * Math.cosh(u) * width * weight * normalTail(1 / Math.sqrt(variance));
+      }
+      total += share * sum; // twice the tail, half of each rest
+    }
   }
-  const total = variance.images + variance.seeds - variance.rest;
-  const squares = Object.keys(variance).reduce((sum, name) => sum + variance[name] ** 2 / freedom[name], 0);
-  return { error: Math.sqrt(total), freedom: total ** 2 / squares };
+  return Math.min(total, 1);
+}
+
+/** Return the positive x at which a falling p(x) is LEVEL, from a first guess, by secants of ln p (Illinois). */
+function quantileOf(p, guess) {
+  const above = (x) => Math.log(p(x) / LEVEL);
+  let [low, left] = [guess, above(guess)];
+  let [high, right] = [low, left];
+  while (right > 0) [low, left, high, right] = [high, right, 2 * high, above(2 * high)];
+  while (left < 0) [low, left, high, right] = [low / 2, above(low / 2), low, left];
+  for (let step = 0, before = 0; step < 100 && left !== right; step += 1) {
+    const x = low + ((high - low) * left) / (left - right);
+    const value = above(x);
+    if (Math.abs(value) < 1e-13) return x;
+    if (value > 0) [low, left, right] = [x, value, before > 0 ? right / 2 : right];
+    else [high, right, left] = [x, value, before < 0 ? left / 2 : left];
+    before = value;
+  }
+  return low;
+}
+
+const NORMAL = -normalQuantile(LEVEL / 2);
+const studentQuantile = remembered((images) => quantileOf((t) => pValue(t, 1, images - 1), 2));
+
+/** Return half the width of the 95 % interval over images and training seeds. */
+function twoWayHalfWidth(squares) {
+  const guess = Math.sqrt(Math.max(squares.images, squares.seeds));
+  return guess === 0 ? 0 : quantileOf((mean) => twoWayPValue(mean, squares), 2 * guess);
+}
+
+/** Return a number to the digits that Python keeps of it (rs.statistics.comparison.DIGITS). */
+const rounded = (value) => Number(value.toPrecision(6));
+
+/** Return whether a value may be 0 at LEVEL, by its error over images and seeds, where that is known. */
+function isTie(value, errorImages, error, images) {
+  return Math.abs(value) <= (error === null ? errorImages * studentQuantile(images) : error * NORMAL);
 }
 
 /**
@@ -233,19 +348,19 @@ function estimate(...samples) {
   const byImages = pValue(value, errorImages, images - 1);
   const parts = seeds.map((seed) => differenceWithout(samples, seed));
   const known = seeds.length > 0 && !parts.includes(null) && samples.every((one) => one.seeds.every((s) => s.length));
-  const alone = { value, errorImages, error: null, images, p: byImages, tie: byImages > LEVEL };
-  if (!known) return alone;
-  const table = parts.map((part) => part.map((v, i) => seeds.length * whole[i] - (seeds.length - 1) * v));
-  const { error, freedom } = twoWayError(table);
-  const p = Math.max(byImages, pValue(value, error, freedom));
-  return { ...alone, error, freedom, p, tie: p > LEVEL };
+  let [error, p] = [null, byImages];
+  if (known) {
+    const squares = meanSquares(parts.map((part) => part.map((v, i) => seeds.length * whole[i] - (seeds.length - 1) * v)));
+    p = Math.max(byImages, twoWayPValue(value, squares));
+    error = rounded(Math.max(errorImages * studentQuantile(images), twoWayHalfWidth(squares)) / NORMAL);
+  }
+  return { value, errorImages, error, images, p: rounded(p), tie: isTie(value, errorImages, error, images) };
 }
 
 /** Return how many decimals an estimate needs so that what is shown is a tie where it is one: at least four. */
-function decimalsOf({ value, errorImages, error, images, freedom, tie }) {
+function decimalsOf({ value, errorImages, error, images, tie }) {
   for (let k = 4; ; k += 1) {
-    const [v, byImages, byBoth] = [value, errorImages, error ?? 0].map((one) => Number(one.toFixed(k)));
-    const p = Math.max(pValue(v, byImages, images - 1), error === null ? 0 : pValue(v, byBoth, freedom));
-    if (p > LEVEL === tie) return k;
+    const shown = [value, errorImages, error].map((one) => (one === null ? null : Number(one.toFixed(k))));
+    if (isTie(...shown, images) === tie) return k;
   }
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 
-from rs.reporting.formatting import with_errors, with_verdict
-from rs.reporting.results import Group, Groups, Provenance, Result, best, results_of
+from rs.reporting.results import CODES, Group, Groups, Provenance, Result, best, results_of
+from rs.reporting.tables.formatting import with_errors, with_verdict
 from rs.statistics import metrics
 
 WALL = "wall time, mean over seeds, evaluation excluded"
@@ -17,17 +17,16 @@ CLEAN = "Clean accuracy is the share of images correct and certified at radius 0
 ERROR = "± is the standard error of the ACR over images."
 MEANS = "Means over training seeds, where there are several."
 SEEDS = (
-    "Means over training seeds; square brackets give the standard error over images and training seeds. Where there "
-    "are none, one training is all there is, and the error is over images only."
+    "Means over training seeds; square brackets give the error over images and training seeds, 1.96 of which are half "
+    "the 95 % interval. Where there are none, one training is all there is, and the error is over images only."
 )
 FAMILIES = (
     "An ensemble by numbers of members (x3) is the mean over all sub-ensembles of the trained seeds; one by seeds "
     "(0-1-2) is that one alone."
 )
 TIES = (
-    "Tie: the difference may be 0 at the level of 5 %, by its error over images or by that over images and training "
-    "seeds (docs/method.md): by Student's t, below 2 errors over images, and with few seeds below 3 or more of the "
-    "error over both. Images only: one side was trained only once, so the error over training seeds is not "
+    "Tie: the 95 % interval of the difference, over images and training seeds where that is known, contains 0 "
+    "(docs/method.md). Images only: one side was trained only once, so the error over training seeds is not "
     "known, and another training could reverse the verdict. Each verdict is one comparison, not corrected for the "
     "number of comparisons in a table; those of claims.md are (Holm)."
 )
@@ -37,7 +36,7 @@ PAPER = (
 )
 TWO_SIDED = (
     "Two-sided: p_B is bounded from above too, at the same α and from the same votes. Every other class has the same "
-    "part of α; or parts by its votes among the n₀ draws; or classes with few of these are merged (Delattre et al.)."
+    "part of α; or parts by its votes among the n₀ draws."
 )
 UNSOUND = (
     "† The certificate is not sound for a pipeline that recomputes the weights: it holds with the weights frozen. "
@@ -122,7 +121,10 @@ def provenance(results: Iterable[Result]) -> list[str]:
 
     >>> import pandas as pd
     >>> how = [Provenance(precision=precision) for precision in ("bfloat16", "float32", "float32")]
-    >>> provenance([Result(f"macer x{k}", 0.5, 0, pd.DataFrame(), "all", provenance=one) for k, one in enumerate(how)])
+    >>> provenance([
+    ...     Result(method=f"macer x{k}", sigma=0.5, seed=0, rows=pd.DataFrame(), subset="all", provenance=one)
+    ...     for k, one in enumerate(how)
+    ... ])
     ['Certified differently: precision bfloat16 (macer x0), float32 (all others).']
     """
     everyone = list(results)
@@ -130,6 +132,10 @@ def provenance(results: Iterable[Result]) -> list[str]:
     unknown = [result for result in everyone if result.provenance is None]
     values = {field.name: [getattr(result.provenance, field.name) for result in known] for field in fields(Provenance)}
     parts = [f"{name} {_sides(known, column)}" for name, column in values.items() if len(set(column)) > 1]
+    for name in CODES:
+        stated = [result for result in everyone if name in result.source]
+        versions = [result.source[name][:8] for result in stated]
+        parts += [f"{name} {_sides(stated, versions)}"] if len(set(versions)) > 1 else []
     parts += [f"not known of {', '.join(dict.fromkeys(one.method for one in unknown))}"] * bool(parts and unknown)
     return [f"Certified differently: {'; '.join(parts)}."] * bool(parts)
 

@@ -11,7 +11,7 @@ import weakref
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,8 +25,7 @@ from rs.certification import inference
 from rs.ensemble.rules import RULES, Ensemble, KConsensus, MaxMargin, Polytope, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
-from rs.models.checkpoint import fingerprint
-from rs.models.description import describe
+from rs.models.fingerprint import describe, fingerprint, sources
 from tests.support.combinations import fitting, rule_of
 from tests.support.helpers import ROOT
 
@@ -110,14 +109,11 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "place", ["attribute", "_hidden", "constant", "list", "dict", "hook", "unregistered", "closure"]
-)
+@pytest.mark.parametrize("place", ["attribute", "_hidden", "list", "dict", "hook", "unregistered", "closure"])
 def test_unlike_values_make_unlike_models_wherever_they_are(place):
     made = {
         "attribute": lambda value: Model(value=value),
         "_hidden": lambda value: nn.Sequential(nn.Identity(), Model(_hidden=value)),
-        "constant": lambda value: type("Model", (nn.Module,), {"VALUE": [value]})(),
         "list": lambda value: Model(values=[0, value]),
         "dict": lambda value: Model(values={"key": value}),
         "hook": hooked,
@@ -145,15 +141,6 @@ def test_a_description_says_all_of_a_value_and_a_copy_has_the_same(value, data):
     assert describe(value) == describe(eval(repr(value), {"nan": float("nan"), "inf": float("inf")}))
     other = data.draw(st.sampled_from([[value], (value,), {"": value}, repr(value), describe(value)]))
     assert describe(other) != describe(value)
-
-
-def test_a_user_s_class_constant_is_part_of_what_the_model_is():
-    def model(**constants):
-        return type("Model", (type("Base", (nn.Module,), {"CLASS": 3} | constants),), {})()
-
-    assert fingerprint(model(CLASS=7)) != fingerprint(model()) == fingerprint(model(forward=lambda self, x: x))
-    assert fingerprint(model(SIZES=[1])) != fingerprint(model(SIZES=(1,)))
-    assert fingerprint(Model(of=type("Of", (), {"C": 1})())) != fingerprint(Model(of=type("Of", (), {"C": 2})()))
 
 
 @pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
@@ -191,8 +178,9 @@ def test_sets_do_not_show_their_order_in_memory_and_nan_is_nan():
 
 def test_a_model_has_one_fingerprint_in_every_process():
     script = (
-        "from tests.models.test_description import *;"
+        "from tests.models.test_fingerprint import *;"
         "values = dict(a={'x', 'y', 'z'}, b=multiply(2), c=F.relu, d=Plain(a=[1]), e=lambda x: x in {'x', 'y'});"
+        "values['f'] = re.compile('x');"
         "print(fingerprint(Model(**values)))"
     )
     runs = [
@@ -217,22 +205,17 @@ def test_what_holds_itself_is_described():
     assert fingerprint(parent) != fingerprint(twin)
 
 
-class Inherits(random.Random):
-    pass
-
-
 @pytest.mark.parametrize(
     "value",
     [
-        torch.Generator(), threading.Lock(), threading.RLock(), re.compile("x"), random.Random(0), Inherits(0),
-        random.random, np.random.default_rng(), iter([]), (x for x in ()), np.array([object()]),
-        torch.ones(2).to_sparse(), torch.empty(2, device="meta"), nn.UninitializedParameter(), functools.lru_cache(len),
+        threading.Lock(), threading.RLock(), (x for x in ()), random,
+        torch.ones(2).to_sparse(), torch.empty(2, device="meta"), nn.UninitializedParameter(),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_cannot_be_told_is_refused_with_its_path_and_its_type(value):
     model = nn.Sequential(nn.Identity(), Model(layers={"a": [0, Plain(rng=value)]}))
-    held = f"{type(value).__module__}.{type(value).__qualname__}" if value is not random.random else "random.Random"
+    held = f"{type(value).__module__}.{type(value).__qualname__}"
     message = (
         f"attribute 1.layers['a'][1].rng must be of a kind .* got {held}; make it a number, a tensor or a registered"
     )
@@ -288,3 +271,51 @@ def test_a_traced_network_shows_its_code_and_a_compiled_one_its_network():
     torch.compile(plain)
     plain.compile()
     assert fingerprint(plain) == before
+
+
+# ------------------------------------------------------------------------------------------------- users' modules
+
+USERS = {
+    "own.net": "import os, numpy, rs.errors\nfrom . import first\nfrom .inner.second import *\nfrom ..no import x\n",
+    "own.__init__": "VALUE = 1\n",
+    "own.first": "import own.net\ndef later():\n    import own_top, own_space.deep.third, not_installed\n",
+    "own.inner.__init__": "",
+    "own.inner.second": "from ..first import later\nfrom . import sibling, VALUE\n",
+    "own.inner.sibling": "# -*- coding: latin-1 -*-\n'\xe9'\n",
+    "own_top": "import broken\nraise RuntimeError('is not run')\n",
+    "own_space.deep.third": "from .fourth import missing\n",
+    "own_space.deep.fourth": "",
+    "broken": "def f(:\n",
+}
+UNUSED = {"own.unused": "", "own_space.unused": "import own.unused"}
+
+
+def users_modules(root: Path, modules: dict[str, str]):
+    for name, text in modules.items():
+        path = root.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="latin-1")
+
+
+def test_the_sources_of_a_users_module_are_those_of_all_that_it_reaches(tmp_path, monkeypatch):
+    """By relative imports, in functions, packages without an ``__init__`` and circles; and nothing is imported."""
+    users_modules(tmp_path, USERS | UNUSED)
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = set(sys.modules)
+    found = sources(["own.net"])
+    assert set(sys.modules) == loaded
+    assert found == {name.removesuffix(".__init__"): text.encode("latin-1") for name, text in sorted(USERS.items())}
+
+
+def test_installed_packages_and_modules_without_files_have_sources_only_if_asked_for():
+    name = "numpy.linalg"
+    assert sources(["sys", "no_such_module", "rs.errors"]) == {}
+    assert list(sources([name])) == [name]
+
+
+def test_a_module_made_in_memory_has_no_source_but_its_parent_has(tmp_path, monkeypatch):
+    """As ``__main__`` of a notebook."""
+    users_modules(tmp_path, {"own_parent.__init__": ""})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "own_parent.made", ModuleType("own_parent.made"))
+    assert sources(["own_parent.made"]) == {"own_parent": b""}

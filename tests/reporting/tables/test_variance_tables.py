@@ -1,4 +1,4 @@
-"""The theory of ensembles in tables: ``rs.reporting.variance_tables``."""
+"""The theory of ensembles in tables: ``rs.reporting.tables.variance_tables``."""
 
 import dataclasses
 
@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from rs.errors import InputError
-from rs.reporting import render, variance_tables
 from rs.reporting.results import grouped
+from rs.reporting.tables import formatting, variance_tables
 from rs.statistics import ensemble_variance
 from rs.statistics.comparison import estimate
 from rs.statistics.ensemble_weights import moments
@@ -107,7 +107,7 @@ class TestMixed:
     def test_without_mixed_ensembles_the_table_is_empty_and_can_be_written(self):
         table = mixed([*SINGLES, AVERAGE], "average", EMPTY, EMPTY)
         assert table.body == []
-        assert render.render("mixed", table)
+        assert formatting.render("mixed", table)
 
     def test_families_of_one_size_are_rivals_with_both_errors(self):
         """Mixed pairs of three seeds against AdvMacer's: both sides lose the same seed."""
@@ -175,7 +175,7 @@ class TestTheory:
     def test_no_numbers_give_empty_tables_that_can_be_written(self):
         for table in (theory(EMPTY, ALL), bounds_table(EMPTY, ALL)):
             assert table.body == []
-            assert render.render("empty", table)
+            assert formatting.render("empty", table)
 
     def test_spreads_of_an_unknown_ensemble_are_refused(self):
         with pytest.raises(InputError, match=r"spreads of macer x9 at sigma 0\.5"):
@@ -211,7 +211,7 @@ def test_every_table_is_plain_latex_with_a_cell_a_column():
     spreads = pd.DataFrame([spread("advmacer x2"), spread(MIX_KIND, across=0.01)])
     bounds = pd.DataFrame([bound("advmacer x2", 0.4, "mme"), bound(MIX_KIND, 0.5, "mme")])
     for table in (mixed(ALL, "average", spreads, bounds), theory(spreads, ALL), bounds_table(bounds, ALL)):
-        assert render.latex(table).isascii(), table.label
+        assert formatting.latex(table).isascii(), table.label
         assert {len(row) for row in table.body} == {len(table.header)}
 
 

@@ -19,11 +19,10 @@ from math import comb
 import pandas as pd
 
 from rs.errors import InputError
-from rs.reporting import notes
-from rs.reporting.ensemble_tables import families
-from rs.reporting.formatting import Column, Row, build_table, difference, marked, plain
-from rs.reporting.render import EMPTY, Cell, Table
 from rs.reporting.results import Group, Groups, Result, results_of
+from rs.reporting.tables import notes
+from rs.reporting.tables.ensemble_tables import families
+from rs.reporting.tables.formatting import EMPTY, Cell, Column, Row, Table, build_table, difference, marked, plain
 from rs.statistics.certificate import parse_counts
 from rs.statistics.ensemble_variance import average_variance_bound
 from rs.study.ensembles import kind_of, trained_as

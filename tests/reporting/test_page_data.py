@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from rs.data import format
-from rs.reporting import pictures
-from rs.reporting.pictures import COLUMNS, SIDE, Pictures
+from rs.reporting import page_data
+from rs.reporting.page_data import COLUMNS, SIDE, Pictures
 
 
 def some(count, channels=3, side=8):
@@ -38,11 +38,11 @@ def test_every_image_stands_in_its_place_unchanged(channels):
 def test_a_sheet_that_is_too_large_is_a_jpeg_and_then_has_fewer_images(monkeypatch):
     one = some(4 * COLUMNS, side=16)
     whole = one.sheet(range(4 * COLUMNS))["url"]
-    monkeypatch.setattr(pictures, "LIMIT", len(whole) - 1)
+    monkeypatch.setattr(page_data, "MAX_SHEET", len(whole) - 1)
     lossy = one.sheet(range(4 * COLUMNS))
     assert lossy["url"].startswith("data:image/jpeg;base64,")
     assert lossy["count"] == 4 * COLUMNS
-    monkeypatch.setattr(pictures, "LIMIT", len(lossy["url"]) - 1)
+    monkeypatch.setattr(page_data, "MAX_SHEET", len(lossy["url"]) - 1)
     fewer = one.sheet(range(4 * COLUMNS))
     assert fewer["count"] == 2 * COLUMNS
     assert len(fewer["url"]) < len(lossy["url"])

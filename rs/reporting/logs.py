@@ -1,4 +1,4 @@
-"""Certification logs of other programs, to stand beside the results of a study."""
+"""Row files that belong to no study, and certification logs of other programs, to stand beside its results."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rs.errors import InputError
-from rs.reporting.results import Result
+from rs.reporting.load import check_sidecar, subset_of
+from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
 from rs.statistics.log_budget import BUDGETS, OF_LOG, identify_budget, identify_sigma, largest_radius
-from rs.storage import certificate_rows
+from rs.storage import certificate_rows, files
+from rs.storage.certificate_rows import sidecar_of
 
 OPTION = "--external-log-"
 """How the options of ``stages.tables`` begin that say what a log does not."""
@@ -45,7 +47,8 @@ class ExternalLog:
         if same_sigma is None:
             raise InputError(_of_no_result(self.path, sigma))
         rows = _same_images(self.path, self.rows, same_sigma)
-        return Result(self.name, sigma, None, rows, same_sigma.subset, scope=rows["scope"].iloc[0])
+        scope, subset = rows["scope"].iloc[0], same_sigma.subset
+        return Result(method=self.name, sigma=sigma, seed=None, rows=rows, subset=subset, scope=scope)
 
 
 def read_external_log(
@@ -84,6 +87,28 @@ def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) 
     """
     rows = certificate_rows.read_any(path, **known)
     return rows if is_stated(rows) else rows.assign(**_identified(path, rows, sigmas, known))
+
+
+def read_alone(path: Path, sigmas: Collection[float] = (), **known: float | None) -> tuple[Result, dict[str, Any]]:
+    """Read a row file that belongs to no study, under the name of its path.
+
+    Args:
+        path: Rows of this project, or a log in the field's six columns, whatever lies beside it.
+        sigmas, known: As for :func:`read_log`.
+    Returns:
+        The result, and its sidecar; empty where there is none.
+    Raises:
+        InputError: If the rows are damaged, or the sidecar is not theirs.
+    """
+    rows, beside = read_log(path, sigmas, **known), sidecar_of(path)
+    has_sidecar = beside.exists() and not certificate_rows.is_field_log(path)
+    sidecar = files.read_json(beside) if has_sidecar else {}
+    if sidecar != {}:
+        check_sidecar(path, rows, sidecar, "certify again, or remove the sidecar")
+    provenance = Provenance.of(sidecar) if sidecar else None
+    sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
+    about = {"subset": subset_of(sidecar), "scope": scope, "provenance": provenance}
+    return Result(method=str(path), sigma=sigma, seed=None, rows=rows, **about), sidecar
 
 
 def told(rows: pd.DataFrame) -> Told:

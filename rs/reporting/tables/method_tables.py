@@ -1,8 +1,8 @@
 """The tables of a study, in the paper's layout: ACR, certified accuracy, cost, differences, ours beside the paper's.
 
 Every function takes groups of ``rs.reporting.results.grouped``, so what stands in one table can be compared, and
-returns a ``rs.reporting.render.Table``: the cells as they are printed, and the same numbers unrounded. ``figures`` are
-published figures on the same data set (``rs.reporting.published``); there may be none.
+returns a ``rs.reporting.tables.formatting.Table``: the cells as they are printed, and the same numbers unrounded.
+``figures`` are published figures on the same data set (``rs.reporting.results``); there may be none.
 """
 
 from __future__ import annotations
@@ -12,11 +12,21 @@ from typing import Any
 
 import pandas as pd
 
-from rs.reporting import formatting, notes
-from rs.reporting.formatting import Column, Row, build_table, difference, formatted, marked, of_group, plain
-from rs.reporting.published import paper_value
-from rs.reporting.render import EMPTY, Cell, Table
-from rs.reporting.results import Group, Groups, best, methods_of, results_of, two_sided_name
+from rs.reporting.results import Group, Groups, best, methods_of, paper_value, results_of, two_sided_name
+from rs.reporting.tables import formatting, notes
+from rs.reporting.tables.formatting import (
+    EMPTY,
+    Cell,
+    Column,
+    Row,
+    Table,
+    build_table,
+    difference,
+    formatted,
+    marked,
+    of_group,
+    plain,
+)
 from rs.runtime.progress import duration
 from rs.statistics.two_sided import Split
 
@@ -24,7 +34,7 @@ Configurations = Mapping[tuple[str, float], Mapping[str, Any]]
 """Hyper-parameters by method and noise level."""
 
 COST_TITLES = {"method": "Method", "sigma": "σ", "steps": "T", "draws": "m"}
-TWO_SIDED: dict[Split, str] = {"even": "ACR, two-sided", "votes": "by n₀ votes", "merged": "classes merged"}
+TWO_SIDED: dict[Split, str] = {"even": "ACR, two-sided", "votes": "by n₀ votes"}
 METRICS = {"acr": "ACR", "clean_accuracy": "clean accuracy", "certified_accuracy": "certified accuracy"}
 
 
@@ -128,7 +138,7 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
     columns |= {f"to {name}, σ = {sigma}": difference((sigma, name)) for sigma, name in pairs}
     caption = (
         "Difference of ACR to a reference method ± its paired standard error over the same images; square brackets "
-        f"give the standard error over images and training seeds. {notes.about(groups)}"
+        f"give the error over images and training seeds. {notes.about(groups)}"
     )
     absent = [name for name in references if name not in methods_of(groups)]
     text = [f"{name} is not among the methods: no differences to it." for name in absent]

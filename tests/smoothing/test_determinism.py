@@ -1,18 +1,27 @@
-"""Classifiers that are one function of each image, and those that are not: ``rs.smoothing.one_function``."""
+"""Classifiers that are one function of each image, and those that are not: ``rs.smoothing.determinism``."""
 
+import os
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rs.certification.certify_model import certify_images
 from rs.certification.load import Classifier
-from rs.errors import InputError
+from rs.ensemble.rules import Cascade, Ensemble, SoftmaxAverage
+from rs.errors import InputError, NotDeterministicError
 from rs.models import architectures
-from rs.smoothing.one_function import check_one_function, noisy_pair, rounding
-from tests.support.helpers import SHAPE, smallnet
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.determinism import check_deterministic, noisy_pair, rounding, watched
+from rs.smoothing.settings import CertificationSettings
+from tests.support.helpers import CERTIFY, SHAPE, smallnet, tiny_images
 from tests.support.networks import lived_in
 
 CPU = torch.device("cpu")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
 
 
 def network(*layers):
@@ -72,7 +81,7 @@ BROKEN = {
 def test_what_is_not_one_function_is_refused_with_its_cause(name):
     layer, message = BROKEN[name]
     with pytest.raises(InputError, match=message):
-        check_one_function(network(layer), noisy_pair(SHAPE, CPU))
+        check_deterministic(network(layer), noisy_pair(SHAPE, CPU))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +101,7 @@ def test_what_does_not_return_logits_is_refused(function, message):
             return function(x)
 
     with pytest.raises(InputError, match=message):
-        check_one_function(Wrapped(), noisy_pair(SHAPE, CPU))
+        check_deterministic(Wrapped(), noisy_pair(SHAPE, CPU))
 
 
 GOOD = {
@@ -103,6 +112,7 @@ GOOD = {
     "group norm": lambda: network(nn.GroupNorm(2, 4)),
     "instance norm": lambda: network(nn.InstanceNorm2d(4)),
     "constant": lambda: network(Layer(lambda _, x: 0 * x)),
+    "scripted": lambda: torch.jit.script(network(nn.BatchNorm2d(4))),
     "float64": lambda: nn.Sequential(Layer(lambda _, x: x.double()), network().double()),
 }
 
@@ -113,7 +123,7 @@ def test_what_is_one_function_passes_and_keeps_its_mode_and_state(name):
     shape = (3, 32, 32) if name == "resnet8" else SHAPE
     images = noisy_pair(shape, CPU)
     state = {key: value.clone() for key, value in model.state_dict().items()}
-    check_one_function(model, images)
+    check_deterministic(model, images)
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
 
@@ -144,7 +154,7 @@ def test_five_images_are_tried_in_four_calls():
     sizes = []
     model = Layer(lambda _, x: x.flatten(1))
     model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    check_one_function(model, noisy_pair(SHAPE, CPU))
+    check_deterministic(model, noisy_pair(SHAPE, CPU))
     assert sizes == [1, 2, 1, 1]
 
 
@@ -159,5 +169,81 @@ def test_what_a_classifier_raises_is_kept():
     with pytest.raises(
         InputError, match=r"must take images .* but it raised KeyError: 'no such layer'.*--debug"
     ) as one:
-        check_one_function(Wrapped(), noisy_pair(SHAPE, CPU))
+        check_deterministic(Wrapped(), noisy_pair(SHAPE, CPU))
     assert isinstance(one.value.__cause__, KeyError)
+
+
+def drifting(layer, x):
+    moved = x - layer.seen
+    layer.seen.lerp_(x.mean(), 3e-4)
+    return moved
+
+
+def stochastic_depth(rate):
+    rng = np.random.default_rng(1)
+    return Layer(lambda _, x: x + x * torch.from_numpy(rng.random((len(x), 1, 1, 1)) >= rate))
+
+
+def by_batch(_, x):
+    return F.batch_norm(x, None, None, training=True) if len(x) >= 16 else x
+
+
+LATE = {  # what two images in batches of 1 and 2 do not show, and of how many images a run shows it
+    "batch statistics from 16 images on": (lambda: Layer(by_batch), 3, "a batch of 100 and its images alone"),
+    "the largest value of a batch": (
+        lambda: Layer(lambda _, x: x / x.abs().amax().clamp(min=1.5)), 3, "a batch of 500 and its images alone",
+    ),
+    "state after 10 calls": (lambda: Layer(lambda self, x: -x if self.calls > 10 else x), 3, "images alone"),
+    "state after 20 calls": (lambda: Layer(lambda self, x: -x if self.calls > 20 else x), 3, "the start and the end"),
+    "an error at the end": (lambda: Layer(lambda self, x: x[self.calls > 21 :]), 3, "must have the shape"),
+    "running mean": (lambda: Layer(drifting), 60, r"the start and the end.*1\.seen changes"),
+    "stochastic depth of 1 %": (lambda: stochastic_depth(0.01), 60, "differ between"),
+    "stochastic depth of 2 %": (lambda: stochastic_depth(0.02), 60, "differ between"),
+}  # fmt: skip
+
+
+def certify(model, images, out, **changes):
+    """Certify images of the tiny data set in batches of 100, 500 and 500; 1,100 evaluations an image."""
+    settings = CertificationSettings(**CERTIFY | {"n0": 100, "n": 1000, "subset": "all"} | changes)
+    identity = {"classifier": "a", "scope": "model", "sigma": 0.5, "subset": "all"}
+    classifier = SmoothedClassifier(model, 5, 0.5, precision=settings.precision)
+    certify_images(classifier, tiny_images(images), np.arange(images), settings, CPU, identity, out)
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_two_images_do_not_show_is_refused_and_leaves_no_rows(name, tmp_path, work):
+    make, images, message = LATE[name]
+    model = network(make())
+    check_deterministic(model, noisy_pair(SHAPE, CPU))
+    with pytest.raises(NotDeterministicError, match=message):
+        certify(model, images, tmp_path / "rows" / "rows.tsv")
+    assert not (tmp_path / "rows").exists()
+    assert os.listdir(work) == []  # nor what the same command would continue
+
+
+@pytest.mark.parametrize("rule", [SoftmaxAverage(), Cascade((2.0,))])
+def test_each_member_of_an_ensemble_is_watched(rule, tmp_path, work):
+    with pytest.raises(NotDeterministicError):
+        certify(Ensemble([network(), network(Layer(by_batch))], rule), 1, tmp_path / "rows.tsv")
+
+
+@pytest.mark.parametrize("name", [name for name in GOOD if name != "resnet8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_of_what_is_one_function_is_not_refused(name, precision, tmp_path, work):
+    model = GOOD[name]()
+    if name == "smallnet":
+        model = nn.Sequential(model, nn.ConstantPad1d((0, 3), 0.0))  # to five classes
+    certify(model, 3, tmp_path / "rows.tsv", precision=precision)
+    assert (tmp_path / "rows.tsv").exists()
+
+
+@pytest.mark.parametrize(("images", "repeated"), [(3, 18), (12, 97), (60, 500)])
+def test_from_three_images_on_it_costs_less_than_a_hundredth(images, repeated):
+    sizes = []
+    model = Layer(lambda _, x: x.flatten(1))
+    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    smoothed = SmoothedClassifier(model, 16, 0.5)
+    smoothed.certify_many(watched([torch.zeros(SHAPE)] * images, [smoothed.base]))
+    assert sizes == [100, *[1] * 4, 500, *[1] * 4, 500, *[100, 500, 500] * (images - 1), repeated]
+    assert sum(sizes) < 1.01 * 1100 * images
+    assert not model._forward_hooks

@@ -15,14 +15,13 @@ from typing import Any
 import pandas as pd
 
 from rs.errors import InputError
-from rs.reporting import notes
-from rs.reporting.formatting import Row, acr, build_table, difference, marked, plain
-from rs.reporting.published import paper_value
-from rs.reporting.render import Table
-from rs.reporting.results import Group, Groups, Result, best, results_of
+from rs.reporting.results import Group, Groups, Result, best, paper_value, results_of
+from rs.reporting.tables import notes
+from rs.reporting.tables.formatting import Row, Table, acr, build_table, difference, marked, plain
 from rs.statistics import metrics
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
 from rs.statistics.votes import with_each_of_fewer_draws
+from rs.study.layout import model_name
 
 Members = tuple[tuple[str, int], ...]
 """Training method and seed of each member of an ensemble."""
@@ -89,7 +88,7 @@ def weighting(groups: Groups, sigma: float, seconds: Mapping[str, float], figure
         groups: Of ensembles and members.
         sigma: Noise level.
         seconds: Time of one certificate by kind of ensemble, of a single model by ``method-seed``; where known.
-        figures: Published figures (``rs.reporting.published``).
+        figures: Published figures (``rs.reporting.results``).
     Raises:
         InputError: As :func:`ensembles`.
     """
@@ -313,7 +312,7 @@ def _differences(
 def _weighting(group: Group, seconds: Mapping[str, float], figures: pd.DataFrame) -> Row:
     """Return our numbers of one row of :func:`weighting` and the paper's; ``None`` where not known."""
     first = group.first
-    keys = [result.kind if result.seed is None else f"{result.method}-{result.seed}" for result in group.results]
+    keys = [result.kind if result.seed is None else model_name(result.method, result.seed) for result in group.results]
     times = [seconds[key] for key in keys if key in seconds]
     numbers: Row = {name: group.numbers[name] for name in ("clean_accuracy", "acr", "standard_error")}
     numbers |= {"standard_error_with_seeds": group.acr.error, "estimate": group.acr}

@@ -1,11 +1,13 @@
 import pytest
 from scipy import stats
 
-from rs.reporting import method_tables, notes
-from rs.reporting.published import published
-from rs.reporting.results import grouped
+from rs.reporting.results import grouped, published
+from rs.reporting.tables import method_tables, notes
 from rs.statistics.comparison import LEVEL
 from tests.support.tiny_study import result
+
+PER_ERROR = stats.t.isf(LEVEL / 2, 1) / stats.norm.isf(LEVEL / 2)
+"""Errors as printed, of one standard error over two seeds."""
 
 NOTHING = published("no such data set")
 
@@ -23,12 +25,16 @@ def test_the_main_table_prints_acr_error_and_clean_accuracy_computed_by_hand():
 
 
 def test_several_seeds_give_their_mean_and_both_errors():
-    """ACRs 1 and 2: mean 1.5; the mean of the seeds is 1.5 on every image, so no error over images; over seeds 1/2."""
+    """ACRs 1 and 2: mean 1.5; the mean of the seeds is 1.5 on every image, so no error over images.
+
+    Over seeds it is 1/2, of one degree of freedom: the interval is 1/2 times Student's quantile, and 1.96 errors wide.
+    """
     seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
     table = method_tables.main(grouped(seeds), NOTHING)
-    assert cell(table, "gaussian", "σ = 0.5").text == "1.5000 ± 0.0000 [0.5000] (100.0%)"
+    assert cell(table, "gaussian", "σ = 0.5").text == "1.5000 ± 0.0000 [3.2414] (100.0%)"
+    assert table.data["standard_error_with_seeds"][0] == pytest.approx(0.5 * PER_ERROR, rel=1e-4)
     assert notes.SEEDS in table.notes
-    assert table.data[["standard_error", "standard_error_with_seeds"]].to_numpy().tolist() == [[0.0, 0.5]]
+    assert table.data["standard_error"][0] == 0.0
 
 
 def test_one_seed_has_no_second_error_and_nothing_is_said_of_seeds():
@@ -124,11 +130,14 @@ def seeds_of(method, scores):
 
 
 def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
-    """To 1 on every image: gaps .05 and 2.05 a seed, .05 apart over images; error over images .029, over seeds 1."""
+    """To 1 on every image: gaps .05 and 2.05 a seed, .05 apart over images; error over images .029, over seeds 1.
+
+    The images' part of the variance, 1/1200, leaves 6.483 of Student's 12.706 / 1.96 errors for the seeds.
+    """
     flat = seeds_of("flat", [[1.0] * 4] * 2)
     groups = grouped([*seeds_of("a", SURE), *flat])
     table = method_tables.differences(groups, ["flat"])
-    assert cell(table, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 [1.0004] tie"
+    assert cell(table, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 [6.4831] tie"
     row = table.data.iloc[0]
     assert (row["tie"], row["seeds"], row["images"]) == (True, 2, 4)
     assert row["p_value"] > LEVEL > 2 * stats.t.sf(row["difference"] / row["error_images"], 3)

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rs.errors import InputError
-from rs.reporting import notes
-from rs.reporting.external_logs import Told, doubt, is_stated, told
-from rs.reporting.formatting import numbers, signed
-from rs.reporting.load import read_alone
+from rs.errors import InputError, printable
+from rs.reporting.logs import Told, doubt, is_stated, read_alone, told
 from rs.reporting.results import UNROUNDED, Result
+from rs.reporting.tables import notes
+from rs.reporting.tables.formatting import numbers, signed
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked, radius_text
 from rs.statistics.comparison import estimate, sample
@@ -44,7 +43,7 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         path: Rows of this project, or a log in the field's six columns.
         radii: Of certified accuracies; by default 0, :data:`STEP`, ... up to the largest radius of a correct image.
         known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log, as for
-            :func:`rs.reporting.external_logs.read_log`.
+            :func:`rs.reporting.logs.read_log`.
     Raises:
         InputError: If the rows are damaged, or say only whether other radii are certified.
     """
@@ -162,7 +161,7 @@ def text_of(about: Numbers) -> str:
     lines = {
         "model": about["model"] or "not stated",
         "images": f"{about['images']:,}{_optional(' of {}', about['dataset'])} (subset: {about['subset']})",
-        "certified with": _budget(about),
+        "certified with": _budget(about) + _optional(", {} noise", about.get("noise")),
         "stopped early": early_stop(about["mode"]),
         "computed on": ", ".join(filter(None, made_with)),
         "weights": "" if about["scope"] == "model" else _soundness(about),
@@ -178,7 +177,8 @@ def text_of(about: Numbers) -> str:
         "p_A, lower bound": _quartiles(about["p_lower_quartiles"], about["mode"]),
         "warning": about["doubt"],
     }
-    return "\n".join([about["file"], *(f"  {name:<20}{text}" for name, text in lines.items() if text)])
+    texts = [about["file"], *(f"  {name:<20}{text}" for name, text in lines.items() if text)]
+    return "\n".join(map(printable, texts))
 
 
 def text_of_difference(found: Numbers) -> str:
@@ -190,7 +190,10 @@ def text_of_difference(found: Numbers) -> str:
     wide = max(20, *(len(name) + 2 for name in rows))
     return "\n".join(
         [
-            *(f"{side.upper()}  {found[side]['file']}{_optional(' ({})', found[side]['model'])}" for side in "ab"),
+            *(
+                printable(f"{side.upper()}  {found[side]['file']}{_optional(' ({})', found[side]['model'])}")
+                for side in "ab"
+            ),
             f"{found['images']:,} images that both have{_cut(found)}; {_budget(found)}",
             "",
             f"{'':<{wide}}{'A':>8}{'B':>8}  A - B",
@@ -199,7 +202,7 @@ def text_of_difference(found: Numbers) -> str:
             "± is the standard error over images; another training of either could differ by more.",
             "tie: the difference may be 0 at the level of 5 %.",
             *(f"{side}: not sound: {FROZEN}." for side in unsound),
-            *found["notes"],
+            *map(printable, found["notes"]),
         ]
     )
 
@@ -329,8 +332,9 @@ def _lack(rows: pd.DataFrame, found: Told) -> str:
 
 
 def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
-    """Refuse rows of different data sets."""
-    known = [sidecar["images"] for _, sidecar in read if "images" in sidecar]
-    if len(set(known)) > 1:
-        names = " and ".join(result.method for result, _ in read)
-        raise InputError(f"{names} must be of the same data set, but their sidecars name different images")
+    """Refuse rows of different data sets: their images decide, or their names where the images are not stated."""
+    has_images = all("images" in sidecar for _, sidecar in read)
+    for name in ("images" if has_images else "dataset", "classes"):
+        if len({sidecar[name] for _, sidecar in read if sidecar.get(name) is not None}) > 1:
+            names = " and ".join(result.method for result, _ in read)
+            raise InputError(f"{names} must be of the same data set, but their sidecars have different {name}")

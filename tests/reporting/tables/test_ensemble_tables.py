@@ -1,4 +1,4 @@
-"""The tables of ensembles: ``rs.reporting.ensemble_tables``."""
+"""The tables of ensembles: ``rs.reporting.tables.ensemble_tables``."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from rs.errors import InputError
-from rs.reporting import ensemble_tables, notes, render
-from rs.reporting.ensemble_tables import NONE
-from rs.reporting.published import published
-from rs.reporting.results import Result, grouped
+from rs.reporting.results import Result, grouped, published
+from rs.reporting.tables import ensemble_tables, formatting, notes
+from rs.reporting.tables.ensemble_tables import NONE
 from rs.statistics import metrics
-from rs.statistics.comparison import LEVEL, estimate
+from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE, estimate
+from rs.statistics.two_way import half_width, mean_squares
 from rs.statistics.votes import with_fewer_draws
 from rs.study.ensembles import kind_of
 from tests.support.ensemble_results import (
@@ -125,8 +125,9 @@ class TestWeighting:
         table = weighting(ALL, 0.5, SECONDS, NOTHING)
         alone = {"ensemble": "advmacer 0-1", "combination": NONE}
         mean = metrics.average_rows([SINGLES[0].rows, SINGLES[1].rows])
-        # by seeds 1 and 0.8: over images and seeds 0.1, since the seeds differ most where the images do
-        assert cell(table, "ACR", **alone).text == f"0.9000 ± {metrics.standard_error(mean):.4f} [0.1000]"
+        squares = mean_squares(np.stack([single.rows["radius"] * single.rows["correct"] for single in SINGLES[:2]]))
+        error = half_width(LEVEL, squares) / NORMAL_QUANTILE
+        assert cell(table, "ACR", **alone).text == f"0.9000 ± {metrics.standard_error(mean):.4f} [{error:.4f}]"
         assert cell(table, "Time", **alone).text == "1.5 s"
         assert cell(table, "Time", ensemble=MIX_NAME, combination=NONE).text == "–"
 
@@ -366,7 +367,7 @@ class TestSizes:
 def test_every_table_is_plain_latex_with_a_cell_a_column():
     """Every letter that is not ASCII has a command."""
     for table in (ensembles(ALL, 0.5), weighting(ALL, 0.5, {}, NOTHING)):
-        assert render.latex(table).isascii(), table.label
+        assert formatting.latex(table).isascii(), table.label
         assert {len(row) for row in table.body} == {len(table.header)}
 
 
@@ -375,15 +376,19 @@ def test_captions_of_acrs_say_images_subset_and_budget():
         assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01." in table.caption
 
 
+def result_of(method, seed, rows, **changes):
+    return Result(method=method, sigma=0.5, seed=seed, rows=rows, subset="all", **changes)
+
+
 @pytest.fixture
 def voted():
     """Two models and their ensemble by average and by a cascade that evaluates 1.5 of its members a draw."""
     teams = {"ensemble": "advmacer 0-1", "members": PAIR, "scope": "global"}
     frames = {name: ensemble_rows("advmacer-0-1.average", 0.5) for name in ("average", "cascade")}
     frames["cascade"] = frames["cascade"].assign(evaluations=3 * (N0 + N) // 2)
-    singles = [Result("advmacer", 0.5, seed, cell_rows("advmacer", 0.5, seed), "all") for seed in (0, 1)]
-    average = Result("advmacer 0-1", 0.5, None, frames["average"], "all", combination="average", **teams)
-    cascade = Result("advmacer 0-1 (cascade)", 0.5, None, frames["cascade"], "all", combination="cascade", **teams)
+    singles = [result_of("advmacer", seed, cell_rows("advmacer", 0.5, seed)) for seed in (0, 1)]
+    average = result_of("advmacer 0-1", None, frames["average"], combination="average", **teams)
+    cascade = result_of("advmacer 0-1 (cascade)", None, frames["cascade"], combination="cascade", **teams)
     return grouped([*singles, average, cascade])
 
 

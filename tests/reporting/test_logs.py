@@ -1,10 +1,10 @@
-"""Logs from elsewhere beside a study: ``rs.reporting.external_logs``."""
+"""Logs from elsewhere beside a study: ``rs.reporting.logs``."""
 
 import numpy as np
 import pytest
 
 from rs.errors import InputError
-from rs.reporting.external_logs import read_external_log
+from rs.reporting.logs import read_external_log
 from rs.statistics import metrics
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows

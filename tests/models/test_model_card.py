@@ -1,4 +1,4 @@
-"""Sharing models: the page of a model, and the layout of the Hugging Face hub, offline."""
+"""The page of a model that is shared, as the Hugging Face hub reads it."""
 
 import json
 import re
@@ -6,19 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from huggingface_hub import ModelCard as HubCard
 
-import rs
 from rs.command_line.card import main as card_command
 from rs.command_line.shell import run
-from rs.errors import InputError
 from rs.models import checkpoint, model_card
-from rs.models.hub import HubModel
-from rs.reporting.row_files import described
+from rs.models.fingerprint import fingerprint
+from rs.reporting.summaries import described
 from rs.storage.certificate_rows import read, sidecar_of, write_field_log
 from tests.support import untrained
-from tests.support.helpers import SHAPE, smallnet
+from tests.support.helpers import smallnet
 from tests.support.tiny_study import make_rows, write_rows
 
 CARD = replace(untrained.CARD, method="gaussian", epochs=2, versions={"torch": "2.14"})
@@ -36,7 +33,7 @@ def folder(tmp_path, monkeypatch):
 def rows(folder):
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
     sidecar = json.loads(sidecar_of(Path("rows.tsv")).read_text())
-    sidecar |= {"classifier": checkpoint.fingerprint(smallnet()), "dataset": "photos"}
+    sidecar |= {"classifier": fingerprint(smallnet()), "dataset": "photos"}
     sidecar_of(Path("rows.tsv")).write_text(json.dumps(sidecar))
     return Path("rows.tsv")
 
@@ -47,42 +44,6 @@ def written(capfd, *words):
     out, err = capfd.readouterr()
     assert out.startswith(f"page of {words[0]}, ") or end.value.code != 0
     return end.value.code, err
-
-
-def test_a_model_comes_back_from_a_folder_as_it_was(folder):
-    model = HubModel.load(folder)
-    model.save_pretrained("shared")
-    assert {path.name for path in Path("shared").iterdir()} == {
-        *("model.safetensors", "model.json", "config.json", "README.md")
-    }
-    again = HubModel.from_pretrained("shared")
-    x = torch.rand(3, *SHAPE, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(again(x), smallnet().eval()(x))
-    assert (again.card, again.training) == (CARD, False)
-    assert Path("shared/model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
-    assert rs.load("shared").sigma == 0.25
-
-
-def test_a_pickle_is_never_loaded(folder):
-    HubModel.load(folder).save_pretrained("shared")
-    Path("shared/model.safetensors").unlink()
-    torch.save(smallnet().state_dict(), "shared/pytorch_model.bin")
-    with pytest.raises(InputError, match=r"model\.safetensors must be a file"):
-        HubModel.from_pretrained("shared")
-
-
-def test_of_a_repository_only_weights_and_card_are_asked_for(folder, monkeypatch):
-    asked = {}
-    monkeypatch.setattr("rs.models.hub.snapshot_download", lambda name, **how: asked.update(how) or str(folder))
-    assert HubModel._from_pretrained(model_id="someone/model", revision="v1").card == CARD
-    assert (asked["allow_patterns"], asked["revision"]) == (["model.safetensors", "model.json"], "v1")
-
-
-def test_a_page_that_is_there_stays(folder):
-    Path("shared").mkdir()
-    Path("shared/README.md").write_text("mine")
-    HubModel.load(folder).save_pretrained("shared")
-    assert Path("shared/README.md").read_text() == "mine"
 
 
 def test_the_hub_reads_the_numbers_of_the_page(capfd, folder, rows):

@@ -1,3 +1,0 @@
-"""Former import path of :mod:`rs.statistics.radius`."""
-
-from rs.statistics.radius import *  # noqa: F403

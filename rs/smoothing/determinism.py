@@ -1,0 +1,209 @@
+"""Whether a classifier is one function of each image, which every certificate takes for granted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from rs.errors import InputError, NotDeterministicError, raised
+from rs.smoothing.attack import evaluating
+from rs.smoothing.classifier import Precision, autocast
+from rs.smoothing.inputs import logits_of
+
+T = TypeVar("T")
+
+SIGMA = 0.25
+"""Noise of the images that a classifier is tried on."""
+
+LONE = 4
+"""Images of a batch that are also evaluated alone."""
+
+MIN_REPEATED = 8
+"""Images of a batch that are evaluated again at the end, however few evaluations there were."""
+
+EXTRA_SHARE = 0.008
+"""Share of the evaluations that those alone and those again may take together."""
+
+
+def check_deterministic(module: nn.Module, images: Tensor) -> None:
+    """Check that logits depend on the image alone, and not on its batch, its place in it or what came before.
+
+    The theorem (Cohen, Rosenfeld & Kolter 2019) is about one function f; dropout that stays on, batch norm on the
+    statistics of a batch, and a state make f another one at each call. The classifier is called four times, with five
+    images in all, in eval mode: one image, both the other way round, the one again, the other; more often if logits
+    differ, to tell why. Differences up to the square root of the machine epsilon, of the largest logit, count as
+    rounding: half of the digits (:func:`rounding`).
+
+    Args:
+        module: Images (N, C, H, W) -> logits (N, K).
+        images: Two images, shape (2, C, H, W), on the device of the module.
+    Raises:
+        NotDeterministicError: If logits differ; the message names the layers that are the likely cause.
+        InputError: If logits are not finite or have another shape, or the images are changed.
+    """
+    given, turned, before = images.clone(), images.flip(0), _state(module)
+    with torch.inference_mode(), evaluating(module):
+        alone, both = _logits(module, images[:1]), _logits(module, turned)
+        if not (torch.equal(images, given) and torch.equal(turned, given.flip(0))):
+            raise InputError(
+                "the classifier must leave its images as they are, but it writes into them; copy them first"
+            )
+        again, other = _logits(module, images[:1]), _logits(module, images[1:])
+        largest = float(both.abs().max())
+        allowed = rounding(module, both) * largest
+        difference = max(_difference(again, alone), _difference(alone, both[1:]), _difference(other, both[:1]))
+        if difference <= allowed:
+            return
+        repeated = max(_difference(_logits(module, part), was) for part, was in ((images[:1], alone), (turned, both)))
+        if repeated > allowed:
+            when = "from one call to the next"
+        elif _difference(_logits(module, images).flip(0), both) > allowed:
+            when = "with the place in the batch"
+        else:
+            when = "with the other images of the batch"
+        raise _refusal(module, before, when, difference, largest)
+
+
+def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32") -> float:
+    """Return the relative difference of logits that counts as rounding: 3e-4 in float32, 0.09 in bfloat16.
+
+    The type is the coarsest of float32, the parameters, the logits and that of autocast.
+    """
+    types = {torch.float32, getattr(torch, precision), logits.dtype}
+    types |= {value.dtype for value in module.parameters() if value.is_floating_point()}
+    return math.sqrt(max(torch.finfo(dtype).eps for dtype in types))
+
+
+def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precision = "float32") -> Iterator[T]:
+    """Yield what is to be certified, and check that networks stay one function of each image all the while.
+
+    Whenever a batch is larger than all before it, :data:`LONE` of its images are evaluated alone. After the last item,
+    images of the largest batch are evaluated again: as many as take less than 1 % of the evaluations with those alone,
+    at least :data:`MIN_REPEATED`. Differences count as rounding as in :func:`check_deterministic`.
+
+    Args:
+        items: Anything, such as images.
+        modules: Networks that are called with batches (N, C, H, W) and return logits (N, K).
+        precision: That of autocast.
+    Raises:
+        NotDeterministicError: If logits differ; no certificate of any item counts then.
+    """
+    watches = [_Watch(module, precision) for module in modules]
+    try:
+        yield from items
+        for watch in watches:
+            watch.repeat()
+    finally:
+        for watch in watches:
+            watch.hook.remove()
+
+
+class _Watch:
+    """A network, its largest batch so far, and the logits of that batch."""
+
+    def __init__(self, module: nn.Module, precision: Precision) -> None:
+        self.module, self.precision, self.before = module, precision, _state(module)
+        self.batch, self.logits, self.evaluated, self.lone = torch.empty(0), torch.empty(0), 0, 0
+        self.hook = module.register_forward_hook(self._see)
+
+    def _see(self, module: nn.Module, inputs: tuple[Tensor], output: Any) -> None:
+        """Look at a call, in which a call with one image calls this again and goes no further."""
+        images, logits = inputs[0], logits_of(output)
+        self.evaluated += len(images)
+        if len(images) <= len(self.batch) or logits.shape[:1] != images.shape[:1]:  # the second is refused elsewhere
+            return
+        self.batch, self.logits = images, logits.clone()
+        rows = self._spread(LONE)
+        self.lone += len(rows)
+        self._compare(rows, 1, f"between a batch of {len(self.batch)} and its images alone")
+
+    def repeat(self) -> None:
+        """Evaluate images of the batch again."""
+        if self.evaluated:
+            rows = self._spread(max(MIN_REPEATED, int(self.evaluated * EXTRA_SHARE) - self.lone))
+            self._compare(rows, len(rows), f"between the start and the end of {self.evaluated:,} evaluations")
+
+    def _spread(self, count: int) -> list[int]:
+        """Return the numbers of some images of the batch: the first, the last and others between them."""
+        return torch.linspace(0, len(self.batch) - 1, min(count, len(self.batch))).long().tolist()
+
+    def _compare(self, rows: list[int], size: int, when: str) -> None:
+        expected, images = self.logits[rows], self.batch[rows]
+        try:
+            with torch.inference_mode(), evaluating(self.module), autocast(images.device, self.precision):
+                again = torch.cat([_logits(self.module, part) for part in images.split(size)])
+        except InputError as error:  # of images that it took before
+            raise NotDeterministicError(str(error)) from error
+        difference, largest = _difference(again, expected), float(expected.abs().max())
+        if difference > rounding(self.module, expected, self.precision) * largest:
+            raise _refusal(self.module, self.before, when, difference, largest)
+
+
+@torch.inference_mode()  # as the images of a certification, whose gradients a module cannot compute
+def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return two noisy images of random pixels, (2, *shape), always the same."""
+    rng = torch.Generator().manual_seed(0)
+    pixels = torch.rand(2, *shape, generator=rng, dtype=torch.float32, device="cpu")
+    return (pixels + SIGMA * torch.randn(pixels.shape, generator=rng, dtype=torch.float32, device="cpu")).to(device)
+
+
+def _difference(one: Tensor, another: Tensor) -> float:
+    return float((one - another).abs().max()) if one.shape == another.shape else math.inf
+
+
+def _logits(module: nn.Module, images: Tensor) -> Tensor:
+    try:
+        output = module(images)
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # of a network of the user's, which may raise anything
+        raise InputError(
+            f"the classifier must take images {tuple(images.shape)}, {images.dtype}, but it {raised(error)}"
+        ) from error
+    logits = logits_of(output)
+    if logits.ndim != 2 or len(logits) != len(images):
+        raise InputError(f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}")
+    if not logits.is_floating_point():
+        raise InputError(f"logits must be floating-point numbers, got {logits.dtype}")
+    if not bool(logits.isfinite().all()):
+        raise InputError(
+            "logits must be finite on noisy images, but some are nan or infinite; look for it in the weights"
+        )
+    return logits.clone()
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in module.named_buffers()}
+
+
+def _refusal(
+    module: nn.Module, before: dict[str, Tensor], when: str, difference: float, largest: float
+) -> NotDeterministicError:
+    return NotDeterministicError(
+        f"the classifier must be one function of each image, but its logits differ {when}, by {difference:.2g} of "
+        f"logits up to {largest:.2g}; {_cause(module, before)}"
+    )
+
+
+def _cause(module: nn.Module, before: dict[str, Tensor]) -> str:
+    """Return which layers are the likely cause, and what to do."""
+    batch = [name for name, one in module.named_modules() if isinstance(one, _BatchNorm) and one.running_mean is None]
+    on = [name for name, one in module.named_modules() if isinstance(one, (_BatchNorm, _DropoutNd)) and one.training]
+    moved = [name for name, value in _state(module).items() if not torch.equal(value, before[name])]
+    if batch:
+        return f"{_listed(batch)} normalises by the statistics of the batch: give it running statistics"
+    if on:
+        return f"{_listed(on)} stays in training mode after .eval(): let it change"
+    if moved:
+        return f"{_listed(moved)} changes at every call: keep no state"
+    return "look for random numbers (dropout that is always on), a state, or layers that see the whole batch"
+
+
+def _listed(names: list[str]) -> str:
+    return "layer " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

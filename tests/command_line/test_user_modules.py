@@ -1,0 +1,148 @@
+"""What the code of a user's module may do to a command that runs it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rs.command_line.certify import main as certify
+from rs.command_line.doctor import main as doctor
+from rs.command_line.predict import main as predict
+from rs.command_line.shell import run
+
+MODULE = """
+import os, sys
+import torch
+from torch import nn
+
+class Own(BaseException):
+    pass
+
+class Linear(nn.Linear):
+    def __init__(self):
+        super().__init__(16, 2)
+        torch.manual_seed(0)
+        nn.init.normal_(self.weight)
+
+    def forward(self, x):
+        return super().forward(x.flatten(1))
+
+class Late(Linear):
+    def forward(self, x):
+        return sys.exit() if len(x) > 2 else super().forward(x)
+
+class Untrainable(Linear):
+    def train(self, mode=True):
+        raise RuntimeError("it cannot be trained")
+
+class Gradient(Linear):
+    def forward(self, x):
+        with torch.inference_mode(False), torch.enable_grad():
+            return super().forward(x)
+
+class Prints(Linear):
+    def forward(self, x):
+        print("forward")
+        return super().forward(x)
+
+def exits():
+    sys.exit()
+
+def raises():
+    raise Own
+
+def on_meta():
+    return Linear().to("meta")
+
+def meta():
+    model = Linear()
+    torch.set_default_device("meta")
+    return model
+
+def float64():
+    torch.set_default_dtype(torch.float64)
+    return Linear()
+
+def float32():
+    model = Linear()
+    torch.set_default_dtype(torch.float64)
+    return model
+
+def elsewhere():
+    os.mkdir("elsewhere")
+    os.chdir("elsewhere")
+    return Prints()
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path, work, monkeypatch):
+    """Name of a user's module in a folder of its own, beside pictures of two classes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"user_{tmp_path.name}"
+    Path(f"{name}.py").write_text(MODULE)
+    for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (6, 4, 4), np.uint8)):
+        Path("photos", "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(f"photos/{'ab'[number % 2]}/{number}.png")
+    yield name
+    torch.set_default_device(None)
+    torch.set_default_dtype(torch.float32)
+
+
+def ended(capfd, command, *words):
+    """Exit code of a command on the pictures, and the text on stdout and on stderr."""
+    with pytest.raises(SystemExit) as end:
+        run(command, arguments=[*words, "--images", "photos", "--sigma", "0.5", "--device", "cpu"])
+    return end.value.code, *capfd.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("exits", "exits must return an nn.Module, but it raised SystemExit; correct it"),
+        ("raises", "raises must return an nn.Module, but it raised Own; correct it"),
+        ("Late", "it raised SystemExit"),
+        ("Untrainable", "Untrainable must run on cpu, but it raised RuntimeError: it cannot be trained"),
+        ("Gradient", "it raised RuntimeError: Inference tensors cannot be saved for backward"),
+        ("on_meta", "Cannot copy out of meta tensor"),
+        ("meta", "it makes meta, which holds no numbers, torch's default device"),
+        ("float64", "must take images (1, 1, 4, 4), torch.float32, but it raised RuntimeError"),
+    ],
+)
+def test_what_a_module_raises_is_one_line_and_no_success(capfd, module, function, message):
+    code, out, err = ended(capfd, certify, f"{module}:{function}", "--out", "rows.tsv")
+    assert (code, out, message in err.splitlines()[-1]) == (2, "", True)
+    assert not Path("rows.tsv").exists()
+    code, out, err = ended(capfd, doctor, f"{module}:{function}")
+    assert code != 0
+    assert message in out + err
+    assert "Traceback" not in err
+
+
+def test_a_module_that_ends_the_process_at_its_import_is_refused(capfd, module):
+    Path(f"{module}.py").write_text("import sys\nsys.exit()")
+    code, _, err = ended(capfd, certify, f"{module}:build", "--out", "rows.tsv")
+    assert (code, "but it raised SystemExit; correct it" in err) == (2, True)
+
+
+def test_a_module_that_changes_the_default_type_is_given_float32(capfd, module):
+    assert ended(capfd, certify, f"{module}:float32", "--out", "rows.tsv", "--noise", "gaussian")[0] == 0
+    torch.set_default_dtype(torch.float32)
+    assert "must take" not in "".join(ended(capfd, doctor, f"{module}:float32")[1:])
+
+
+def test_what_a_module_prints_is_no_part_of_an_answer(capfd, module):
+    out, err = ended(capfd, doctor, f"{module}:Prints", "--json")[1:]
+    assert (json.loads(out)["model"], "forward" in err) == (f"{module}:Prints", True)
+    out, err = ended(capfd, predict, "--model", f"{module}:Prints", "--json")[1:]
+    assert ([json.loads(line)["n"] for line in out.splitlines()], "forward" in err) == ([1000] * 6, True)
+
+
+def test_a_module_that_changes_the_folder_sends_no_rows_elsewhere(capfd, module):
+    assert ended(capfd, certify, f"{module}:elsewhere", "--out", "rows.tsv")[0] == 0
+    assert Path("rows.tsv").is_file()
+    assert not any(Path("elsewhere").iterdir())

@@ -1,0 +1,148 @@
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rs.reporting.tables import formatting
+from rs.reporting.tables.formatting import build_table, plain, with_verdict
+from rs.statistics.comparison import Estimate
+
+PRINTED = re.compile(r"([+-]?\d+\.\d+) ± (\d+\.\d+)(?: \[(\d+\.\d+)\])?((?: tie)?,?(?: images only)?)$")
+
+errors = st.floats(1e-7, 0.5)
+estimates = st.builds(
+    Estimate,
+    value=st.floats(-1, 1),
+    error_images=errors,
+    error=st.none() | errors,
+    p_value=st.just(0.5),
+    images=st.integers(2, 10_000),
+    seeds=st.just(4),
+)
+
+
+def read_back(text, one):
+    """An estimate with the numbers that are printed, and the word beside them."""
+    value, images, error, words = PRINTED.fullmatch(text).groups()
+    numbers = {"value": float(value), "error_images": float(images), "error": error and float(error)}
+    return replace(one, **numbers), words
+
+
+@given(estimates)
+@example(Estimate(0.00195, 0.00095, None, 0.05, 359, 1))  # 2.05 errors, but 0.0020 / 0.0009 = 2.2
+@example(Estimate(0.00004, 0.00001, 0.00001, 0.0, 359, 4))  # 0.0000 ± 0.0000
+@example(Estimate(0.0, 0.0, 0.0, 1.0, 4, 4))
+def test_a_printed_difference_read_back_is_a_tie_where_it_says_so(one):
+    read, words = read_back(with_verdict(one), one)
+    assert read.tie == one.tie == ("tie" in words)
+    assert (one.error is None) == ("images only" in words)
+
+
+@given(estimates)
+@example(Estimate(0.00195, 0.00095, None, 0.05, 359, 1))
+@example(Estimate(0.00004, 0.00001, 0.00001, 0.0, 359, 4))
+def test_a_difference_has_the_fewest_decimals_that_do_not_mislead_and_at_least_four(one):
+    (places,) = {len(number) for number in re.findall(r"\.(\d+)", with_verdict(one))}
+    assert places >= 4
+    for fewer in range(4, places):
+        value, images, error = (x and float(f"{x:.{fewer}f}") for x in (one.value, one.error_images, one.error))
+        assert replace(one, value=value, error_images=images, error=error).tie != one.tie
+
+
+def test_a_value_is_within_half_a_unit_of_its_last_place():
+    assert formatting.with_errors(Estimate(0.50744, 0.00814, 0.00826, 0.0, 359, 4)) == "0.5074 ± 0.0081 [0.0083]"
+
+
+def test_a_column_in_which_nothing_stands_is_left_out_and_its_data_are_kept():
+    rows = [{"a": 1, "b": None, "c": 0.5}, {"a": 2, "b": None, "c": None}]
+    columns = {name.upper(): plain(name) for name in "abc"}
+    table = build_table("tab:x", "", columns, rows, [])
+    assert table.header == ["A", "C"]
+    assert [[cell.text for cell in row] for row in table.body] == [["1", "0.5"], ["2", "–"]]
+    pd.testing.assert_frame_equal(table.data, pd.DataFrame(rows))
+    assert build_table("tab:x", "", columns, [], []).header == ["A", "B", "C"]
+
+
+UGLY = formatting.Table(
+    "tab:x",
+    "50% of a_b & c",
+    ["#", "σ"],
+    [[formatting.Cell("m_1^2", True), formatting.Cell("a|b {~\\}")]],
+    pd.DataFrame(),
+)
+
+
+def test_latex_escapes_what_it_must_and_closes_what_it_opens():
+    text = formatting.latex(UGLY)
+    assert r"\caption{50\% of a\_b \& c}" in text
+    assert r"\textbf{m\_1\textasciicircum{}2} & a$|$b \{\textasciitilde{}\textbackslash{}\} \\" in text
+    opened = []
+    for verb, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", text):
+        if verb == "begin":
+            opened.append(name)
+        else:
+            assert opened.pop() == name
+    assert opened == []
+    bare = text.replace(r"\{", "").replace(r"\}", "")
+    assert bare.count("{") == bare.count("}")
+
+
+def test_what_latex_would_print_as_a_dash_stays_what_it_is():
+    """In LaTeX's own encoding of fonts a bar prints as a long dash, and two hyphens do as a short one."""
+    assert formatting.escape("a|b --out a-b a---b –") == "a$|$b -{}-out a-b a-{}-{}-b --"
+
+
+def test_markdown_keeps_the_columns_and_marks_the_best():
+    lines = formatting.markdown(UGLY).splitlines()
+    assert lines[0] == "50% of a_b & c"
+    assert re.fullmatch(r"\| \*\*m_1\^2\*\* +\| +a\\\|b \{~\\\} \|", lines[4])
+
+
+def long_table(lines, columns):
+    """As many lines and columns of a difference as asked."""
+    body = [
+        [formatting.Cell(f"advmacer x{k}"), *[formatting.Cell("+0.0001 ± 0.0002 [0.0003] tie")] * columns]
+        for k in range(lines)
+    ]
+    notes = ["σ ≥ 0.5 × α: † a note of p₀ < 1 − α."]
+    return formatting.Table(
+        "tab:long", "100 % of it", ["Method", *["to gaussian"] * columns], body, pd.DataFrame(), notes
+    )
+
+
+@pytest.mark.parametrize(("lines", "parts"), [(0, 1), (1, 1), (40, 1), (41, 2), (106, 3)])
+def test_a_long_table_is_split_and_keeps_every_line_once(lines, parts):
+    text = formatting.latex(long_table(lines, 2))
+    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == parts
+    assert re.findall(r"advmacer x(\d+)", text) == [str(k) for k in range(lines)]
+    assert text.count(r"\label{tab:long}") == text.count(r"100 \% of it") == 1
+    assert text.count("(continued)") == text.count(r"\addtocounter{table}{-1}") == parts - 1
+    assert text.count("a note of") == 1
+    assert text.count(r"\toprule") == parts
+
+
+def test_the_packages_that_a_table_needs_are_named_at_its_top():
+    first = formatting.latex(UGLY).splitlines()[0]
+    assert first.startswith("%")
+    assert r"\usepackage{booktabs}" in first
+    assert r"\usepackage{graphicx}" in first
+
+
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="no pdflatex here: apt-get install texlive-latex-recommended"
+)
+def test_latex_compiles_and_fits_its_page(tmp_path):
+    tables = [formatting.latex(one) for one in (UGLY, long_table(3, 1), long_table(106, 6))]
+    packages = re.findall(r"\\usepackage\{\w+\}", tables[0].splitlines()[0])
+    head = [r"\documentclass[10pt,a4paper]{article}", *packages, r"\begin{document}"]
+    (tmp_path / "all.tex").write_text("\n".join([*head, *tables, r"\end{document}"]))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+    assert "too large" not in done.stdout

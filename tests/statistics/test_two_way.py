@@ -1,0 +1,158 @@
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from rs.statistics.comparison import LEVEL, holm
+from rs.statistics.two_way import MeanSquares, half_width, mean_squares, p_value
+
+TRIALS = 4000
+NULL = 1e-6
+"""A test of a simulation fails with at most this probability where what it tests is true."""
+LEVELS = [LEVEL, LEVEL / 12, LEVEL / 36]
+IMAGES = 359
+SEED_VARIANCES, INTERACTIONS = (0.0, 0.1, 1.0, 8.0, 50.0), (0.01, 0.5, 3.0)
+"""Components of the variance of the mean, that of images being 1."""
+
+
+def simulated(rng, seeds, seed_variance, interaction, trials=TRIALS):
+    """Means and mean squares of balanced tables whose true mean is 0."""
+    freedom = np.array([IMAGES - 1, seeds - 1, (IMAGES - 1) * (seeds - 1)])
+    expected = np.array([1 + interaction, seed_variance + interaction, interaction])
+    squares = expected * rng.chisquare(freedom, (trials, 3)) / freedom
+    mean = np.sqrt(1 + seed_variance + interaction) * rng.standard_normal(trials)
+    return mean, MeanSquares(*squares.T, IMAGES, seeds)
+
+
+def dropping(mean, squares):
+    """P-values of Student's t with Satterthwaite's freedom, an estimated component below 0 being dropped."""
+    parts = np.stack(squares[:3])
+    freedom = np.array([IMAGES - 1, squares.seed_count - 1, (IMAGES - 1) * (squares.seed_count - 1)])[:, None]
+    both = parts[0] + parts[1] - parts[2]
+    variance = np.where(parts[1] > parts[2], both, parts[0])
+    satterthwaite = both**2 / (parts**2 / freedom).sum(axis=0)
+    return 2 * stats.t.sf(abs(mean) / np.sqrt(variance), np.where(parts[1] > parts[2], satterthwaite, IMAGES - 1))
+
+
+def rejects_too_often(p):
+    return [level for level in LEVELS if (p <= level).sum() > stats.binom.isf(NULL, len(p), level)]
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4, 5])
+def test_a_true_zero_is_rejected_at_most_as_often_as_the_level_says(seeds):
+    rng = np.random.default_rng(seeds)
+    for seed_variance, interaction in product(SEED_VARIANCES, INTERACTIONS):
+        mean, squares = simulated(rng, seeds, seed_variance, interaction)
+        assert not rejects_too_often(p_value(mean, squares)), (seed_variance, interaction)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_dropping_a_negative_component_rejects_too_often(seeds):
+    """Why the p-value is a generalized one."""
+    assert rejects_too_often(dropping(*simulated(np.random.default_rng(0), seeds, 8.0, 0.5)))
+
+
+@pytest.mark.parametrize(("seeds", "members"), [(3, 2), (4, 3)])
+@pytest.mark.parametrize("kernel", [np.mean, np.median], ids=["mean", "median"])
+def test_sub_ensembles_of_the_seeds_are_rejected_at_most_as_often_as_the_level_says(seeds, members, kernel):
+    """Every sub-ensemble's score is the kernel of its members' scores; both kernels have mean 0 by symmetry."""
+    rng, images, trials = np.random.default_rng(7), 120, 1000
+    teams = [list(team) for team in combinations(range(seeds), members)]
+    for seed_variance in SEED_VARIANCES:
+        p = []
+        for _ in range(trials):
+            table = rng.standard_normal((seeds, images)) + rng.standard_normal(images) * np.sqrt(seeds)
+            table += rng.standard_normal((seeds, 1)) * np.sqrt(seed_variance * seeds / images)
+            scores = np.stack([kernel(table[team], axis=0) for team in teams])
+            without = [scores[[seed not in team for team in teams]].mean(axis=0) for seed in range(seeds)]
+            squares = mean_squares(seeds * scores.mean(axis=0) - (seeds - 1) * np.stack(without))
+            p.append(float(p_value(scores.mean(), squares)))
+        assert not rejects_too_often(np.array(p)), seed_variance
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_holm_errs_in_a_family_of_true_zeros_at_most_as_often_as_it_says(seeds):
+    rng, families, claims = np.random.default_rng(seeds), 1000, 12
+    for seed_variance in (0.0, 1.0, 8.0, 50.0):
+        mean, squares = simulated(rng, seeds, seed_variance, 0.5, families * claims)
+        wrong = {}
+        for rule in (p_value, dropping):
+            families_of_p = np.asarray(rule(mean, squares)).reshape(families, claims)
+            wrong[rule] = sum(min(holm(p.tolist())) <= LEVEL for p in families_of_p)
+        bound = stats.binom.isf(NULL, families, LEVEL)
+        assert wrong[p_value] <= bound
+        if (seeds, seed_variance) == (2, 8.0):
+            assert wrong[dropping] > bound
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("components", [(1.0, 0.3, 0.2), (1.0, 8.0, 0.5), (1.0, 0.1, 0.9), (1.0, 0.01, 0.01)])
+def test_the_p_value_is_its_expectation(seeds, components):
+    """By a midpoint rule over the three chi-squares' own quantiles."""
+
+    def chi_squares(freedom, count):
+        quantiles = (np.arange(count) + 0.5) / count
+        return stats.chi2.ppf(quantiles, freedom) / freedom
+
+    by_image, by_seed, rest = components
+    others = (IMAGES - 1) * (seeds - 1)
+    image_part = by_image / chi_squares(IMAGES - 1, 40)[:, None, None]
+    seed_part = by_seed / chi_squares(seeds - 1, 20_000)[:, None] - rest / chi_squares(others, 20)
+    variance = image_part + np.maximum(seed_part, 0)
+    for mean in (0.5, 2.0, 4.0):
+        expected = (2 * stats.norm.sf(mean / np.sqrt(variance))).mean()
+        assert p_value(mean, MeanSquares(*components, IMAGES, seeds)) == pytest.approx(expected, rel=0.02, abs=1e-4)
+
+
+@pytest.mark.parametrize("mean", [0.3, 2.0, 3.5])
+def test_special_cases_are_students_t(mean):
+    """Without a seed component by the images' degrees of freedom; with seeds alone by the seeds'."""
+    assert p_value(mean, MeanSquares(1.0, 0.0, 0.0, 359, 3)) == pytest.approx(2 * stats.t.sf(mean, 358), rel=1e-4)
+    for seeds in (2, 3, 5):
+        alone = p_value(mean, MeanSquares(0.0, 1.0, 0.0, 359, seeds))
+        assert alone == pytest.approx(2 * stats.t.sf(mean, seeds - 1), rel=1e-6)
+
+
+def test_without_any_variance_only_zero_may_be_zero():
+    assert p_value(np.array([0.0, 1e-9]), MeanSquares(0.0, 0.0, 0.0, 9, 2)).tolist() == [1.0, 0.0]
+    assert half_width(LEVEL, MeanSquares(0.0, 0.0, 0.0, 9, 2)) == 0.0
+
+
+squares = st.builds(
+    MeanSquares, *[st.floats(1e-6, 10)] * 3, image_count=st.integers(20, 2000), seed_count=st.integers(2, 6)
+)
+
+
+@given(squares, st.floats(0.01, 20), st.floats(1.01, 3), st.floats(0.001, 1000))
+def test_the_p_value_falls_with_the_mean_and_has_no_unit(squares, mean, factor, unit):
+    p = p_value(mean, squares)
+    assert p_value(-mean, squares) == p
+    assert p_value(factor * mean, squares) <= p
+    scaled = squares._replace(**{name: getattr(squares, name) * unit**2 for name in ("images", "seeds", "rest")})
+    assert p_value(unit * mean, scaled) == pytest.approx(p, rel=1e-9)
+
+
+@given(squares, st.sampled_from(LEVELS))
+def test_the_interval_ends_where_the_p_value_is_the_level(squares, level):
+    width = half_width(level, squares)
+    assert p_value(width, squares) == pytest.approx(level, rel=1e-6)
+    assert width >= stats.norm.isf(level / 2) * np.sqrt(squares.images) * 0.999
+
+
+def test_mean_squares_by_hand():
+    """Seeds 0 and 1, images 0 and 1: everything in whole numbers."""
+    table = np.array([[0.0, 4.0], [2.0, 10.0]])  # means 2 and 6 by seed, 1 and 7 by image, 4 in all; interactions +-1
+    assert mean_squares(table) == MeanSquares(18 / 2, 8 / 2, 4 / 4, 2, 2)
+
+
+def test_a_table_needs_two_seeds_and_two_images():
+    with pytest.raises(ValueError, match="at least 2 seeds and 2 images, got 1 and 3"):
+        mean_squares(np.ones((1, 3)))
+
+
+def test_an_interval_without_a_variance_of_images_ends():
+    """Where the seed component is nearly surely 0, every mean has a p-value below the level."""
+    assert 0 < half_width(LEVEL, MeanSquares(0.0, 1e-6, 1.0, 359, 2)) <= 1e-8

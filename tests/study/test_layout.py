@@ -1,0 +1,54 @@
+"""Where the files of a study lie: the library, the pipeline and the checker of bundles say the same."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rs import params
+from rs.reporting import check
+from rs.reporting.bundle import study_of
+from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.study import layout
+from rs.study.ensembles import declared
+from rs.study.grid import cells
+from rs.study.layout import GridCell
+from tests.support.helpers import ROOT
+
+PARAMS = params.read(ROOT / "params.yaml")
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+ITEM = {"dataset": "digits", "method": "macer", "sigma": "0.5", "seed": "0"}
+CELL = GridCell("digits", "macer", 0.5, 0)
+MODELS, LOGS, RESULTS, WEIGHTS, ENSEMBLES = (
+    Path(name, "digits") for name in ("models", "logs", "results", "weights", "ensembles")
+)
+ALONE = layout.pool_file(RESULTS, 0.5, f"times/{layout.ALONE}")
+
+
+@pytest.mark.parametrize(
+    ("stage", "paths"),
+    [
+        ("train", [CELL.model(MODELS), CELL.log(LOGS, "timing.csv").parent]),
+        ("ensemble", [layout.pool_file(ENSEMBLES, 0.5, "pool.json").parent]),
+        ("certify", [CELL.rows(RESULTS), sidecar_of(CELL.rows(RESULTS)), seconds_of(CELL.rows(RESULTS))]),
+        ("weights", [layout.pool_file(WEIGHTS, 0.5, "a.json").parent, layout.weights_seconds(WEIGHTS, 0.5)]),
+        ("certify_ensembles", [layout.pool_rows(RESULTS, 0.5, "a").parent, ALONE.parent]),
+    ],
+)
+def test_the_pipeline_makes_what_is_read(stage, paths):
+    outs = STAGES[stage]["outs"]
+    for name, value in ITEM.items():
+        outs = [out.replace(f"${{item.{name}}}", value) for out in outs]
+    assert outs == [path.as_posix() for path in paths]
+
+
+def test_the_checker_of_bundles_knows_where_rows_models_and_ensembles_are():
+    ensembles = [(sigma, one.slug) for sigma in PARAMS["sigmas"] for one in declared(PARAMS)]
+    grid, study = cells(PARAMS, "digits"), study_of(PARAMS, "digits")
+    pairs = [(sigma, classifier) for sigma in study["sigmas"] for classifier in study["classifiers"]]
+    rows = [cell.rows(RESULTS) for cell in grid] + [layout.pool_rows(RESULTS, *one) for one in ensembles]
+    cards = [cell.model(MODELS) / "model.json" for cell in grid]
+    cards += [layout.pool_file(ENSEMBLES, sigma, f"{slug}.json") for sigma, slug in ensembles]
+    assert {f"{check.rows_path(study, *pair)}.tsv" for pair in pairs} == {path.as_posix() for path in rows}
+    assert {check.card_path(study, *pair) for pair in pairs} == {path.as_posix() for path in cards}
+    assert len(pairs) == len({*rows}) == len({*cards})
