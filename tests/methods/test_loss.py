@@ -97,7 +97,7 @@ def weights(model):
 def test_the_plain_loop_of_the_page_trains(capsys):
     model = network()
     before = weights(model)
-    shown("plain_loop.py").train(model, DataLoader(Examples(), batch_size=3))
+    shown("my_package/plain_loop.py").train(model, DataLoader(Examples(), batch_size=3))
     assert not torch.equal(before, weights(model))
     assert "epoch 2: loss" in capsys.readouterr().out
 
@@ -108,7 +108,7 @@ def test_the_module_for_lightning_of_the_page_trains(tmp_path):
     model = network()
     before = weights(model)
     trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, default_root_dir=tmp_path)
-    trainer.fit(shown("lightning_loop.py").Robust(model), DataLoader(Examples(), batch_size=3))
+    trainer.fit(shown("my_package/lightning_loop.py").Robust(model), DataLoader(Examples(), batch_size=3))
     assert not torch.equal(before, weights(model))
 
 
@@ -138,5 +138,5 @@ def test_the_trainer_of_transformers_of_the_page_trains(tmp_path):
     model = WithLogits()
     before = weights(model)
     arguments = transformers.TrainingArguments(tmp_path, num_train_epochs=1, use_cpu=True, report_to=[])
-    shown("trainer_loop.py").RobustTrainer(model, arguments, train_dataset=Examples(named=True)).train()
+    shown("my_package/trainer_loop.py").RobustTrainer(model, arguments, train_dataset=Examples(named=True)).train()
     assert not torch.equal(before, weights(model))
