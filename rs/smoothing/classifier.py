@@ -58,7 +58,7 @@ class Run(Protocol):
 class Cascading(Protocol):
     """A base classifier whose images differ in what they need; one that has the attribute ``lazy``, and it is true."""
 
-    def in_turn(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+    def evaluate_cascade(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
         """Yield the scores of all images, in any order, and the evaluations of members that they took."""
 
 
@@ -72,7 +72,7 @@ class SmoothedClassifier:
             output with the attribute ``logits``. Any normalisation is inside it. It must be one fixed function of the
             image: modules are evaluated in eval mode, whatever mode they are in, and then restored; networks that a
             function calls must be in it already (``rs.smoothing.inputs.Function``). If it is ``lazy``, draws are
-            evaluated by its method ``in_turn`` (``rs.ensemble.rules.Ensemble``), and those of members are counted.
+            evaluated by its method ``evaluate_cascade`` (``rs.ensemble.rules.Ensemble``), and members are counted.
         num_classes: K; if ``None``, the number of logits of the first image.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive. It must be given.
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in
@@ -290,7 +290,7 @@ class SmoothedClassifier:
         evaluations = 0
         with self._ready(x):
             batches = self._batches(x, draws, seed, *key, start=start)
-            for scores, evaluated in cast(Cascading, self.base).in_turn(batches):
+            for scores, evaluated in cast(Cascading, self.base).evaluate_cascade(batches):
                 counter.add(scores[None], (len(scores), width))
                 evaluations += evaluated
         return Tally(counter.fetch()[0], evaluations)
