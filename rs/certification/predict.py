@@ -17,12 +17,12 @@ from rs.certification.quantize import identity_of
 from rs.data.image_folder import as_tensor
 from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
-from rs.models.backend import InferenceEngine
+from rs.models import InferenceEngine, Precision
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import progress
-from rs.smoothing.classifier import Precision, check_draws
+from rs.smoothing import Noise
+from rs.smoothing.classifier import check_draws
 from rs.smoothing.determinism import watched
-from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 

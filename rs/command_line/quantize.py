@@ -7,11 +7,6 @@ import typer
 
 from rs.command_line.shell import DataFolder, Force
 
-EXAMPLE = """\
-rs quantize models/digits/0.25/advmacer/0 --data data/digits
-rs quantize ensembles/digits/0.25/advmacer-0-1.average.json \\
-    --data data/digits --images 1000"""
-
 
 def main(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members.")],
@@ -21,7 +16,15 @@ def main(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Write quantized.xml, .bin and .json beside the weights of MODEL, which the engine quantized then runs."""
+    """Quantise a model to int8, calibrated on noisy training images.
+
+    Write quantized.xml, .bin and .json next to the weights of MODEL. The engine "quantized" then runs them.
+
+    Example:
+        rs quantize models/digits/0.25/advmacer/0 --data data/digits
+        rs quantize ensembles/digits/0.25/advmacer-0-1.average.json \\
+            --data data/digits --images 1000
+    """
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load_classifier
     from rs.certification.quantize import CALIBRATION, check_folder, quantize, write
@@ -31,11 +34,12 @@ def main(
     training = load(data, "train")
     classifier = load_classifier(model, training.meta)
     assert classifier.sigma is not None  # every model on disk has one
-    members, count = [*zip(classifier.folders, members_of(classifier.module), strict=True)], images or CALIBRATION
+    members = [*zip(map(Path, classifier.folders), members_of(classifier.module), strict=True)]
+    count = images or CALIBRATION
     for folder, member in members:
-        check_folder(Path(folder), member, training, classifier.sigma, count, force=force)
+        check_folder(folder, member, training, classifier.sigma, count, force=force)
     for folder, member in members:
-        made = quantize(member, training, classifier.sigma, count)
-        write(Path(folder), made, force=force)
+        quantized = quantize(member, training, classifier.sigma, count)
+        write(folder, quantized, force=force)
         used = min(count, len(training))
-        print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {made.card.network}")
+        print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {quantized.card.network}")

@@ -26,9 +26,10 @@ from rs.ensemble.rules import (
     scores_of,
 )
 from rs.errors import InputError
+from rs.models import Precision
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
-from rs.smoothing.noise import Noise
+from rs.smoothing import Noise
+from rs.smoothing.classifier import SmoothedClassifier, check_draws
 from rs.smoothing.settings import Draws
 from rs.smoothing.vote_counting import Tally, VoteCounter, of_tallies, winner
 from rs.statistics.certificate import Certificate

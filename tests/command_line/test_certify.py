@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rs.command_line.compare import main as compare
+from rs.command_line.export import main as export
 
 import rs
 from rs.certification.certify_model import NO_RECIPE
 from rs.command_line.certify import main as certify
-from rs.command_line.compare import main as compare
-from rs.command_line.export import main as export
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.show import main as show

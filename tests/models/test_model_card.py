@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard as HubCard
-
 from rs.command_line.card import main as card_command
+
 from rs.command_line.shell import run
 from rs.models import checkpoint, model_card
 from rs.models.fingerprint import fingerprint
