@@ -32,7 +32,8 @@ from rs.errors import InputError
 from rs.models.fingerprint import fingerprint
 from rs.params import check, read
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier, Tally, certificate
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.vote_counting import Tally, certificate
 from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
 from rs.study.ensembles import SOLVED, Combination, declared
@@ -298,9 +299,10 @@ def test_the_radius_of_the_set_is_at_most_that_of_frozen_weights_clipped_into_it
     outputs, members = data.draw(outputs_of(len(weights[0]))), len(weights[0])
     radii = []
     for rule, classes in ((Polytope(box_vertices(low, high, members)), 4), (SoftmaxAverage(weights[0]), 3)):
-        votes = np.bincount(rule.scores(outputs).argmax(dim=-1), minlength=classes)
+        votes = Tally(np.bincount(rule.scores(outputs).argmax(dim=-1), minlength=classes))
         by_class = [
-            certificate(np.eye(classes, dtype=int)[c], votes, 0.1, 0.5, undecided=classes == 4) for c in range(3)
+            certificate(Tally(first), votes, 0.1, 0.5, undecided=classes == 4)
+            for first in np.eye(classes, dtype=int)[:3]
         ]
         radii.append([made.radius for made in by_class])
     assert (np.array(radii[0]) <= np.array(radii[1])).all()
