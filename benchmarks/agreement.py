@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from rs.data.format import Images
+    from rs.data.prepared import Images
     from rs.smoothing.classifier import SmoothedClassifier
 
 
@@ -43,12 +43,12 @@ def main(
     import torch
 
     from rs.certification.load import load_classifier
-    from rs.data.images import load
+    from rs.data.images import load_images
     from rs.runtime.device import device_named
     from rs.statistics.metrics import acr
 
     torch.set_num_threads(threads)
-    test, where = load(data, "test"), device_named(device)
+    test, where = load_images(data, "test"), device_named(device)
     indices = evenly(images, len(test))
     print("| model | engine | equal votes | ties | equal predictions | change of radius: mean, largest | ACR, change |")
     print("|---|---|---:|---:|---:|---:|---:|")

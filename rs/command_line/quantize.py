@@ -25,10 +25,10 @@ def main(
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load_classifier
     from rs.certification.quantize import CALIBRATION, check_folder, quantize, write
-    from rs.data.images import load
+    from rs.data.images import load_images
 
     check_has_folder(model)
-    training = load(data, "train")
+    training = load_images(data, "train")
     classifier = load_classifier(model, training.meta)
     assert classifier.sigma is not None  # every model on disk has one
     members, count = [*zip(classifier.folders, members_of(classifier.module), strict=True)], images or CALIBRATION

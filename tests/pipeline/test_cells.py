@@ -13,7 +13,7 @@ from rs.certification.certify_model import certification_settings
 from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.storage import certificate_rows
 from rs.training.recipe import training_recipe
 from rs.training.run import train_model
@@ -97,7 +97,7 @@ def test_a_training_starts_from_the_weights_of_its_own_seed(tmp_path, tiny):
     for seed in (0, 7):
         recipe, out = training_recipe(still, "tiny", "gaussian", 0.25), tmp_path / str(seed)
         train_model(recipe, tiny, RunOptions(sigma=0.25, seed=seed, device=CPU), out=out, log=tmp_path / f"log-{seed}")
-        trained, card = checkpoint.load(out)
+        trained, card = checkpoint.load_model(out)
         assert torch.equal(trained.network.fc.weight, card.build(initial_seed(seed)).network.fc.weight)
 
 
@@ -144,21 +144,21 @@ def test_unfinished_work_of_one_recipe_is_not_continued_by_another(tmp_path, tin
 
 def test_rows_and_sidecar_record_the_choices(tmp_path, tiny, model):
     certify_tiny(model, tiny, tmp_path / "rows.tsv", n0=20, n=40, alpha=0.05, subset={"range": [2, 8]})
-    made = certificate_rows.read(tmp_path / "rows.tsv")
+    made = certificate_rows.read_rows(tmp_path / "rows.tsv")
     assert made["idx"].tolist() == [2, 3, 4, 5, 6, 7]
     assert made["label"].tolist() == [0, 1, 0, 1, 0, 1]
     assert [set(made[name]) for name in ("n0", "n", "alpha", "sigma")] == [{20}, {40}, {0.05}, {0.25}]
     sidecar = json.loads((tmp_path / "rows.json").read_text())
     expected = {**CERTIFY, "n0": 20, "n": 40, "alpha": 0.05, "subset": "range-2-8", "sigma": 0.25, "model": str(model)}
     assert {key: sidecar[key] for key in expected} == expected
-    assert sidecar["classifier"] == fingerprint(checkpoint.load(model)[0])
-    assert sidecar["images"] == images.load(tiny, "test").fingerprint
+    assert sidecar["classifier"] == model_fingerprint(checkpoint.load_model(model)[0])
+    assert sidecar["images"] == images.load_images(tiny, "test").fingerprint
     assert (sidecar["dataset"], sidecar["device"]) == ("tiny", "cpu")
 
 
 def test_a_noise_level_of_ones_own_takes_the_place_of_the_models(tmp_path, tiny, model):
     certify_tiny(model, tiny, tmp_path / "rows.tsv", sigma=0.75)
-    assert set(certificate_rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.75}
+    assert set(certificate_rows.read_rows(tmp_path / "rows.tsv")["sigma"]) == {0.75}
 
 
 def test_a_subset_has_the_rows_of_the_whole(tmp_path, tiny, model):
@@ -172,7 +172,7 @@ def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path,
     out = tmp_path / "rows.tsv"
     certify_tiny(model, tiny, out)
     before = out.read_bytes()
-    trained, card = checkpoint.load(model)
+    trained, card = checkpoint.load_model(model)
     with torch.no_grad():
         trained.network.fc.bias[0] += 1
     checkpoint.save(model, trained, card)
@@ -190,7 +190,7 @@ def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path,
     ],
 )
 def test_a_model_of_other_images_is_refused(tmp_path, tiny, model, change, message):
-    trained, card = checkpoint.load(model)
+    trained, card = checkpoint.load_model(model)
     checkpoint.save(tmp_path / "other", trained, replace(card, **change))
     with pytest.raises(InputError, match=message):
         certify_tiny(tmp_path / "other", tiny, tmp_path / "rows.tsv")
@@ -224,7 +224,7 @@ def own(tmp_path, monkeypatch):
 def test_a_model_of_the_users_own_is_certified(tmp_path, tiny, own):
     certify_tiny(f"{own}:make", tiny, tmp_path / "rows.tsv", sigma=0.5)
     assert json.loads((tmp_path / "rows.json").read_text())["model"] == f"{own}:make"
-    assert certificate_rows.read(tmp_path / "rows.tsv")["n"].tolist() == [50] * 10
+    assert certificate_rows.read_rows(tmp_path / "rows.tsv")["n"].tolist() == [50] * 10
 
 
 def test_rows_of_a_model_whose_code_has_changed_do_not_take_the_place_of_the_old(tmp_path, tiny, own):
@@ -270,12 +270,12 @@ def test_chosen_settings_are_checked_as_the_recipes_are(chosen, message):
 
 
 def test_the_default_data_set_has_certification_settings():
-    assert certification_settings(params.read(ROOT / "params.yaml"), "digits").n0 == 100  # paper
+    assert certification_settings(params.read_params(ROOT / "params.yaml"), "digits").n0 == 100  # paper
 
 
 def test_the_fingerprint_of_a_loaded_classifier_is_that_of_the_same_network_built_by_hand(model):
-    loaded, _ = checkpoint.load(model)
+    loaded, _ = checkpoint.load_model(model)
     twin = smallnet()
     twin.load_state_dict(loaded.state_dict())
     twin.normalize.mean.copy_(loaded.normalize.mean)
-    assert fingerprint(twin) == fingerprint(loaded)
+    assert model_fingerprint(twin) == model_fingerprint(loaded)

@@ -36,13 +36,13 @@ def prepared(tmp_path):
         shown, labels = images(count, len(split))
         cells, names = [image_bytes(image) for image in shown], [str(k) for k in range(CLASSES)]
         write_parquet(tmp_path / "raw" / f"{split}.parquet", cells, labels, names=names)
-    values = params.read(ROOT / "params.yaml")["datasets"][RECIPE] | {"validation_share": 0.1}
+    values = params.read_params(ROOT / "params.yaml")["datasets"][RECIPE] | {"validation_share": 0.1}
     sources.settings(values, "d", "parquet", tmp_path / "raw").prepare(RECIPE, tmp_path / "data")
     return tmp_path / "data"
 
 
 def test_the_smallest_cell_trains_and_certifies(tmp_path, prepared):
-    values = changed(params.read(ROOT / "params.yaml"), RECIPE, "gaussian", {}, 1)
+    values = changed(params.read_params(ROOT / "params.yaml"), RECIPE, "gaussian", {}, 1)
     options = RunOptions(sigma=0.25, seed=0, device=torch.device("cpu"))
     recipe = training_recipe(values, RECIPE, "gaussian", 0.25)
     train_model(recipe, prepared, options, out=tmp_path / "model", log=tmp_path / "log")
@@ -62,6 +62,6 @@ def test_the_smallest_cell_trains_and_certifies(tmp_path, prepared):
             batch=None,
             out=out,
         )
-        rows = certificate_rows.read(out)
+        rows = certificate_rows.read_rows(out)
         assert sorted(rows["label"]) == sorted(k % CLASSES for k in range(size))
         assert set(rows["sigma"]) == {0.25}

@@ -51,7 +51,7 @@ def trained(tmp_path, tiny, capfd):
 
 def test_train_then_certify(tmp_path, tiny, trained):
     assert command(certify, *certify_words(tmp_path, tiny)) == 0
-    made = certificate_rows.read(tmp_path / "rows.tsv")
+    made = certificate_rows.read_rows(tmp_path / "rows.tsv")
     assert (len(made), set(made["sigma"]), set(made["n"])) == (10, {0.25}, {50})
     assert made["correct"].sum() > 0
     assert checkpoint.read_card(trained).method == "gaussian"
@@ -76,7 +76,7 @@ def test_a_recipe_of_another_data_set_is_warned_of(tmp_path, tiny, capfd):
 def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, trained):
     options = {"subset": "{stride: 4}", "n0": 20, "n": 30, "alpha": 0.05, "sigma": 0.5, "batch": 100}
     assert command(certify, *certify_words(tmp_path, tiny, **options)) == 0
-    made, sidecar = certificate_rows.read(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
+    made, sidecar = certificate_rows.read_rows(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
     assert made["idx"].tolist() == [0, 4, 8]
     for name in ("n0", "n", "alpha", "sigma"):
         assert set(made[name]) == {options[name]} == {sidecar[name]}
@@ -113,7 +113,7 @@ def test_a_model_of_the_users_own_needs_sigma_and_nothing_else(tmp_path, tiny, m
     assert command(certify, *certify_words(tmp_path, tiny, "own_model:make")) == 2
     assert one_error(capfd).endswith("give --sigma")
     assert command(certify, *certify_words(tmp_path, tiny, "own_model:make", sigma=0.5)) == 0
-    assert set(certificate_rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.5}
+    assert set(certificate_rows.read_rows(tmp_path / "rows.tsv")["sigma"]) == {0.5}
 
 
 def one_error(capfd):
@@ -233,7 +233,7 @@ def test_the_programs_themselves_train_and_certify_and_refuse(tmp_path, tiny):
     certified = python("-m", "stages.certify", *certify_words(tmp_path, tiny))
     assert certified.returncode == 0, certified.stderr
     assert certified.stdout.startswith("ACR ")
-    assert len(certificate_rows.read(tmp_path / "rows.tsv")) == 10
+    assert len(certificate_rows.read_rows(tmp_path / "rows.tsv")) == 10
     refused = python("-m", "stages.certify", *certify_words(tmp_path, tiny, n=60))
     assert (refused.returncode, refused.stdout) == (2, "")
     (line,) = refused.stderr.splitlines()
