@@ -56,7 +56,7 @@ from rs.smoothing.classifier import Noise, SmoothedClassifier, autocast
 from rs.smoothing.grid_noise import LEVELS
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 from rs.statistics.certificate import Certificate
-from rs.statistics.ensemble_weights import algorithm2, inverse_square_margins
+from rs.statistics.ensemble_weights import inverse_square_margins, per_image_weights
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.storage import files
 
@@ -163,7 +163,7 @@ class PerImage:
             names=self.names, repeat=repeat,
         )  # fmt: skip
         y = [self.target(x, index)]
-        return algorithm2(margins(p, y), y, self.spec.combination.weights)[0]
+        return per_image_weights(margins(p, y), y, self.spec.combination.weights)[0]
 
     def target(self, x: Tensor, index: int) -> int:
         """The class whose margins choose the weights."""
@@ -186,7 +186,7 @@ class PerImage:
         p = self._perturbed(x, indices).cpu()  # (B, L, J, K)
         z = p.gather(-1, targets[:, None, None, None].expand(*p.shape[:3], 1)) - p
         form = self.spec.combination.weights
-        exact = torch.from_numpy(algorithm2(z.detach().numpy(), targets.numpy(), form))
+        exact = torch.from_numpy(per_image_weights(z.detach().numpy(), targets.numpy(), form))
         means, centred = z.mean(dim=2), z - z.mean(dim=2, keepdim=True)
         usable = torch.from_numpy(inverse_square_margins(means.detach().numpy(), targets.numpy())).isfinite().all(-1)
         a = means.min(dim=1).values.clamp_min(1e-6) ** -2 * (targets[:, None] != torch.arange(p.shape[-1]))

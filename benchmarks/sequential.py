@@ -28,7 +28,7 @@ from rs.statistics.certificate import ABSTAIN, parse_counts, votes_for, votes_of
 from rs.statistics.metrics import budget
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.statistics.radius import radius as radius_of
-from rs.statistics.sequential import Cumulative, ExpectedRadius, at_radii, check_times
+from rs.statistics.sequential import Cumulative, ExpectedRadius, at_radii, look_schedule
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import read_field_log
 
@@ -154,12 +154,12 @@ def _stages(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.
 def _sequential(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator) -> Replay:
     """Runs of ``rs.statistics.sequential``, for all images at once."""
     decider = at_radii([radius], sigma, ALPHA, N, beta=BETA)
-    bounds, p0, worth, times = decider.rule, decider.p0, decider.worth, decider.times
+    bounds, p0, required_share, times = decider.rule, decider.p0, decider.required_share, decider.times
     certified, draws = np.zeros(len(p), dtype=bool), np.full(len(p), N0 + N)
     open_, k = np.arange(len(p)), np.zeros(len(p), dtype=np.int64)  # images undecided, and their successes
     for check, new in enumerate(np.diff(times, prepend=0)):
         k += rng.binomial(new, p[open_])
-        yes, no = bounds.above(k, check, p0), bounds.below(k, check, worth)
+        yes, no = bounds.above(k, check, p0), bounds.below(k, check, required_share)
         certified[open_[yes]] = True
         draws[open_[yes | no]] = N0 + times[check]
         open_, k = open_[~yes & ~no], k[~yes & ~no]
@@ -245,7 +245,7 @@ def fewest(source: Source) -> NDArray[np.float64]:
     """
     radii = _possible(source)
     p0, p, n = ndtr(np.array(radii) / source.sigma), source.p[:, None], source.n
-    share = at_radii(radii, source.sigma, ALPHA, n, beta=BETA).worth
+    share = at_radii(radii, source.sigma, ALPHA, n, beta=BETA).required_share
     certain = binom.sf(np.searchsorted(_bounds(n), p0) - 1, n, p)  # that all draws say yes, (B, R)
     yes = np.where(p > p0, _needed(certain, ALPHA, p, p0), 0.0)
     steps = np.linspace(0, 1, 201)
@@ -286,7 +286,7 @@ def averages(
 
 def _steps(source: Source, seed: int) -> NDArray[np.int64]:
     """Successes of every image between looks, (B, T)."""
-    between = np.diff(check_times(source.n, Cumulative.growth), prepend=0)
+    between = np.diff(look_schedule(source.n, Cumulative.growth), prepend=0)
     return np.random.default_rng(seed).binomial(between, source.p[:, None])
 
 

@@ -42,11 +42,22 @@ from rs.errors import DISTRIBUTION
 MODULES = {
     "ABSTAIN": "rs.statistics.certificate",
     "Certificate": "rs.statistics.certificate",
+    "Denoised": "rs.models.denoised",
+    "DiffusionDenoiser": "rs.models.denoised",
     "InputError": "rs.errors",
     "SmoothedClassifier": "rs.smoothing.classifier",
     "load": "rs.certification.load",
 }
-__all__ = ["ABSTAIN", "Certificate", "InputError", "SmoothedClassifier", "__version__", "load"]
+__all__ = [
+    "ABSTAIN",
+    "Certificate",
+    "Denoised",
+    "DiffusionDenoiser",
+    "InputError",
+    "SmoothedClassifier",
+    "__version__",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

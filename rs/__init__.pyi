@@ -2,6 +2,8 @@
 
 from rs.certification.load import load as load
 from rs.errors import InputError as InputError
+from rs.models.denoised import Denoised as Denoised
+from rs.models.denoised import DiffusionDenoiser as DiffusionDenoiser
 from rs.smoothing.classifier import SmoothedClassifier as SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN as ABSTAIN
 from rs.statistics.certificate import Certificate as Certificate

@@ -60,7 +60,9 @@ def _at_hand(study: dict[str, Any], models: Path) -> dict[Path, str]:
     found = {}
     for sigma in study["sigmas"]:
         for one in study["classifiers"]:
-            cell = GridCell(study["dataset"], one["name"], sigma, one["members"][0][1], further=one["folder"] != "")
+            cell = GridCell(
+                study["dataset"], one["name"], sigma, one["members"][0][1], is_member_seed=one["folder"] != ""
+            )
             model = cell.model(models / cell.dataset)
             if one["key"] is None and model.is_dir():
                 found[model] = cell.rows(Path("results", cell.dataset)).with_suffix("").as_posix()

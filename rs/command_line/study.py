@@ -81,6 +81,6 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in grid):
         training_recipe(values, dataset, method, sigma)
     certification_settings(values, dataset)
-    if values.get("ensembles") or any(cell.further for cell in grid):  # else there is no pool
+    if values.get("ensembles") or any(cell.is_member_seed for cell in grid):  # else there is no pool
         load_section(values, f"recipes.{dataset}.pool", PoolSettings)
         load_section(values, f"recipes.{dataset}.weights", WeightSettings)

@@ -9,7 +9,7 @@ from rs.data.prepared import Images
 from rs.ensemble.member_outputs import MemberOutputs
 from rs.ensemble.perturbation import margins
 from rs.ensemble.spec import EnsembleSpec, FittedWeights
-from rs.statistics.radius_weights import Contests, chosen_weights, radius_weights
+from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
 
 
 def fit_radius(
@@ -23,18 +23,20 @@ def fit_radius(
         return {}
     outputs = member_outputs.only({pair for spec in specs.values() for pair in spec.declaration.members}).unperturbed()
     chunks = outputs.chunks(images, outputs.settings.fitting_images(images))
-    contests = Contests.joined([Contests.of(margins(chunk.perturbed, chunk.labels), chunk.labels) for chunk in chunks])
-    return {slug: _fitted(spec, contests.of_members(outputs.numbers(spec)), split) for slug, spec in specs.items()}
+    disputed = DisputedDraws.joined(
+        [DisputedDraws.of(margins(chunk.perturbed, chunk.labels), chunk.labels) for chunk in chunks]
+    )
+    return {slug: _fitted(spec, disputed.of_members(outputs.numbers(spec)), split) for slug, spec in specs.items()}
 
 
-def _fitted(spec: EnsembleSpec, contests: Contests, split: str) -> EnsembleSpec:
+def _fitted(spec: EnsembleSpec, disputed: DisputedDraws, split: str) -> EnsembleSpec:
     number = spec.combination.chosen
-    found = radius_weights(contests) if number is None else chosen_weights(contests, number)
+    found = radius_weights(disputed) if number is None else chosen_weights(disputed, number)
     fitted = FittedWeights(
         weights=list(found.weights),
         split=split,
-        images=contests.images,
-        used_share=contests.used_share,
+        images=disputed.images,
+        used_share=disputed.used_share,
         shrinkage=found.shrinkage,
     )
     return replace(spec, fitted=fitted)

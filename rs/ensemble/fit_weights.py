@@ -35,9 +35,9 @@ from rs.ensemble.spec import EnsembleSpec, FittedWeights, first_of_each
 from rs.runtime.device import limit_threads
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics import ensemble_variance
-from rs.statistics.ensemble_weights import Moments, algorithm2, clip_to_box, global_weights, moments
+from rs.statistics.ensemble_weights import Moments, clip_to_box, global_weights, moments, per_image_weights
 from rs.storage import files
-from rs.study.ensembles import ALGORITHM_2
+from rs.study.ensembles import BOUND_WEIGHTS
 from rs.study.subset import select
 
 SPREADS = ("ensemble", "members", "source", "images", "alpha", "beta", "variance", "within", "across")
@@ -113,7 +113,7 @@ def _solved(specs: Mapping[str, EnsembleSpec]) -> tuple[dict[str, EnsembleSpec],
         for slug, spec in specs.items()
         if spec.combination.weights_solved and spec.combination.scope == "global"
     }
-    of_bound = {slug: spec for slug, spec in solved.items() if spec.combination.weights in ALGORITHM_2}
+    of_bound = {slug: spec for slug, spec in solved.items() if spec.combination.weights in BOUND_WEIGHTS}
     return of_bound, {slug: spec for slug, spec in solved.items() if slug not in of_bound}
 
 
@@ -206,7 +206,7 @@ class _Study:
         count, combination = len(spec.members), spec.combination
         if combination.scope == "per-image":
             z = margins(chunk.perturbed[:, self.member_outputs.numbers(spec)], classes)
-            solved = algorithm2(z, classes, cast(str, combination.weights))  # those of this scope are solved
+            solved = per_image_weights(z, classes, cast(str, combination.weights))  # those of this scope are solved
             if combination.low is None or combination.high is None:
                 return solved
             return clip_to_box(solved, combination.low, combination.high)

@@ -29,7 +29,7 @@ from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier, check_draws
 from rs.smoothing.settings import Draws
-from rs.smoothing.votes import Tally, VoteCounter, of_tallies, winner
+from rs.smoothing.vote_counting import Tally, VoteCounter, of_tallies, winner
 from rs.statistics.certificate import Certificate
 
 TOGETHER = 2**18

@@ -26,7 +26,7 @@ from rs.ensemble.outputs import weighted as weighted
 from rs.errors import InputError
 from rs.statistics.ensemble_weights import box_vertices as box_vertices
 from rs.statistics.ensemble_weights import clip_to_box as clip_to_box
-from rs.study.ensembles import ALGORITHM_2, Combination
+from rs.study.ensembles import BOUND_WEIGHTS, Combination
 
 RuleFunction = Callable[[Tensor], Tensor]
 """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
@@ -308,8 +308,10 @@ def check_rule(combination: Combination) -> None:
             raise ValueError(f"{part} must {must} for the rule {combination.rule} of scope {scope}")
     if isinstance(combination.weights, list):
         on_simplex(combination.weights)
-    if scope == "per-image" and combination.weights not in ALGORITHM_2:
-        raise ValueError(f"weights of scope per-image must be {' or '.join(ALGORITHM_2)}, got {combination.weights!r}")
+    if scope == "per-image" and combination.weights not in BOUND_WEIGHTS:
+        raise ValueError(
+            f"weights of scope per-image must be {' or '.join(BOUND_WEIGHTS)}, got {combination.weights!r}"
+        )
     if combination.weights_solved and not rule.solvable:
         solvable = " or ".join(name for name, one in RULES.items() if one.solvable)
         raise ValueError(f"weights that are solved for need the rule {solvable}, got {combination.rule!r}")

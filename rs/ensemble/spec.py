@@ -46,7 +46,7 @@ class FittedWeights:
     weights: list[float]  # (L,) on the simplex
     split: str  # of the data set, that they were fitted to
     images: int  # of this split
-    used_share: float  # of these images: those that the weights rest on (``global_weights``, ``Contests``)
+    used_share: float  # of these images: those that the weights rest on (``global_weights``, ``DisputedDraws``)
     shrinkage: float  # towards equal weights, 0 to 1, where they maximise the radius; else 0
 
 

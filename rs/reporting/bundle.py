@@ -155,7 +155,9 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
         protocol["subset"] = subset_name(protocol["subset"])
     model = params.merge(values, *params.layers(f"recipes.{dataset}.model"), optional=True)[0]
     classifiers = {
-        (cell.method, cell.seed): _classifier(cell.method, None, "model", [(cell.method, cell.seed)], cell.further)
+        (cell.method, cell.seed): _classifier(
+            cell.method, None, "model", [(cell.method, cell.seed)], cell.is_member_seed
+        )
         for cell in cells(values, dataset)
     }
     ensembles = [_classifier(one.name, one.key, one.combination.scope, one.members, True) for one in declared(values)]

@@ -147,7 +147,7 @@ class StudyFiles:
             classes=sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
             scope=rows["scope"].iloc[0],
             provenance=Provenance.of(sidecar),
-            source=_source(sidecar, pool=cell.further),
+            source=_source(sidecar, pool=cell.is_member_seed),
         )
 
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
@@ -190,7 +190,7 @@ class StudyFiles:
     def _check_classifier(self, path: Path, cell: GridCell, classifier: str | None) -> None:
         """Check that a file is of the model of a cell that the sidecars of its rows name, in either folder."""
         for further in (False, True):
-            sidecar = sidecar_of(replace(cell, further=further).rows(self.results))
+            sidecar = sidecar_of(replace(cell, is_member_seed=further).rows(self.results))
             named = files.value_in(sidecar, "classifier")
             if classifier and named and classifier != named:
                 raise InputError(

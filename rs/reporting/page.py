@@ -249,7 +249,7 @@ def _sources_of_models(study: StudyFiles, values: dict[str, Any]) -> Iterator[tu
             Source(
                 file=file,
                 target=cell.target("certify"),
-                command=pool_command(study.dataset, cell.sigma) if cell.further else alone,
+                command=pool_command(study.dataset, cell.sigma) if cell.is_member_seed else alone,
                 parameters=grid.configuration(values, study.dataset, cell.method, float(cell.sigma)),
                 sidecar=sidecar_of(cell.rows(study.results)),
             ),

@@ -18,7 +18,7 @@ from rs.data.prepared import read_meta, read_split
 from rs.reporting.results import Result
 from rs.statistics import metrics
 from rs.statistics.certificate import votes_for, votes_of
-from rs.statistics.votes import dense_votes
+from rs.statistics.resampling import dense_votes
 
 SIDE = 32
 """Pixels a side at most: larger images are made smaller."""

@@ -33,7 +33,7 @@ from rs.reporting.settings import ReportSettings, report_settings
 from rs.reporting.tables import ensemble_tables, method_tables, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
-from rs.statistics.votes import label_bounds, share_at_most
+from rs.statistics.resampling import label_bounds, share_at_most
 from rs.storage import files
 from rs.study import grid
 
@@ -221,9 +221,9 @@ def label_probabilities(groups: Groups) -> pd.DataFrame:
     are wrong (Sun et al. 2025 ask for it in place of the ACR).
 
     Returns:
-        Columns ``sigma method members p share``: the share of images whose bound (``rs.statistics.votes.label_bounds``)
-        is at most p, mean over the seeds. The p are equidistant in Phi^-1(p), that is in radius / sigma, from 0.01 to
-        the largest bound.
+        Columns ``sigma method members p share``: the share of images whose bound
+        (``rs.statistics.resampling.label_bounds``) is at most p, mean over the seeds. The p are equidistant in
+        Phi^-1(p), that is in radius / sigma, from 0.01 to the largest bound.
     """
     frames = []
     for sigma, methods in groups.items():

@@ -22,11 +22,11 @@ from rs.smoothing.grid_noise import LEVELS, grid_block, is_on_grid, on_grid
 from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_key, evaluate, is_number
 from rs.smoothing.inputs import check_draws as check_draws
 from rs.smoothing.noise import BLOCK, block
-from rs.smoothing.votes import Tally, evaluations_of, of_tallies
-from rs.smoothing.votes import VoteCounter as VoteCounter
-from rs.smoothing.votes import certificate as certificate
-from rs.smoothing.votes import shortcut as shortcut
-from rs.smoothing.votes import winner as winner
+from rs.smoothing.vote_counting import Tally, evaluations_of, of_tallies
+from rs.smoothing.vote_counting import VoteCounter as VoteCounter
+from rs.smoothing.vote_counting import certificate as certificate
+from rs.smoothing.vote_counting import shortcut as shortcut
+from rs.smoothing.vote_counting import winner as winner
 from rs.statistics.certificate import ABSTAIN, Certificate
 
 Precision = Literal["float32", "bfloat16"]
@@ -63,7 +63,7 @@ class Run(Protocol):
         """Return a lower bound of the class probability, and the certified radius or ``None``."""
 
 
-class Lazy(Protocol):
+class Cascading(Protocol):
     """A base classifier whose images differ in what they need; one that has the attribute ``lazy``, and it is true."""
 
     def in_turn(self, batches: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
@@ -298,7 +298,7 @@ class SmoothedClassifier:
         evaluations = 0
         with self._ready(x):
             batches = self._batches(x, draws, seed, *key, start=start)
-            for scores, evaluated in cast(Lazy, self.base).in_turn(batches):
+            for scores, evaluated in cast(Cascading, self.base).in_turn(batches):
                 counter.add(scores[None], (len(scores), width))
                 evaluations += evaluated
         return Tally(counter.fetch()[0], evaluations)

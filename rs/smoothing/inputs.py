@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rs.errors import InputError, raised
-from rs.statistics.certificate import LEAST_ALPHA, MAX_DRAWS
+from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -124,8 +124,8 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
         raise InputError(f"x must hold floating-point pixels in [0, 1], {_what_came(x)}")
     if not is_number(alpha) or not 0 < alpha < 1:
         raise InputError(f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a certificate")
-    if alpha < LEAST_ALPHA:
-        raise InputError(f"alpha must be at least {LEAST_ALPHA}, below which bounds cannot be computed, got {alpha!r}")
+    if alpha < MIN_ALPHA:
+        raise InputError(f"alpha must be at least {MIN_ALPHA}, below which bounds cannot be computed, got {alpha!r}")
     for name, count in draws.items():
         if not is_number(count, Integral) or not 1 <= count <= MAX_DRAWS:
             raise InputError(f"{name} must be a whole number of noisy copies from 1 to {MAX_DRAWS:,}, got {count!r}")

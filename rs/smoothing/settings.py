@@ -11,7 +11,7 @@ from rs.models.backend import InferenceEngine
 from rs.params import NonNegativeCount, validated
 from rs.smoothing.classifier import NOISE_OF_8_BIT, Noise, Precision
 from rs.smoothing.stopping import Stop
-from rs.statistics.certificate import LEAST_ALPHA, MAX_DRAWS
+from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
 from rs.study.subset import Subset
 
 DrawCount = Annotated[int, Field(ge=1, le=MAX_DRAWS)]
@@ -33,7 +33,7 @@ class CertificationSettings:
 
     n0: DrawCount  # draws that select the class
     n: DrawCount  # fresh draws that bound its probability
-    alpha: Annotated[float, Field(ge=LEAST_ALPHA, lt=1)]  # failure probability of a certificate
+    alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]  # failure probability of a certificate
     seed: NonNegativeCount  # of the noise, the same for every model
     subset: Subset  # of the test split
     precision: Precision

@@ -20,7 +20,7 @@ UNLABELLED = -2
 """The label of an image whose class is not known; no prediction is that, and no such image counts as correct."""
 
 
-LEAST_ALPHA = 1e-200
+MIN_ALPHA = 1e-200
 """Of a certificate. SciPy's quantiles of the beta distribution go wrong at some levels below 1e-260, and a certificate
 may need them at parts of its alpha."""
 

@@ -61,7 +61,7 @@ def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
         return np.where(itself, 0.0, np.where(least > 0, least**-2.0, np.inf))
 
 
-def algorithm2(margins: ArrayLike, y: ArrayLike, form: str = "optimal") -> Floats:
+def per_image_weights(margins: ArrayLike, y: ArrayLike, form: str = "optimal") -> Floats:
     """The paper's ComputeWeight, for any number of members.
 
     They hold for the image the margins come from: certified as fixed weights they are sound, recomputed for every

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv, ndtri
 
-from rs.statistics.certificate import LEAST_ALPHA
+from rs.statistics.certificate import MIN_ALPHA
 
 _power = np.vectorize(math.pow, otypes=[np.float64])
 """The C library's power: NumPy's differs in its last digit between scalars, arrays and processors."""
@@ -25,7 +25,7 @@ _log = np.vectorize(math.log, otypes=[np.float64])
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
-_LEAST = LEAST_ALPHA * 1e-50
+_MIN_LEVEL = MIN_ALPHA * 1e-50
 """Of the parts of alpha that bounds are taken at."""
 
 
@@ -194,8 +194,8 @@ def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64]
 
 def _check_alpha(alpha: ArrayLike) -> None:
     given = np.asarray(alpha, dtype=np.float64)
-    if not ((given >= _LEAST) & (given < 1)).all():
-        raise ValueError(f"alpha must lie strictly between 0 and 1, at least {_LEAST}, got {alpha}; 0.001 is usual")
+    if not ((given >= _MIN_LEVEL) & (given < 1)).all():
+        raise ValueError(f"alpha must lie strictly between 0 and 1, at least {_MIN_LEVEL}, got {alpha}; 0.001 is usual")
 
 
 def _probability(values: ArrayLike, name: str) -> NDArray[np.float64]:

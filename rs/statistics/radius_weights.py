@@ -50,11 +50,11 @@ ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True)
-class Contests:
+class DisputedDraws:
     """All that weights can change in the votes of L members, on B images with N draws each.
 
-    A class that every member puts below the label never wins a draw. What is left are contests: a class and a draw,
-    with the members' margins, of which at least one is not positive.
+    A class that every member puts below the label never wins a draw. Disputed is what is left: a class and a draw with
+    the members' margins, at least one of which is not positive.
     """
 
     images: int  # B
@@ -64,7 +64,7 @@ class Contests:
 
     @classmethod
     def of(cls, margins: ArrayLike, ys: ArrayLike) -> Self:
-        """Find the contests of margins (B, L, N, K) and classes (B,)."""
+        """Find the disputed draws of margins (B, L, N, K) and classes (B,)."""
         z, y = np.asarray(margins, dtype=np.float64), np.asarray(ys)
         if z.ndim != 4 or 0 in z.shape or y.shape != z.shape[:1]:
             raise ValueError(f"margins (B, L, N, K) must come with B classes, got {z.shape} and {y.shape}")
@@ -87,11 +87,11 @@ class Contests:
 
     @property
     def used_share(self) -> float:
-        """Share of the images that have a contest: on the others all weights get all votes."""
+        """Share of the images that have a disputed draw: on the others all weights get all votes."""
         return len(np.unique(self.places // self.draws)) / self.images
 
     def of_members(self, numbers: Sequence[int]) -> Self:
-        """Return what is left to contest among some of the members."""
+        """Return what is disputed among some of the members."""
         own = self.margins[:, list(numbers)]
         kept = (own <= 0).any(axis=1)
         return type(self)(self.images, self.draws, self.places[kept], own[kept])
@@ -110,10 +110,10 @@ Radii = Callable[[Weights], Floats]
 """Radii of the images in units of sigma, (B,), by weights (L,): J is their mean."""
 
 
-def radii_of(contests: Contests) -> Radii:
+def radii_of(disputed: DisputedDraws) -> Radii:
     """Return the radii of the images as a function of the weights, which remembers what it was asked."""
-    table = radius(lower_bound(np.arange(contests.draws + 1), contests.draws, ALPHA), sigma=1.0)
-    return cache(lambda weights: table[contests.votes(weights)])
+    table = radius(lower_bound(np.arange(disputed.draws + 1), disputed.draws, ALPHA), sigma=1.0)
+    return cache(lambda weights: table[disputed.votes(weights)])
 
 
 class RadiusWeights(NamedTuple):
@@ -123,31 +123,31 @@ class RadiusWeights(NamedTuple):
     shrinkage: float  # one of SHRINKAGES: 0, as fitted, to 1, equal weights
 
 
-def radius_weights(contests: Contests) -> RadiusWeights:
+def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
     """Return the weights that maximise J, shrunk towards equal ones by cross-validation over images.
 
     Each fold of the images is judged with weights that were fitted to the other folds, shrunk by each of SHRINKAGES.
     The largest shrinkage is taken whose J is within one standard error, of the paired difference over images, of the
     largest J (Breiman et al. 1984, section 3.4.3). A single image leaves nothing to judge by, so weights are equal.
     """
-    equal, radii = (1 / contests.members,) * contests.members, radii_of(contests)
-    if contests.images < 2:
+    equal, radii = (1 / disputed.members,) * disputed.members, radii_of(disputed)
+    if disputed.images < 2:
         return RadiusWeights(equal, 1.0)
-    solve = best_of_all if math.comb(PARTS + contests.members - 1, PARTS) <= POINTS else best_forward
-    folds = np.arange(contests.images) % min(FOLDS, contests.images)
-    judged = np.empty((len(SHRINKAGES), contests.images))
+    solve = best_of_all if math.comb(PARTS + disputed.members - 1, PARTS) <= POINTS else best_forward
+    folds = np.arange(disputed.images) % min(FOLDS, disputed.images)
+    judged = np.empty((len(SHRINKAGES), disputed.images))
     for fold in range(folds.max() + 1):
         out = folds == fold
-        fitted = solve(radii, contests.members, ~out)
+        fitted = solve(radii, disputed.members, ~out)
         judged[:, out] = [radii(_shrunk(fitted, shrinkage))[out] for shrinkage in SHRINKAGES]
     shrinkage = SHRINKAGES[_first_within_one_error(judged)]
-    fitted = solve(radii, contests.members, np.full(contests.images, True))
+    fitted = solve(radii, disputed.members, np.full(disputed.images, True))
     return RadiusWeights(_shrunk(fitted, shrinkage) if shrinkage < 1 else equal, shrinkage)
 
 
-def chosen_weights(contests: Contests, budget: int) -> RadiusWeights:
+def chosen_weights(disputed: DisputedDraws, budget: int) -> RadiusWeights:
     """Return the shares of ``budget`` members that each one has, chosen by J: :func:`forward_counts`."""
-    return RadiusWeights(_weights(forward_counts(radii_of(contests), contests.members, budget)), 0.0)
+    return RadiusWeights(_weights(forward_counts(radii_of(disputed), disputed.members, budget)), 0.0)
 
 
 def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:

@@ -27,21 +27,21 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from rs.errors import InputError
-from rs.statistics.certificate import LEAST_ALPHA, round_down
+from rs.statistics.certificate import MIN_ALPHA, round_down
 from rs.statistics.radius import cap, lower_bound, radius, upper_bound
 
-Answer = Literal["yes", "no"]
-RANGE = f"strictly between 0 and 1, at least {LEAST_ALPHA}"
+Decision = Literal["yes", "no"]
+RANGE = f"strictly between 0 and 1, at least {MIN_ALPHA}"
 STEP = 100  # draws between looks, at least: a block of certification noise
 
 
-def check_times(budget: int, growth: float, step: int = STEP) -> NDArray[np.int64]:
+def look_schedule(budget: int, growth: float, step: int = STEP) -> NDArray[np.int64]:
     """Return the numbers of draws n_1 < n_2 < ... < n_T = ``budget`` after which to look.
 
     Each is the multiple of ``step`` nearest to ``growth`` times the one before, and a step beyond it at least; the last
     one is the budget. With growth 1 they are a step apart.
 
-    >>> check_times(2000, growth=1.5)
+    >>> look_schedule(2000, growth=1.5)
     array([ 100,  200,  300,  400,  600,  900, 1400, 2000])
     """
     for name, count in (("budget", budget), ("step", step)):
@@ -52,30 +52,30 @@ def check_times(budget: int, growth: float, step: int = STEP) -> NDArray[np.int6
     return np.array(times[1:], dtype=np.int64)
 
 
-LAST = 0.8
+FINAL_LOOK_SHARE = 0.8
 """The part of alpha that is kept for the last look, so that the budget certifies nearly what one look at it would."""
 
 
-def parts(times: ArrayLike) -> NDArray[np.float64]:
+def alpha_spending(times: ArrayLike) -> NDArray[np.float64]:
     """Return the parts of alpha that looks after ``times`` draws may spend, shape (T,); they sum to 1.
 
-        s_t = (1 - LAST) sqrt(n_t) / sum_u sqrt(n_u),   and LAST besides for t = T
+        s_t = (1 - FINAL_LOOK_SHARE) sqrt(n_t) / sum_u sqrt(n_u),   and FINAL_LOOK_SHARE besides for t = T
 
     Where p lies anywhere near p0, the number of looks until an answer at n draws falls like 1 / sqrt(n), so the draws
     that are taken in all grow like sqrt(n); there alpha saves most.
 
-    >>> parts([100, 400, 900]).round(3)
+    >>> alpha_spending([100, 400, 900]).round(3)
     array([0.033, 0.067, 0.9  ])
     """
     roots = np.sqrt(np.asarray(times, dtype=np.float64))
-    spent = (1 - LAST) * roots / roots.sum()
-    spent[-1] += LAST
+    spent = (1 - FINAL_LOOK_SHARE) * roots / roots.sum()
+    spent[-1] += FINAL_LOOK_SHARE
     return spent
 
 
 @dataclass(frozen=True, eq=False)
 class Cumulative:
-    """Clopper-Pearson bounds from all draws so far, look t at level s_t alpha (:func:`parts`).
+    """Clopper-Pearson bounds from all draws so far, look t at level s_t alpha (:func:`alpha_spending`).
 
     By the union bound all lower bounds hold together with probability 1 - alpha, whatever the rule that stops: the
     runs in which the bound of some look exceeds p have probability at most sum_t alpha s_t = alpha. So "yes" is wrong
@@ -90,16 +90,16 @@ class Cumulative:
 
     def __post_init__(self) -> None:
         for name, level in (("alpha", self.alpha), ("beta", self.beta)):
-            _require(LEAST_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
+            _require(MIN_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
 
     @cached_property
-    def parts(self) -> NDArray[np.float64]:
-        """Of alpha, by look (:func:`parts`)."""
-        return parts(self.times)
+    def alpha_by_look(self) -> NDArray[np.float64]:
+        """Of alpha, by look (:func:`alpha_spending`)."""
+        return alpha_spending(self.times)
 
     def lower(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
         """Lower bounds of p at look ``check`` (from 0), from ``successes`` of all draws so far, shape (...)."""
-        return lower_bound(successes, self.times[check], self.alpha * self.parts[check])
+        return lower_bound(successes, self.times[check], self.alpha * self.alpha_by_look[check])
 
     def upper(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
         """Upper bounds of p, likewise."""
@@ -116,11 +116,11 @@ class Cumulative:
 
 @lru_cache  # runs of all images are alike
 def _rule(budget: int, step: int, alpha: float, beta: float) -> Cumulative:
-    return Cumulative(check_times(budget, Cumulative.growth, step), alpha, beta)
+    return Cumulative(look_schedule(budget, Cumulative.growth, step), alpha, beta)
 
 
 @lru_cache
-def worth(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float64]:
+def required_share(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float64]:
     """Return the smallest share of successes with which the last look establishes each ``p0``; above 1 for never."""
     last, budget = len(rule.times) - 1, int(rule.times[-1])
     low, high = np.full(len(p0), -1), np.full(len(p0), budget + 1)  # "no" at low, "yes" at high
@@ -169,8 +169,8 @@ class Decider(_Run):
     def __init__(self, rule: Cumulative, radii: Sequence[float], sigma: float) -> None:
         super().__init__(rule, sigma)
         self.radii, self.p0 = tuple(map(float, radii)), ndtr(np.asarray(radii) / sigma)
-        self.worth = worth(rule, tuple(self.p0))
-        self.established, self.open_to = 0, int((self.worth <= 1).sum())
+        self.required_share = required_share(rule, tuple(self.p0))
+        self.established, self.open_to = 0, int((self.required_share <= 1).sum())
 
     @property
     def mode(self) -> str:
@@ -182,11 +182,11 @@ class Decider(_Run):
         return f"at-radius:{','.join(map(repr, self.radii))}:{self.times[-1]}"
 
     @property
-    def answers(self) -> dict[float, Answer | None]:
+    def answers(self) -> dict[float, Decision | None]:
         """The answer to each radius."""
         return {r: self._answer(k) for k, r in enumerate(self.radii)}
 
-    def _answer(self, k: int) -> Answer | None:
+    def _answer(self, k: int) -> Decision | None:
         if k < self.established:
             return "yes"
         return "no" if k >= self.open_to else None
@@ -196,11 +196,11 @@ class Decider(_Run):
         best = self.established - 1
         return (0.0, None) if best < 0 else (float(self.p0[best]), self.radii[best])
 
-    def update(self, successes: int, draws: int) -> dict[float, Answer | None]:
+    def update(self, successes: int, draws: int) -> dict[float, Decision | None]:
         """Count as :meth:`RadiusSequence.update` does, and return the answers."""
         check = self._look(successes, draws)
         held = np.logical_and.accumulate(self.rule.above(self.successes, check, self.p0))
-        given_up = self.rule.below(self.successes, check, self.worth[: self.open_to])
+        given_up = self.rule.below(self.successes, check, self.required_share[: self.open_to])
         self.open_to -= int(given_up.sum())  # the last ones, as shares of larger radii are larger
         self.established = max(self.established, int(held.sum()))
         self.stopped |= self.established >= self.open_to
@@ -269,7 +269,7 @@ class RadiusSequence(_Run):
         super().__init__(_rule(budget, step, alpha, beta), sigma)
         self.tolerance = float(tolerance)
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
-        self.worth = float(worth(self.rule, (0.5,))[0])
+        self.required_share = float(required_share(self.rule, (0.5,))[0])
 
     @property
     def mode(self) -> str:
@@ -287,7 +287,7 @@ class RadiusSequence(_Run):
         self.p_upper = min(self.p_upper, float(self.rule.upper(self.successes, check)))
         self.radius = float(radius(self.p_lower, self.sigma))
         left = self.sigma * (float(ndtri(self.p_high())) - float(ndtri(self.p_lower)))
-        self.stopped |= self.p_upper < self.worth or (self.p_lower >= 0.5 and left <= self.tolerance)
+        self.stopped |= self.p_upper < self.required_share or (self.p_lower >= 0.5 and left <= self.tolerance)
 
     def p_high(self) -> float:
         """Return the most that all draws would establish."""

@@ -17,7 +17,7 @@ from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.metrics import acr, budget, check_labels, mode_of
 from rs.statistics.radius import two_sided_radius
-from rs.statistics.votes import dense_votes
+from rs.statistics.resampling import dense_votes
 
 Split: TypeAlias = Literal["even", "votes"]
 """How the rest of alpha is split over the other classes.

@@ -17,7 +17,7 @@ import numpy as np
 
 from rs.errors import InputError
 from rs.statistics.certificate import (
-    LEAST_ALPHA,
+    MIN_ALPHA,
     MODES,
     SCOPES,
     format_counts,
@@ -140,8 +140,8 @@ def read_rows(path: Path) -> pd.DataFrame:
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),
         (
-            (rows["alpha"] < LEAST_ALPHA) | (rows["alpha"] >= 1),
-            f"alpha must lie strictly between 0 and 1, at least {LEAST_ALPHA}",
+            (rows["alpha"] < MIN_ALPHA) | (rows["alpha"] >= 1),
+            f"alpha must lie strictly between 0 and 1, at least {MIN_ALPHA}",
         ),
         (rows["sigma"] <= 0, "sigma must be positive"),
         ((rows["p_lower"] < 0) | (rows["p_lower"] > 1), "p_lower must lie in [0, 1]"),
@@ -188,11 +188,11 @@ def read_field_log(
 
 
 def _check_known(path: Path, **known: float | None) -> None:
-    limits = {"sigma": (0, math.inf), "n0": (0, 2**63), "n": (0, 2**63), "alpha": (math.nextafter(LEAST_ALPHA, 0), 1)}
+    limits = {"sigma": (0, math.inf), "n0": (0, 2**63), "n": (0, 2**63), "alpha": (math.nextafter(MIN_ALPHA, 0), 1)}
     stated = {name: value for name, value in known.items() if value is not None}
     bad = [f"{name} {value}" for name, value in stated.items() if not limits[name][0] < value < limits[name][1]]
     if bad:
-        must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {LEAST_ALPHA}"
+        must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {MIN_ALPHA}"
         raise InputError(f"{path} must be of {must}, got {', '.join(bad)}")
 
 

@@ -47,7 +47,7 @@ def check_columns(path: Path, rows: Columns) -> None:
 
 
 def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
-    """Check class, bound and radius of each row against the ones that its votes give (``smoothing.votes``)."""
+    """Check class, bound and radius of each row against the ones that its votes give (``smoothing.vote_counting``)."""
     from rs.statistics.radius import lower_bound, radius  # SciPy, which appending rows does not need
 
     selected = _most_votes(first, len(rows["idx"]))
@@ -124,10 +124,11 @@ def _limits(
     establishes p from k' <= k of n' votes does so at a level of at most alpha, P_p(Binomial(n', p) >= k') <= alpha, and
     that probability is at least p^k'; so p <= alpha^(1 / k). A run stops when its votes contradict what it established,
     so the votes of all n draws have a probability of at least :data:`IMPROBABLE` at p. The last look, after the maximum
-    of draws, keeps the part ``LAST`` of alpha, and a run for the radius reports the largest bound that it has seen.
+    of draws, keeps the part ``FINAL_LOOK_SHARE`` of alpha, and a run for the radius reports the largest bound that it
+    has seen.
     """
     from rs.statistics.radius import lower_bound, upper_bound
-    from rs.statistics.sequential import LAST
+    from rs.statistics.sequential import FINAL_LOOK_SHARE
 
     low, high = np.zeros(len(votes)), np.ones(len(votes))
     for alpha in np.unique(rows["alpha"][early]):
@@ -135,7 +136,7 @@ def _limits(
         own, final = same & early, same & last
         probable = upper_bound(votes[own], np.maximum(rows["n"][own], 1), IMPROBABLE)
         high[own] = np.minimum(lower_bound(votes[own], np.maximum(votes[own], 1), alpha), probable)
-        low[final] = lower_bound(votes[final], rows["n"][final], LAST * alpha)
+        low[final] = lower_bound(votes[final], rows["n"][final], FINAL_LOOK_SHARE * alpha)
     return low, high
 
 

@@ -27,10 +27,10 @@ from rs.params import MAX_NAME, Count, NonNegative, NonNegativeCount, load_secti
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """A name that is part of names of files."""
 
-ALGORITHM_2 = ("optimal", "printed")
+BOUND_WEIGHTS = ("optimal", "printed")
 """Weights of the paper's bound: of least variance, or by the printed form, for two members."""
 
-SOLVED = (*ALGORITHM_2, "radius")
+SOLVED = (*BOUND_WEIGHTS, "radius")
 """Weights that are solved for: of the paper's bound, or of the largest average certified radius."""
 
 
@@ -38,7 +38,7 @@ Choice = Annotated[dict[Literal["choose"], Count], Field(min_length=1)]
 """``{"choose": n}``: weights that choose n members, with replacement, by the largest average certified radius."""
 
 
-MOST_IN_SET = 12
+MAX_SET_MEMBERS = 12
 """Members of a set of weights: the box of L weights that sum to 1 has up to L choose L / 2 times L / 2 vertices."""
 
 
@@ -92,8 +92,8 @@ class Combination:
             raise ValueError(
                 f"there must be one threshold for each of {count} members but the last, got {len(self.thresholds)}"
             )
-        if self.scope == "set" and count > MOST_IN_SET:
-            raise ValueError(f"a set of weights must be of at most {MOST_IN_SET} members, got {count}; use fewer")
+        if self.scope == "set" and count > MAX_SET_MEMBERS:
+            raise ValueError(f"a set of weights must be of at most {MAX_SET_MEMBERS} members, got {count}; use fewer")
         low, high = self.low, self.high
         if low is not None and high is not None and not count * low <= 1 <= count * high:
             raise ValueError(f"low and high must leave room for {count} weights that sum to 1, got {low} and {high}")

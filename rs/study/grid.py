@@ -47,7 +47,9 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     first = {(method, seed): False for method in methods for seed in first_seeds}
     pairs = first | {(method, seed): True for method in members for seed in seeds if (method, seed) not in first}
     grid = [
-        GridCell(dataset, method, sigma, seed, further) for sigma in sigmas for (method, seed), further in pairs.items()
+        GridCell(dataset, method, sigma, seed, is_member_seed)
+        for sigma in sigmas
+        for (method, seed), is_member_seed in pairs.items()
     ]
     if not grid:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
@@ -135,4 +137,4 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
             f"params.yaml: ensembles need {method} with seed {seed}, but the grid does not train it; add it to members "
             "and member_seeds, or remove the ensembles (ensembles: [])"
         )
-    return [cell for pair, cell in here.items() if cell.further or pair in wanted]
+    return [cell for pair, cell in here.items() if cell.is_member_seed or pair in wanted]

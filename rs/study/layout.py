@@ -37,13 +37,13 @@ class GridCell:
     method: str
     sigma: Any  # as it stands in the parameters: it is part of file names
     seed: int
-    further: bool = False  # a further seed of a member of ensembles, which stages of their own make
+    is_member_seed: bool = False  # a further seed of a member of ensembles, which stages of their own make
 
     def target(self, stage: str) -> str:
         """Return DVC's name of this cell of ``stage``."""
-        if self.further and stage == "certify":
+        if self.is_member_seed and stage == "certify":
             return pool_target("certify_ensembles", self.dataset, self.sigma)
-        stage = f"{stage}_members" if self.further else stage
+        stage = f"{stage}_members" if self.is_member_seed else stage
         return f"{stage}@{self.dataset}-{self.method}-{self.sigma}-{self.seed}"
 
     def command(self, stage: str) -> str:
@@ -53,7 +53,9 @@ class GridCell:
     def rows(self, results: Path) -> Path:
         """Return the path of the certificate rows."""
         name = model_name(self.method, self.seed)
-        return pool_rows(results, self.sigma, name) if self.further else results / str(self.sigma) / f"{name}.tsv"
+        return (
+            pool_rows(results, self.sigma, name) if self.is_member_seed else results / str(self.sigma) / f"{name}.tsv"
+        )
 
     def model(self, models: Path) -> Path:
         """Return the folder of the trained model."""

@@ -12,7 +12,7 @@ from rs.errors import InputError
 from rs.models.backend import Engine
 from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.classifier import Precision
-from rs.statistics.certificate import LEAST_ALPHA
+from rs.statistics.certificate import MIN_ALPHA
 
 HISTORY = (
     "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
@@ -48,7 +48,7 @@ class Training:
     eval_images: Count  # first images of the evaluation split
     eval_n0: Count  # draws of a quick certificate
     eval_n: Count
-    eval_alpha: Annotated[float, Field(ge=LEAST_ALPHA, lt=1)]
+    eval_alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 
 from benchmarks import sequential
 from benchmarks.sequential import ALPHA, BETA, Source, fewest
-from rs.statistics.sequential import LAST, at_radii
+from rs.statistics.sequential import FINAL_LOOK_SHARE, at_radii
 
 SIGMA, N = 0.5, 2_000
 
@@ -28,7 +28,7 @@ def mean_draws(radius, p):
         mean += new * law.sum()
         law = np.convolve(law, stats.binom.pmf(np.arange(new + 1), new, p))
         k = np.arange(len(law))
-        law[run.rule.above(k, look, run.p0[0]) | run.rule.below(k, look, run.worth[0])] = 0
+        law[run.rule.above(k, look, run.p0[0]) | run.rule.below(k, look, run.required_share[0])] = 0
     return mean
 
 
@@ -50,7 +50,7 @@ def test_no_rule_takes_fewer_draws_than_the_fewest(monkeypatch, radius):
 
 def test_an_image_at_radius_0_needs_a_share_of_the_draws_that_depends_on_the_levels_alone():
     """Near the normal limit: w_0 is z standard errors of n draws above 1/2, and kl(b, beta) = (1 - b) z^2 / 2."""
-    n, z = 50_000, ndtri(1 - LAST * ALPHA)
+    n, z = 50_000, ndtri(1 - FINAL_LOOK_SHARE * ALPHA)
     kl = lambda b: b * math.log(b / BETA) + (1 - b) * math.log((1 - b) / (1 - BETA))  # noqa: E731
     given_up = brentq(lambda b: kl(b) - (1 - b) * z**2 / 2, BETA, 0.999)
     steps = 1 / 200  # of the probability of giving up

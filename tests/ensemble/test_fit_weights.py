@@ -22,8 +22,8 @@ from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import block
 from rs.statistics.cascade_thresholds import fit_thresholds
-from rs.statistics.ensemble_weights import algorithm2, clip_to_box, global_weights, moments
-from rs.statistics.radius_weights import Contests, chosen_weights, radius_weights
+from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments, per_image_weights
+from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
 from stages.weights import main
 from tests.support.helpers import SHAPE, help_of, write_tiny
 from tests.support.tiny_pool import (
@@ -151,14 +151,14 @@ def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_ove
     chosen = sorted(torch.randperm(24, generator=stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)).tolist()[:20])
     outputs = [[slow_probabilities(*one, train, i, False, noises=SETTINGS.draws) for one in members] for i in chosen]
     labels = train.labels[chosen]
-    contests = Contests.of(margins(np.array(outputs), labels), labels)
+    disputed = DisputedDraws.of(margins(np.array(outputs), labels), labels)
     fitted = read(Path("weights", f"{RADIUS}.json")).fitted
     found = (tuple(fitted.weights), fitted.shrinkage, fitted.used_share, fitted.images, fitted.split)
-    assert found == (*radius_weights(contests), contests.used_share, 20, "train")
+    assert found == (*radius_weights(disputed), disputed.used_share, 20, "train")
     assert fitted.weights[2] > 0.5  # the member that sees every class
     assert fitted.shrinkage < 1
     two = read(Path("weights", f"{TWO}.json"))
-    assert (tuple(two.fitted.weights), two.fitted.shrinkage) == chosen_weights(contests, 2)
+    assert (tuple(two.fitted.weights), two.fitted.shrinkage) == chosen_weights(disputed, 2)
     assert two.members[2] in two.voting
 
 
@@ -233,7 +233,7 @@ def test_weights_of_an_image_are_algorithm_2_on_its_label_or_on_the_class_that_n
     form = "printed" if slug.endswith("printed") else "optimal"
     found = read_weights(Path("weights", f"{slug}.tsv"), len(own))
     for i, y in enumerate(classes):
-        solved = algorithm2(margins(probabilities[[i]][:, own], [y])[0], y, form)
+        solved = per_image_weights(margins(probabilities[[i]][:, own], [y])[0], y, form)
         assert found[i] == (clip_to_box(solved, *BOX) if slug.endswith("clipped") else solved).tolist()
     lines = Path("weights", f"{slug}.tsv").read_text().splitlines()
     assert lines[0].split("\t") == ["idx", "class", *(f"w{number}" for number in range(len(own)))]
@@ -261,7 +261,9 @@ def test_clipped_weights_stand_between_their_bounds(slug, count):
 def test_weights_of_an_image_are_solved_once(monkeypatch):
     """For the file and for the bounds; all images are one chunk here."""
     calls = []
-    monkeypatch.setattr("rs.ensemble.fit_weights.algorithm2", lambda *args: calls.append(args) or algorithm2(*args))
+    monkeypatch.setattr(
+        "rs.ensemble.fit_weights.per_image_weights", lambda *args: calls.append(args) or per_image_weights(*args)
+    )
     solve("again")
     assert len(calls) == len(PER_IMAGE)
 

@@ -28,9 +28,9 @@ from rs.reporting.tables.formatting import digits
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import LEVEL, Estimate, estimate, sample
 from rs.statistics.radius import lower_bound, two_sided_radius, upper_bound
+from rs.statistics.resampling import label_bounds
 from rs.statistics.two_sided import two_sided
 from rs.statistics.two_way import MeanSquares, half_width, p_value
-from rs.statistics.votes import label_bounds
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT
 from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study, write_rows

@@ -20,8 +20,8 @@ from rs.reporting.tables import notes
 from rs.statistics import metrics
 from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE
 from rs.statistics.radius import lower_bound, radius
+from rs.statistics.resampling import label_bounds, share_at_most
 from rs.statistics.two_way import half_width, mean_squares
-from rs.statistics.votes import label_bounds, share_at_most
 from rs.storage import certificate_rows, tsv
 from rs.storage.files import write_json
 from stages.tables import main

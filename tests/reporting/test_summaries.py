@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.summaries import compared, described, radii_of, text_of, text_of_difference
-from rs.smoothing.votes import certificate, shortcut
+from rs.smoothing.vote_counting import certificate, shortcut
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius

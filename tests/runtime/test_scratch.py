@@ -89,7 +89,10 @@ def test_the_same_work_is_not_done_twice_at_once():
 
 @pytest.mark.usefixtures("work")
 def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
-    hold = f"from rs.runtime.scratch import scratch_folder; w = scratch_folder({WHAT!r}); print(w.__enter__(), flush=True); input()"
+    hold = (
+        f"from rs.runtime import scratch; w = scratch.scratch_folder({WHAT!r}); "
+        "print(w.__enter__(), flush=True); input()"
+    )
     holder = subprocess.Popen([sys.executable, "-c", hold], cwd=ROOT, stdin=-1, stdout=-1, text=True)
     path = holder.stdout.readline().strip()
     with pytest.raises(InputError, match=path), scratch_folder(WHAT):

@@ -8,13 +8,13 @@ from hypothesis.extra import numpy as hnp
 from scipy import optimize
 
 from rs.statistics.ensemble_weights import (
-    algorithm2,
     box_vertices,
     clip_to_box,
     global_weights,
     inverse_square_margins,
     moments,
     optimal_weights,
+    per_image_weights,
     printed_pair_weights,
     variance,
 )
@@ -247,8 +247,8 @@ def test_algorithm_2_minimises_the_paper_s_objective_without_the_class_itself():
         a[i] * (grid**2 * s[i][0, 0] + 2 * grid * (1 - grid) * s[i][0, 1] + (1 - grid) ** 2 * s[i][1, 1])
         for i in range(2)
     )
-    assert algorithm2(z, 0)[0] == pytest.approx(grid[objective.argmin()], abs=1e-5)
-    assert 0.5 < algorithm2(z, 0)[0] < 1
+    assert per_image_weights(z, 0)[0] == pytest.approx(grid[objective.argmin()], abs=1e-5)
+    assert 0.5 < per_image_weights(z, 0)[0] < 1
 
 
 @pytest.mark.parametrize("mean", [0.0, -0.3])
@@ -257,7 +257,7 @@ def test_algorithm_2_answers_a_margin_that_is_not_positive_with_equal_weights(me
     z[1, :, 2] += mean - z[1, :, 2].mean()
     if mean == 0:
         z[1, :, 2] = np.tile([0.25, -0.25], 25)  # a mean of exactly 0
-    assert algorithm2(z, 0).tolist() == [0.5, 0.5]
+    assert per_image_weights(z, 0).tolist() == [0.5, 0.5]
 
 
 def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
@@ -273,8 +273,8 @@ def test_global_weights_minimise_the_sum_over_the_images_with_a_bound():
     grid = np.linspace(0, 1, 10_001)
     best = grid[np.argmin([total([w, 1 - w]) for w in grid])]
     assert found.weights[0] == pytest.approx(best, abs=1e-4)
-    assert abs(algorithm2(good[0], 0)[0] - best) > 0.01  # and one image alone would say something else
-    assert abs(algorithm2(good[1], 0)[0] - best) > 0.01
+    assert abs(per_image_weights(good[0], 0)[0] - best) > 0.01  # and one image alone would say something else
+    assert abs(per_image_weights(good[1], 0)[0] - best) > 0.01
 
 
 def test_an_image_whose_bound_says_nothing_does_not_decide_the_weights_of_all():
@@ -284,14 +284,14 @@ def test_an_image_whose_bound_says_nothing_does_not_decide_the_weights_of_all():
     both = moments(np.stack([good, barely]))
     assert (inverse_square_margins(both.means, [0, 0])[1] > 1e5).any()
     found = global_weights(both, [0, 0])
-    np.testing.assert_allclose(found.weights, algorithm2(good, 0), atol=1e-12)
+    np.testing.assert_allclose(found.weights, per_image_weights(good, 0), atol=1e-12)
     assert found.used_share == 0.5
 
 
 def test_global_weights_of_one_image_are_those_of_algorithm_2():
     z = margins_with([[0, 0.5, 0.3], [0, 0.4, 0.6], [0, 0.2, 0.2]], [0.1, 0.2, 0.15])
     found = global_weights(moments(z[None]), [0])
-    np.testing.assert_allclose(found.weights, algorithm2(z, 0), atol=1e-12)
+    np.testing.assert_allclose(found.weights, per_image_weights(z, 0), atol=1e-12)
     assert found.used_share == 1
 
 
@@ -422,7 +422,7 @@ def test_projection_takes_many_weights_at_once_and_leaves_those_inside():
         lambda: moments(np.zeros((2, 0, 3))),
         lambda: inverse_square_margins(np.ones((2, 3)), 3),
         lambda: inverse_square_margins(np.ones((2, 3)), -1),
-        lambda: algorithm2(np.ones((2, 4, 3)), 3),
+        lambda: per_image_weights(np.ones((2, 4, 3)), 3),
         lambda: global_weights(moments(np.ones((2, 4, 3))), [0, 0]),
         lambda: clip_to_box([np.nan, 0.5], 0, 1),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from rs.statistics.certificate import LEAST_ALPHA
+from rs.statistics.certificate import MIN_ALPHA
 from rs.statistics.radius import cap, lower_bound, radius, two_sided_radius, upper_bound, votes_needed
 from rs.storage.row_checks import SAME
 
@@ -192,7 +192,7 @@ def test_a_bound_is_below_1_and_its_radius_finite_where_it_would_be_rounded_to_1
 @pytest.mark.parametrize("failures", [1, 10, 1000])
 def test_at_the_least_level_the_tail_of_the_bound_is_alpha(failures):
     """Summed in 60 digits; the bound is right to the relative difference at which rows count as equal."""
-    n, alpha, p = 100_000, LEAST_ALPHA * 1e-50, float(lower_bound(100_000 - failures, 100_000, LEAST_ALPHA * 1e-50))
+    n, alpha, p = 100_000, MIN_ALPHA * 1e-50, float(lower_bound(100_000 - failures, 100_000, MIN_ALPHA * 1e-50))
 
     def tail(p):
         choose, total, p = 1, Decimal(0), Decimal(p)

@@ -15,7 +15,7 @@ from rs.statistics.radius_weights import (
     FOLDS,
     PARTS,
     SHRINKAGES,
-    Contests,
+    DisputedDraws,
     best_of_all,
     chosen_weights,
     forward_counts,
@@ -37,13 +37,13 @@ def pool(seed, members=3, images=30, draws=20, skill=0.0, own=1.0):
     return np.stack([np.zeros_like(z), z], axis=-1)
 
 
-def contests(*args, **kwargs):
+def disputed_draws(*args, **kwargs):
     z = pool(*args, **kwargs)
-    return Contests.of(z, np.zeros(len(z), dtype=int))
+    return DisputedDraws.of(z, np.zeros(len(z), dtype=int))
 
 
 problems = st.builds(
-    contests,
+    disputed_draws,
     seed=st.integers(0, 2**32 - 1),
     members=st.integers(1, 4),
     images=st.integers(2, 12),
@@ -83,13 +83,13 @@ def test_votes_are_those_of_the_softmax_average(seed, members, classes):
     expected = [
         sum(all(draw[y[b]] > draw[i] for i in range(classes) if i != y[b]) for draw in average[b]) for b in range(3)
     ]
-    assert Contests.of(z, y).votes(weights).tolist() == expected
+    assert DisputedDraws.of(z, y).votes(weights).tolist() == expected
 
 
 def test_what_no_weights_can_change_is_left_out():
     z = np.zeros((1, 2, 4, 2))
     z[0, :, :, 1] = [[1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]]
-    found = Contests.of(z, [0])
+    found = DisputedDraws.of(z, [0])
     assert found.places.tolist() == [1, 2, 3]
     assert [found.votes(w).tolist() for w in ([1, 0], [0.5, 0.5], [0.25, 0.75])] == [[2], [1], [2]]
     assert found.of_members([0]).places.tolist() == [2, 3]
@@ -107,8 +107,8 @@ def test_some_of_the_members_have_the_votes_they_have_alone(problem, data):
 def test_parts_put_together_are_the_whole():
     z = pool(1, images=9)
     y = np.zeros(9, dtype=int)
-    whole, parts = Contests.of(z, y), [Contests.of(z[a:b], y[a:b]) for a, b in ((0, 2), (2, 3), (3, 9))]
-    joined = Contests.joined(parts)
+    whole, parts = DisputedDraws.of(z, y), [DisputedDraws.of(z[a:b], y[a:b]) for a, b in ((0, 2), (2, 3), (3, 9))]
+    joined = DisputedDraws.joined(parts)
     assert (joined.images, joined.draws, joined.used_share) == (9, 20, whole.used_share)
     assert (joined.places == whole.places).all()
     assert (joined.margins == whole.margins).all()
@@ -118,7 +118,7 @@ def test_the_used_share_is_that_of_images_with_a_contest():
     z = np.zeros((4, 2, 3, 2))
     z[..., 1] = 1.0
     z[2, 1, 0, 1] = z[2, 0, 2, 1] = z[3, 0, 0, 1] = -1.0
-    assert Contests.of(z, [0] * 4).used_share == 0.5
+    assert DisputedDraws.of(z, [0] * 4).used_share == 0.5
 
 
 @given(problems)
@@ -130,8 +130,8 @@ def test_radii_are_those_of_the_bounds(problem):
 
 def test_two_votes_of_two_have_the_radius_of_a_bound_that_is_too_large_half_of_the_time():
     """P(2 of 2) = p^2 = 1/2."""
-    uncontested = Contests.of(np.ones((1, 2, 2, 2)), [0])
-    assert radii_of(uncontested)((0.5, 0.5)).tolist() == [special.ndtri(math.sqrt(0.5))]
+    undisputed = DisputedDraws.of(np.ones((1, 2, 2, 2)), [0])
+    assert radii_of(undisputed)((0.5, 0.5)).tolist() == [special.ndtri(math.sqrt(0.5))]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_two_votes_of_two_have_the_radius_of_a_bound_that_is_too_large_half_of_t
 )
 def test_margins_of_another_shape_are_refused(shape, classes):
     with pytest.raises(ValueError, match=r"margins \(B, L, N, K\) must come with B classes"):
-        Contests.of(np.zeros(shape), [0] * classes)
+        DisputedDraws.of(np.zeros(shape), [0] * classes)
 
 
 # ------------------------------------------------------------------------------------------------- the best weights
@@ -182,7 +182,7 @@ def slow_radius_weights(problem):
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("skill", [0.0, (0.0, 0.5, 1.0)])
 def test_the_shrinkage_is_the_largest_within_one_error_of_the_best_on_images_left_out(seed, skill):
-    problem = contests(seed, images=23, skill=skill)
+    problem = disputed_draws(seed, images=23, skill=skill)
     weights, shrinkage = slow_radius_weights(problem)
     found = radius_weights(problem)
     assert found.shrinkage == shrinkage
@@ -197,26 +197,26 @@ def test_a_gain_on_one_image_alone_is_one_standard_error_and_leaves_weights_equa
     z = np.zeros((23, 3, 7, 2))
     z[..., 1] = 1.0
     z[7, 1:, :, 1], z[8, 1:, :, 1] = -11.5, -1.0
-    assert radius_weights(Contests.of(z, [0] * 23)) == ((1 / 3,) * 3, 1.0)
+    assert radius_weights(DisputedDraws.of(z, [0] * 23)) == ((1 / 3,) * 3, 1.0)
     z[8] = z[7]
-    assert radius_weights(Contests.of(z, [0] * 23)).weights == (1.0, 0.0, 0.0)
+    assert radius_weights(DisputedDraws.of(z, [0] * 23)).weights == (1.0, 0.0, 0.0)
 
 
 def test_two_images_that_agree_are_enough_to_judge_by_and_one_is_not():
     """The first member alone is right, on all draws: each image left out gains as much, so without an error."""
     z = np.zeros((2, 2, 4, 2))
     z[..., 1] = np.array([1.0, -2.0])[:, None]
-    assert radius_weights(Contests.of(z, [0, 0])).shrinkage < 1
-    assert radius_weights(Contests.of(z[:1], [0])) == ((0.5, 0.5), 1.0)
+    assert radius_weights(DisputedDraws.of(z, [0, 0])).shrinkage < 1
+    assert radius_weights(DisputedDraws.of(z[:1], [0])) == ((0.5, 0.5), 1.0)
 
 
 def test_the_test_of_shrinkage_sees_all_of_them():
     skills = [0.0, (0.0, 0.5, 1.0)]
-    found = {radius_weights(contests(seed, images=23, skill=s)).shrinkage for seed in range(12) for s in skills}
+    found = {radius_weights(disputed_draws(seed, images=23, skill=s)).shrinkage for seed in range(12) for s in skills}
     assert found == set(SHRINKAGES)
 
 
-@given(st.builds(contests, st.integers(0, 2**32 - 1), st.integers(1, 7), st.integers(1, 12), st.integers(1, 12)))
+@given(st.builds(disputed_draws, st.integers(0, 2**32 - 1), st.integers(1, 7), st.integers(1, 12), st.integers(1, 12)))
 def test_weights_are_on_the_simplex(problem):
     weights, shrinkage = radius_weights(problem)
     assert min(weights) >= 0
@@ -238,7 +238,7 @@ def test_members_in_another_order_have_the_same_weights(problem, random):
 @pytest.mark.parametrize("members", [2, 3, 4, 5, 9])
 def test_equal_members_have_equal_weights(members):
     z = np.repeat(pool(3, members=1), members, axis=1)
-    assert radius_weights(Contests.of(z, [0] * len(z))) == ((1 / members,) * members, 1.0)
+    assert radius_weights(DisputedDraws.of(z, [0] * len(z))) == ((1 / members,) * members, 1.0)
 
 
 @pytest.mark.parametrize("members", [2, 3, 4, 5, 9])
@@ -249,15 +249,15 @@ def test_the_only_member_that_is_right_has_all_the_weight(members, place):
     z[..., 1] = -11.5
     z[:, place, :, 1] = 1.0
     expected = np.eye(members)[place].tolist()
-    assert radius_weights(Contests.of(z, [0] * 10)) == (tuple(expected), 0.0)
+    assert radius_weights(DisputedDraws.of(z, [0] * 10)) == (tuple(expected), 0.0)
 
 
 def test_a_mixture_that_is_right_where_no_member_is_gets_found():
     """Each of two members is wrong on half of the draws, by less than the other is right; the third is always wrong."""
     z = np.zeros((10, 3, 4, 2))
     z[:, 0, :, 1], z[:, 1, :, 1], z[:, 2, :, 1] = [3, 3, -1, -1], [-1, -1, 3, 3], -3
-    weights, shrinkage = radius_weights(Contests.of(z, [0] * 10))
-    found = Contests.of(z, [0] * 10)
+    weights, shrinkage = radius_weights(DisputedDraws.of(z, [0] * 10))
+    found = DisputedDraws.of(z, [0] * 10)
     assert found.votes(weights).tolist() == [4] * 10
     assert [found.votes(alone).max() for alone in np.eye(3)] == [2, 2, 0]
     assert found.votes([1 / 3] * 3).max() == 0
@@ -295,14 +295,14 @@ def experts(rights, wrongs, order):
 
     Args:
         rights, wrongs: Margins of each member where it is right, and where it is wrong.
-        order: In which they stand among the contests.
+        order: In which they stand among the disputed draws.
     """
     count = len(rights)
     z = np.zeros((6, count + 1, 10 + count, 2))
     z[..., 1] = -np.append(wrongs, 5.0)[:, None]
     for member, right in enumerate(rights):
         z[:, member, [*range(10), 10 + member], 1] = right
-    return Contests.of(z[:, order], [0] * 6)
+    return DisputedDraws.of(z[:, order], [0] * 6)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -339,7 +339,7 @@ def shares_of(level):
 def test_exchangeable_members_have_equal_weights_within_the_noise_of_the_rule():
     """Other weights are taken if one of four candidates is more than one error better; none is better in truth."""
     level = (len(SHRINKAGES) - 1) * stats.norm.sf(1)
-    found = [radius_weights(contests(seed, images=40, skill=0.7)) for seed in range(POOLS)]
+    found = [radius_weights(disputed_draws(seed, images=40, skill=0.7)) for seed in range(POOLS)]
     assert sum(one.shrinkage < 1 for one in found) <= shares_of(level)
     centre = np.mean([one.weights for one in found], axis=0)
     error = np.std([one.weights for one in found], axis=0, ddof=1) / math.sqrt(POOLS)
@@ -352,8 +352,8 @@ def test_weights_are_not_worse_than_equal_ones_on_images_that_did_not_choose_the
     worse, better = 0, 0
     for seed in range(POOLS):
         skill = 0.7 + spread * np.random.default_rng(seed + 10_000).normal(size=3)
-        weights, _ = radius_weights(contests(seed, images=40, skill=skill))
-        radii = radii_of(contests(seed + POOLS, images=300, draws=50, skill=skill))
+        weights, _ = radius_weights(disputed_draws(seed, images=40, skill=skill))
+        radii = radii_of(disputed_draws(seed + POOLS, images=300, draws=50, skill=skill))
         gains = radii(weights) - radii((1 / 3,) * 3)
         error = gains.std(ddof=1) / math.sqrt(len(gains))
         worse += gains.mean() < -stats.norm.isf(0.05) * error

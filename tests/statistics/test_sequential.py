@@ -14,14 +14,14 @@ from rs.errors import InputError
 from rs.statistics.certificate import is_mode
 from rs.statistics.radius import lower_bound, radius, upper_bound
 from rs.statistics.sequential import (
-    LAST,
+    FINAL_LOOK_SHARE,
     Cumulative,
     ExpectedRadius,
     RadiusSequence,
+    alpha_spending,
     at_radii,
-    check_times,
-    parts,
-    worth,
+    look_schedule,
+    required_share,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def paths(draw):
 
 @given(st.integers(1, 300_000), st.floats(1, 3), st.integers(10, 2000))
 def test_looks_are_at_growing_multiples_of_the_step_and_end_at_the_budget(budget, growth, step):
-    times = check_times(budget, growth, step)
+    times = look_schedule(budget, growth, step)
     steps = np.diff(times[:-1], prepend=0)
     assert times[-1] == budget
     assert times[0] == min(step, budget)
@@ -86,9 +86,9 @@ def parts_by_definition(times):
 @given(st.integers(1, 300_000), st.floats(1.01, 3))
 def test_the_parts_of_alpha_sum_to_one(budget, growth):
     """To rounding: a sum of T roots is off by T 2^-53 of itself at most, and few operations follow."""
-    times = check_times(budget, growth)
-    assert math.fsum(parts(times)) == pytest.approx(1, rel=(len(times) + 8) * 2**-53)
-    assert parts(times) == pytest.approx(parts_by_definition(times), rel=(len(times) + 8) * 2**-53)
+    times = look_schedule(budget, growth)
+    assert math.fsum(alpha_spending(times)) == pytest.approx(1, rel=(len(times) + 8) * 2**-53)
+    assert alpha_spending(times) == pytest.approx(parts_by_definition(times), rel=(len(times) + 8) * 2**-53)
 
 
 # The guarantee, by enumeration
@@ -98,7 +98,7 @@ def test_the_parts_of_alpha_sum_to_one(budget, growth):
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.9987])
 def test_looks_ever_say_yes_at_p0_with_probability_at_most_alpha(alpha, budget, p0):
     """Even one that would go on after a "no". Likewise "no", with beta, here and where p is anything larger."""
-    made = Cumulative(check_times(budget, Cumulative.growth), alpha, alpha)
+    made = Cumulative(look_schedule(budget, Cumulative.growth), alpha, alpha)
     for p, side in ((p0, made.above), (p0 - 0.02, made.above), (p0, made.below), (p0 + 0.001, made.below)):
         assert crossing_probability(lambda k, check, side=side: side(k, check, p0), made.times, p) <= alpha
 
@@ -106,7 +106,7 @@ def test_looks_ever_say_yes_at_p0_with_probability_at_most_alpha(alpha, budget, 
 @pytest.mark.parametrize("p0", [0.5, 0.6, 0.84, 0.99])
 def test_without_a_split_of_alpha_the_same_looks_would_break_the_promise(p0):
     """What the split is for, and proof that the enumeration can tell."""
-    times = check_times(5000, 1.25)
+    times = look_schedule(5000, 1.25)
     naive = crossing_probability(lambda k, check: lower_bound(k, times[check], 0.05) >= p0, times, p0)
     assert naive > 0.1
 
@@ -115,7 +115,7 @@ def test_without_a_split_of_alpha_the_same_looks_would_break_the_promise(p0):
 @pytest.mark.parametrize(("alpha", "beta"), [(0.001, 0.05), (0.3, 0.001)])
 def test_any_bound_of_a_sequence_misses_p_with_probability_at_most_its_level(p, alpha, beta):
     """So does the largest lower bound, which is reported: it exceeds p just where one of them does."""
-    rule = Cumulative(check_times(4000, 1.25), alpha, beta)
+    rule = Cumulative(look_schedule(4000, 1.25), alpha, beta)
     assert crossing_probability(lambda k, check: rule.lower(k, check) > p, rule.times, p) <= alpha
     assert crossing_probability(lambda k, check: rule.upper(k, check) < p, rule.times, p) <= beta
 
@@ -166,7 +166,9 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
     """At p = w_k, the share of successes with which the last look says yes, and above."""
     beta = 0.1
     for k, r in enumerate(RADII[:3]):
-        share = float(worth(Cumulative(check_times(10, Cumulative.growth, 2), 0.3, beta), (float(ndtr(r)),))[0])
+        share = float(
+            required_share(Cumulative(look_schedule(10, Cumulative.growth, 2), 0.3, beta), (float(ndtr(r)),))[0]
+        )
         for p in (share, (1 + share) / 2):
             made = outcomes(lambda: at_radii(RADII, 1, 0.3, 10, beta=beta, step=2), p, 2, 10)
             assert sum(chance for run, chance in made if run.answers[RADII[k]] == "no") <= beta
@@ -184,10 +186,10 @@ def test_the_ten_radii_of_a_table_are_all_right_with_probability_one_minus_alpha
 
 @given(st.integers(10, 400), st.floats(0.001, 0.3), st.lists(st.floats(0.5, 0.99), min_size=1, max_size=4))
 def test_the_worth_of_a_radius_is_the_fewest_successes_that_certify_it(budget, alpha, p0):
-    rule = Cumulative(check_times(budget, Cumulative.growth, 5), alpha, 0.1)
+    rule = Cumulative(look_schedule(budget, Cumulative.growth, 5), alpha, 0.1)
     k, last = np.arange(budget + 1), len(rule.times) - 1
     expected = [next((int(count) for count in k[rule.above(k, last, p)]), budget + 1) / budget for p in p0]
-    assert worth(rule, tuple(p0)).tolist() == expected
+    assert required_share(rule, tuple(p0)).tolist() == expected
 
 
 @pytest.mark.parametrize("sequence", [RadiusSequence, ExpectedRadius])
@@ -202,7 +204,7 @@ def test_runs_report_more_than_the_true_radius_with_probability_at_most_alpha(p,
 def test_full_runs_say_yes_at_p0_in_a_share_alpha_of_simulations_at_most():
     """100,000 draws at most. If the promise holds, 20,000 runs break the limit with probability 1e-6 or less."""
     runs, alpha, p0 = 20_000, 0.05, ndtr(0.5)
-    made = Cumulative(check_times(100_000, 1.25), alpha, 0.001)
+    made = Cumulative(look_schedule(100_000, 1.25), alpha, 0.001)
     rng = np.random.default_rng(0)
     k, yes = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=bool)
     for check, new in enumerate(np.diff(made.times, prepend=0)):
@@ -218,7 +220,7 @@ def test_full_runs_say_yes_at_p0_in_a_share_alpha_of_simulations_at_most():
 def test_nothing_but_successes_is_certified_at_the_first_look_whose_closed_form_bound_suffices(r, alpha):
     """The lower bound of n successes of n is level^(1/n)."""
     run = play(at_radii([r], 1.0, alpha, 100_000), [1.0] * LOOKS)
-    times = check_times(100_000, 1.25).tolist()
+    times = look_schedule(100_000, 1.25).tolist()
     levels = [alpha * part for part in parts_by_definition(times)]
     first = next(n for n, level in zip(times, levels, strict=True) if level ** (1 / n) >= ndtr(r))
     assert (run.answers, run.draws) == ({r: "yes"}, first)
@@ -234,7 +236,7 @@ def test_runs_stop_at_the_first_look_that_settles_the_question():
             answers.append(run.update(round(share_ * draws), draws)[0.5])
             n, k = run.draws, run.successes
             t, T = len(answers), len(run.times)
-            w = run.worth[0]
+            w = run.required_share[0]
             part = parts_by_definition(run.times)[t - 1]
             yes, no = lower_bound(k, n, part * alpha) >= p0, upper_bound(k, n, beta / T) < w
             assert answers[-1] == ("yes" if yes else "no" if no else None)
@@ -245,8 +247,8 @@ def test_runs_stop_at_the_first_look_that_settles_the_question():
 
 def test_agreeing_draws_are_not_given_up_where_nothing_less_certifies():
     """The radius needs all of the draws: p = w = 1, where each upper bound of agreeing draws is 1 too."""
-    p0, made = 0.62, Cumulative(check_times(10, Cumulative.growth, 2), 0.05, 0.1)
-    assert worth(made, (p0,)) == 1
+    p0, made = 0.62, Cumulative(look_schedule(10, Cumulative.growth, 2), 0.05, 0.1)
+    assert required_share(made, (p0,)) == 1
     run = play(at_radii([float(ndtri(p0))], 1.0, 0.05, 10, beta=0.1, step=2), [1.0] * LOOKS)
     assert (list(run.answers.values()), run.draws) == (["yes"], 10)
 
@@ -305,7 +307,7 @@ def test_one_run_answers_all_radii_as_runs_of_their_own_do(path, chosen):
 @given(path=paths(), tolerance=st.floats(0, 1), sigma=st.sampled_from([0.25, 1.0]))
 def test_a_sequence_stops_at_the_first_look_that_leaves_at_most_the_tolerance(path, tolerance, sigma):
     """Against the definition, with the bounds of all looks so far."""
-    assert LAST == 0.8
+    assert FINAL_LOOK_SHARE == 0.8
     run, alpha, beta = RadiusSequence(sigma, tolerance, 0.01, 20_000, beta=0.05), 0.01, 0.05
     lows, highs, T = [0.0], [1.0], len(run.times)
     for share_ in path:
@@ -318,7 +320,7 @@ def test_a_sequence_stops_at_the_first_look_that_leaves_at_most_the_tolerance(pa
         assert run.radius == radius(run.p_lower, sigma)
         attainable = lower_bound(20_000 - n + k, 20_000, levels[-1])
         gap = sigma * (ndtri(min(*highs, attainable)) - ndtri(max(lows))) if max(lows) else math.inf
-        stops = min(highs) < run.worth or (max(lows) >= 0.5 and gap <= tolerance) or n == 20_000
+        stops = min(highs) < run.required_share or (max(lows) >= 0.5 and gap <= tolerance) or n == 20_000
         assert (run.next_draws() == 0) == stops
         if stops:
             break
@@ -386,7 +388,7 @@ def test_the_mean_radius_falls_short_of_that_of_all_draws_by_at_most_the_error(p
     alpha, n, k = 0.05, 30, np.arange(31)
     bounds = lower_bound(k, n, alpha)
     whole = (stats.binom.pmf(k, n, p) * radius(bounds, 1.0)).sum()
-    above = (1 - LAST) * alpha * radius(bounds[-1], 1.0) if p <= 0.5 else 0
+    above = (1 - FINAL_LOOK_SHARE) * alpha * radius(bounds[-1], 1.0) if p <= 0.5 else 0
     for error in (0.05, 0.3):
         mean, draws = mean_radius(lambda error=error: ExpectedRadius(1.0, error, alpha, n, step=10), p)
         assert -above <= whole - mean <= error
@@ -406,7 +408,7 @@ def test_an_average_stops_at_the_first_look_whose_share_of_all_draws_adds_at_mos
         whole = lower_bound(round(20_000 * k / n), 20_000, 0.01)
         assert run.p_high() == whole
         within = max(lows) >= 0.5 and radius(whole, sigma) - radius(max(lows), sigma) <= error
-        stops = min(highs) < run.worth or within or n == 20_000
+        stops = min(highs) < run.required_share or within or n == 20_000
         assert (run.next_draws() == 0) == stops
         if stops:
             break
@@ -417,7 +419,7 @@ def test_no_count_loses_more_by_looking_early_than_successes_alone(budget, alpha
     """So the least error that is accepted covers them all, where an answer stays an answer."""
     run = ExpectedRadius(1.0, 10.0, alpha, budget)
     k = np.arange(budget + 1) if budget <= 1000 else np.unique(np.linspace(budget / 2, budget, 2000).round())
-    whole, last = (lower_bound(k, budget, level) for level in (alpha, alpha * run.rule.parts[-1]))
+    whole, last = (lower_bound(k, budget, level) for level in (alpha, alpha * run.rule.alpha_by_look[-1]))
     assert (radius(whole, 1.0) - radius(last, 1.0))[last >= 0.5].max() <= run._short(budget) * (1 + 1e-9)
 
 

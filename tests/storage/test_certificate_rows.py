@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from rs.command_line.shell import run
 from rs.errors import InputError
-from rs.smoothing.votes import certificate
+from rs.smoothing.vote_counting import certificate
 from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii

@@ -7,7 +7,7 @@ import pytest
 
 from rs.errors import InputError
 from rs.runtime import scratch
-from rs.smoothing.votes import certificate
+from rs.smoothing.vote_counting import certificate
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.row_writer import write_rows

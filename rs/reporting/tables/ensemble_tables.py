@@ -20,7 +20,7 @@ from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import Row, Table, acr, build_table, difference, marked, plain
 from rs.statistics import metrics
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
-from rs.statistics.votes import with_each_of_fewer_draws
+from rs.statistics.resampling import with_each_of_fewer_draws
 from rs.study.layout import model_name
 
 Members = tuple[tuple[str, int], ...]
@@ -161,7 +161,7 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
 
     Returns:
         Columns ``sigma kind method members evaluations draws acr error_images error``; ``kind`` names the training
-        methods, and ``acr`` is that of :func:`rs.statistics.votes.with_fewer_draws`.
+        methods, and ``acr`` is that of :func:`rs.statistics.resampling.with_fewer_draws`.
     Raises:
         InputError: If a member has no result, or rows lack their votes.
     """

@@ -13,8 +13,8 @@ from rs.reporting.tables import ensemble_tables, formatting, notes
 from rs.reporting.tables.ensemble_tables import NONE
 from rs.statistics import metrics
 from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE, estimate
+from rs.statistics.resampling import with_fewer_draws
 from rs.statistics.two_way import half_width, mean_squares
-from rs.statistics.votes import with_fewer_draws
 from rs.study.ensembles import kind_of
 from tests.support.ensemble_results import (
     ALL,

@@ -11,7 +11,7 @@ from rs.errors import InputError
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius
-from rs.statistics.votes import dense_votes, label_bounds, share_at_most, with_fewer_draws
+from rs.statistics.resampling import dense_votes, label_bounds, share_at_most, with_fewer_draws
 from rs.storage import certificate_rows
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, cell_rows, make_rows
 

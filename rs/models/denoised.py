@@ -1,0 +1,91 @@
+"""Denoised smoothing: a denoiser before a classifier whose weights must stay as they are (Salman et al. 2020)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rs.errors import InputError
+
+Denoiser = Callable[[Tensor, float], Tensor]
+"""From noisy images (N, C, H, W), in pixels of [0, 1] and not clipped, and the noise's std to images of that shape."""
+
+
+class Denoised(nn.Module):
+    """Put a denoiser before a classifier, f(x) = network(denoise(x, sigma)) (Salman et al. 2020, arXiv:2003.01908).
+
+    It is a base classifier like any other: smooth and certify it with noise of this ``sigma``.
+
+    Args:
+        network: Images (N, C, H, W) -> logits (N, K); any normalisation is inside it.
+        denoise: A function or module of (images, sigma), such as a denoiser of deepinv or :class:`DiffusionDenoiser`.
+        sigma: Noise standard deviation that it removes, in pixels of [0, 1].
+    Raises:
+        InputError: If sigma is not positive and finite.
+    """
+
+    def __init__(self, network: nn.Module, denoise: Denoiser, sigma: float) -> None:
+        super().__init__()
+        if not 0 < sigma < math.inf:
+            raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
+        self.network, self.denoise, self.sigma = network, denoise, sigma
+
+    def forward(self, x: Tensor) -> Any:
+        """Return what the classifier says of the denoised images."""
+        return self.network(self.denoise(x, self.sigma))
+
+
+class DiffusionDenoiser(nn.Module):
+    """Denoise in one step of a diffusion model (Carlini et al. 2023, arXiv:2206.10550).
+
+    With a_t the cumulative product of 1 - beta, images u = 2x - 1 in [-1, 1] and a network that predicts noise,
+
+        u_t = sqrt(a_t) u,    x_0 = clip((u_t - sqrt(1 - a_t) network(u_t, t)) / sqrt(a_t), -1, 1),
+
+    at the first step t >= 1 whose noise sqrt((1 - a_t) / a_t) is at least 2 sigma: noise of std sigma on [0, 1] has
+    std 2 sigma on [-1, 1]. That step removes slightly more noise than there is, which costs accuracy only: a
+    certificate holds for any denoiser.
+
+    Args:
+        network: (images (N, C, H, W), steps (N,)) -> noise, or an output with the attribute ``sample``, as a
+            ``UNet2DModel`` of diffusers returns; of 2C channels the last C, a variance, are left out.
+        alphas_cumprod: a_t for t = 0, 1, ..., falling, as a scheduler of diffusers has it.
+    Raises:
+        InputError: If the values of a_t do not fall, or lie outside (0, 1].
+    """
+
+    def __init__(self, network: nn.Module, alphas_cumprod: Iterable[float]) -> None:
+        super().__init__()
+        self.network, self.alphas = network, [float(value) for value in alphas_cumprod]
+        falls = all(earlier > later for earlier, later in zip(self.alphas, self.alphas[1:], strict=False))
+        if not (len(self.alphas) > 1 and falls and self.alphas[0] <= 1 and self.alphas[-1] > 0):
+            raise InputError(
+                "alphas_cumprod must hold two values or more that fall from at most 1 to above 0, got "
+                f"{len(self.alphas)} values; give scheduler.alphas_cumprod"
+            )
+        self.levels = [math.sqrt((1 - value) / value) / 2 for value in self.alphas]
+
+    def step(self, sigma: float) -> int:
+        """Return the first step, 1 or later, whose noise is at least that of std ``sigma`` in pixels of [0, 1].
+
+        Raises:
+            InputError: If the model knows no noise of this size.
+        """
+        step = max(1, bisect_left(self.levels, sigma))
+        if step == len(self.levels):
+            raise InputError(f"sigma must be at most {self.levels[-1]:.4g}, the noise of the last step, got {sigma}")
+        return step
+
+    def forward(self, x: Tensor, sigma: float) -> Tensor:
+        """Denoise images: noisy (N, C, H, W), not clipped -> (N, C, H, W) in [0, 1]."""
+        step = self.step(sigma)
+        signal, noise = math.sqrt(self.alphas[step]), math.sqrt(1 - self.alphas[step])
+        u = signal * (2 * x - 1)
+        output = self.network(u, torch.full((len(x),), step, device=x.device))
+        predicted = getattr(output, "sample", output)[:, : x.shape[1]]
+        return (((u - noise * predicted) / signal).clamp(-1, 1) + 1) / 2

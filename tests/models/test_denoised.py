@@ -1,0 +1,161 @@
+"""Denoisers before a classifier: the closed form of a Gaussian mixture, published time steps, and certificates."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import rs
+from rs.errors import InputError
+from rs.models.denoised import Denoised, DiffusionDenoiser
+from rs.models.fingerprint import fingerprint
+
+CENTRES = torch.tensor([[0.2, 0.8, 0.5, 0.3], [0.7, 0.1, 0.6, 0.9], [0.4, 0.4, 0.1, 0.6]], dtype=torch.float64)
+WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+SPREAD = 0.05
+"""A Gaussian mixture of images (1, 2, 2) in pixels of [0, 1]."""
+
+
+def linear_schedule(steps=1000):
+    return torch.cumprod(1 - torch.linspace(0.0001, 0.02, steps, dtype=torch.float64), 0)
+
+
+def cosine_schedule(steps=4000):
+    def height(share):
+        return math.cos((share + 0.008) / 1.008 * math.pi / 2) ** 2
+
+    betas = [min(1 - height((i + 1) / steps) / height(i / steps), 0.999) for i in range(steps)]
+    return torch.cumprod(1 - torch.tensor(betas, dtype=torch.float64), 0)
+
+
+def posterior_mean(x, sigma):
+    """Return E[image | image + N(0, sigma^2) = x] of the mixture, (N, 1, 2, 2)."""
+    noisy = x.flatten(1)
+    total = SPREAD**2 + sigma**2
+    log_shares = WEIGHTS.log() - ((noisy[:, None] - CENTRES) ** 2).sum(-1) / (2 * total)
+    means = CENTRES + SPREAD**2 / total * (noisy[:, None] - CENTRES)
+    return (log_shares.softmax(-1)[..., None] * means).sum(1).view_as(x)
+
+
+class MixtureNetwork(nn.Module):
+    """The exact predictor of noise of the mixture: (u_t - sqrt(a) E[u | u_t]) / sqrt(1 - a), and a variance."""
+
+    def __init__(self, alphas):
+        super().__init__()
+        self.alphas = alphas
+
+    def forward(self, u, steps):
+        alpha = self.alphas[int(steps[0])]
+        noisy = (u / alpha.sqrt() + 1) / 2
+        clean = 2 * posterior_mean(noisy, ((1 - alpha) / alpha).sqrt() / 2) - 1
+        noise = (u - alpha.sqrt() * clean) / (1 - alpha).sqrt()
+        return torch.cat([noise, torch.full_like(noise, 1e9)], dim=1)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.25, 0.5, 1.0])
+def test_one_step_is_the_posterior_mean_where_the_noise_is_predicted_exactly(sigma):
+    alphas = linear_schedule()
+    denoise = DiffusionDenoiser(MixtureNetwork(alphas), alphas)
+    x = CENTRES[torch.arange(30) % 3].view(-1, 1, 2, 2)
+    x = x + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact = posterior_mean(x, denoise.levels[denoise.step(sigma)])
+    assert (denoise(x, sigma) - exact.clamp(0, 1)).abs().max() < 1e-10
+    assert (exact - x).abs().max() > 0.05  # it does denoise
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sigma", "step", "signal", "level"),
+    [  # of the authors' code: CIFAR-10's cosine schedule of 4,000 steps, ImageNet's linear one of 1,000
+        (cosine_schedule, 0.25, 1158, 0.894342, 0.250119),
+        (cosine_schedule, 0.5, 1984, 0.706886, 0.500312),
+        (cosine_schedule, 1.0, 2809, 0.447209, 1.000014),
+        (linear_schedule, 0.25, 145, 0.893294, 0.251581),
+        (linear_schedule, 0.5, 259, 0.705417, 0.502392),
+        (linear_schedule, 1.0, 396, 0.447127, 1.000241),
+    ],
+)
+def test_steps_are_those_of_the_published_tables(schedule, sigma, step, signal, level):
+    denoise = DiffusionDenoiser(nn.Identity(), schedule())
+    assert denoise.step(sigma) == step
+    assert math.sqrt(denoise.alphas[step]) == pytest.approx(signal, abs=5e-7)
+    assert denoise.levels[step] == pytest.approx(level, abs=5e-7)
+
+
+@given(st.floats(1e-6, 70))
+def test_a_step_has_at_least_the_noise_and_the_one_before_has_less(sigma):
+    denoise = DiffusionDenoiser(nn.Identity(), linear_schedule())
+    step = denoise.step(sigma)
+    assert denoise.levels[step] >= sigma
+    assert step == 1 or denoise.levels[step - 1] < sigma
+
+
+class Sample:
+    def __init__(self, sample):
+        self.sample = sample
+
+
+class TinyNetwork(nn.Module):
+    """A network with the interface of a ``UNet2DModel``."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, u, steps):
+        return Sample(self.conv(u) + steps[:, None, None, None] / 1000)
+
+
+def classifier():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
+
+
+def test_a_denoised_classifier_is_certified_like_any_other():
+    network = classifier()
+    base = Denoised(network, DiffusionDenoiser(TinyNetwork(), linear_schedule(100)), 0.25)
+    certificate = rs.SmoothedClassifier(base, 4, 0.25).certify(torch.full((3, 8, 8), 0.5), n0=20, n=200, alpha=0.01)
+    assert certificate.predict in (rs.ABSTAIN, 0, 1, 2, 3)
+    x = torch.rand(5, 3, 8, 8)
+    assert torch.equal(Denoised(network, lambda images, sigma: images - sigma, 0.5)(x), network(x - 0.5))
+
+
+def test_the_fingerprint_covers_the_denoiser():
+    def of(weight, alphas, sigma):
+        denoiser = DiffusionDenoiser(TinyNetwork(), alphas)
+        nn.init.constant_(denoiser.network.conv.weight, weight)
+        nn.init.zeros_(denoiser.network.conv.bias)
+        return fingerprint(Denoised(classifier(), denoiser, sigma))
+
+    base = (0.5, linear_schedule(100), 0.25)
+    changed = [(0.25, *base[1:]), (0.5, linear_schedule(101), 0.25), (*base[:2], 0.5)]
+    assert of(*base) == of(*base)
+    assert len({of(*base), *(of(*other) for other in changed)}) == 4
+
+
+def test_what_cannot_be_denoised_is_refused():
+    with pytest.raises(InputError, match="sigma must be positive and finite, got 0"):
+        Denoised(classifier(), lambda x, sigma: x, 0)
+    with pytest.raises(InputError, match=r"sigma must be at most 0\.\d+, the noise of the last step, got 2"):
+        DiffusionDenoiser(nn.Identity(), linear_schedule(10)).step(2)
+    for alphas in ([], [0.9], [0.5, 0.9], [1.5, 0.5], [0.5, 0.0]):
+        with pytest.raises(InputError, match="alphas_cumprod must hold"):
+            DiffusionDenoiser(nn.Identity(), alphas)
+
+
+def test_a_network_of_diffusers_runs():
+    diffusers = pytest.importorskip("diffusers", reason="no diffusers here: pip install diffusers")
+    scheduler = diffusers.DDPMScheduler()
+    unet = diffusers.UNet2DModel(
+        sample_size=8,
+        block_out_channels=(32,),
+        down_block_types=("DownBlock2D",),
+        up_block_types=("UpBlock2D",),
+        layers_per_block=1,
+        norm_num_groups=8,
+    )
+    base = Denoised(classifier(), DiffusionDenoiser(unet, scheduler.alphas_cumprod), 0.25).eval()
+    certificate = rs.SmoothedClassifier(base, 4, 0.25).certify(torch.full((3, 8, 8), 0.5), n0=4, n=10, alpha=0.01)
+    assert certificate.n == 10
