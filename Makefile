@@ -56,11 +56,11 @@ check:
 # What tries to break the promises: attacks on certificates, fuzzing, faults, and the tests of `make test` that refuse bad
 # input. At the end a table by family: tried, held or refused clearly, broken.
 trust: setup
-	$(BIN)/python -m pytest -q -m trust --numprocesses=$(JOBS) --dist=worksteal
+	$(BIN)/python -m pytest -q -m "trust or trust_only" --numprocesses=$(JOBS) --dist=worksteal
 
 # The tests under settings that imitate other processors, other BLAS kernels and another number of threads: the fast
 # ones, or all with TESTS=. Haswell and Prescott are kernels of OpenBLAS; without a setting it picks the machine's own.
-TESTS ?= -m 'not slow'
+TESTS ?= -m 'not slow and not trust_only'
 MACHINE.native =
 MACHINE.avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 MACHINE.sse = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41

@@ -123,7 +123,7 @@ def _each_alone(networks: Sequence[nn.Module], entries: Mapping[str, PoolEntry],
 
     made: Certificates = [{} for _ in x]
     for name, entry in entries.items():
-        chosen = [networks[number] for number in entry.members]
+        chosen = [networks[number] for number in entry.member_ids]
         base = chosen[0] if len(chosen) == 1 else Ensemble(chosen, entry.rule)
         classifier = SmoothedClassifier(base, CLASSES, SIGMA, undecided=entry.undecided)
         for index, image in enumerate(x):

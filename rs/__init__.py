@@ -47,6 +47,7 @@ MODULES = {
     "InputError": "rs.errors",
     "SmoothedClassifier": "rs.smoothing.classifier",
     "load": "rs.certification.load",
+    "loss": "rs.methods.loss",
 }
 __all__ = [
     "ABSTAIN",
@@ -57,6 +58,7 @@ __all__ = [
     "SmoothedClassifier",
     "__version__",
     "load",
+    "loss",
 ]
 
 

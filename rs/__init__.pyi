@@ -2,6 +2,7 @@
 
 from rs.certification.load import load as load
 from rs.errors import InputError as InputError
+from rs.methods.loss import loss as loss
 from rs.models.denoised import Denoised as Denoised
 from rs.models.denoised import DiffusionDenoiser as DiffusionDenoiser
 from rs.smoothing.classifier import SmoothedClassifier as SmoothedClassifier

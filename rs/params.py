@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache
@@ -86,6 +87,11 @@ def read_params(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{path} must hold a mapping of sections, got {type(values).__name__}")
     return values
+
+
+def packaged() -> dict[str, Any]:
+    """Return the parameters of this project's study, whose file is a part of the package."""
+    return read_params(Path(__file__).with_name("params.yaml"))
 
 
 def parse(text: str, source: str) -> Any:
@@ -350,11 +356,11 @@ def _fault(fault: Any, key_of: Callable[[list[str]], str]) -> str:
     return f"{key}: {must}{came}" if key else f"{must}{came}"
 
 
-def for_sigma(values: Any, sigma: float | None, where: str) -> Any:
+def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = False) -> Any:
     """Replace every mapping from noise levels to values by its value at ``sigma``, at any depth.
 
     A mapping whose keys are all numbers is one from noise levels; ``{0.25: 1.0, 0.5: 2.0}`` at 0.5 is 2.0. Without a
-    ``sigma`` nothing is replaced.
+    ``sigma`` nothing is replaced. With ``nearest`` the nearest level by ratio counts where ``sigma`` has no value.
 
     Raises:
         InputError: If such a mapping has no value for ``sigma``.
@@ -365,7 +371,9 @@ def for_sigma(values: Any, sigma: float | None, where: str) -> Any:
     if not isinstance(values, dict) or sigma is None:
         return values
     if not _by_sigma(values):
-        return {key: for_sigma(value, sigma, f"{where}.{key}") for key, value in values.items()}
+        return {key: for_sigma(value, sigma, f"{where}.{key}", nearest) for key, value in values.items()}
+    if nearest:
+        return values[min(values, key=lambda level: abs(math.log(level / sigma)))]
     if sigma not in values:
         known = ", ".join(map(str, values))
         raise InputError(f"params.yaml: {where} must have a value for sigma {sigma}; it has {known}")

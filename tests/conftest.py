@@ -58,34 +58,32 @@ def models_here(tmp_path, monkeypatch, saved):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Leave out tests marked ``trust``, or with ``-m trust`` take them and the families of ``support.trust``."""
+def pytest_collection_modifyitems(items):
+    """Mark the tests of ``support.trust.FAMILIES``, and note the family of every test of ``make trust``."""
     from tests.support.trust import family_of, module_of
 
-    asked, left = "trust" in config.getoption("markexpr"), []
     for item in items:
-        marker = item.get_closest_marker("trust")
+        marker = item.get_closest_marker("trust_only")
         family = family_of(item.nodeid, marker.args if marker else ())
-        if not asked:
-            left += [item] if marker else []
-        elif marker or family:
-            item.add_marker(pytest.mark.trust)
+        if family or marker:
             item.user_properties.append(("family", family or module_of(item.nodeid)))
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in left]
+            if not marker:
+                item.add_marker(pytest.mark.trust)
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
     """Print the table of ``make trust``, if it ran."""
     from tests.support.trust import table
 
-    reports = [one for outcome in ("passed", "failed", "error") for one in terminalreporter.stats.get(outcome, [])]
+    if "trust or" not in config.getoption("markexpr"):
+        return
+    stats = terminalreporter.stats
+    reports = [report for outcome in ("passed", "failed", "error") for report in stats.get(outcome, [])]
+    properties = [dict(getattr(report, "user_properties", ())) for report in reports]
     cases = [
-        (said["family"], int(said.get("tried", 1)), report.passed)
-        for report in reports
-        if "family" in (said := dict(getattr(report, "user_properties", ())))
+        (noted["family"], int(noted.get("tried", 1)), report.passed)
+        for report, noted in zip(reports, properties, strict=True)
+        if "family" in noted
     ]
-    if cases:
-        terminalreporter.section("trust")
-        terminalreporter.write_line("\n".join(table(sorted(cases))))
+    terminalreporter.section("trust")
+    terminalreporter.write_line("\n".join(table(sorted(cases))))

@@ -93,7 +93,7 @@ def certify_until(device, folder):
 
 def of_rule(device, folder, entry):
     models = members()
-    ensemble = Ensemble([models[number] for number in entry.members], entry.rule).to(device)
+    ensemble = Ensemble([models[number] for number in entry.member_ids], entry.rule).to(device)
     classifier = SmoothedClassifier(ensemble, 2, SIGMA, undecided=ensemble.undecided)
     classifier.certify(image(), N0, 130, ALPHA)
 

@@ -21,7 +21,7 @@ def test_the_page_tells_of_every_family() -> None:
         family
         for path in (ROOT / "tests").rglob("test_*.py")
         if path != Path(__file__)
-        for family in re.findall(r'pytest\.mark\.trust\("([^"]+)"\)', path.read_text(encoding="utf-8"))
+        for family in re.findall(r'pytest\.mark\.trust_only\("([^"]+)"\)', path.read_text(encoding="utf-8"))
     }
     page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| ([a-z, ]+) \|", page.partition("## What `make trust` tries")[2], re.MULTILINE)
@@ -49,11 +49,11 @@ def test_the_table_adds_cases_up_by_family() -> None:
 SAMPLE = """\
 import pytest
 
-@pytest.mark.trust("faults")
+@pytest.mark.trust_only("faults")
 def test_many(record_property):
     record_property("tried", 20)
 
-@pytest.mark.trust
+@pytest.mark.trust_only
 def test_one():
     assert {good}
 
@@ -80,13 +80,13 @@ def test_tests_of_trust_run_where_they_are_asked_for_alone(sample: Path) -> None
     ordinary = run(sample, True)
     assert "1 passed, 2 deselected" in ordinary
     assert "| family |" not in ordinary
-    asked = run(sample, True, "-m", "trust")
+    asked = run(sample, True, "-m", "trust or trust_only")
     assert "2 passed, 1 deselected" in asked
     for line in ("| faults | 20 | 20 | 0 |", "| full disk | 1 | 1 | 0 |", "| all | 21 | 21 | 0 |"):
         assert line in asked
 
 
 def test_what_breaks_is_counted_also_by_several_processes(sample: Path) -> None:
-    broken = run(sample, False, "-m", "trust", "--numprocesses=2")
+    broken = run(sample, False, "-m", "trust or trust_only", "--numprocesses=2")
     assert "| full disk | 1 | 0 | 1 |" in broken
     assert "| all | 21 | 20 | 1 |" in broken

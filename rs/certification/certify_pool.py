@@ -219,7 +219,7 @@ class MembersOnImages:
 
     def of(self, entry: PoolEntry) -> list[nn.Module]:
         """Return the members of an entry, as they run."""
-        return [self._members[number] for number in entry.members]
+        return [self._members[number] for number in entry.member_ids]
 
     def _seconds_of_certificates(self, classifier: SmoothedClassifier) -> float:
         chosen = [int(index) for index in self.indices[:: -(-len(self.indices) // TIMED)]]

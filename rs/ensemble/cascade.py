@@ -20,26 +20,28 @@ last bits to an image at the end of an odd batch.
 """
 
 
-class Decided(NamedTuple):
+class CascadeOutput(NamedTuple):
     """Draws that a cascade has decided, in no particular order."""
 
     scores: Tensor  # (N, K), float64
     evaluations: int  # of members, on these draws; images that only fill up a batch are not among them
 
 
-def added(total: Tensor | None, probabilities: Tensor, members: int) -> Tensor:
+def accumulate(total: Tensor | None, probabilities: Tensor, member_count: int) -> Tensor:
     """Return S_j from S_(j-1), ``None`` for j = 1, and the softmax (N, K) of member j; S_L is the softmax average."""
-    term = probabilities * (1 / members)
+    term = probabilities * (1 / member_count)
     return term if total is None else total + term
 
 
-def leads(total: Tensor, asked: int, members: int) -> Tensor:
+def top_two_gap(total: Tensor, asked: int, member_count: int) -> Tensor:
     """By how much the largest class leads the second in the average of the first ``asked`` members; (N, K) -> (N,)."""
     first, second = total.topk(2, dim=-1).values.unbind(-1)
-    return (first - second) * (members / asked)
+    return (first - second) * (member_count / asked)
 
 
-def in_turn(members: Sequence[nn.Module], thresholds: Sequence[float], batches: Iterable[Tensor]) -> Iterator[Decided]:
+def evaluate_cascade(
+    members: Sequence[nn.Module], thresholds: Sequence[float], batches: Iterable[Tensor]
+) -> Iterator[CascadeOutput]:
     """Evaluate each member on the images alone that it is needed for, gathered into batches as large as the first one.
 
     Args:
@@ -49,16 +51,16 @@ def in_turn(members: Sequence[nn.Module], thresholds: Sequence[float], batches: 
     """
     waiting = [_Waiting() for _ in members]
 
-    def ask(number: int, x: Tensor, total: Tensor | None) -> Iterator[Decided]:
+    def ask(number: int, x: Tensor, total: Tensor | None) -> Iterator[CascadeOutput]:
         asked = number + 1
         logits = _logits(members[number], x, filled=number > 0)
-        total = added(total, torch.softmax(logits.double(), dim=-1), len(members))
+        total = accumulate(total, torch.softmax(logits.double(), dim=-1), len(members))
         if asked == len(members):
-            yield Decided(total, asked * len(x))
+            yield CascadeOutput(total, asked * len(x))
             return
-        done = leads(total, asked, len(members)) >= thresholds[number]  # not where it is not a number
+        done = top_two_gap(total, asked, len(members)) >= thresholds[number]  # not where it is not a number
         decided = total[done]
-        yield Decided(decided, asked * len(decided))
+        yield CascadeOutput(decided, asked * len(decided))
         waiting[asked].add(x[~done], total[~done])
         if len(waiting[asked]) >= full:
             yield from ask(asked, *waiting[asked].take(full))

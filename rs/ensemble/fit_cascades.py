@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rs.data.prepared import Images
-from rs.ensemble.cascade import added, leads
+from rs.ensemble.cascade import accumulate, top_two_gap
 from rs.ensemble.member_outputs import MemberOutputs
 from rs.ensemble.spec import EnsembleSpec, FittedThresholds
 from rs.statistics.cascade_thresholds import fit_thresholds
@@ -52,11 +52,11 @@ def fit_cascades(
 
 def _stages(probabilities: torch.Tensor) -> Stages:
     """Leads, and where the class is another one than at the end, of probabilities (L, N, K)."""
-    members, sums = len(probabilities), [added(None, probabilities[0], len(probabilities))]
+    members, sums = len(probabilities), [accumulate(None, probabilities[0], len(probabilities))]
     for values in probabilities[1:]:
-        sums.append(added(sums[-1], values, members))
+        sums.append(accumulate(sums[-1], values, members))
     classes = torch.stack(sums).max(dim=-1).indices
-    found = [leads(total, asked, members) for asked, total in enumerate(sums[:-1], start=1)]
+    found = [top_two_gap(total, asked, members) for asked, total in enumerate(sums[:-1], start=1)]
     return torch.stack(found).numpy(), (classes[:-1] != classes[-1]).numpy()
 
 

@@ -13,14 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.ensemble.pool import NoisyPool, PoolEntry, SideBySide, Visitor
+from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry, Visitor
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.params import validated
 from rs.runtime import scratch
 from rs.runtime.arithmetic import Arithmetic
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
+from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
 from rs.statistics.certificate import Certificate
 from rs.storage import files
@@ -97,7 +98,7 @@ class OutputCache:
         if [model_fingerprint(member) for member in members] != key.members or x.device.type != key.device:
             raise InputError(f"members and device must be those that {self.folder} is of; give another folder")
         classifier = SmoothedClassifier(
-            SideBySide(members), key.num_classes, key.sigma, noise=key.noise, precision=key.precision, batch=batch
+            MemberLogits(members), key.num_classes, key.sigma, noise=key.noise, precision=key.precision, batch=batch
         )
         with files.replacing(self._path(index)) as temporary, temporary.open("wb") as file:
 

@@ -62,7 +62,7 @@ class Outputs:
     """What L members say of N images, and what rules make of each member's logits, computed at most once.
 
     Args:
-        members: Logits of the members, (N, K) each, or all of them, (L, N, K).
+        member_logits: Logits of the members, (N, K) each, or all of them, (L, N, K).
     Raises:
         ValueError: If they are of different shapes.
 
@@ -72,16 +72,16 @@ class Outputs:
             [[0.5000, 0.5000]]], dtype=torch.float64)
     """
 
-    def __init__(self, members: Sequence[Tensor] | Tensor) -> None:
-        self.members = tuple(members)
-        self._views = {tuple(range(len(self.members))): self}
-        if len({logits.shape for logits in self.members}) != 1:
-            shapes = [tuple(logits.shape) for logits in self.members]
+    def __init__(self, member_logits: Sequence[Tensor] | Tensor) -> None:
+        self.member_logits = tuple(member_logits)
+        self._views = {tuple(range(len(self.member_logits))): self}
+        if len({logits.shape for logits in self.member_logits}) != 1:
+            shapes = [tuple(logits.shape) for logits in self.member_logits]
             raise ValueError(f"all members must give logits of one shape, got {shapes}; use members of one data set")
 
-    def of(self, members: Sequence[int]) -> Outputs:
+    def of(self, member_ids: Sequence[int]) -> Outputs:
         """Outputs of some of the members, by number: the same object for the same members."""
-        numbers = tuple(members)
+        numbers = tuple(member_ids)
         if numbers not in self._views:
             self._views[numbers] = _View(self, numbers)
         return self._views[numbers]
@@ -89,7 +89,7 @@ class Outputs:
     @cached_property
     def logits(self) -> Tensor:
         """Shape (L, N, K)."""
-        return torch.stack(self.members)
+        return torch.stack(self.member_logits)
 
     @cached_property
     def probabilities(self) -> Tensor:
@@ -109,7 +109,7 @@ class Outputs:
     @cached_property
     def votes(self) -> Tensor:
         """1 for that class and 0 for the others, (L, N, K), float64."""
-        return one_hot(self.classes, self.members[0].shape[-1])
+        return one_hot(self.classes, self.member_logits[0].shape[-1])
 
     @cached_property
     def gaps(self) -> Tensor:
@@ -137,7 +137,7 @@ class _View(Outputs):
     """Some members of ``whole``. Their logits are stacked anew: in the dtype that they have without the others."""
 
     def __init__(self, whole: Outputs, numbers: Sequence[int]) -> None:
-        super().__init__([whole.members[number] for number in numbers])
+        super().__init__([whole.member_logits[number] for number in numbers])
         self.whole, self.numbers = whole, numbers
 
     probabilities, classes = _taken("probabilities"), _taken("classes")

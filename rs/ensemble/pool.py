@@ -27,7 +27,8 @@ from rs.ensemble.rules import (
 )
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier, check_draws
+from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
+from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
 from rs.smoothing.vote_counting import Tally, VoteCounter, of_tallies, winner
 from rs.statistics.certificate import Certificate
@@ -40,7 +41,7 @@ TOGETHER = 2**18
 class PoolEntry:
     """A classifier of a pool: some of its members, by number, and a rule. One member alone is an entry of one."""
 
-    members: tuple[int, ...]
+    member_ids: tuple[int, ...]
     rule: RuleFunction | WeightsByImage = field(default_factory=LogitAverage)
     provenance: dict[str, Any] = field(default_factory=dict)  # what it is, for the sidecar of its rows
 
@@ -51,7 +52,7 @@ class PoolEntry:
     @cached_property
     def undecided(self) -> bool:
         """Whether the rule has an extra last class, which is never a prediction."""
-        return is_undecided(self.fixed_rule, len(self.members))
+        return is_undecided(self.fixed_rule, len(self.member_ids))
 
     @property
     def fixed_rule(self) -> RuleFunction:
@@ -67,12 +68,12 @@ Visitor = Callable[[Sequence[Tensor], int], None]
 """Takes the logits of the members that are needed, (N, K) each, in order of their numbers, and the number of draws."""
 
 
-class SideBySide(nn.Module):
+class MemberLogits(nn.Module):
     """The members that are needed, each evaluated once: images -> logits (N, K) of each, in order."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.members, self.needed = nn.ModuleList(members), tuple(range(len(members)))
+        self.members, self.needed = nn.ModuleList(networks), tuple(range(len(networks)))
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Logits of images."""
@@ -83,7 +84,7 @@ class SideBySide(nn.Module):
 class NoisyPool:
     """The members of a pool on noisy copies of one image: as they run (:func:`noisy_pool`), or from a cache."""
 
-    members: int  # L
+    member_count: int  # L
     num_classes: int
     sigma: float
     draws: Draws
@@ -95,7 +96,7 @@ class NoisyPool:
 
     def certify(self, entries: Mapping[str, PoolEntry], label: int | None = None) -> dict[str, Certificate]:
         """CERTIFY every entry with two passes; the second is for those whose class is ``label``, if that is given."""
-        entries, draws = entries_for(entries, self.index, self.members), self.draws
+        entries, draws = entries_for(entries, self.index, self.member_count), self.draws
         first = count_votes(self, entries, draws.n0, Stream.SELECT)
         kept = {
             name: entry
@@ -125,7 +126,7 @@ def noisy_pool(
 ) -> NoisyPool:
     """Return the members on noisy copies of ``x``; arguments are those of :func:`certify_entries`."""
     check_draws(x, draws.alpha, n0=draws.n0, n=draws.n)
-    base = SideBySide(members)
+    base = MemberLogits(members)
     classifier = SmoothedClassifier(base, num_classes, sigma, noise=noise, precision=precision, batch=batch)
 
     def visit(visitor: Visitor, needed: tuple[int, ...], number: int, phase: Stream) -> None:
@@ -192,9 +193,9 @@ def select_classes(
 
 def count_votes(noisy: NoisyPool, entries: Mapping[str, PoolEntry], number: int, phase: Stream) -> Votes:
     """Count the votes of each entry on ``number`` draws of a phase, from one evaluation of the members they need."""
-    needed = tuple(sorted({number for entry in entries.values() for number in entry.members}))
+    needed = tuple(sorted({number for entry in entries.values() for number in entry.member_ids}))
     num_classes, device = noisy.num_classes, noisy.device
-    placed = [(entry.fixed_rule, tuple(map(needed.index, entry.members))) for entry in entries.values()]
+    placed = [(entry.fixed_rule, tuple(map(needed.index, entry.member_ids))) for entry in entries.values()]
     lazy = [isinstance(rule, Cascade) for rule, _ in placed]  # these vote NaN where they must
     uses = torch.tensor(
         [
@@ -265,7 +266,7 @@ class _Averages:
             yield self.numbers[part], summed(self.weights[part], terms)
 
 
-def entries_for(entries: Mapping[str, PoolEntry], index: int, members: int) -> dict[str, PoolEntry]:
+def entries_for(entries: Mapping[str, PoolEntry], index: int, member_count: int) -> dict[str, PoolEntry]:
     """Return the entries with the rules of an image, after checking that they are of these ``members``.
 
     Raises:
@@ -276,7 +277,7 @@ def entries_for(entries: Mapping[str, PoolEntry], index: int, members: int) -> d
         raise InputError("there must be at least one classifier to certify, got none")
     of_image = {name: entry.for_image(index) for name, entry in entries.items()}
     for name, entry in of_image.items():
-        if not entry.members or not set(entry.members) <= set(range(members)):
-            raise InputError(f"{name} must name members from 0 to {members - 1}, got {entry.members}")
+        if not entry.member_ids or not set(entry.member_ids) <= set(range(member_count)):
+            raise InputError(f"{name} must name members from 0 to {member_count - 1}, got {entry.member_ids}")
         entry.undecided  # noqa: B018  tries the rule, so that one that does not fit says so before the work begins
     return of_image

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rs.ensemble.cascade import Decided, added, in_turn, leads
+from rs.ensemble.cascade import CascadeOutput, accumulate, evaluate_cascade, top_two_gap
 from rs.ensemble.outputs import Outputs as Outputs
 from rs.ensemble.outputs import on_simplex as on_simplex
 from rs.ensemble.outputs import one_hot
@@ -46,7 +46,7 @@ class Rule:
     """Whether its weights can be solved for, from the margins of softmax outputs."""
 
     @classmethod
-    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
         """Make the rule of a combination that fits so many members (:func:`check_rule`, ``check_members``).
 
         ``weights`` (L,) are listed or solved, ``None`` equal. Of a cascade they are solved thresholds (L - 1,).
@@ -72,13 +72,13 @@ class _Average(Rule):
             object.__setattr__(self, "weights", on_simplex(self.weights))
 
     @classmethod
-    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
         """The average with these weights."""
         return cls(weights)
 
-    def for_members(self, members: int) -> tuple[float, ...]:
-        """Weights of so many members."""
-        return tuple(self.weights) if self.weights else (1 / members,) * members
+    def for_members(self, member_count: int) -> tuple[float, ...]:
+        """Return the weights of so many members."""
+        return tuple(self.weights) if self.weights else (1 / member_count,) * member_count
 
 
 class SoftmaxAverage(_Average):
@@ -92,17 +92,17 @@ class SoftmaxAverage(_Average):
     solvable: ClassVar = True
 
     @classmethod
-    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
         """The average with these weights; of scope ``set`` the :class:`Polytope` of all weights in the box."""
         if combination.scope == "set":
             assert combination.low is not None  # its scope needs both
             assert combination.high is not None
-            return Polytope(box_vertices(combination.low, combination.high, members).tolist())
+            return Polytope(box_vertices(combination.low, combination.high, member_count).tolist())
         return cls(weights)
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64."""
-        return weighted(self.for_members(len(outputs.members)), outputs.probabilities)
+        return weighted(self.for_members(len(outputs.member_logits)), outputs.probabilities)
 
 
 class LogitAverage(_Average):
@@ -110,8 +110,12 @@ class LogitAverage(_Average):
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64; of one member its logits as they are."""
-        weights = self.for_members(len(outputs.members))
-        return outputs.members[0] if len(weights) == len(outputs.members) == 1 else weighted(weights, outputs.logits)
+        weights = self.for_members(len(outputs.member_logits))
+        return (
+            outputs.member_logits[0]
+            if len(weights) == len(outputs.member_logits) == 1
+            else weighted(weights, outputs.logits)
+        )
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,8 @@ class HardVote(Rule):
 
     def scores(self, outputs: Outputs) -> Tensor:
         """Votes plus half the average softmax, which never outweighs a vote; (N, K)."""
-        members = len(outputs.members)
-        return outputs.votes.sum(dim=0) + weighted((0.5 / members,) * members, outputs.probabilities)
+        member_count = len(outputs.member_logits)
+        return outputs.votes.sum(dim=0) + weighted((0.5 / member_count,) * member_count, outputs.probabilities)
 
 
 @dataclass(frozen=True)
@@ -156,20 +160,22 @@ class KConsensus(Rule):
             raise ValueError(f"k must be at least 1, got {self.k}; it is a number of members that must agree")
 
     @classmethod
-    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
         """The consensus of the first ``agree`` members."""
         assert combination.agree is not None  # its scope needs it
         return cls(combination.agree)
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64."""
-        members = len(outputs.members)
-        if self.k > members:
-            raise ValueError(f"k must be at most the number of members, {members}, got {self.k}")
+        member_count = len(outputs.member_logits)
+        if self.k > member_count:
+            raise ValueError(f"k must be at most the number of members, {member_count}, got {self.k}")
         first = outputs.classes[: self.k]
         agreed = (first == first[0]).all(dim=0)
         return torch.where(
-            agreed[:, None], one_hot(first[0], outputs.logits.shape[-1]), weighted((1.0,) * members, outputs.logits)
+            agreed[:, None],
+            one_hot(first[0], outputs.logits.shape[-1]),
+            weighted((1.0,) * member_count, outputs.logits),
         )
 
 
@@ -179,7 +185,7 @@ class Cascade(Rule):
 
     It is clear where its largest class leads the second by ``thresholds[j - 1]`` or more: a fixed function of the noisy
     image, like every rule. A threshold of 0 always decides, one above 1 never does. An :class:`Ensemble` evaluates the
-    members that follow on the other draws alone (:meth:`Ensemble.in_turn`).
+    members that follow on the other draws alone (:meth:`Ensemble.evaluate_cascade`).
     """
 
     scopes: ClassVar = {"noisy-input": ("thresholds", "share")}
@@ -191,7 +197,7 @@ class Cascade(Rule):
         object.__setattr__(self, "thresholds", tuple(map(float, self.thresholds)))
 
     @classmethod
-    def build(cls, combination: Combination, members: int, weights: Sequence[float] | None) -> Rule:
+    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
         """The cascade of these thresholds, or of those that the combination lists."""
         thresholds = combination.thresholds if weights is None else weights
         assert isinstance(thresholds, Sequence)  # its scope needs them
@@ -205,28 +211,31 @@ class Cascade(Rule):
     def decide(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """Return the scores (N, K), and how many members each draw takes, (N,)."""
         first, *others = outputs.probabilities
-        members = self.check_members(len(outputs.members))
-        total = scores = added(None, first, members)
+        member_count = self.check_members(len(outputs.member_logits))
+        total = scores = accumulate(None, first, member_count)
         taken = torch.ones(len(first), dtype=torch.int64, device=first.device)
         undecided = taken > 0
         for asked, (threshold, values) in enumerate(zip(self.thresholds, others, strict=True), start=1):
-            undecided = undecided & ~(leads(total, asked, members) >= threshold)  # nor where it is not a number
-            total = added(total, values, members)
+            undecided = undecided & ~(
+                top_two_gap(total, asked, member_count) >= threshold
+            )  # nor where it is not a number
+            total = accumulate(total, values, member_count)
             scores = torch.where(undecided[:, None], total, scores)
             taken = taken + undecided
         return scores, taken
 
-    def check_members(self, members: int) -> int:
+    def check_members(self, member_count: int) -> int:
         """Return the number of members if it is that of the thresholds and one more.
 
         Raises:
             ValueError: If not.
         """
-        if len(self.thresholds) != members - 1:
+        if len(self.thresholds) != member_count - 1:
             raise ValueError(
-                f"there must be one threshold for each member but the last, got {len(self.thresholds)} for {members}"
+                "there must be one threshold for each member but the last, got "
+                f"{len(self.thresholds)} for {member_count}"
             )
-        return members
+        return member_count
 
 
 @dataclass(frozen=True)
@@ -322,13 +331,13 @@ def scores_of(rule: RuleFunction, outputs: Outputs) -> Tensor:
     return rule.scores(outputs) if isinstance(rule, Rule) else rule(outputs.logits)
 
 
-def is_undecided(rule: RuleFunction, members: int) -> bool:
+def is_undecided(rule: RuleFunction, member_count: int) -> bool:
     """Tell whether a rule has the extra last class, and try it: a function says it by its scores of two classes.
 
     Raises:
         ValueError: If the rule is not one for this number of members, or its scores are not what it says.
     """
-    width = rule(torch.zeros(members, 1, 2)).shape[-1]
+    width = rule(torch.zeros(member_count, 1, 2)).shape[-1]
     undecided = rule.undecided if isinstance(rule, Rule) else width == 3
     if width != 2 + undecided:
         raise ValueError(
@@ -359,10 +368,10 @@ class Ensemble(nn.Module):
 
     @property
     def lazy(self) -> bool:
-        """Whether there is :meth:`in_turn`: whether draws differ in the members that they need."""
+        """Whether there is :meth:`evaluate_cascade`: whether draws differ in the members that they need."""
         return isinstance(self.rule, Cascade)
 
-    def in_turn(self, batches: Iterable[Tensor]) -> Iterator[Decided]:
+    def evaluate_cascade(self, batches: Iterable[Tensor]) -> Iterator[CascadeOutput]:
         """Yield the scores of images, draw by draw those of ``forward``, without evaluating the members not needed.
 
         Args:
@@ -370,7 +379,7 @@ class Ensemble(nn.Module):
                 another order.
         """
         assert isinstance(self.rule, Cascade)
-        return in_turn([*self.members], self.rule.thresholds, batches)
+        return evaluate_cascade([*self.members], self.rule.thresholds, batches)
 
     def extra_repr(self) -> str:
         """The rule and its weights are part of what the classifier is."""

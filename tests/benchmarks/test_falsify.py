@@ -243,7 +243,7 @@ def of_name(name, networks):
     return Ensemble(members, ENSEMBLES[name]) if name in ENSEMBLES else networks[name]
 
 
-@pytest.mark.trust("false certificates, by attack")
+@pytest.mark.trust_only("false certificates, by attack")
 @pytest.mark.parametrize(("noise", "precision"), falsify.SETTINGS)
 @pytest.mark.parametrize("name", [*METHODS, *ENSEMBLES])
 def test_no_attack_reaches_another_class_inside_the_radius(

@@ -20,7 +20,7 @@ from rs.certification.quantize import quantize, write
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.declare import read_pool, read_weights
-from rs.ensemble.pool import SideBySide
+from rs.ensemble.pool import MemberLogits
 from rs.ensemble.rules import Ensemble, LogitAverage, Polytope, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.errors import InputError
@@ -217,23 +217,23 @@ def fail():
 
 def mortal(images, die=fail):
     """Until image number ``images`` is half certified (two calls an image); then ``die`` happens."""
-    calls, forward = count(1), SideBySide.forward
+    calls, forward = count(1), MemberLogits.forward
 
     def dying(self, x):
         return die() if next(calls) > 2 * images + 1 else forward(self, x)
 
-    SideBySide.forward = dying
+    MemberLogits.forward = dying
 
 
 @pytest.fixture
 def immortal(monkeypatch):
     """Puts back what :func:`mortal` changes."""
-    monkeypatch.setattr(SideBySide, "forward", SideBySide.forward)
+    monkeypatch.setattr(MemberLogits, "forward", MemberLogits.forward)
 
 
 @pytest.mark.parametrize(("images", "cache"), [(0, False), (6, False), (4, True)])
 def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(immortal, images, cache, capsys):
-    forward = SideBySide.forward
+    forward = MemberLogits.forward
     expected = table(pool("whole", cache=True)) if cache else table("unbroken")
     if cache:
         shutil.rmtree(os.environ["RS_WORK"])  # its logits with it
@@ -241,7 +241,7 @@ def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(
     with pytest.raises(RuntimeError, match="died"):
         pool(cache=cache)
     assert list(Path("rows").iterdir()) == list(Path("rows-times").iterdir()) == []
-    SideBySide.forward = forward
+    MemberLogits.forward = forward
     mortal(IMAGES - images)  # has no more calls than the rest needs, and half an image's
     capsys.readouterr()
     pool(cache=cache)
@@ -285,7 +285,7 @@ def test_a_failure_while_publishing_repeats_no_draws_and_leaves_no_row_without_i
     assert sorted(table("rows")) == sorted(list(read_names())[:place])
     assert all(Path("rows", f"{done}.json").exists() for done in table("rows"))
     monkeypatch.setattr(row_writer.files, "write_text", write)
-    SideBySide.forward = lambda *arguments: fail()
+    MemberLogits.forward = lambda *arguments: fail()
     pool()
     assert table("rows") == table("unbroken")
 

@@ -113,7 +113,7 @@ def images(count=40):
 def scores(models, entry):
     """What the engine makes of an entry: its rule on its members' outputs."""
     with torch.no_grad():
-        outputs = Outputs([list(models.values())[number](images()) for number in entry.members])
+        outputs = Outputs([list(models.values())[number](images()) for number in entry.member_ids])
         return scores_of(entry.rule, outputs)
 
 
@@ -152,7 +152,7 @@ def test_a_member_that_was_not_chosen_is_not_evaluated(pool):
     replace(one, fitted=replace(one.fitted, weights=[0.0, 1.0])).write(path)
     models, found = models_and_entries()
     entry = found[slug("choice")]
-    assert entry.members == (list(models).index("gaussian-0"),)
+    assert entry.member_ids == (list(models).index("gaussian-0"),)
     alone = Ensemble([models["gaussian-0"]], SoftmaxAverage([1.0]))
     assert entry.provenance["classifier"] == model_fingerprint(alone)
 

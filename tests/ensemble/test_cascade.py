@@ -131,7 +131,7 @@ def test_a_vote_depends_on_its_draw_alone(given_thresholds, order):
 @given(thresholds, st.lists(st.integers(1, 70), min_size=1, max_size=6))
 def test_members_asked_in_turn_give_the_scores_of_all_members_asked_at_once(given_thresholds, sizes):
     ensemble, x = Ensemble(three(), Cascade(given_thresholds)), noisy(sum(sizes))
-    found = [*ensemble.in_turn(x.split(sizes))]
+    found = [*ensemble.evaluate_cascade(x.split(sizes))]
     _, taken = ensemble.rule.decide(Outputs([member(x) for member in three()]))
     assert rows_of(torch.cat([scores for scores, _ in found])) == rows_of(ensemble(x))
     assert sum(evaluations for _, evaluations in found) == taken.sum()
@@ -232,7 +232,7 @@ ENTRIES = {
 def test_a_cascade_of_a_pool_is_byte_for_byte_the_one_alone_with_its_evaluations(batch, label):
     made = pool(three(), ENTRIES, batch=batch, label=label)
     for name, entry in ENTRIES.items():
-        base = Ensemble([three()[number] for number in entry.members], entry.rule)
+        base = Ensemble([three()[number] for number in entry.member_ids], entry.rule)
         alone = SmoothedClassifier(base, 2, SIGMA, batch=batch)
         assert as_bytes(made[name]) == as_bytes(alone.certify(image(), 30, 330, 0.01, seed=1, label=label))
     assert made["all"].evaluations < 3 * (30 + made["all"].n)
@@ -293,7 +293,7 @@ for engine in ("plain", "folded"):
         entries = {"cascade": PoolEntry((0, 1, 2), rule)}
         pool = certify_entries([*made.module.members], entries, 10, 0.5, x, Draws(100, 1000, 0.01))["cascade"]
         print(repr(alone) == repr(pool), 1100 <= alone.evaluations <= 3300)
-        scores = sorted(map(tuple, torch.cat([s for s, _ in made.module.in_turn([noisy])]).tolist()))
+        scores = sorted(map(tuple, torch.cat([s for s, _ in made.module.evaluate_cascade([noisy])]).tolist()))
         print(scores == sorted(map(tuple, made.module(noisy).tolist())))
 """
 

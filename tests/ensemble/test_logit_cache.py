@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import PoolEntry, SideBySide
+from rs.ensemble.pool import MemberLogits, PoolEntry
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
@@ -81,7 +81,7 @@ def test_a_process_that_looked_before_another_made_the_cache_does_not_empty_it(t
 
 def test_an_image_that_two_processes_fill_at_once_is_whole_for_both(tmp_path, monkeypatch):
     """The second starts, fills the cache and certifies while the first evaluates its draws."""
-    models, folder, forward, seen = members(), tmp_path / "cache", SideBySide.forward, []
+    models, folder, forward, seen = members(), tmp_path / "cache", MemberLogits.forward, []
     expected = certificates(filled(tmp_path / "alone", models))
 
     def interrupted(self, x):
@@ -92,7 +92,7 @@ def test_an_image_that_two_processes_fill_at_once_is_whole_for_both(tmp_path, mo
                 seen[0] = certificates(filled(folder, models))
         return forward(self, x)
 
-    monkeypatch.setattr(SideBySide, "forward", interrupted)
+    monkeypatch.setattr(MemberLogits, "forward", interrupted)
     assert certificates(filled(folder, models)) == seen[0] == expected
     assert sorted(path.name for path in folder.iterdir()) == ["0.float16", "7.float16", "cache.json"]
 

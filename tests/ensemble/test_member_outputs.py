@@ -12,7 +12,7 @@ from rs import params
 from rs.data import images as data
 from rs.ensemble.declare import read_pool
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
-from rs.ensemble.pool import PoolEntry, SideBySide
+from rs.ensemble.pool import MemberLogits, PoolEntry
 from rs.ensemble.rules import Ensemble, HardVote, MaxMargin, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -147,7 +147,7 @@ def test_the_selected_class_is_the_one_that_the_n0_draws_of_a_certificate_choose
     how = replace(CERTIFICATION, n0=3)
     found = load(batch=None).selected(images, indices, ENTRIES, how)
     for name, entry in ENTRIES.items():
-        base = Ensemble([members[number] for number in entry.members], entry.rule)
+        base = Ensemble([members[number] for number in entry.member_ids], entry.rule)
         alone = SmoothedClassifier(base, 3, SIGMA)
         votes = [alone.votes(images.pixels(i), 3, how.seed, Stream.SELECT, i) for i in indices]
         assert found[name].tolist() == [int(np.argmax(counts)) for counts in votes]
@@ -155,8 +155,8 @@ def test_the_selected_class_is_the_one_that_the_n0_draws_of_a_certificate_choose
 
 
 def test_only_the_members_that_are_asked_for_are_evaluated(images, monkeypatch):
-    outputs, asked, forward = load(), [], SideBySide.forward
-    monkeypatch.setattr(SideBySide, "forward", lambda self, x: (asked.append(self.needed), forward(self, x))[1])
+    outputs, asked, forward = load(), [], MemberLogits.forward
+    monkeypatch.setattr(MemberLogits, "forward", lambda self, x: (asked.append(self.needed), forward(self, x))[1])
     outputs.selected(images, [0], {"two": ENTRIES["two"], "vote": PoolEntry((0, 2), HardVote())}, CERTIFICATION)
     assert asked == [(0, 2)]
 

@@ -44,7 +44,7 @@ from tests.support.small_pool import (
 
 
 def alone(entry, models, index=0, label=None, **settings):
-    ensemble = Ensemble([models[number] for number in entry.members], entry.rule)
+    ensemble = Ensemble([models[number] for number in entry.member_ids], entry.rule)
     classifier = SmoothedClassifier(ensemble, 2, SIGMA, undecided=ensemble.undecided, **settings)
     return classifier.certify(image(index), N0, N, ALPHA, seed=1, index=index, label=label)
 
@@ -136,7 +136,7 @@ def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alon
 def test_the_order_of_the_terms_decides_some_of_these_averages():
     """Else the test above would not notice another order: sums of doubles depend on it."""
     made = pool(balanced(), {name: entry for name, entry in MANY.items() if name.endswith(" 0")})
-    of_four = {one.counts.tobytes() for name, one in made.items() if len(MANY[name].members) == 4}
+    of_four = {one.counts.tobytes() for name, one in made.items() if len(MANY[name].member_ids) == 4}
     assert len(of_four) > 1
 
 

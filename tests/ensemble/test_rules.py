@@ -574,7 +574,7 @@ def test_a_view_of_some_members_is_bit_for_bit_what_they_give_alone(chosen, dtyp
     for compute_whole_first in (False, True):
         if compute_whole_first:
             assert len({getattr(whole, name).shape[:2] for name in SHARED}) == 1
-        view, alone = whole.of(chosen), Outputs([whole.members[number] for number in chosen])
+        view, alone = whole.of(chosen), Outputs([whole.member_logits[number] for number in chosen])
         for name in SHARED:
             assert torch.equal(getattr(view, name), getattr(alone, name)), name
             assert getattr(view, name).dtype == getattr(alone, name).dtype, name

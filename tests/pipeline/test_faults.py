@@ -54,7 +54,7 @@ def test_what_is_struck_at_a_few_points_continues_and_ends_with_the_bytes_of_an_
     assert kinds >= {"kill", "term", "int", "ENOSPC", "files of 0 bytes", "clock going backwards"}
 
 
-@pytest.mark.trust("kills and interruptions")
+@pytest.mark.trust_only("kills and interruptions")
 @pytest.mark.parametrize("stage", WORDS)
 def test_what_is_struck_at_any_point_continues_and_ends_with_the_bytes_of_an_unbroken_run(stage, record_property):
     tried = strike(0, [stage], seconds=3600)
@@ -88,7 +88,7 @@ run(command_of(stage), sys.argv[4:])
 KILLED = [("layer", 0), ("layer", 39), ("change", 4)]
 
 
-@pytest.mark.trust("kills and interruptions")
+@pytest.mark.trust_only("kills and interruptions")
 @pytest.mark.parametrize("stage", ["train", "certify", "certify_ensembles"])
 def test_a_stage_of_two_processes_of_which_one_is_killed_ends_and_continues(stage, tmp_path, record_property):
     """Torchrun ends the other; nothing half-written has the name of an output, and the bytes are those of no kill."""

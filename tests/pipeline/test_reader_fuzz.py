@@ -231,7 +231,7 @@ def test_a_damaged_file_is_read_or_refused(kind, place):
     fuzz(kind, place, FEW)
 
 
-@pytest.mark.trust("damaged files, fuzzed")
+@pytest.mark.trust_only("damaged files, fuzzed")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", READERS)
 def test_many_damaged_files_are_read_or_refused(kind, place, record_property):

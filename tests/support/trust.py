@@ -1,7 +1,8 @@
-"""``make trust``: which tests are of it beside those marked ``trust``, and the table of what they tried.
+"""``make trust``: which tests of ``make test`` belong to it too, and the table of what was tried.
 
-A test marked ``@pytest.mark.trust("family")`` is left out unless ``-m trust`` asks for it. Without a word its family is
-the name of its module. It counts as one case, or as the number that it gives with ``record_property("tried", number)``.
+Tests that attack are marked ``@pytest.mark.trust_only("family")`` and run in ``make trust`` alone. Without a family
+they count under the name of their module. The tests of :data:`FAMILIES` get the marker ``trust`` and run in both. A
+test counts as one case, or as the number that it gives with ``record_property("tried", number)``.
 """
 
 import re

@@ -1,0 +1,83 @@
+"""The loss of a training method, for a training loop of one's own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Generator, Tensor, nn
+
+from rs import params
+from rs.errors import InputError
+from rs.methods import method_class
+from rs.methods.base import Method, Step
+from rs.smoothing.inputs import logits_of
+
+
+class LogitsOnly(nn.Module):
+    """A network whose output may have its logits in the attribute ``logits``, as those of transformers do."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W) -> logits (N, K)."""
+        return logits_of(self.network(x))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of one method at one noise level; :func:`loss` makes it."""
+
+    method: Method  # its hyper-parameters
+    sigma: float  # noise standard deviation, in pixels of [0, 1]
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, *, epoch: int = 0, rng: Generator | None = None) -> Step:
+        """Compute the loss of a batch; ``step.loss.backward()`` gives the gradient.
+
+        Args:
+            model: In train mode; images in [0, 1] (N, C, H, W), noisy and not clipped -> logits (N, K), or an output
+                with the attribute ``logits``.
+            x: Images without noise, shape (B, C, H, W), in [0, 1].
+            y: Labels, shape (B,).
+            epoch: Epochs finished so far, for warm-ups.
+            rng: Stream of the noise, on the device of ``x``; ``None`` draws its seed from torch's global generator.
+        """
+        if rng is None:
+            rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
+        return self.method.loss(LogitsOnly(model), x, y, sigma=self.sigma, rng=rng, epoch=epoch)
+
+
+def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
+    """Return the loss of a training method, with the hyper-parameters of its paper unless given.
+
+    Those are of ``defaults.METHOD`` in the params.yaml of this project. One that depends on the noise level takes the
+    value of the nearest level there, by ratio.
+
+    Args:
+        method: Key of ``rs.methods.METHODS``.
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        hyperparameters: What differs, as fields of the method's class (``rs.methods.advmacer.AdvMacer``).
+    Raises:
+        InputError: If there is no such method or hyper-parameter, or a value is out of range.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    >>> step = loss("macer", sigma=0.25, draws=4)(model, torch.rand(5, 3, 2, 2), torch.tensor([0, 1, 2, 0, 1]))
+    >>> step.loss.backward()
+    """
+    kind = method_class(method)
+    if not 0 < sigma < math.inf:
+        raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
+    preset = dict(params.section(params.packaged(), f"defaults.{method}"))
+    preset.pop("training", None)
+    values = params.for_sigma(preset, sigma, f"defaults.{method}", nearest=True) | hyperparameters
+    try:
+        return Loss(kind(**values), sigma)
+    except ValidationError as error:
+        raise InputError(
+            f"the hyper-parameters of {method} must suit it, but: {'; '.join(params.faults(error))}"
+        ) from error

@@ -1,0 +1,142 @@
+"""``rs.loss``: a method's loss in a training loop of one's own, with the hyper-parameters of its paper."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import rs
+from rs import params
+from rs.errors import InputError
+from rs.methods import METHODS
+from rs.methods.loss import loss
+from tests.support.pages import ROOT, blocks
+
+X = torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(6) % 3
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_a_network_in_a_plain_loop(method):
+    changes = {"draws": 4, "gamma": 4.0} if method == "macer" else {}
+    objective, model = rs.loss(method, sigma=0.25, **changes), network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = [parameter.clone() for parameter in model.parameters()]
+    for epoch in range(2):
+        optimizer.zero_grad()
+        objective(model, X, Y, epoch=epoch).loss.backward()
+        optimizer.step()
+    assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+def test_the_global_seed_or_a_generator_decides_the_noise():
+    model, objective = network(), loss("gaussian", 0.5)
+
+    def value(seed, rng=None):
+        torch.manual_seed(seed)
+        return objective(model, X, Y, rng=rng and torch.Generator().manual_seed(rng)).loss.item()
+
+    assert value(1) == value(1) != value(2)
+    assert value(1, rng=7) == value(2, rng=7) != value(1, rng=8)
+
+
+def test_hyperparameters_are_those_of_the_nearest_noise_level_unless_given():
+    defaults = params.packaged()["defaults"]["advmacer"]
+    assert loss("advmacer", 0.5).method.epsilon == defaults["epsilon"][0.5] == loss("advmacer", 0.6).method.epsilon
+    assert loss("advmacer", 3).method.draws == defaults["draws"][1.0] != loss("advmacer", 0.01).method.draws
+    assert loss("advmacer", 0.5, epsilon=0.75).method.epsilon == 0.75
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("advmacr", 0.5), "the method must be one of gaussian, .*; got 'advmacr'"),
+        (("advmacer", 0.0), "sigma must be positive and finite, got 0.0"),
+        (("advmacer", 0.5, {"lamb": 1.0}), "hyper-parameters of advmacer must suit it, but: lamb is not a known key"),
+        (("advmacer", 0.5, {"lam": -1.0}), "lam: Input should be greater than or equal to 0, got -1.0"),
+    ],
+)
+def test_what_no_method_has_is_one_line(arguments, message):
+    method, sigma, *changes = arguments
+    with pytest.raises(InputError, match=message):
+        loss(method, sigma, **dict(*changes))
+
+
+def shown(file):
+    """Run a block of docs/training.md and return what it defines."""
+    (block,) = [block for block in blocks(ROOT / "docs/training.md", "python") if block.file == file]
+    names = {"__name__": "shown"}
+    exec(block.text, names)
+    return SimpleNamespace(**names)
+
+
+class Examples(Dataset):
+    """Images and labels as pairs, or by the names that transformers gives them."""
+
+    def __init__(self, named=False):
+        self.named = named
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, index):
+        return {"pixel_values": X[index], "labels": Y[index]} if self.named else (X[index], Y[index])
+
+
+def weights(model):
+    return torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
+
+
+def test_the_plain_loop_of_the_page_trains(capsys):
+    model = network()
+    before = weights(model)
+    shown("my_package/plain_loop.py").train(model, DataLoader(Examples(), batch_size=3))
+    assert not torch.equal(before, weights(model))
+    assert "epoch 2: loss" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("default")  # what Lightning says of itself and of the machine
+def test_the_module_for_lightning_of_the_page_trains(tmp_path):
+    lightning = pytest.importorskip("lightning", reason="no lightning here: pip install lightning")
+    model = network()
+    before = weights(model)
+    trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, default_root_dir=tmp_path)
+    trainer.fit(shown("my_package/lightning_loop.py").Robust(model), DataLoader(Examples(), batch_size=3))
+    assert not torch.equal(before, weights(model))
+
+
+class WithLogits(nn.Module):
+    """A network with the interface of transformers."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = network()
+
+    def forward(self, pixel_values, labels=None):
+        return SimpleNamespace(logits=self.network(pixel_values))
+
+
+def test_a_network_may_return_its_logits_as_an_attribute():
+    named = WithLogits()
+    torch.manual_seed(0)
+    step = loss("smoothadv", 0.25)(named, X, Y)
+    torch.manual_seed(0)
+    assert step.loss == loss("smoothadv", 0.25)(named.network, X, Y).loss
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_trainer_of_transformers_of_the_page_trains(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="no transformers here: pip install transformers")
+    pytest.importorskip("accelerate", reason="no accelerate here: pip install accelerate")
+    model = WithLogits()
+    before = weights(model)
+    arguments = transformers.TrainingArguments(tmp_path, num_train_epochs=1, use_cpu=True, report_to=[])
+    shown("my_package/trainer_loop.py").RobustTrainer(model, arguments, train_dataset=Examples(named=True)).train()
+    assert not torch.equal(before, weights(model))
