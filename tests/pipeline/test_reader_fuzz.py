@@ -21,7 +21,7 @@ from rs.models import checkpoint
 from rs.models.published_checkpoints import read_network
 from rs.reporting.load import read_table
 from rs.reporting.settings import check_study
-from rs.reporting.summaries import compared, described, text_of, text_of_difference
+from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
 from rs.runtime import arithmetic
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
@@ -53,8 +53,8 @@ def read_log(path):
 
 
 def read_sidecar(path):
-    text_of(described(path.with_suffix(".tsv")))
-    text_of_difference(compared(path.with_suffix(".tsv"), path.with_name("rows.tsv")))
+    summary_text(summarize_rows(path.with_suffix(".tsv")))
+    comparison_text(compare_rows(path.with_suffix(".tsv"), path.with_name("rows.tsv")))
 
 
 def read_seconds(path):
@@ -71,7 +71,7 @@ READERS = {
     "pool": ("ensembles/pool.json", lambda path: declare.read_pool(path.parent)),
     "data set": ("data/meta.json", lambda path: images.load(path.parent, "test")),
     "images": ("data/test.npz", lambda path: images.load(path.parent, "test")),
-    "rows": ("rows.tsv", described),
+    "rows": ("rows.tsv", summarize_rows),
     "sidecar": ("changed.json", read_sidecar),
     "seconds": ("rows.seconds.csv", read_seconds),
     "log": ("log.tsv", read_log),
