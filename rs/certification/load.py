@@ -128,7 +128,7 @@ class Classifier:
         return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 
 
-def load(model: str | Path | Base) -> Classifier:
+def load(model: str | Path | Base, meta: Meta | None = None) -> Classifier:
     """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
@@ -136,34 +136,21 @@ def load(model: str | Path | Base) -> Classifier:
             function that returns one; or, as objects, an ``nn.Module`` or any function of images
             (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata: ``smooth`` needs
             sigma, and the number of classes is that of its logits.
+        meta: The data set to classify. A model of the user's takes classes and shape from it; those of any other model
+            are compared with it.
     Raises:
-        InputError: If there is no such model.
+        InputError: If there is no such model, or it does not fit the images.
 
     >>> load(lambda x: x.flatten(1)).smooth(0.5).certify(torch.tensor([[[0.0, 1.0]]]), seed=1).predict
     1
     """
-    if not isinstance(model, str | Path):
-        return Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
     name = str(model)
-    return Classifier(name, _from_function(name)) if _is_function(name) else _from_disk(name)
-
-
-def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
-    """Load a base classifier by path or name, with the classes and the shape of its images.
-
-    Args:
-        name: As for :func:`load`.
-        meta: The data set to classify. A user's function takes classes and shape from it; those of any other model are
-            compared with it.
-    Raises:
-        InputError: If there is no such model, it does not fit the images, or classes and shape stay unknown.
-    """
-    classifier = load(name)
-    if meta is None and not classifier.shape:
-        raise InputError(
-            f"the classes and the shape of the images must be known, but {name} names none; "
-            "give --data, the folder of a prepared data set that has them, or --images, a folder of pictures"
-        )
+    if not isinstance(model, str | Path):
+        classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
+    elif _is_function(name):
+        classifier = Classifier(name, _from_function(name))
+    else:
+        classifier = _from_disk(name)
     return classifier if meta is None else for_images(classifier, meta)
 
 
