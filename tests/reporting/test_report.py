@@ -471,7 +471,7 @@ def test_an_external_log_of_other_draws_is_refused_before_all_rows_are_read(tiny
 def test_every_row_file_is_read_once_beside_an_external_log(tiny, tmp_path, monkeypatch):
     log, seen, own = tmp_path / "log.tsv", [], tsv.read_tsv
     certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), log)
-    monkeypatch.setattr(tsv, "read", lambda path, *kinds, **how: seen.append(path) or own(path, *kinds, **how))
+    monkeypatch.setattr(tsv, "read_tsv", lambda path, *kinds, **how: seen.append(path) or own(path, *kinds, **how))
     tiny_report(tiny, [{"name": "theirs", "path": log, "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}])
     assert {log, tiny / "results/0.25/gaussian-0.tsv"} < set(seen)
     assert len(seen) == len(set(seen))
