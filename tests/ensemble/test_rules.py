@@ -29,8 +29,8 @@ from rs.ensemble.rules import (
     scores_of,
 )
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
-from rs.params import check, read
+from rs.models.fingerprint import model_fingerprint
+from rs.params import read_params, validate
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import Tally, certificate
@@ -329,19 +329,19 @@ def test_weights_and_rule_are_part_of_what_a_classifier_is():
     members = [smallnet(0), smallnet(1)]
     made = [WeightedEnsemble(members, w) for w in (None, [0.4, 0.6], [0.6, 0.4])]
     made += [Ensemble(members, MaxMargin()), WeightedEnsemble(members[::-1])]
-    assert len({fingerprint(model) for model in made}) == len(made)
+    assert len({model_fingerprint(model) for model in made}) == len(made)
 
 
 # ------------------------------------------------------------------------------------------ combinations
 
 PARTS_GIVEN = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
 PARTS_GIVEN |= {"thresholds": [0.5, 0.5], "share": 0.5}
-REAL = read(ROOT / "params.yaml")
+REAL = read_params(ROOT / "params.yaml")
 
 
 def combination(**parts):
     """A combination that was checked."""
-    made = check(Combination, parts, "combinations.x")
+    made = validate(Combination, parts, "combinations.x")
     check_rule(made)
     return made
 

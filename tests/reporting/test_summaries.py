@@ -79,7 +79,7 @@ def test_a_sidecar_of_other_rows_is_refused(a):
 
 def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
     log = tmp_path / "log.txt"
-    certificate_rows.write_field_log(certificate_rows.read(a), log)
+    certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
     about = summarize_rows(log)
     assert [about[name] for name in ("sigma", "n0", "n", "alpha", "p_lower_quartiles")] == [None] * 5
     assert about["acr"] == summarize_rows(a)["acr"]
@@ -88,7 +88,7 @@ def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
 
 def test_a_log_with_a_byte_order_mark_is_the_log(tmp_path, a):
     log = tmp_path / "log.txt"
-    certificate_rows.write_field_log(certificate_rows.read(a), log)
+    certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
     plain = summarize_rows(log)
     log.write_bytes(b"\xef\xbb\xbf" + log.read_bytes())
     assert summarize_rows(log) == plain

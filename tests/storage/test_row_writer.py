@@ -68,14 +68,14 @@ def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refuse
         elsewhere.read_bytes(),
         sidecar_of(elsewhere).read_bytes(),
     ]
-    assert certificate_rows.read(out)["n"].tolist() == [1000, 1000]
+    assert certificate_rows.read_rows(out)["n"].tolist() == [1000, 1000]
 
 
 def test_rows_that_another_run_publishes_just_before_the_lock_are_seen_under_it(out, monkeypatch):
     interrupt_lock(monkeypatch, lambda: publish(out, 1000))
     with pytest.raises(InputError, match="its n is 1000 and here it is 10000"):
         publish(out, 10_000)
-    assert certificate_rows.read(out)["n"].tolist() == [1000, 1000]
+    assert certificate_rows.read_rows(out)["n"].tolist() == [1000, 1000]
 
 
 def test_refused_rows_are_published_elsewhere_without_a_draw(out, work):
@@ -84,7 +84,7 @@ def test_refused_rows_are_published_elsewhere_without_a_draw(out, work):
     other = out.with_name("other.tsv")
     with unpublished(other, 10_000) as remaining:
         assert remaining == []
-    assert certificate_rows.read(other)["n"].tolist() == [10_000, 10_000]
+    assert certificate_rows.read_rows(other)["n"].tolist() == [10_000, 10_000]
     assert list(work.iterdir()) == []
 
 
