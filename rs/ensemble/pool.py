@@ -19,10 +19,11 @@ from rs.ensemble.outputs import Outputs, summed
 from rs.ensemble.rules import Cascade, LogitAverage, RuleFunction, SoftmaxAverage, is_undecided, scores_of
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
+from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.inputs import check_draws
 from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
-from rs.smoothing.vote_counting import Tally, VoteCounter, of_tallies, winner
+from rs.smoothing.vote_counting import Tally, VoteCounter, certificate, winner
 from rs.statistics.certificate import Certificate
 
 SCORES_AT_ONCE = 2**18
@@ -100,7 +101,7 @@ class NoisyPool:
         }
         second = self.count_votes(remaining, draws.n, Stream.ESTIMATE) if remaining else {}
         return {
-            name: of_tallies(
+            name: certificate(
                 first[name], second.get(name), draws.alpha, self.sigma, self.noise, undecided=entry.undecided
             )
             for name, entry in entries.items()
