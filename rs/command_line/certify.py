@@ -115,11 +115,11 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.storage import certificate_rows
-    from rs.storage.row_writer import check_name
+    from rs.storage.row_writer import check_row_file_name
 
     rows = None if dry_run else out
     if rows is not None:
-        check_name(rows)
+        check_row_file_name(rows)
     recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": certify_model.NO_RECIPE}}}
     settings = certify_model.certification_settings(
         recipes, dataset or NAMELESS, {"stop": stop.rule()} | overrides.values()
@@ -134,4 +134,4 @@ def main(
         certify_model.warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
         certify_model.certify_split(*pictures.load(pictures.images, base), settings, **options)
     if rows is not None and rank_and_world_size()[0] == 0:
-        print(f"{certify_model.summary(certificate_rows.read(rows))}; rows in {rows}")
+        print(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}")

@@ -37,7 +37,7 @@ def main(
     """
     from rs.errors import InputError, printable
     from rs.runtime.device import device_named
-    from rs.runtime.machine import described, warnings
+    from rs.runtime.machine import describe_machine, warnings
 
     if model is None and (data is not None or pictures.images is not None or sigma is not None):
         purpose = "--sigma is" if data is None and pictures.images is None else "the images are"
@@ -46,20 +46,20 @@ def main(
     if split is not None and data is None:
         raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     torch_device = device_named(device)
-    machine, slow = described(torch_device), warnings(torch_device)
+    machine, slow = describe_machine(torch_device), warnings(torch_device)
     findings, tried = [], ""
     if model is not None:
-        from rs.certification.examine import examine
-        from rs.certification.load import load, load_classifier
-        from rs.data.images import load as load_split
+        from rs.certification.doctor import diagnose
+        from rs.certification.load import load
+        from rs.data.images import load_images
 
-        images = None if data is None else load_split(data, split or "test")
+        images = None if data is None else load_images(data, split or "test")
         with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
             if pictures.images is not None:
                 base, images = pictures.load(pictures.images, load(model))
             else:
-                base = load_classifier(model, None if images is None else images.meta)
-            findings = examine(base, images, sigma, torch_device, count)
+                base = load(model, None if images is None else images.meta)
+            findings = diagnose(base, images, sigma, torch_device, count)
         tried = "" if images is None else f" on {min(count, len(images)):,} images"
     if as_json:
         details = [finding._asdict() for finding in findings]

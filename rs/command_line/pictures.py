@@ -64,10 +64,10 @@ class PictureOptions:
                 :mod:`rs.data.image_folder`, or if the classifier states another shape or other classes.
         """
         from rs.certification.load import for_images
-        from rs.data.image_folder import read
+        from rs.data.image_folder import read_pictures
 
         tree, shape = self._listed(folder, base)
-        pictures = read(tree, shape, self.conversion)
+        pictures = read_pictures(tree, shape, self.conversion)
         return for_images(base, pictures.meta), pictures
 
     def list_files(self, folder: Path, base: Classifier) -> tuple[Classifier, list[str]]:

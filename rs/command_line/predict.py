@@ -61,8 +61,8 @@ def main(
     if data is not None and pictures.classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
     from rs.certification.load import for_images, load
-    from rs.certification.predict import answers
-    from rs.data.format import read_meta
+    from rs.certification.predict import predict_files
+    from rs.data.prepared import read_meta
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 
@@ -80,12 +80,12 @@ def main(
         noise_seed = secrets.randbits(32) if seed is None else seed
         options: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma, "noise": noise}
         options |= {"device": device_named(device), "precision": precision, "engine": engine, "calibration": data}
-        for number, answer in enumerate(answers(files or [], base, how=conversion, **options)):
+        for number, prediction in enumerate(predict_files(files or [], base, how=conversion, **options)):
             if number == 0 and not as_json:  # after all inputs have been checked
                 if seed is None:
                     source = f"from the operating system; --seed {noise_seed} repeats this run"
                     print(f"seed {noise_seed} ({source})", file=sys.stderr)
-                if "quantized" in answer.provenance:
-                    network = "network {quantized}, {calibration} calibration images".format(**answer.provenance)
+                if "quantized" in prediction.provenance:
+                    network = "network {quantized}, {calibration} calibration images".format(**prediction.provenance)
                     print(network, file=sys.stderr)
-            say(answer.json() if as_json else answer.text(), stdout)
+            say(prediction.json() if as_json else prediction.text(), stdout)

@@ -26,20 +26,20 @@ def main(
             --data data/digits --images 1000
     """
     from rs.certification.inference import members_of
-    from rs.certification.load import check_has_folder, load_classifier
-    from rs.certification.quantize import CALIBRATION, check_folder, quantize, write
-    from rs.data.images import load
+    from rs.certification.load import check_has_folder, load
+    from rs.certification.quantize import CALIBRATION, check_quantized_output, quantize, write_quantized
+    from rs.data.images import load_images
 
     check_has_folder(model)
-    training = load(data, "train")
-    classifier = load_classifier(model, training.meta)
+    training = load_images(data, "train")
+    classifier = load(model, training.meta)
     assert classifier.sigma is not None  # every model on disk has one
     members = [*zip(map(Path, classifier.folders), members_of(classifier.module), strict=True)]
     count = images or CALIBRATION
     for folder, member in members:
-        check_folder(folder, member, training, classifier.sigma, count, force=force)
+        check_quantized_output(folder, member, training, classifier.sigma, count, force=force)
     for folder, member in members:
         quantized = quantize(member, training, classifier.sigma, count)
-        write(folder, quantized, force=force)
+        write_quantized(folder, quantized, force=force)
         used = min(count, len(training))
         print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {quantized.card.network}")

@@ -28,7 +28,7 @@ def write_card(
     """
     from rs.certification.load import check_has_folder
     from rs.models import checkpoint, model_card
-    from rs.models.fingerprint import fingerprint
+    from rs.models.fingerprint import model_fingerprint
     from rs.reporting.summaries import summarize_rows
     from rs.storage import files
     from rs.storage.certificate_rows import is_field_log, sidecar_of
@@ -36,8 +36,8 @@ def write_card(
     row_files = rows or []
     check_has_folder(model, "a model folder")
     files.check_output(out, "a file", inputs=row_files, force=force)
-    network, card = checkpoint.load(model)
-    model_sha256 = fingerprint(network)
+    network, card = checkpoint.load_model(model)
+    model_sha256 = model_fingerprint(network)
     for path in row_files:
         if is_field_log(path):
             raise InputError(f"{path} must be certificate rows, but is a log in six columns, which names no model")
@@ -47,7 +47,7 @@ def write_card(
             raise InputError(f"{path} must have labels, but its images have none; put images into one folder a class")
         if files.value_in(sidecar_of(path), "classifier") != model_sha256:
             raise InputError(f"{path} must be rows of {model}, but its sidecar names another model; certify this one")
-    files.write_text(out, model_card.page(card, summaries))
+    files.write_text(out, model_card.model_page(card, summaries))
     print(f"page of {model}, with the certificates of {len(summaries)} row file(s), in {out}")
 
 
@@ -107,7 +107,7 @@ def verify_bundle(
     recounted: Iterable[str] = ()
     if models is not None and data is not None:
         try:
-            arithmetic.choose(values, study["dataset"])
+            arithmetic.set_arithmetic(values, study["dataset"])
             from rs.certification.recount import recount
             from rs.runtime.device import device_named
 
