@@ -18,22 +18,21 @@ from torch import nn
 
 from rs.certification.certify_model import certify_split
 from rs.certification.certify_pool import PoolSettings, certify_pool
-from rs.certification.examine import examine
+from rs.certification.doctor import diagnose
 from rs.certification.inference import FixedBatch
-from rs.certification.load import Classifier, load_classifier
-from rs.certification.predict import answers
+from rs.certification.load import Classifier, load
+from rs.certification.predict import predict_files
 from rs.data import sources
-from rs.data.format import Epoch, read_meta
-from rs.data.images import batches
-from rs.data.images import load as load_images
+from rs.data.images import batches, load_images
 from rs.data.pictures import Conversion
+from rs.data.prepared import Epoch, read_meta
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import certify_entries
+from rs.ensemble.pool import noisy_pool
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.models.fingerprint import fingerprint
-from rs.params import read as read_params
+from rs.models.fingerprint import model_fingerprint
+from rs.params import read_params
 from rs.runtime.device import device_named
 from rs.smoothing import attack
 from rs.smoothing.classifier import SmoothedClassifier
@@ -91,13 +90,13 @@ PATHS |= {f"ensemble, {name}": partial(of_rule, entry=entry) for name, entry in 
 @path("pool, grid", noise="grid")
 def pool(device, folder, **settings):
     models = [model.to(device) for model in members()]
-    certify_entries(models, ENTRIES, 2, SIGMA, image().to(device), replace(DRAWS, n=130), **settings)
+    noisy_pool(models, 2, SIGMA, image().to(device), replace(DRAWS, n=130), **settings).certify(ENTRIES)
 
 
 @path("pool, cached logits")
 def cached(device, folder):
     models = [model.to(device) for model in members()]
-    names = [fingerprint(model) for model in models]
+    names = [model_fingerprint(model) for model in models]
     versions = {"torch": torch.__version__}
     key = CacheKey(
         members=names, images="", indices=[0], num_classes=2, sigma=SIGMA, n0=N0, n=130, seed=1, noise="gaussian",
@@ -105,7 +104,7 @@ def cached(device, folder):
     )  # fmt: skip
     cache = OutputCache(folder / "cache", key)
     cache.fill(models, image().to(device), 0)
-    cache.certify(ENTRIES, 0, ALPHA)
+    cache.noisy_pool(0, ALPHA).certify(ENTRIES)
 
 
 @path("pool, from files to files")
@@ -126,7 +125,7 @@ def doctor(device, folder, findings, sign=1.0):
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2, bias=False))
     with torch.no_grad():
         model[1].weight.copy_(sign * torch.tensor([[1.0, 1.0, -1.0, -1.0], [-1.0, -1.0, 1.0, 1.0]]).tile(1, 4))
-    found = examine(Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device)
+    found = diagnose(Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device)
     assert len(found) == findings
 
 
@@ -199,8 +198,8 @@ def predict(device, folder, model):
     Image.fromarray(tiny_images().images[0, 0]).save(picture)
     budget = {"n0": N0, "n": 130, "alpha": ALPHA, "seed": 0, "sigma": SIGMA}
     list(
-        answers(
-            [str(picture)], load_classifier(model, read_meta(data)), **budget,
+        predict_files(
+            [str(picture)], load(model, read_meta(data)), **budget,
             device=device, noise="grid", precision="float32", engine="plain", how=Conversion(),
         )
     )  # fmt: skip
@@ -235,7 +234,7 @@ def attacks(device, folder):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, work):
     """Hash the code, which sidecars name and which does not change here, but once."""
-    monkeypatch.setattr("rs.runtime.code_fingerprint.version", lambda *_, **__: "the code of today")
+    monkeypatch.setattr("rs.runtime.code_fingerprint.code_hash", lambda *_, **__: "the code of today")
 
 
 def on_gpu(name, folder, forgotten=None):

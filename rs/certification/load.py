@@ -17,7 +17,7 @@ from torch import nn
 
 from rs.certification.inference import Optimized, members_of, optimize_for_inference
 from rs.certification.quantize import quantized_members
-from rs.data.format import Meta, described
+from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError, nearest
 from rs.models import checkpoint
@@ -128,7 +128,7 @@ class Classifier:
         return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 
 
-def load(model: str | Path | Base) -> Classifier:
+def load(model: str | Path | Base, meta: Meta | None = None) -> Classifier:
     """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
@@ -136,34 +136,21 @@ def load(model: str | Path | Base) -> Classifier:
             function that returns one; or, as objects, an ``nn.Module`` or any function of images
             (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata: ``smooth`` needs
             sigma, and the number of classes is that of its logits.
+        meta: The data set to classify. A model of the user's takes classes and shape from it; those of any other model
+            are compared with it.
     Raises:
-        InputError: If there is no such model.
+        InputError: If there is no such model, or it does not fit the images.
 
     >>> load(lambda x: x.flatten(1)).smooth(0.5).certify(torch.tensor([[[0.0, 1.0]]]), seed=1).predict
     1
     """
-    if not isinstance(model, str | Path):
-        return Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
     name = str(model)
-    return Classifier(name, _from_function(name)) if _is_function(name) else _from_disk(name)
-
-
-def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
-    """Load a base classifier by path or name, with the classes and the shape of its images.
-
-    Args:
-        name: As for :func:`load`.
-        meta: The data set to classify. A user's function takes classes and shape from it; those of any other model are
-            compared with it.
-    Raises:
-        InputError: If there is no such model, it does not fit the images, or classes and shape stay unknown.
-    """
-    classifier = load(name)
-    if meta is None and not classifier.shape:
-        raise InputError(
-            f"the classes and the shape of the images must be known, but {name} names none; "
-            "give --data, the folder of a prepared data set that has them, or --images, a folder of pictures"
-        )
+    if not isinstance(model, str | Path):
+        classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
+    elif _is_function(name):
+        classifier = Classifier(name, _from_function(name))
+    else:
+        classifier = _from_disk(name)
     return classifier if meta is None else for_images(classifier, meta)
 
 
@@ -190,8 +177,8 @@ def with_images(
         others = ((k, a, b) for k, (a, b) in enumerate(zip(classes, classifier.classes, strict=False)) if a != b)
         differ = "".join(f"; class {k} is {a} there, and {b} of the model" for k, a, b in [*others][:1])
         raise InputError(
-            f"{classifier.name} must be a classifier of {described(name, classes, shape)}, "
-            f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}{differ}"
+            f"{classifier.name} must be a classifier of {data_set_text(name, classes, shape)}, "
+            f"but it is one of {data_set_text(classifier.dataset, classifier.classes, classifier.shape)}{differ}"
         )
     return classifier
 
@@ -216,7 +203,7 @@ def _from_disk(name: str) -> Classifier:
         return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders)
     if not (path / checkpoint.CARD).is_file():
         raise InputError(f"{_MODEL}, got {name!r}, which has no {checkpoint.CARD}; {_meant(name)}")
-    module, card = checkpoint.load(path)
+    module, card = checkpoint.load_model(path)
     return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
 
 

@@ -42,7 +42,7 @@ def main(
     """
     from rs.errors import InputError, printable
     from rs.runtime.device import device_named
-    from rs.runtime.machine import described, warnings
+    from rs.runtime.machine import describe_machine, warnings
 
     if model is None and (data is not None or images is not None):
         raise InputError("give MODEL, which the images are for: a model folder, ensemble *.json, or module:function")
@@ -52,12 +52,12 @@ def main(
     if split is not None and data is None:
         raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     place = device_named(device)
-    machine, slow = described(place), warnings(place)
+    machine, slow = describe_machine(place), warnings(place)
     found, tried = [], ""
     if model is not None:
-        from rs.certification.examine import examine
-        from rs.certification.load import load, load_classifier
-        from rs.data.images import load as load_split
+        from rs.certification.doctor import diagnose
+        from rs.certification.load import load
+        from rs.data.images import load_images as load_split
         from rs.data.pictures import Conversion
 
         shown = None if data is None else load_split(data, split or "test")
@@ -65,8 +65,8 @@ def main(
             if images is not None:
                 base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
             else:
-                base = load_classifier(model, None if shown is None else shown.meta)
-            found = examine(base, shown, sigma, place, count)
+                base = load(model, None if shown is None else shown.meta)
+            found = diagnose(base, shown, sigma, place, count)
         tried = "" if shown is None else f" on {min(count, len(shown)):,} images"
     if as_json:
         findings = [finding._asdict() for finding in found]

@@ -87,10 +87,10 @@ def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversi
             classifier states another shape or other classes.
     """
     from rs.certification.load import for_images
-    from rs.data.image_folder import read
+    from rs.data.image_folder import read_pictures
 
     tree, shape = _listed(folder, classes, base, how)
-    shown = read(tree, shape, how)
+    shown = read_pictures(tree, shape, how)
     return for_images(base, shown.meta), shown
 
 

@@ -16,9 +16,8 @@ from rs.ensemble.pool import MemberLogits, PoolEntry
 from rs.ensemble.rules import Ensemble, HardVote, MaxMargin, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.runtime.streams import Stream
+from rs.runtime.streams import Stream, seed_sequence
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
-from rs.smoothing.noise import block
 from tests.support.helpers import SHAPE, write_tiny
 from tests.support.tiny_pool import (
     ALL,
@@ -56,13 +55,13 @@ def project(tmp_path, made, monkeypatch, work):
 
 def load(ensembles="ensembles", folder="data", batch=1):
     pool, _ = read_pool(Path(ensembles))
-    meta = data.load(Path(folder), "test").meta
+    meta = data.load_images(Path(folder), "test").meta
     return MemberOutputs.load(pool, Path(ensembles, "pool.json"), meta, SETTINGS, CPU, batch)
 
 
 @pytest.fixture
 def images():
-    return data.load(Path("data"), "test")
+    return data.load_images(Path("data"), "test")
 
 
 def test_members_are_the_functions_that_they_are_said_to_be():
@@ -70,7 +69,7 @@ def test_members_are_the_functions_that_they_are_said_to_be():
     x = torch.rand(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     for who in BLIND:
         with torch.no_grad():
-            found = checkpoint.load(Path("models", who[0], str(who[1])))[0](x)
+            found = checkpoint.load_model(Path("models", who[0], str(who[1])))[0](x)
         torch.testing.assert_close(found, logits_of(who, x), rtol=0, atol=2e-4)
 
 
@@ -109,7 +108,7 @@ def test_perturbations_are_named_by_method_and_seed_whatever_the_fingerprint(mon
     assert load().names == list(NAMES.values())
     for module in ("declare", "spec"):
         monkeypatch.setattr(
-            f"rs.ensemble.{module}.fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}"
+            f"rs.ensemble.{module}.model_fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}"
         )
     make_ensembles("others")
     assert load("others").names == list(NAMES.values())
@@ -164,12 +163,11 @@ def test_only_the_members_that_are_asked_for_are_evaluated(images, monkeypatch):
 def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     phases = set()
 
-    def watched(index, shape, sigma, seed, *key, device):
+    def watched(seed, *key):
         phases.add(Stream(key[0]))
-        return block(index, shape, sigma, seed, *key, device=device)
+        return seed_sequence(seed, *key)
 
-    for drawn in ("rs.ensemble.perturbation.block", "rs.smoothing.classifier.grid_block"):
-        monkeypatch.setattr(drawn, watched)
+    monkeypatch.setattr("rs.smoothing.noise.seed_sequence", watched)
     outputs = load()
     outputs.probabilities(images, [0])
     outputs.selected(images, [0], ENTRIES, CERTIFICATION)
@@ -204,7 +202,7 @@ def test_members_for_other_images_are_refused():
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"weights\.{next(iter(change))}"):
-        params.check(WeightSettings, vars(SETTINGS) | change, "weights")
+        params.validate(WeightSettings, vars(SETTINGS) | change, "weights")
 
 
 def test_shares_and_scales_may_be_at_their_ends():

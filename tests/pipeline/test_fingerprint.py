@@ -3,21 +3,21 @@
 import datetime
 import json
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from rs import params
 from rs.certification.certify_model import certification_settings
-from rs.command_line.study import fingerprints
+from rs.command_line.fingerprints import cell_fingerprints
 from rs.errors import InputError
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
 from stages import ensemble, fingerprint, weights
 from tests.support.folders import contents
 from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, TRAINING, tiny_params, write_tiny
 
-PROJECT = params.read(ROOT / "params.yaml")
+PROJECT = params.read_params(ROOT / "params.yaml")
 GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
 
 
@@ -187,7 +187,7 @@ def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, s
 def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_grid_too(tmp_path, value):
     values = tiny(stability={"lam": value}) | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}} | POOL
     with pytest.raises(InputError, match=r"^parameters must be finite numbers, words, lists and mappings, but for tab"):
-        fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
+        cell_fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
 
 
 def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, monkeypatch):
@@ -212,9 +212,10 @@ def test_the_weights_of_ensembles_read_no_other_settings_of_certification(monkey
     Path("params.json").write_text(json.dumps(values))
     ensemble.main("tiny", 0.25, Path("models"), Path("ensembles"), Path("params.json"))
     settings = certification_settings(values, "tiny")
-    few = SimpleNamespace(**{name: getattr(settings, name) for name in CERTIFY_IN_WEIGHTS})
+    other = replace(settings, n=settings.n + 1, alpha=settings.alpha / 2, shortcut=not settings.shortcut)
+    assert {"n", "alpha", "shortcut", "engine", "stop"} == {*vars(settings)} - {*CERTIFY_IN_WEIGHTS}
     outputs = []
-    for out, known in (("all", settings), ("few", few)):
+    for out, known in (("weights", settings), ("other", other)):
         monkeypatch.setattr("rs.certification.certify_model.certification_settings", lambda *_, known=known: known)
         paths = [Path(name) for name in ("ensembles", "data", out, f"{out}.csv", "params.json")]
         weights.main("tiny", *paths, device="cpu")

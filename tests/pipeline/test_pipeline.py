@@ -16,7 +16,7 @@ from tests.support.small_project import ROOT, run, small_project, write_params
 COMPUTE = {"train", "certify", "weights", "certify_ensembles"}
 """Stages whose outputs are made with torch, and so differ between its series."""
 
-PARAMS = params.read(ROOT / "params.yaml")
+PARAMS = params.read_params(ROOT / "params.yaml")
 STAGES: dict[str, Any] = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
@@ -167,7 +167,7 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("change", RERUN)
 def test_a_change_of_the_parameters_reaches_what_it_must_and_nothing_else(project: Path, change: str) -> None:
     changes, expected = RERUN[change]
-    write_params(project, merged(params.read(project / "params.yaml"), changes))
+    write_params(project, merged(params.read_params(project / "params.yaml"), changes))
     assert repro(project) == expected | {"tables@digits"}
     methods = {"gaussian", "macer"} | {
         "another ensemble trains nothing": {"gaussian 0 + macer 1"},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rs import params
 from rs.certification.certify_model import certification_settings
-from rs.command_line.study import check_recipe
+from rs.command_line.fingerprints import check_recipe
 from rs.data import images, parquet, pictures, sources
 from rs.ensemble import declare, spec
 from rs.errors import InputError
@@ -22,7 +22,7 @@ from rs.models import checkpoint
 from rs.models.published_checkpoints import read_network
 from rs.reporting.load import read_table
 from rs.reporting.settings import check_study
-from rs.reporting.summaries import compared, described, text_of, text_of_difference
+from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
 from rs.runtime import arithmetic
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
@@ -39,9 +39,9 @@ MEMORY, SECONDS = 4 * 2**30, 60
 
 
 def read_parameters(path):
-    values = params.read(path)
+    values = params.read_params(path)
     certification_settings(values, "tiny")
-    arithmetic.wanted(values, "tiny")
+    arithmetic.recipe_arithmetic(values, "tiny")
     declared(values)
     check_study(values, "tiny")
     stage_parameters(values, "tiny")
@@ -55,31 +55,31 @@ def read_log(path):
 
 
 def read_sidecar(path):
-    text_of(described(path.with_suffix(".tsv")))
-    text_of_difference(compared(path.with_suffix(".tsv"), path.with_name("rows.tsv")))
+    summary_text(summarize_rows(path.with_suffix(".tsv")))
+    comparison_text(compare_rows(path.with_suffix(".tsv"), path.with_name("rows.tsv")))
 
 
 def read_seconds(path):
     rows = path.with_name("rows.tsv")
-    certificate_rows.with_seconds(certificate_rows.read(rows), rows)
+    certificate_rows.with_seconds(certificate_rows.read_rows(rows), rows)
 
 
 READERS = {
     "parameters": ("params.yaml", read_parameters),
-    "card": ("model/model.json", lambda path: checkpoint.load(path.parent)),
-    "weights": ("model/model.safetensors", lambda path: checkpoint.load(path.parent)),
+    "card": ("model/model.json", lambda path: checkpoint.load_model(path.parent)),
+    "weights": ("model/model.safetensors", lambda path: checkpoint.load_model(path.parent)),
     "checkpoint": ("c.pth", read_network),
     "ensemble": ("ensembles/macer-0-1.listed.json", spec.read),
     "pool": ("ensembles/pool.json", lambda path: declare.read_pool(path.parent)),
-    "data set": ("data/meta.json", lambda path: images.load(path.parent, "test")),
-    "images": ("data/test.npz", lambda path: images.load(path.parent, "test")),
-    "rows": ("rows.tsv", described),
+    "data set": ("data/meta.json", lambda path: images.load_images(path.parent, "test")),
+    "images": ("data/test.npz", lambda path: images.load_images(path.parent, "test")),
+    "rows": ("rows.tsv", summarize_rows),
     "sidecar": ("changed.json", read_sidecar),
     "seconds": ("rows.seconds.csv", read_seconds),
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: read_table(path, ["classifier", "seconds"], "make")),
     "image weights": ("weights.tsv", lambda path: declare.read_weights(path, 2)),
-    "parquet": ("hub/test.parquet", lambda path: parquet.read(path.parent, None, None)),
+    "parquet": ("hub/test.parquet", lambda path: parquet.read_parquet(path.parent, None, None)),
     "PNG": ("a.png", lambda path: pictures.decode(path.read_bytes(), "an image")),
     "JPEG": ("a.jpg", lambda path: pictures.decode(path.read_bytes(), "an image")),
     "TIFF": ("a.tif", lambda path: pictures.decode(path.read_bytes(), "an image")),

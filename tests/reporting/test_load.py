@@ -41,7 +41,7 @@ def tiny(tmp_path):
 
 @pytest.fixture
 def values(tiny):
-    return params.read(tiny / "params.yaml")
+    return params.read_params(tiny / "params.yaml")
 
 
 def ensemble(values, slug):
@@ -106,7 +106,9 @@ def test_a_member_that_is_not_trained_is_named_with_what_to_do(values):
 @pytest.mark.parametrize("slug", ENSEMBLES)
 def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
     found, one = read_one(tiny, values, slug), ensemble(values, slug)
-    pd.testing.assert_frame_equal(found.rows, certificate_rows.read(tiny / "results" / "0.5" / "pool" / f"{slug}.tsv"))
+    pd.testing.assert_frame_equal(
+        found.rows, certificate_rows.read_rows(tiny / "results" / "0.5" / "pool" / f"{slug}.tsv")
+    )
     assert (found.sigma, found.seed, found.subset, found.training_seconds) == (0.5, None, "first-12", None)
     assert (found.ensemble, found.combination, found.members) == (one.name, one.key, one.members)
     assert (found.scope, found.classes) == (one.combination.scope, CLASSES)
@@ -114,9 +116,9 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
 
 
 def test_the_default_combination_goes_without_saying(tiny, values):
-    labels = [read_one(tiny, values, slug).method for slug in ENSEMBLES]
+    labels = [read_one(tiny, values, slug).name for slug in ENSEMBLES]
     assert labels == ["advmacer 0-1", "advmacer 0-1 (per-image)", "gaussian 0 + advmacer 0"]
-    assert read_one(tiny, values, ENSEMBLES[0], combination="mme").method == "advmacer 0-1 (average)"
+    assert read_one(tiny, values, ENSEMBLES[0], combination="mme").name == "advmacer 0-1 (average)"
 
 
 def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):
@@ -254,13 +256,13 @@ def test_the_tiny_study_has_the_budget_these_tests_speak_of(tiny, values):
     assert [set(found[name]) for name in ("n0", "n", "alpha")] == [{N0}, {N}, {ALPHA}]
 
 
-@pytest.mark.parametrize("so_far", [False, True])
-def test_models_and_ensembles_that_are_not_certified_yet_are_left_out_so_far_alone(tiny, values, so_far):
+@pytest.mark.parametrize("partial", [False, True])
+def test_models_and_ensembles_that_are_not_certified_yet_are_left_out_so_far_alone(tiny, values, partial):
     for name in ("advmacer-1", ENSEMBLES[0]):
         (tiny / "results" / "0.5" / "pool" / f"{name}.tsv").unlink()
     for read, count in ((study(tiny, values).read_models, 6), (study(tiny, values).read_ensembles, 6)):
-        if so_far:
-            assert len(read(so_far=True)) == count - 1
+        if partial:
+            assert len(read(partial=True)) == count - 1
         else:
             assert refused(read).endswith(COMMANDS["rows"])
 

@@ -20,11 +20,11 @@ from scipy import stats
 from scipy.special import ndtri
 
 from rs.errors import InputError
-from rs.params import read
+from rs.params import read_params
 from rs.reporting import page, page_data, report
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import grouped
-from rs.reporting.tables.formatting import digits
+from rs.reporting.tables.formatting import decimals_needed
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import LEVEL, Estimate, estimate, sample
 from rs.statistics.radius import lower_bound, two_sided_radius, upper_bound
@@ -54,14 +54,14 @@ def study(tmp_path_factory):
 
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
-    values = read(root / "params.yaml")
+    values = read_params(root / "params.yaml")
     settings, declared = report._declared(values, "tiny", *(root / name for name in ("results", "logs", "weights")))
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
     return groups, declared, values, settings
 
 
 def page_of(root, pictures=None):
-    return page.page(*read_study(root), pictures).decode()
+    return page.study_page(*read_study(root), pictures).decode()
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_the_votes_in_the_page_are_those_of_the_rows(study, text):
 
 def test_skipped_draws_have_a_number_of_their_own(study):
     path = study / "results/0.25/gaussian-0.tsv"
-    rows = certificate_rows.read(path)[:2]
+    rows = certificate_rows.read_rows(path)[:2]
     skipped = rows.assign(n=0, counts="-", counts0=f"2:{N0}", label=1)
     assert page_data.vote_columns(skipped, N).tolist() == [[3, 3], [N + 1, N + 1], [0, 0], [0, 0]]
 
@@ -203,9 +203,9 @@ def test_the_committed_pages_are_small_enough(path):
 def test_results_without_votes_are_left_out(study, tmp_path):
     shutil.copytree(study, tmp_path / "s")
     for path in (tmp_path / "s/results").rglob("*.tsv"):
-        rows = certificate_rows.read(path)
+        rows = certificate_rows.read_rows(path)
         certificate_rows.write(rows.assign(mode=f"within:0.1:{N}"), path)
-    assert page.page(*read_study(tmp_path / "s")) is None
+    assert page.study_page(*read_study(tmp_path / "s")) is None
 
 
 GREYS = np.linspace(10, 250, IMAGES).astype(np.uint8)
@@ -264,7 +264,7 @@ def add_set(root):
     files.write_text(root / "params.yaml", params)
     for sigma in SIGMAS:
         pool = root / "results" / str(sigma) / "pool"
-        rows = certificate_rows.read(pool / "advmacer-0-1.average.tsv").assign(scope="set")
+        rows = certificate_rows.read_rows(pool / "advmacer-0-1.average.tsv").assign(scope="set")
         none = {"predict": -1, "radius": 0.0, "correct": 0, "p_lower": 0.0, "counts0": f"{CLASSES}:{N0}"}
         none["counts"] = f"0:3,{CLASSES}:{N - 3}"
         write_rows(rows.assign(**{k: rows[k].mask(rows["idx"] == 0, v) for k, v in none.items()}), pool / SET)
@@ -278,7 +278,7 @@ SET = "advmacer-0-1.set.tsv"
 def test_votes_for_no_class_make_no_certificate(tmp_path):
     study = add_set(make_study(tmp_path))
     data = data_of(page_of(study))
-    rows = certificate_rows.read(study / "results" / "0.25" / "pool" / SET)
+    rows = certificate_rows.read_rows(study / "results" / "0.25" / "pool" / SET)
     names = [one["file"] for one in data["levels"][0]["results"]]
     index = names.index(f"results/tiny/0.25/pool/{SET}")
     found = page_says(data, index, "Object.values(certificates(state.classifier)).map((column) => Array.from(column))")
@@ -420,10 +420,10 @@ def test_estimates_are_pythons(study):
         singles = [(one,) for one in given.values()]
         found = node("(some) => estimate(...some)", [*singles, *pairs])
         wanted = [group.acr for group in methods.values()]
-        wanted += [methods[a].less(methods[b]) for a in methods for b in methods if a != b]
+        wanted += [methods[a].difference_to(methods[b]) for a in methods for b in methods if a != b]
         assert any(one.error is not None for one in wanted)
         decimals = node("(one) => decimalsOf(one)", found)
-        assert decimals == [digits(one) for one in wanted]
+        assert decimals == [decimals_needed(one) for one in wanted]
         for mine, theirs in zip(found, wanted, strict=True):
             close([mine["value"], mine["errorImages"], mine["p"]], [theirs.value, theirs.error_images, theirs.p_value])
             assert (mine["error"] is None) == (theirs.error is None)
@@ -437,7 +437,7 @@ def test_estimates_are_pythons(study):
 def test_a_difference_has_the_decimals_that_its_tie_needs(value, error):
     one = Estimate(value, 0.000996, error, 0.05, 359, 1)
     given = {"value": value, "errorImages": 0.000996, "error": error, "images": 359, "tie": one.tie}
-    assert node("(one) => decimalsOf(one)", [given]) == [digits(one)]
+    assert node("(one) => decimalsOf(one)", [given]) == [decimals_needed(one)]
 
 
 def _sample_for_node(group):

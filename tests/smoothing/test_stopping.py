@@ -179,7 +179,7 @@ def rows_of(tmp_path, name, shortcut=False, **stop):
     images = replace(images, labels=np.where(np.arange(10) < 8, 1 - images.labels, images.labels))
     out = tmp_path / f"{name}.tsv"
     certify_images(CLASSIFIER, images, np.arange(10), settings, torch.device("cpu"), identity, out)
-    return certificate_rows.read(out)
+    return certificate_rows.read_rows(out)
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_radii_of_unlike_modes_are_not_compared(made):
     with pytest.raises(InputError, match=r"certified alike, got certify and within:0\.05:5000"):
         metrics.check_comparable([made["plain"], made["within"]])
     results = [
-        Result(method=name, sigma=SIGMA, seed=0, rows=table, subset="all")
+        Result(name=name, sigma=SIGMA, seed=0, rows=table, subset="all")
         for name, table in made.items()
         if name in ("plain", "within")
     ]
@@ -215,7 +215,7 @@ def test_radii_of_unlike_modes_are_not_compared(made):
 
 def test_rows_of_one_radius_make_no_table_of_radii(made):
     with pytest.raises(InputError, match=r"only whether given ones are certified \(at-radius:0.1:5000\)"):
-        grouped([Result(method="a", sigma=SIGMA, seed=0, rows=made["at"], subset="all")])
+        grouped([Result(name="a", sigma=SIGMA, seed=0, rows=made["at"], subset="all")])
 
 
 def test_votes_that_stopped_by_what_they_said_bound_nothing_else(made):
@@ -269,7 +269,7 @@ def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
 def test_a_mode_that_is_none_is_refused(tmp_path, made, mode):
     certificate_rows.write(made["at"].assign(mode=mode), tmp_path / "bad.tsv")
     with pytest.raises(InputError, match="mode must be one of"):
-        certificate_rows.read(tmp_path / "bad.tsv")
+        certificate_rows.read_rows(tmp_path / "bad.tsv")
 
 
 def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, made, capsys):
