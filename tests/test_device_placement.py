@@ -28,7 +28,7 @@ from rs.data.images import batches, load_images
 from rs.data.pictures import Conversion
 from rs.data.prepared import Epoch, read_meta
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import certify_entries
+from rs.ensemble.pool import noisy_pool
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
@@ -105,7 +105,7 @@ PATHS |= {f"ensemble, {name}": partial(of_rule, entry=entry) for name, entry in 
 @path("pool, grid", noise="grid")
 def pool(device, folder, **settings):
     models = [model.to(device) for model in members()]
-    certify_entries(models, ENTRIES, 2, SIGMA, image().to(device), replace(DRAWS, n=130), **settings)
+    noisy_pool(models, 2, SIGMA, image().to(device), replace(DRAWS, n=130), **settings).certify(ENTRIES)
 
 
 @path("pool, cached logits")
@@ -119,7 +119,7 @@ def cached(device, folder):
     )  # fmt: skip
     cache = OutputCache(folder / "cache", key)
     cache.fill(models, image().to(device), 0)
-    cache.certify(ENTRIES, 0, ALPHA)
+    cache.noisy_pool(0, ALPHA).certify(ENTRIES)
 
 
 @path("pool, from files to files")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from rs.data.prepared import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import NoisyPool, PoolEntry, noisy_pool
-from rs.ensemble.rules import RULES, Cascade, Ensemble, LogitAverage, Rule, SoftmaxAverage, WeightsByImage
+from rs.ensemble.rules import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -86,7 +85,8 @@ def certify_pool(
     images = data.load_images(folder, "test")
     limit_threads(images.meta.shape)
     models, _ = load_members(pool.members, pool.dataset, pool.sigma, ensembles / POOL, images.meta)
-    entries = pool_entries(pool, specs, models, ensembles, weights)
+    indices = select(len(images), certification.subset)
+    entries = pool_entries(pool, specs, models, ensembles, weights, indices.tolist())
     out.mkdir(parents=True, exist_ok=True)
     times.mkdir(parents=True, exist_ok=True)
     if not entries:
@@ -96,9 +96,6 @@ def certify_pool(
             "a pool must be certified with all n draws, got certify.stop; leave it null, or set members and ensembles "
             "to []"
         )
-    indices = select(len(images), certification.subset)
-    for entry, index in itertools.product(entries.values(), map(int, indices)):
-        entry.for_image(index)  # an image without weights is refused before the work begins
     members, shape, quantized = Ensemble(models, LogitAverage()), images.meta.shape, []
     if certification.engine == "quantized":
         paths = [member.path for member in pool.members]
@@ -130,7 +127,12 @@ def certify_pool(
 
 
 def pool_entries(
-    pool: PoolSpec, specs: Mapping[str, EnsembleSpec], models: Sequence[nn.Module], ensembles: Path, weights: Path
+    pool: PoolSpec,
+    specs: Mapping[str, EnsembleSpec],
+    models: Sequence[nn.Module],
+    ensembles: Path,
+    weights: Path,
+    indices: Sequence[int],
 ) -> dict[str, PoolEntry]:
     """Return the members of a pool and its ensembles, by the names of their row files.
 
@@ -138,8 +140,9 @@ def pool_entries(
         pool, specs: What ``read_pool`` returns for the folders ``ensembles`` and ``weights``.
         models: The members, loaded.
         ensembles, weights: These folders.
+        indices: The images to certify.
     Raises:
-        InputError: If weights that were solved image by image are missing or damaged.
+        InputError: If weights that were solved image by image are missing, for one of the images too, or damaged.
     """
     identities: list[dict[str, Any]] = [
         {"method": member.method, "seed": member.seed, "classifier": model_fingerprint(model)}
@@ -155,17 +158,16 @@ def pool_entries(
     for slug, spec in specs.items():
         numbers, scope = tuple(pool.members.index(member) for member in spec.voting), spec.combination.scope
         source: dict[str, Any] = {"model": str((weights if spec.fitted else ensembles) / f"{slug}.json")}
+        weights_by_image = None
         if scope == "per-image":
             path = weights / f"{slug}.tsv"
-            rule: Rule | WeightsByImage = WeightsByImage(read_weights(path, len(numbers)), path)
+            weights_by_image = read_weights(path, len(numbers), indices)
             source["weights"] = files.sha256(path)
-        else:
-            rule = RULES[spec.combination.rule].build(spec.combination, len(numbers), spec.solution)
-        fixed = SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule
-        classifier = model_fingerprint(Ensemble([models[number] for number in numbers], fixed))
+        rule = SoftmaxAverage() if weights_by_image else spec.rule
+        classifier = model_fingerprint(Ensemble([models[number] for number in numbers], rule))
         members = [identities[number] for number in numbers]
         source |= {"classifier": classifier, "members": members, "scope": scope}
-        entries[slug] = PoolEntry(numbers, rule, source)
+        entries[slug] = PoolEntry(numbers, rule, source, weights_by_image)
     return entries
 
 
@@ -229,7 +231,7 @@ class PoolRunner:
         return (time.perf_counter() - start) / len(chosen)
 
     def _alone(self, entry: PoolEntry) -> SmoothedClassifier:
-        base = Ensemble(self.networks_of(entry), entry.fixed_rule)
+        base = Ensemble(self.networks_of(entry), entry.rule)
         return SmoothedClassifier(
             base,
             len(self.images.meta.classes),
