@@ -37,7 +37,7 @@ from rs.runtime.device import device_named
 from rs.smoothing import attack
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import draw
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.smoothing.soft import soft_probabilities
 from rs.statistics.sequential import at_radii
 from rs.training.recipe import training_recipe
@@ -115,7 +115,7 @@ def pool_of_files(device, folder, cache=False):
         few = replace(CERTIFICATION, subset={"first": 2})
         certify_pool(
             Path("ensembles"), Path("weights"), Path("data"), PoolSettings(cache=cache, timed=1), few,
-            device=device, batch=None, out=Path("rows"), times=Path("times"),
+            SmoothingOptions(device=device), out=Path("rows"), times=Path("times"),
         )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def split(device, folder, members=1, dry_run=False, **settings):
     base = Classifier("a", module.eval(), dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
     chosen = CertificationSettings(**CERTIFY | settings)
     out = None if dry_run else folder / "rows.tsv"
-    certify_split(base, tiny_images(3, 1), chosen, sigma=None, device=device, batch=None, out=out)
+    certify_split(base, tiny_images(3, 1), chosen, SmoothingOptions(device=device), out=out)
 
 
 def training(device, folder, method, **changes):
@@ -196,13 +196,8 @@ def files(device, folder):
 def predict(device, folder, model):
     picture, data = folder / "picture.png", helpers.write_tiny(folder / "data")
     Image.fromarray(tiny_images().images[0, 0]).save(picture)
-    budget = {"n0": N0, "n": 130, "alpha": ALPHA, "seed": 0, "sigma": SIGMA}
-    list(
-        predict_files(
-            [str(picture)], load(model, read_meta(data)), **budget,
-            device=device, noise="grid", precision="float32", engine="plain", how=Conversion(),
-        )
-    )  # fmt: skip
+    options = SmoothingOptions(sigma=SIGMA, device=device, noise="grid")
+    list(predict_files([str(picture)], load(model, read_meta(data)), Draws(N0, 130, ALPHA), options, Conversion()))
 
 
 @path("training, images of a folder")
