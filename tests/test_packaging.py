@@ -12,7 +12,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from PIL import Image
@@ -24,6 +23,7 @@ from rs.command_line.shell import EXTRAS
 from rs.errors import DISTRIBUTION, install
 from rs.models import checkpoint
 from rs.params import section
+from rs.smoothing.settings import SmoothingOptions
 from tests.support.helpers import CLASSES, ROOT, SHAPE, arrays, smallnet, tiny_params, write_params, write_tiny
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -289,8 +289,7 @@ def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path
     model, data, params = tmp_path / "model", write_tiny(tmp_path / "data"), write_params(tmp_path / "params.yaml")
     checkpoint.save(model, smallnet(), checkpoint.ModelCard(**MODEL_CARD))
     settings = certification_settings(tiny_params(), "tiny")
-    where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
-    certify_model("model", data, settings, **where, out=tmp_path / "checkout.tsv")
+    certify_model("model", data, settings, SmoothingOptions(), out=tmp_path / "checkout.tsv")
 
     params.write_text(json.dumps({"launcher": launcher, **json.loads(params.read_text())}))
     environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
