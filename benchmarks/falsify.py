@@ -42,11 +42,16 @@ from benchmarks.common import evenly
 from rs import params as parameters
 from rs.certification.load import load
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
-from rs.data.images import load_images as load_split
+from rs.data.images import load_images
 from rs.ensemble import spec as ensemble_spec
-from rs.ensemble.member_outputs import WeightSettings
+from rs.ensemble.member_outputs import (
+    WeightSettings,
+    margins,
+    noisy_copies,
+    perturbed_parameters,
+    perturbed_probabilities,
+)
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.perturbation import margins, noisy_copies, perturbed_parameters, perturbed_probabilities
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import device_named
@@ -160,7 +165,7 @@ class PerImage:
         ``repeat`` 1 takes other noise and other perturbations of the members.
         """
         p = perturbed_probabilities(
-            self.members, x[None], self.settings, sigma=self.spec.sigma, seed=self.settings.seed, indices=[index],
+            self.members, x[None], self.settings, sigma=self.spec.sigma, indices=[index],
             names=self.names, repeat=repeat,
         )  # fmt: skip
         y = [self.target(x, index)]
@@ -549,7 +554,7 @@ def main(
     settings = parameters.load_section(parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings)
     place = device_named(device)
     torch.set_num_threads(1)
-    test = load_split(data, "test")
+    test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
     surest: float = 1.0
     for model in models:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rs.certification.certify_model import row_identity, warn_if_n_too_small
 from rs.certification.inference import Optimized, optimize_for_inference
-from rs.certification.quantize import identity_of, quantized_members
+from rs.certification.quantize import openvino_identity, quantized_members
 from rs.data import images as data
 from rs.data.prepared import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
@@ -34,7 +34,7 @@ from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import BLOCK
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import files
 from rs.storage.row_writer import write_rows
 from rs.study.layout import ALONE, model_name
@@ -59,9 +59,8 @@ def certify_pool(
     folder: Path,
     settings: PoolSettings,
     certification: CertificationSettings,
+    options: SmoothingOptions,
     *,
-    device: torch.device,
-    batch: int | None,
     out: Path,
     times: Path,
 ) -> None:
@@ -73,15 +72,14 @@ def certify_pool(
         folder: The prepared data set.
         settings: How to certify a pool.
         certification: How to certify each classifier.
-        device: Where the members run.
-        batch: Noisy images evaluated at once; chosen if ``None``.
+        options: Device and batch.
         out: Folder for the rows and sidecars.
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
             certificate of each classifier alone.
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
     """
-    alone = times / ALONE
+    alone, device = times / ALONE, options.device or torch.device("cpu")
     files.check_output(alone, "a file", option="--times")
     pool, specs = read_pool(ensembles, weights)
     images = data.load_images(folder, "test")
@@ -103,13 +101,13 @@ def certify_pool(
         paths = [member.path for member in pool.members]
         quantized = quantized_members(models, paths, folder, pool.sigma, shape)
     optimized = optimize_for_inference(
-        members, certification.engine, certification.precision, shape, device, batch, quantized
+        members, certification.engine, certification.precision, shape, device, options.batch, quantized
     )
     runner = PoolRunner(optimized, images, indices, pool.sigma, certification, device, settings.cache)
     shared = row_identity(images, certification, pool.sigma, device, optimized.engine, MODULE)
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {
-        out / f"{name}.tsv": entry.provenance | shared | identity_of(runner.networks_of(entry))
+        out / f"{name}.tsv": entry.provenance | shared | openvino_identity(runner.networks_of(entry))
         for name, entry in entries.items()
     }
     warn_if_n_too_small(certification.n, certification.alpha)
@@ -266,7 +264,7 @@ class PoolRunner:
             device=self.device.type,
             arithmetic=arithmetic.current(),
             code=code_fingerprint.code_hash(MODULE),
-            versions=identity_of(self._members).get("versions", checkpoint.library_versions()),
+            versions=openvino_identity(self._members).get("versions", checkpoint.library_versions()),
         )
         folder = scratch.root() / "outputs" / scratch.key(asdict(key))
         size = OutputCache.size(len(self._members), len(self.indices), key.n0 + key.n, key.num_classes)

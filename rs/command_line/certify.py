@@ -114,6 +114,7 @@ def main(
     from rs.certification.load import load
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
+    from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows
     from rs.storage.row_writer import check_row_file_name
 
@@ -125,13 +126,13 @@ def main(
         recipes, dataset or NAMELESS, {"stop": stop.rule()} | overrides.values()
     )
     shell.launch(values)
-    options: dict[str, Any] = {"sigma": sigma, "device": device_named(device), "batch": batch, "out": rows}
+    options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch)
     if data is not None:
         shell.warn_of_another_data_set(values, str(dataset), data)
-        certify_model.certify_model(model, data, settings, **options)
+        certify_model.certify_model(model, data, settings, options, out=rows)
     elif pictures.images is not None:
         base = load(model)
         certify_model.warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
-        certify_model.certify_split(*pictures.load(pictures.images, base), settings, **options)
+        certify_model.certify_split(*pictures.load(pictures.images, base), settings, options, out=rows)
     if rows is not None and rank_and_world_size()[0] == 0:
         print(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}")

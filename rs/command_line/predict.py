@@ -5,7 +5,7 @@ import secrets
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -65,6 +65,7 @@ def main(
     from rs.data.prepared import read_meta
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
+    from rs.smoothing.settings import Draws, SmoothingOptions
 
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):  # what the model prints is no part of the answers
@@ -78,9 +79,16 @@ def main(
             base = pictures.classifier_of_files(files or [], base)
         # Anyone who knows the seed beforehand can choose the image after the noise.
         noise_seed = secrets.randbits(32) if seed is None else seed
-        options: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma, "noise": noise}
-        options |= {"device": device_named(device), "precision": precision, "engine": engine, "calibration": data}
-        for number, prediction in enumerate(predict_files(files or [], base, how=conversion, **options)):
+        options = SmoothingOptions(
+            sigma=sigma,
+            device=device_named(device),
+            noise=noise,
+            precision=precision,
+            engine=engine,
+            calibration=data,
+        )
+        predictions = predict_files(files or [], base, Draws(n0, n, alpha, noise_seed), options, conversion)
+        for number, prediction in enumerate(predictions):
             if number == 0 and not as_json:  # after all inputs have been checked
                 if seed is None:
                     source = f"from the operating system; --seed {noise_seed} repeats this run"
