@@ -7,9 +7,10 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,12 +21,12 @@ from rs.certification.quantize import quantized_members
 from rs.data.format import Meta, described
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError, nearest
-from rs.models import checkpoint
+from rs.models import architectures, checkpoint
 from rs.models.backend import InferenceEngine, device_of
 from rs.models.fingerprint import sources
 from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic, noisy_pair
-from rs.smoothing.inputs import Base, Function, as_module, user_code
+from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Classifier:
         return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 
 
-def load(model: str | Path | Base) -> Classifier:
+def load(model: str | Path | Base, network: str | Callable[[], nn.Module] | None = None) -> Classifier:
     """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
@@ -135,6 +136,8 @@ def load(model: str | Path | Base) -> Classifier:
             function that returns one; or, as objects, an ``nn.Module`` or any function of images
             (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata: ``smooth`` needs
             sigma, and the number of classes is that of its logits.
+        network: The function that builds the network of a model folder, or its name, where it is not of this project:
+            a folder never makes Python import anything.
     Raises:
         InputError: If there is no such model.
 
@@ -144,7 +147,35 @@ def load(model: str | Path | Base) -> Classifier:
     if not isinstance(model, str | Path):
         return Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
     name = str(model)
+    if network is not None:
+        register_network(network, None if isinstance(network, str) else _network_of(name))
     return Classifier(name, _from_function(name)) if _is_function(name) else _from_disk(name)
+
+
+def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
+    """Register a user's network, so that model folders that were trained from it load; return its name.
+
+    Args:
+        network: A function without arguments that returns an ``nn.Module``, or its name ``package.module:function``.
+        name: What folders call it; ``None`` for its own name.
+    Raises:
+        InputError: If there is no such function, or what it returns is no ``nn.Module``.
+    """
+    build = partial(_from_function, network) if isinstance(network, str) else network
+    modules = [network.partition(":")[0] if isinstance(network, str) else network.__module__]
+    modules += {type(module).__module__ for module in build().modules()}
+    own = [module for module in modules if module.partition(".")[0] not in ("torch", "torchvision", "__main__")]
+    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
+    own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
+    registered = name or own_name
+    architectures.register(registered, lambda: LogitsOnly(build()), hashes)
+    return registered
+
+
+def _network_of(folder: str) -> str | None:
+    """Return the name of the network of a model folder; ``None`` where it is none."""
+    path = Path(folder)
+    return checkpoint.read_card(path).architecture if (path / checkpoint.CARD).is_file() else None
 
 
 def load_classifier(name: str, meta: Meta | None = None) -> Classifier:

@@ -60,6 +60,8 @@ class RunOptions:
     device: torch.device  # where to train
     workers: int = 0  # processes that read images from disk, for data sets that are not in memory
     seconds: float | None = None  # end with the epoch in which so many seconds have passed, evaluation excluded
+    from_scratch: bool = False  # draw the weights of a user's network anew
+    trainable: str = "all"  # "all", "head" (the last linear layer), or a regular expression of parameters' names
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:  # a card holds no other
