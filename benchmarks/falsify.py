@@ -52,8 +52,8 @@ from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import device_named
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating, forward, project, unit
-from rs.smoothing.classifier import Noise, SmoothedClassifier, autocast
-from rs.smoothing.grid_noise import LEVELS
+from rs.smoothing.classifier import SmoothedClassifier, autocast
+from rs.smoothing.noise import LEVELS, Noise
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 from rs.statistics.certificate import Certificate
 from rs.statistics.ensemble_weights import inverse_square_margins, per_image_weights

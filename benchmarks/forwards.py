@@ -248,8 +248,7 @@ def counted(way: Way, spent: list[float]) -> Way:
 def noise_alone(kind: str, x: torch.Tensor, n: int) -> Way:
     """The noise of a certificate of n0 + n draws, without its images and its network."""
     from rs.runtime.streams import Stream
-    from rs.smoothing.grid_noise import grid_block
-    from rs.smoothing.noise import BLOCK, block
+    from rs.smoothing.noise import BLOCK, block, grid_block
 
     drawn = {"gaussian": block, "grid": grid_block}[kind]
     numbers = range((N0 + n) // BLOCK)

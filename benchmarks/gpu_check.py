@@ -92,8 +92,7 @@ def noise(device: torch.device) -> str:
     """Draw blocks of noise twice, and one of another key."""
     import torch
 
-    from rs.smoothing.grid_noise import grid_block
-    from rs.smoothing.noise import block
+    from rs.smoothing.noise import block, grid_block
 
     for drawn in (block, grid_block):
         first, again, other = (drawn(0, torch.Size((3, 32, 32)), SIGMA, 0, k, device=device) for k in (1, 1, 2))

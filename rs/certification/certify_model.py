@@ -27,8 +27,7 @@ from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import watched
-from rs.smoothing.settings import CertificationSettings, Draws
-from rs.smoothing.stopping import Stop
+from rs.smoothing.settings import CertificationSettings, Draws, Stop
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, Certificate, draws_at_most, radii_asked, round_down
 from rs.statistics.radius import cap, votes_needed
 from rs.statistics.sequential import Decider

@@ -16,8 +16,9 @@ from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.params import LARGEST_SIGMA
 from rs.smoothing.attack import evaluating
-from rs.smoothing.determinism import check_deterministic, noisy_pair
+from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import logits_of, user_code
+from rs.smoothing.noise import gaussian, noisy_pair
 from rs.statistics.certificate import UNLABELLED
 
 ERRORS = 4.0
@@ -98,9 +99,7 @@ class _Trial:
     def noisy(self, sigma: float) -> Tensor:
         """The images with noise, always the same."""
         rng = torch.Generator().manual_seed(0)
-        return self.x + sigma * torch.randn(self.x.shape, generator=rng, dtype=torch.float32, device="cpu").to(
-            self.x.device
-        )
+        return self.x + gaussian(self.x.shape, sigma, rng).to(self.x.device)
 
 
 def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: float | None) -> Iterator[Finding]:

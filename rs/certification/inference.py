@@ -30,9 +30,9 @@ from rs.models.backend import (
 )
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import Precision, autocast, default_batch
-from rs.smoothing.determinism import check_deterministic, noisy_pair, rounding
+from rs.smoothing.determinism import check_deterministic, rounding
 from rs.smoothing.inputs import Function, logits_of
-from rs.smoothing.noise import BLOCK
+from rs.smoothing.noise import BLOCK, noisy_pair
 
 
 class Optimized(NamedTuple):

@@ -24,9 +24,10 @@ from rs.errors import InputError, nearest
 from rs.models import architectures, checkpoint
 from rs.models.backend import InferenceEngine, device_of
 from rs.models.fingerprint import sources
-from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
-from rs.smoothing.determinism import check_deterministic, noisy_pair
+from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
+from rs.smoothing.noise import Noise, noisy_pair
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from rs.params import Count, Positive, validated
 from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
-from rs.smoothing.determinism import check_deterministic, noisy_pair
-from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.determinism import check_deterministic
+from rs.smoothing.noise import certification_noise, noisy_pair
 from rs.storage import files
 
 GRAPH, WEIGHTS, CARD = "quantized.xml", "quantized.bin", "quantized.json"
@@ -176,9 +176,7 @@ def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
     """
     chosen = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
     x = torch.stack([images.pixels(index) for index in chosen])
-    blocks = range(-(-len(x) // BLOCK))
-    noise = [block(number, x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu") for number in blocks]
-    return x + torch.cat(noise)[: len(x)]
+    return x + certification_noise(range(len(x)), x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu")
 
 
 def check_folder(

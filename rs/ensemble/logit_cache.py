@@ -20,7 +20,8 @@ from rs.params import validated
 from rs.runtime import scratch
 from rs.runtime.arithmetic import Arithmetic
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier
+from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
 from rs.statistics.certificate import Certificate
 from rs.storage import files

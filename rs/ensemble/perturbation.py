@@ -21,7 +21,7 @@ from rs.params import Count, NonNegative, validated
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import default_batch
-from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.noise import certification_noise
 
 NOISE, PARAMETERS, CHOICE = 0, 1, 2
 """Second word of the keys in Stream.WEIGHTS: noise is keyed by image, perturbations by member and copy; the last one
@@ -73,8 +73,8 @@ def noisy_copies(x: Tensor, noises: int, sigma: float, seed: int, index: int, re
     ``repeat`` 1, 2, ... are further copies, independent of the first ones.
     """
     key, end = (seed, Stream.WEIGHTS, NOISE, index), (repeat + 1) * noises
-    blocks = [block(i, x.shape, sigma, *key, device=x.device) for i in range(-(-end // BLOCK))]
-    return x + torch.cat(blocks)[end - noises : end]
+    draws = range(end - noises, end)
+    return x + certification_noise(draws, x.shape, sigma, *key, device=x.device)
 
 
 def perturbed_probabilities(

@@ -27,7 +27,8 @@ from rs.ensemble.rules import (
 )
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Noise, Precision, SmoothedClassifier, check_draws
+from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
+from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
 from rs.smoothing.vote_counting import Tally, VoteCounter, of_tallies, winner
 from rs.statistics.certificate import Certificate

@@ -18,10 +18,9 @@ from rs.errors import InputError
 from rs.models.backend import device_of
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
-from rs.smoothing.grid_noise import LEVELS, grid_block, is_on_grid, on_grid
 from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_key, evaluate, is_number
 from rs.smoothing.inputs import check_draws as check_draws
-from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, Noise, is_on_grid, noisy_batches
 from rs.smoothing.vote_counting import Tally, evaluations_of, of_tallies
 from rs.smoothing.vote_counting import VoteCounter as VoteCounter
 from rs.smoothing.vote_counting import certificate as certificate
@@ -30,13 +29,6 @@ from rs.smoothing.vote_counting import winner as winner
 from rs.statistics.certificate import ABSTAIN, Certificate
 
 Precision = Literal["float32", "bfloat16"]
-
-Noise = Literal["gaussian", "grid"]
-"""Gaussian numbers in float32, or rounded to multiples of 1/255: :mod:`rs.smoothing.grid_noise`."""
-
-NOISE_OF_8_BIT: Noise = "grid"
-"""Default for images of 8-bit pixels, as all files and prepared data sets have; for others it is gaussian."""
-
 
 MIN_SIGMA = 1e-6
 """Smallest noise level, in pixels of [0, 1]: adding less to a pixel changes nothing in float32."""
@@ -89,7 +81,7 @@ class SmoothedClassifier:
         batch: Noisy images evaluated at once, rounded down to blocks of ``rs.smoothing.noise.BLOCK``; if ``None``,
             chosen by the size of an image and the kind of device. It does not change the noise.
         noise: ``gaussian``, or ``grid``: rounded to multiples of 1/255, which 8-bit images alone are. With it the
-            certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.grid_noise``). ``None`` is
+            certificate holds as the theorem says it, whatever rounding does (``rs.smoothing.noise``). ``None`` is
             ``grid`` for an image whose pixels are multiples of 1/255, of whatever type, and ``gaussian`` for any other.
             A certificate says its noise, and holds for the classifier with that one: name it to classify images near.
         undecided: ``base`` returns K + 1 scores, and a draw whose last one is the largest is a vote for no class. It
@@ -365,16 +357,8 @@ class SmoothedClassifier:
 
     def _batches(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Iterator[Tensor]:
         """Yield ``draws`` noisy copies of ``x`` in batches of whole blocks, each of shape (<= batch, C, H, W)."""
-        if start % BLOCK:
-            raise ValueError(f"start must be a multiple of {BLOCK}, got {start}; blocks of noise are not split")
-        levels, drawn = (None, block) if self.noise_of(x) == "gaussian" else (on_grid(x), grid_block)
-        blocks = max(1, (self.batch or default_batch(x)) // BLOCK)
-        begin, end = start // BLOCK, -(-(start + draws) // BLOCK)
-        for first in range(begin, end, blocks):
-            indices = range(first, min(first + blocks, end))
-            noise = torch.cat([drawn(i, x.shape, self.sigma, seed, *key, device=x.device) for i in indices])
-            noise = noise[: start + draws - first * BLOCK]
-            yield x + noise if levels is None else (levels + noise) / LEVELS
+        numbers, batch = range(start, start + draws), self.batch or default_batch(x)
+        return noisy_batches(x, self.noise_of(x), self.sigma, numbers, batch, seed, *key)
 
 
 def _reported(images: Iterable[ImageLike]) -> Iterator[ImageLike]:

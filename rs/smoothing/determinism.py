@@ -18,9 +18,6 @@ from rs.smoothing.inputs import logits_of
 
 T = TypeVar("T")
 
-SIGMA = 0.25
-"""Noise of the images that a classifier is tried on."""
-
 LONE = 4
 """Images of a batch that are also evaluated alone."""
 
@@ -143,14 +140,6 @@ class _Watch:
         difference, largest = _difference(again, expected), float(expected.abs().max())
         if difference > rounding(self.module, expected, self.precision) * largest:
             raise _refusal(self.module, self.before, when, difference, largest)
-
-
-@torch.inference_mode()  # as the images of a certification, whose gradients a module cannot compute
-def noisy_pair(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return two noisy images of random pixels, (2, *shape), always the same."""
-    rng = torch.Generator().manual_seed(0)
-    pixels = torch.rand(2, *shape, generator=rng, dtype=torch.float32, device="cpu")
-    return (pixels + SIGMA * torch.randn(pixels.shape, generator=rng, dtype=torch.float32, device="cpu")).to(device)
 
 
 def _difference(one: Tensor, another: Tensor) -> float:

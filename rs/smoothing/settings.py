@@ -1,17 +1,20 @@
-"""How images are certified: the section ``certify`` of a recipe."""
+"""How images are certified: the section ``certify`` of a recipe, and the options of the commands that certify."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import Field
+import torch
+from pydantic import BeforeValidator, Field
 
 from rs.models.backend import InferenceEngine
-from rs.params import NonNegativeCount, validated
-from rs.smoothing.classifier import NOISE_OF_8_BIT, Noise, Precision
-from rs.smoothing.stopping import Stop
+from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.smoothing.classifier import Precision
+from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, Noise
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
+from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence, at_radii
 from rs.study.subset import Subset
 
 DrawCount = Annotated[int, Field(ge=1, le=MAX_DRAWS)]
@@ -19,12 +22,58 @@ DrawCount = Annotated[int, Field(ge=1, le=MAX_DRAWS)]
 
 @dataclass(frozen=True)
 class Draws:
-    """The draws of a certificate: how many noisy copies, and which."""
+    """The draws of a certificate; options of these names, and of ``SmoothedClassifier.certify``."""
 
-    n0: int  # draws that select the class
-    n: int  # fresh draws that bound its probability
-    alpha: float  # failure probability of the certificate
+    n0: int = 100  # draws that select the class
+    n: int = 1_000  # fresh draws that bound its probability
+    alpha: float = 0.001  # failure probability of the certificate
     seed: int = 0  # of the noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothingOptions:
+    """How a base classifier is smoothed and runs; options of these names, and of ``rs.load(...).smooth``."""
+
+    sigma: float | None = None  # noise level of the certificate, in pixels of [0, 1]; None: that of the model
+    device: torch.device | None = None  # None: where the model is
+    noise: Noise | None = None  # None: grid for images of 8-bit pixels
+    precision: Precision = "float32"
+    engine: InferenceEngine = "plain"  # how the base classifier is optimized for inference
+    batch: int | None = None  # noisy images at once; None: chosen
+    calibration: Path | None = None  # data set that int8 networks are calibrated on, where none lies beside the model
+
+
+def _listed(radii: Any) -> Any:
+    """Return one radius as a list of it."""
+    return radii if isinstance(radii, list) else [radii]
+
+
+@validated
+class Stop:
+    """When to stop before n draws, which become the maximum; section ``certify.stop`` of a recipe.
+
+    Exactly one of ``at_radius``, ``tolerance`` and ``acr_error`` is given: the question is which of those radii are
+    certified, what the radius is to within the tolerance, or what the average radius is to within that error.
+    """
+
+    at_radius: Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_listed)] | None  # pixels, increasing
+    tolerance: Positive | None  # radius to give away, pixels of [0, 1]
+    beta: Annotated[float, Field(gt=0, lt=1)]  # probability of giving up although the radius holds
+    step: Annotated[Count, Field(multiple_of=BLOCK)]  # minimum number of draws between two looks
+    acr_error: Positive | None = None  # what the average radius may fall short of that of all draws, pixels of [0, 1]
+
+    def __post_init__(self) -> None:
+        if sum(question is not None for question in (self.at_radius, self.tolerance, self.acr_error)) != 1:
+            raise ValueError("one of at_radius, tolerance and acr_error must be given, and no two")
+
+    def run(self, sigma: float, alpha: float, budget: int) -> Decider | RadiusSequence:
+        """Return a fresh run for one image, with at most ``budget`` draws."""
+        if self.at_radius is not None:
+            return at_radii(self.at_radius, sigma, alpha, budget, beta=self.beta, step=self.step)
+        if self.acr_error is not None:
+            return ExpectedRadius(sigma, self.acr_error, alpha, budget, beta=self.beta, step=self.step)
+        assert self.tolerance is not None  # one of the three is given
+        return RadiusSequence(sigma, self.tolerance, alpha, budget, beta=self.beta, step=self.step)
 
 
 @validated

@@ -10,8 +10,7 @@ from rs.certification import certify_model as module
 from rs.certification.certify_model import certify_model
 from rs.certification.forecast import FEW, LONG, Forecast, forecast, is_worth_measuring
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings
-from rs.smoothing.stopping import Stop
+from rs.smoothing.settings import CertificationSettings, Stop
 from rs.storage import certificate_rows
 from tests.support.folders import contents
 from tests.support.helpers import SHAPE, Constant, write_tiny

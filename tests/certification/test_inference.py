@@ -13,9 +13,9 @@ from rs.errors import InputError
 from rs.models import architectures
 from rs.models.backend import layout
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.determinism import check_deterministic, noisy_pair
+from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import as_module
-from rs.smoothing.noise import BLOCK
+from rs.smoothing.noise import BLOCK, noisy_pair
 from rs.training.attack_backend import frozen, training_network
 from tests.support.helpers import SHAPE, smallnet
 from tests.support.networks import Branches, Measures, Twice, hooked, images, lived_in

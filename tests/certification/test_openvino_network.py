@@ -15,7 +15,8 @@ from rs.certification.openvino_network import Content, content, converted
 from rs.certification.quantize import identity_of, quantize
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
-from rs.smoothing.determinism import check_deterministic, noisy_pair, rounding
+from rs.smoothing.determinism import check_deterministic, rounding
+from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import SHAPE, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two

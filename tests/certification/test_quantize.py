@@ -25,8 +25,8 @@ from rs.errors import InputError
 from rs.models.fingerprint import fingerprint
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
-from rs.smoothing.determinism import check_deterministic, noisy_pair
-from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.determinism import check_deterministic
+from rs.smoothing.noise import BLOCK, block, noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two

@@ -14,7 +14,8 @@ from rs.ensemble.rules import Cascade, Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.determinism import check_deterministic, noisy_pair, rounding, watched
+from rs.smoothing.determinism import check_deterministic, rounding, watched
+from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CERTIFY, SHAPE, smallnet, tiny_images
 from tests.support.networks import lived_in

@@ -11,10 +11,8 @@ from torch import nn
 
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
-from rs.smoothing import grid_noise
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.grid_noise import LEVELS, grid_block, grid_table, on_grid
-from rs.smoothing.noise import BLOCK
+from rs.smoothing.noise import BLOCK, LEVELS, _levels_on, grid_block, grid_table, on_grid
 
 SHAPE, SIGMA = torch.Size((3, 8, 8)), 0.25
 SIGMAS = (0.01, 0.12, 0.25, 0.5, 1.0)
@@ -50,9 +48,9 @@ def test_the_law_is_symmetric_to_the_last_bit(sigma):
 def test_sixteen_bits_say_the_level_exactly_where_all_numbers_that_begin_with_them_have_it(sigma):
     table, first = grid_table(sigma), np.arange(2**16, dtype=np.uint64) << np.uint64(48)
     low, high = table.levels(first), table.levels(first + np.uint64(2**48 - 1))
-    known = ~np.isnan(table.known)
+    known = ~np.isnan(table.by_prefix)
     assert np.array_equal(known, low == high)  # levels grow with the number
-    assert np.array_equal(table.known[known], low[known])
+    assert np.array_equal(table.by_prefix[known], low[known])
 
 
 @given(st.integers(0, 2**64 - 1))
@@ -78,7 +76,7 @@ def test_draws_follow_the_law():
 
 def test_where_the_first_bits_leave_the_level_open_the_others_decide_by_the_law():
     table = grid_table(SIGMA)
-    open_words = np.flatnonzero(np.isnan(table.known))
+    open_words = np.flatnonzero(np.isnan(table.by_prefix))
     assert len(open_words) >= 1  # there are more than two levels
     rng = np.random.default_rng(0)
     word = int(open_words[len(open_words) // 2])
@@ -111,7 +109,7 @@ def test_the_numbers_are_those_of_this_table_on_every_machine():
     words = [int(word) >> shift & 0xFFFF for word in bits.random_raw(BLOCK) for shift in (0, 16, 32, 48)]
     rest = iter([int(word) >> 16 for word in bits.random_raw(BLOCK)])
     table = grid_table(SIGMA)
-    whole = [word << 48 | (next(rest) if np.isnan(table.known[word]) else 0) for word in words]
+    whole = [word << 48 | (next(rest) if np.isnan(table.by_prefix[word]) else 0) for word in words]
     assert drawn.flatten().tolist() == table.levels(np.array(whole, dtype=np.uint64)).tolist()
 
 
@@ -120,8 +118,8 @@ def test_torchs_generator_gives_the_same_law(monkeypatch):
     first = torch.arange(2**16).reshape(64, 1024)
     for rest, expected in ((0, 0), (2**48 - 1, 2**48 - 1)):
         given = iter([first, torch.full_like(first, rest)])
-        monkeypatch.setattr(grid_noise.torch, "randint", lambda *_, given=given, **__: next(given))
-        made = grid_noise._drawn_on(torch.device("cpu"), table, tuple(first.shape), stream(0))
+        monkeypatch.setattr(torch, "randint", lambda *_, given=given, **__: next(given))
+        made = _levels_on(torch.device("cpu"), table, tuple(first.shape), stream(0))
         v = (np.arange(2**16, dtype=np.uint64) << np.uint64(48)) + np.uint64(expected)
         assert made.flatten().tolist() == table.levels(v).tolist()
 

@@ -1,4 +1,4 @@
-"""Certificates that stop early: ``rs.smoothing.stopping``, and the users of their rows."""
+"""Certificates that stop early: ``rs.smoothing.settings``, and the users of their rows."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,7 @@ from rs.reporting.results import Result, grouped
 from rs.runtime import code_fingerprint
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings
-from rs.smoothing.stopping import Stop
+from rs.smoothing.settings import CertificationSettings, Stop
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
@@ -284,4 +283,4 @@ def test_training_does_not_depend_on_the_code_of_early_stopping():
     """An edit of it must not train a model again: the classifier is handed a run, and imports no rule."""
     modules = {path.as_posix() for path in code_fingerprint.closure(ROOT, Path("stages/train.py"))}
     assert "rs/smoothing/classifier.py" in modules
-    assert not modules & {"rs/smoothing/stopping.py", "rs/statistics/sequential.py"}
+    assert not modules & {"rs/smoothing/settings.py", "rs/statistics/sequential.py"}
