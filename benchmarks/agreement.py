@@ -42,18 +42,18 @@ def main(
     """Print a Markdown table: equal votes, ties of logits, equal predictions, change of the radii and of the ACR."""
     import torch
 
-    from rs.certification.load import load_classifier
-    from rs.data.images import load
+    from rs.certification.load import load
+    from rs.data.images import load as load_split
     from rs.runtime.device import device_named
     from rs.statistics.metrics import acr
 
     torch.set_num_threads(threads)
-    test, where = load(data, "test"), device_named(device)
+    test, where = load_split(data, "test"), device_named(device)
     indices = evenly(images, len(test))
     print("| model | engine | equal votes | ties | equal predictions | change of radius: mean, largest | ACR, change |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for model in models:
-        plain, loaded = None, load_classifier(model, test.meta)
+        plain, loaded = None, load(model, test.meta)
         for engine, precision in engines_on(where):
             how = {"precision": precision} if precision != "int8" else {"calibration": data}
             smoothed = loaded.smooth(None, device=where, batch=None, engine=engine, noise="gaussian", **how)

@@ -40,9 +40,9 @@ from torch.func import functional_call
 
 from benchmarks.common import evenly
 from rs import params as parameters
-from rs.certification.load import load_classifier
+from rs.certification.load import load
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
-from rs.data.images import load
+from rs.data.images import load as load_split
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.member_outputs import WeightSettings
 from rs.ensemble.outputs import Outputs
@@ -439,7 +439,7 @@ class Group:
             return PerImage(
                 members, names, test.labels, spec, settings, len(test.meta.classes), self.boxed
             ), "per-image"
-        loaded = load_classifier(self.model, test.meta)
+        loaded = load(self.model, test.meta)
         how: dict[str, Any] = {"precision": self.precision}
         if self.precision == "int8":
             how = {"engine": "quantized", "calibration": self.data}
@@ -548,7 +548,7 @@ def main(
     settings = parameters.load(parameters.read(params), f"recipes.{recipe}.weights", WeightSettings)
     place = device_named(device)
     torch.set_num_threads(1)
-    test = load(data, "test")
+    test = load_split(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
     surest: float = 1.0
     for model in models:

@@ -25,11 +25,11 @@ def main(
     root: Annotated[Path, typer.Option(exists=True, help="Folder that holds the packages rs and stages.")] = Path(),
 ) -> None:
     """Fingerprint the code of each stage and method, versions and raw data, and merge the parameters of each cell."""
-    from rs.command_line.study import fingerprints
+    from rs.command_line.fingerprints import cell_fingerprints
     from rs.params import read
     from rs.storage import files
 
-    contents = fingerprints(read(params), dataset, prepared, out, root)
+    contents = cell_fingerprints(read(params), dataset, prepared, out, root)
     files.check_replaceable(out, "versions.json", "fingerprints", [prepared, params], suffixes=[".json"])
     with files.replacing(out) as folder:
         for name, content in contents.items():

@@ -35,22 +35,26 @@ def main(
         Path | None, typer.Option(help="CSV of seconds an epoch; default: measured times of the trainings.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")] = None,
-    so_far: Annotated[bool, typer.Option("--so-far", help="Write only the claims, from the rows made so far.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--so-far", help="Write only the claims, from the rows made so far.")
+    ] = False,
 ) -> None:
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
     values = parameters(params, dataset)
     from rs.reporting import report
-    from rs.reporting.logs import named
+    from rs.reporting.logs import parse_log_options
     from rs.storage.files import check_replaceable
 
     check_replaceable(out, "claims.md", "reports")
     known = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
-    theirs = named(external_log or [], **known)
+    external_logs = parse_log_options(external_log or [], **known)
     folders = results, logs, weights
-    content = report.report(values, dataset, *folders, theirs, equal_time, so_far, attacks, epoch_seconds, data)
-    report.write(out, content)
+    content = report.make_report(
+        values, dataset, *folders, external_logs, equal_time, partial, attacks, epoch_seconds, data
+    )
+    report.write_report(out, content)
     print(
-        f"{'claims' if so_far else 'claims, tables and pictures'} of {dataset}, {len(content)} files; report in {out}"
+        f"{'claims' if partial else 'claims, tables and pictures'} of {dataset}, {len(content)} files; report in {out}"
     )
 
 

@@ -19,10 +19,10 @@ from torch import nn
 
 from rs.certification.certify_model import certify_split
 from rs.certification.certify_pool import PoolSettings, certify_pool
-from rs.certification.examine import examine
+from rs.certification.doctor import diagnose
 from rs.certification.inference import FixedBatch
-from rs.certification.load import Classifier, load_classifier
-from rs.certification.predict import answers
+from rs.certification.load import Classifier, load
+from rs.certification.predict import predict_files
 from rs.data import sources
 from rs.data.format import Epoch, read_meta
 from rs.data.images import batches
@@ -141,7 +141,7 @@ def doctor(device, folder, findings, sign=1.0):
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2, bias=False))
     with torch.no_grad():
         model[1].weight.copy_(sign * torch.tensor([[1.0, 1.0, -1.0, -1.0], [-1.0, -1.0, 1.0, 1.0]]).tile(1, 4))
-    found = examine(Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device)
+    found = diagnose(Classifier("a", model, classes=CLASSES, shape=SHAPE), tiny_images(), SIGMA, device)
     assert len(found) == findings
 
 
@@ -217,8 +217,8 @@ def predict(device, folder, model):
     Image.fromarray(tiny_images().images[0, 0]).save(picture)
     budget = {"n0": N0, "n": 130, "alpha": ALPHA, "seed": 0, "sigma": SIGMA}
     list(
-        answers(
-            [str(picture)], load_classifier(model, read_meta(data)), **budget,
+        predict_files(
+            [str(picture)], load(model, read_meta(data)), **budget,
             device=device, noise="grid", precision="float32", engine="plain", how=Conversion(),
         )
     )  # fmt: skip

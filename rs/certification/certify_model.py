@@ -16,7 +16,7 @@ from torch import Tensor
 from rs import params
 from rs.certification.forecast import LONG, forecast, is_worth_measuring
 from rs.certification.inference import members_of
-from rs.certification.load import Classifier, load_classifier
+from rs.certification.load import Classifier, load
 from rs.certification.quantize import identity_of
 from rs.data import images as data
 from rs.data.format import Images
@@ -107,7 +107,7 @@ def certify_model(
         InputError: If the model does not fit the images, or ``out`` holds something else.
     """
     images = data.load(folder, split)
-    base = load_classifier(model, images.meta)
+    base = load(model, images.meta)
     warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
     certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out, training=folder)
 
@@ -151,7 +151,7 @@ def certify_split(
     identity = {"model": base.name, "classifier": fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
-    identity |= provenance(images, settings, classifier.sigma, device, classifier.engine, MODULE)
+    identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, MODULE)
     identity |= identity_of([classifier.base])
     certify_images(classifier, images, indices, settings, device, identity, out)
 
@@ -218,7 +218,7 @@ def certify_image(
     return classifier.certify_until(x, settings.n0, run, label=expected, **keys)
 
 
-def provenance(
+def row_identity(
     images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: str, module: str
 ) -> dict[str, Any]:
     """Return what rows depend on apart from the classifier, for their sidecar.

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.certification.certify_model import provenance, warn_if_n_too_small
+from rs.certification.certify_model import row_identity, warn_if_n_too_small
 from rs.certification.inference import Optimized, optimize_for_inference
 from rs.certification.quantize import identity_of, quantized_members
 from rs.data import images as data
@@ -108,11 +108,11 @@ def certify_pool(
     optimized = optimize_for_inference(
         members, certification.engine, certification.precision, shape, device, batch, quantized
     )
-    members_on_images = MembersOnImages(optimized, images, indices, pool.sigma, certification, device, settings.cache)
-    shared = provenance(images, certification, pool.sigma, device, optimized.engine, MODULE)
+    runner = PoolRunner(optimized, images, indices, pool.sigma, certification, device, settings.cache)
+    shared = row_identity(images, certification, pool.sigma, device, optimized.engine, MODULE)
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {
-        out / f"{name}.tsv": entry.provenance | shared | identity_of(members_on_images.of(entry))
+        out / f"{name}.tsv": entry.provenance | shared | identity_of(runner.networks_of(entry))
         for name, entry in entries.items()
     }
     warn_if_n_too_small(certification.n, certification.alpha)
@@ -120,7 +120,7 @@ def certify_pool(
     with write_rows(outs, times / "images.csv", indices, counted) as writer:
         for index in writer.remaining:
             label = int(images.labels[index])
-            noisy = members_on_images.noisy_pool(index)
+            noisy = runner.noisy_pool(index)
             certificates = noisy.certify(entries, label if certification.shortcut else None)
             rows = (certificates[name].row(index, label, entry.provenance["scope"]) for name, entry in entries.items())
             writer.write(index, dict(zip(outs, rows, strict=True)))
@@ -128,7 +128,7 @@ def certify_pool(
         # ensembles of other seeds take as long
         timed = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
         firsts = {name: entry for name, entry in entries.items() if name not in specs or name in timed}
-        _write_times(alone, members_on_images, firsts, settings.timed)
+        _write_times(alone, runner, firsts, settings.timed)
 
 
 def pool_entries(
@@ -172,7 +172,7 @@ def pool_entries(
 
 
 @dataclass(frozen=True)
-class MembersOnImages:
+class PoolRunner:
     """The members of a pool, and how their outputs on noisy images are taken."""
 
     optimized: Optimized  # the members, as an ensemble
@@ -217,7 +217,7 @@ class MembersOnImages:
         classifier.votes(x, draws, *key)
         return (time.perf_counter() - start) / draws * (self.settings.n0 + self.settings.n)
 
-    def of(self, entry: PoolEntry) -> list[nn.Module]:
+    def networks_of(self, entry: PoolEntry) -> list[nn.Module]:
         """Return the members of an entry, as they run."""
         return [self._members[number] for number in entry.member_ids]
 
@@ -231,7 +231,7 @@ class MembersOnImages:
         return (time.perf_counter() - start) / len(chosen)
 
     def _alone(self, entry: PoolEntry) -> SmoothedClassifier:
-        base = Ensemble(self.of(entry), entry.fixed_rule)
+        base = Ensemble(self.networks_of(entry), entry.fixed_rule)
         return SmoothedClassifier(
             base,
             len(self.images.meta.classes),
@@ -275,11 +275,11 @@ class MembersOnImages:
         return self.images.pixels(index).to(self.device)
 
 
-def _write_times(path: Path, members: MembersOnImages, entries: Mapping[str, PoolEntry], draws: int) -> None:
+def _write_times(path: Path, runner: PoolRunner, entries: Mapping[str, PoolEntry], draws: int) -> None:
     """Write the seconds of a certificate of each classifier alone; only the header without ``draws``."""
-    first = int(members.indices[0])
+    first = int(runner.indices[0])
     rows = [
-        {"classifier": name, "seconds": members.seconds_alone(entry.for_image(first), first, draws)}
+        {"classifier": name, "seconds": runner.seconds_alone(entry.for_image(first), first, draws)}
         for name, entry in entries.items()
         if draws
     ]

@@ -118,7 +118,7 @@ def _with_members(module: nn.Module, networks: Sequence[nn.Module]) -> nn.Module
 
 def _in_openvino(module: nn.Module, shape: Sequence[int]) -> nn.Module:
     """Return the classifier with its network, behind the normalisation, run by OpenVINO in float32."""
-    normalize, network = parts(module.cpu())
+    normalize, network = split_normalization(module.cpu())
     pair = noisy_pair(tuple(shape), torch.device("cpu"))
     with torch.no_grad(), evaluating(module):
         expected = logits_of(module(pair))
@@ -211,14 +211,14 @@ def _split(
     module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None
 ) -> InferenceNetwork:
     """Fuse the network of a classifier, in ``dtype`` if it is given, but not its normalisation."""
-    normalize, network = parts(module)
+    normalize, network = split_normalization(module)
     fused = fuse(network)
     if dtype is not None:
         fused = _cast(network, fused, dtype)
     return InferenceNetwork(normalize, fused, dtype or torch.float64).eval()
 
 
-def parts(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+def split_normalization(module: nn.Module) -> tuple[nn.Module, nn.Module]:
     """Return the normalisation and the network of a model of this project; of another one, nothing and itself."""
     if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
         return module[0], module[1]

@@ -129,7 +129,9 @@ class Classifier:
         return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 
 
-def load(model: str | Path | Base, network: str | Callable[[], nn.Module] | None = None) -> Classifier:
+def load(
+    model: str | Path | Base, meta: Meta | None = None, network: str | Callable[[], nn.Module] | None = None
+) -> Classifier:
     """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
@@ -137,20 +139,26 @@ def load(model: str | Path | Base, network: str | Callable[[], nn.Module] | None
             function that returns one; or, as objects, an ``nn.Module`` or any function of images
             (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata: ``smooth`` needs
             sigma, and the number of classes is that of its logits.
+        meta: The data set to classify. A model of the user's takes classes and shape from it; those of any other model
+            are compared with it.
         network: The function that builds the network of a model folder, or its name, where it is not of this project:
             a folder never makes Python import anything.
     Raises:
-        InputError: If there is no such model.
+        InputError: If there is no such model, or it does not fit the images.
 
     >>> load(lambda x: x.flatten(1)).smooth(0.5).certify(torch.tensor([[[0.0, 1.0]]]), seed=1).predict
     1
     """
-    if not isinstance(model, str | Path):
-        return Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
     name = str(model)
     if network is not None:
         register_network(network, None if isinstance(network, str) else _network_of(name))
-    return Classifier(name, _from_function(name)) if _is_function(name) else _from_disk(name)
+    if not isinstance(model, str | Path):
+        classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
+    elif _is_function(name):
+        classifier = Classifier(name, _from_function(name))
+    else:
+        classifier = _from_disk(name)
+    return classifier if meta is None else for_images(classifier, meta)
 
 
 def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
@@ -169,33 +177,24 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
     hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
     own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
     registered = name or own_name
-    architectures.register(registered, lambda: LogitsOnly(build()), hashes)
+    architectures.register(registered, lambda shape: _with_plain_logits(build(), shape), hashes)
     return registered
+
+
+def _with_plain_logits(network: nn.Module, shape: Sequence[int]) -> nn.Module:
+    """Return the network itself where its output is a tensor, which can be traced, and otherwise with one."""
+    try:
+        with torch.no_grad():
+            output = network.eval()(torch.zeros(1, *shape))
+    except RuntimeError:  # of a shape that it does not take, which is said where it is built
+        output = None
+    return LogitsOnly(network) if hasattr(output, "logits") else network
 
 
 def _network_of(folder: str) -> str | None:
     """Return the name of the network of a model folder; ``None`` where it is none."""
     path = Path(folder)
     return checkpoint.read_card(path).architecture if (path / checkpoint.CARD).is_file() else None
-
-
-def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
-    """Load a base classifier by path or name, with the classes and the shape of its images.
-
-    Args:
-        name: As for :func:`load`.
-        meta: The data set to classify. A user's function takes classes and shape from it; those of any other model are
-            compared with it.
-    Raises:
-        InputError: If there is no such model, it does not fit the images, or classes and shape stay unknown.
-    """
-    classifier = load(name)
-    if meta is None and not classifier.shape:
-        raise InputError(
-            f"the classes and the shape of the images must be known, but {name} names none; "
-            "give --data, the folder of a prepared data set that has them, or --images, a folder of pictures"
-        )
-    return classifier if meta is None else for_images(classifier, meta)
 
 
 def for_images(classifier: Classifier, meta: Meta) -> Classifier:

@@ -28,7 +28,7 @@ from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
 
 @dataclass(frozen=True)
-class Answer:
+class Prediction:
     """The certificate of one image, and how it was computed."""
 
     file: str
@@ -69,7 +69,7 @@ class Answer:
         return json.dumps({**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False)
 
 
-def answers(
+def predict_files(
     files: Sequence[str],
     base: Classifier,
     *,
@@ -84,7 +84,7 @@ def answers(
     engine: InferenceEngine,
     how: Conversion,
     calibration: Path | None = None,
-) -> Iterator[Answer]:
+) -> Iterator[Prediction]:
     """Classify and certify images one after the other, passing over files that are no such images; show the progress.
 
     Args:
@@ -127,6 +127,6 @@ def answers(
         if index == len(failed):  # the first that can be read
             say_how_long(classifier, x, len(files) - index, Draws(n0, n, alpha, seed))
         certificate = classifier.certify(x, n0, n, alpha, seed=seed, index=index)
-        yield Answer(file, base.classes, seed, certificate, provenance, notes)
+        yield Prediction(file, base.classes, seed, certificate, provenance, notes)
     if failed:
         raise InputError(f"{len(failed)} of {len(files)} images failed: {' | '.join(failed)}")

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rs.certification.inference import parts
+from rs.certification.inference import split_normalization
 from rs.certification.openvino_network import Content, OpenVinoNetwork, content, converted, library
 from rs.data import images as data
 from rs.data.format import Images
@@ -99,7 +99,7 @@ def quantized_members(
     made = []
     for member, folder in zip(members, map(Path, folders) if folders else repeat(None, len(members)), strict=True):
         quantized = _found(member, folder, sigma) or _new(member, folder, calibration, sigma)
-        made.append(as_module(member, quantized, shape))
+        made.append(quantized_classifier(member, quantized, shape))
     return made
 
 
@@ -121,7 +121,7 @@ def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | 
     """Return the network on disk, after checking that it is the one that is asked for."""
     if folder is None or not (folder / CARD).exists():
         return None
-    quantized, again = read(folder), f"run rs quantize {folder} again"
+    quantized, again = read_quantized(folder), f"run rs quantize {folder} again"
     if quantized.card.classifier != fingerprint(member):
         raise InputError(f"{folder / CARD} must be of the model beside it, but that has changed; {again}")
     if quantized.card.sigma != sigma:
@@ -131,9 +131,9 @@ def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | 
     return quantized
 
 
-def as_module(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
+def quantized_classifier(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
     """Return the quantised classifier: the normalisation of ``module``, in float32, and the network in int8."""
-    made = nn.Sequential(parts(module)[0], QuantizedNetwork(quantized)).eval()
+    made = nn.Sequential(split_normalization(module)[0], QuantizedNetwork(quantized)).eval()
     check_deterministic(made, noisy_pair(tuple(shape), torch.device("cpu")))
     return made
 
@@ -150,7 +150,7 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
         InputError: If the extra ``int8`` is not installed, or OpenVINO cannot convert the network.
     """
     noisy = calibration_images(images, sigma, count)
-    normalize, network = parts(module)
+    normalize, network = split_normalization(module)
     with torch.no_grad(), evaluating(module), redirect_stdout(io.StringIO()):  # progress bars
         made = _quantized(network, normalize(noisy))
     return Quantized(made, _card(module, images, sigma, count, made.fingerprint))
@@ -165,7 +165,7 @@ def _card(module: nn.Module, images: Images, sigma: float, count: int, network: 
         calibration=count,
         network=network,
         arithmetic=arithmetic.current(),
-        versions=versions(),
+        versions=quantization_versions(),
     )
 
 
@@ -179,20 +179,20 @@ def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
     return x + certification_noise(range(len(x)), x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu")
 
 
-def check_folder(
+def check_quantized_output(
     folder: Path, module: nn.Module, images: Images, sigma: float, count: int, *, force: bool = True
 ) -> None:
-    """Check that :func:`write` may write what :func:`quantize` makes of these, before it takes its time.
+    """Check that :func:`write_quantized` may write what :func:`quantize` makes of these, before it takes its time.
 
     Raises:
-        InputError: As :func:`write`, where there is a network that was made from something else.
+        InputError: As :func:`write_quantized`, where there is a network that was made from something else.
     """
     card = asdict(_card(module, images, sigma, count, ""))
     del card["network"]  # which is not known yet
     _check(folder, card, force)
 
 
-def write(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
+def write_quantized(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
     """Write a quantised network beside its model; equal ones make equal bytes.
 
     Raises:
@@ -212,7 +212,7 @@ def _check(folder: Path, card: dict[str, Any], force: bool) -> None:
     files.check_output(folder / CARD, "a quantised network", is_card, option="MODEL", force=force or same)
 
 
-def read(folder: Path) -> Quantized:
+def read_quantized(folder: Path) -> Quantized:
     """Read the quantised network beside a model.
 
     Raises:
@@ -251,7 +251,7 @@ def _identity_in_int8(found: Sequence[QuantizedNetwork]) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
+def quantization_versions() -> dict[str, str]:
     """Return the versions that a quantised network depends on."""
     openvino, nncf = library("openvino"), library("nncf")
     return checkpoint.versions() | {"openvino": openvino.__version__, "nncf": nncf.__version__}

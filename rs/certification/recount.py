@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rs.certification.load import load_classifier
+from rs.certification.load import load
 from rs.certification.quantize import identity_of
 from rs.data import images as data
 from rs.data.format import Images
@@ -88,7 +88,7 @@ def _same_votes(
             f"draws other noise; give --device {side['device']}"
         )
     row = _row(rows, index)
-    base = load_classifier(str(model), images.meta)
+    base = load(str(model), images.meta)
     for what, said, own in (
         ("images", side["images"], images.fingerprint),
         ("weights", side["classifier"], fingerprint(base.module)),

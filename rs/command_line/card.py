@@ -26,7 +26,7 @@ def main(
     from rs.errors import InputError
     from rs.models import checkpoint, model_card
     from rs.models.fingerprint import fingerprint
-    from rs.reporting.summaries import described
+    from rs.reporting.summaries import summarize_rows
     from rs.storage import files
     from rs.storage.certificate_rows import is_field_log, sidecar_of
 
@@ -37,7 +37,7 @@ def main(
     for path in rows or ():
         if is_field_log(path):
             raise InputError(f"{path} must be certificate rows, but is a log in six columns, which names no model")
-    results = [described(path) for path in rows or ()]
+    results = [summarize_rows(path) for path in rows or ()]
     for path, about in zip(rows or (), results, strict=True):
         if not about["certified_accuracy"]:
             raise InputError(f"{path} must have labels, but its images have none; put images into one folder a class")

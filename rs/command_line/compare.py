@@ -36,8 +36,8 @@ def main(
 
     from rs.command_line.field_logs import known_of_logs
     from rs.command_line.shell import radii_named
-    from rs.reporting.summaries import compared, text_of_difference
+    from rs.reporting.summaries import compare_rows, comparison_text
 
     known = known_of_logs([first, second], sigma=sigma, n0=n0, n=n, alpha=alpha)
-    found = compared(first, second, radii_named(radii), **known | {"n0": N0 if n0 is None else n0})
-    print(json.dumps(found, allow_nan=False) if as_json else text_of_difference(found))
+    found = compare_rows(first, second, radii_named(radii), **known | {"n0": N0 if n0 is None else n0})
+    print(json.dumps(found, allow_nan=False) if as_json else comparison_text(found))

@@ -55,8 +55,8 @@ def main(
     machine, slow = described(place), warnings(place)
     found, tried = [], ""
     if model is not None:
-        from rs.certification.examine import examine
-        from rs.certification.load import load, load_classifier
+        from rs.certification.doctor import diagnose
+        from rs.certification.load import load
         from rs.data.images import load as load_split
         from rs.data.pictures import Conversion
 
@@ -65,8 +65,8 @@ def main(
             if images is not None:
                 base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
             else:
-                base = load_classifier(model, None if shown is None else shown.meta)
-            found = examine(base, shown, sigma, place, count)
+                base = load(model, None if shown is None else shown.meta)
+            found = diagnose(base, shown, sigma, place, count)
         tried = "" if shown is None else f" on {min(count, len(shown)):,} images"
     if as_json:
         findings = [finding._asdict() for finding in found]

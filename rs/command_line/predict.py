@@ -69,7 +69,7 @@ def main(
     if data is not None and classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
     from rs.certification.load import for_images, load
-    from rs.certification.predict import answers
+    from rs.certification.predict import predict_files
     from rs.data.format import read_meta
     from rs.data.pictures import Conversion
     from rs.runtime.device import device_named
@@ -90,12 +90,13 @@ def main(
         numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
         how: dict[str, Any] = {"device": device_named(device), "noise": noise, "precision": precision, "engine": engine}
         how |= {"how": conversion, "calibration": data}
-        for number, answer in enumerate(answers(files or [], base, **numbers, **how)):
+        for number, prediction in enumerate(predict_files(files or [], base, **numbers, **how)):
             if seed is None and not as_json and number == 0:  # after all inputs have been checked
                 message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
                 print(message, file=sys.stderr)
-            if not as_json and number == 0 and "quantized" in answer.provenance:
+            if not as_json and number == 0 and "quantized" in prediction.provenance:
                 print(
-                    "network {quantized}, {calibration} calibration images".format(**answer.provenance), file=sys.stderr
+                    "network {quantized}, {calibration} calibration images".format(**prediction.provenance),
+                    file=sys.stderr,
                 )
-            say(answer.json() if as_json else answer.text(), stdout)
+            say(prediction.json() if as_json else prediction.text(), stdout)

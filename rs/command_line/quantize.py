@@ -23,19 +23,19 @@ def main(
 ) -> None:
     """Write quantized.xml, .bin and .json beside the weights of MODEL, which the engine quantized then runs."""
     from rs.certification.inference import members_of
-    from rs.certification.load import check_has_folder, load_classifier
-    from rs.certification.quantize import CALIBRATION, check_folder, quantize, write
-    from rs.data.images import load
+    from rs.certification.load import check_has_folder, load
+    from rs.certification.quantize import CALIBRATION, check_quantized_output, quantize, write_quantized
+    from rs.data.images import load as load_split
 
     check_has_folder(model)
-    training = load(data, "train")
-    classifier = load_classifier(model, training.meta)
+    training = load_split(data, "train")
+    classifier = load(model, training.meta)
     assert classifier.sigma is not None  # every model on disk has one
     members, count = [*zip(classifier.folders, members_of(classifier.module), strict=True)], images or CALIBRATION
     for folder, member in members:
-        check_folder(Path(folder), member, training, classifier.sigma, count, force=force)
+        check_quantized_output(Path(folder), member, training, classifier.sigma, count, force=force)
     for folder, member in members:
         made = quantize(member, training, classifier.sigma, count)
-        write(Path(folder), made, force=force)
+        write_quantized(Path(folder), made, force=force)
         used = min(count, len(training))
         print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {made.card.network}")

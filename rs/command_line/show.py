@@ -33,9 +33,9 @@ def main(
 
     from rs.command_line.field_logs import known_of_logs
     from rs.command_line.shell import radii_named
-    from rs.reporting.summaries import described, text_of
+    from rs.reporting.summaries import summarize_rows, summary_text
 
     known = known_of_logs(rows, sigma=sigma, n0=n0, n=n, alpha=alpha)
-    about = [described(path, radii_named(radii), **known) for path in rows]
-    texts = [json.dumps(one, allow_nan=False) if as_json else text_of(one) for one in about]
+    about = [summarize_rows(path, radii_named(radii), **known) for path in rows]
+    texts = [json.dumps(one, allow_nan=False) if as_json else summary_text(one) for one in about]
     print(("\n" if as_json else "\n\n").join(texts))

@@ -75,8 +75,8 @@ def main(
 ) -> None:
     """Train METHOD at noise SIGMA; an interrupted training continues from its last checkpoint.
 
-    With --network, train a network of your own, from the weights that it has. Of --images, a tenth of each class is left
-    out of the training, chosen by content: the ACR of each epoch is theirs.
+    With --network, train a network of your own, from the weights that it has. Of --images, a tenth of each class is
+    left out of the training, chosen by content: the ACR of each epoch is theirs.
     """
     check_sources(data, images, classes, resize, crop, convert)
     if data is None and images is None:

@@ -178,17 +178,17 @@ USER_NETWORKS: dict[str, dict[str, str]] = {}
 """SHA-256 of each source file of a user's network, by module, by the network's name ``package.module:function``."""
 
 
-def register(name: str, build: Callable[[], nn.Module], sources: dict[str, str]) -> None:
+def register(name: str, build: Callable[[Sequence[int]], nn.Module], sources: dict[str, str]) -> None:
     """Register a user's network, so that models that were trained from it can be built.
 
     A model folder names its network and never imports it: what is loaded runs code that the user has named.
 
     Args:
         name: ``package.module:function``, as model folders name it.
-        build: Returns the network: images (N, C, H, W) in [0, 1] -> logits (N, K).
+        build: From the shape (C, H, W) of an image to the network: images (N, C, H, W) in [0, 1] -> logits (N, K).
         sources: SHA-256 of its source files, by module.
     """
-    ARCHITECTURES[name] = lambda shape, num_classes: build()
+    ARCHITECTURES[name] = lambda shape, num_classes: build(shape)
     USER_NETWORKS[name] = sources
 
 

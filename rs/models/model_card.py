@@ -45,7 +45,7 @@ def page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> str:
 
     Args:
         card: Its description.
-        results: Numbers of rows that are of this model, as ``rs.reporting.summaries.described`` returns them.
+        results: Numbers of rows that are of this model, as ``rs.reporting.summaries.summarize_rows`` returns them.
     """
     name = f"{card.method}-{card.dataset}-{card.sigma}-{card.seed}"
     other = [how for about in results if (how := _of_another_network(about))]

@@ -21,7 +21,7 @@ from rs.storage.files import read_bytes
 
 REPRODUCE = "a bundle is of a whole study, so reproduce it first"
 DIFFERENT = "Certified differently: {provenance}."
-"""Note of ``rs.reporting.tables.notes.provenance``."""
+"""Note of ``rs.reporting.tables.notes.provenance_notes``."""
 
 
 def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list[str]]:
@@ -70,7 +70,7 @@ def verify(bundle: bytes, name: str) -> list[str]:
         InputError: If the bundle is damaged or contradicts itself.
     """
     with _named(name):
-        found = check.check(bundle)
+        found = check.check_bundle(bundle)
     study, values, content = opened(bundle, name)
     with _named(name):
         same = study_of(values, study["dataset"]) == study
@@ -98,13 +98,13 @@ def _check_cards(study: dict[str, Any], content: dict[str, bytes]) -> None:
     identities = {}
     for sigma, classifier in product(study["sigmas"], study["classifiers"]):
         path, members = check.card_path(study, sigma, classifier), classifier["members"]
-        side = check.parse_json(content, f"{check.rows_path(study, sigma, classifier)}.json")
+        side = check.parse_strict_json(content, f"{check.rows_path(study, sigma, classifier)}.json")
         if classifier["key"] is None:
             ((method, seed),) = members
             identities[sigma, method, seed] = {"method": method, "seed": seed, "classifier": side["classifier"]}
         if path not in content:
             continue
-        card = check.parse_json(content, path)
+        card = check.parse_strict_json(content, path)
         same = (card["dataset"], card["sigma"]) == (side["dataset"], side["sigma"])
         check.demand(same, f"{path} must be of the data set and noise level of its rows")
         listed = card["members"] if classifier["key"] else [card | {"classifier": side["classifier"]}]
@@ -123,7 +123,7 @@ def opened(bundle: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any], di
         content = check.unpack(bundle)
         values = params.parse(content[check.PARAMETERS].decode(), check.PARAMETERS)
         check.demand(isinstance(values, dict), f"{check.PARAMETERS} must hold a mapping of sections")
-        return check.parse_json(content, check.STUDY), values, content
+        return check.parse_strict_json(content, check.STUDY), values, content
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def unpack(bundle: bytes) -> dict[str, bytes]:
     return files
 
 
-def parse_json(files: dict[str, bytes], path: str) -> Any:
+def parse_strict_json(files: dict[str, bytes], path: str) -> Any:
     """Parse a file of JSON in which no name comes twice and every number is finite."""
 
     def unique(pairs: list[tuple[str, Any]]) -> Values:
@@ -274,7 +274,7 @@ def subset_images(files: dict[str, bytes], study: Values, alike: Values) -> list
     """Return the images of the subset, by its name: all, first-500, range-500-1000 or stride-20."""
     size, (form, *numbers) = 0, alike["subset"].split("-")
     for path in meta_path(study):  # the size of the split counts
-        meta = parse_json(files, path)
+        meta = parse_strict_json(files, path)
         demand(meta["sha256"]["test"] == alike["images"], f"{path} must describe the images of the sidecars")
         size = meta["sizes"]["test"]
     bounds: Values = {"all": [0, size], "first": [0, *numbers], "range": numbers, "stride": [0, size, *numbers]}
@@ -287,7 +287,7 @@ def read_results(files: dict[str, bytes], study: Values) -> tuple[Groups, Values
     for sigma, classifier in itertools.product(study["sigmas"], study["classifiers"]):
         name, key, members = classifier["name"], classifier["key"], tuple(map(tuple, classifier["members"]))
         path, model = rows_path(study, sigma, classifier), card_path(study, sigma, classifier).partition("/")[2]
-        side, model = parse_json(files, f"{path}.json"), model.removesuffix("/model.json")
+        side, model = parse_strict_json(files, f"{path}.json"), model.removesuffix("/model.json")
         demand(f"/{side['model']}".endswith(f"/{model}"), f"{path}.json must be of {model}")
         same = (side["scope"], side["sigma"]) == (classifier["scope"], float(sigma))
         demand(same, f"{path}.json: scope or sigma is another's")
@@ -622,9 +622,9 @@ def claims_page(page: list[str], groups: Groups, study: Values, alike: Values) -
     return [*text, *itertools.chain(*lines.values()), ""]
 
 
-def check(bundle: bytes) -> list[str]:
+def check_bundle(bundle: bytes) -> list[str]:
     """Check a bundle; return, line by line, what was derived and what was not, and in the end that all agrees."""
-    study = parse_json(files := unpack(bundle), STUDY)
+    study = parse_strict_json(files := unpack(bundle), STUDY)
     needed, cards = file_names(study)
     wrong = ", ".join(sorted((files.keys() - cards) ^ needed)[:3])
     demand(not wrong, f"the files must be those that {STUDY} implies, each once, unlike {wrong}")
@@ -644,6 +644,6 @@ def check(bundle: bytes) -> list[str]:
 
 if __name__ == "__main__":
     try:
-        print(*check(Path(sys.argv[1]).read_bytes()), sep="\n")
+        print(*check_bundle(Path(sys.argv[1]).read_bytes()), sep="\n")
     except (BundleError, *FAULTS) as error:
         sys.exit(f"refused: {error or type(error).__name__}")

@@ -87,7 +87,7 @@ class Comparison(NamedTuple):
     difference: Estimate | None  # None: there are no rows
 
 
-class Finding(NamedTuple):
+class JudgedClaim(NamedTuple):
     """What became of a claim at one noise level."""
 
     claim: str
@@ -184,7 +184,7 @@ class Evidence:
         return float(seconds.median()) * len(seconds), len(seconds)
 
 
-def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str:
+def claims_text(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str:
     """Write the page of claims about ACR.
 
     Args:
@@ -199,7 +199,7 @@ def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str
     head = HEAD + ATTACKED * (evidence.chooses_by_image and any(map(evidence.attacked, study.sigmas)))
     head += ROUNDED * bool(rounded)
     added = ", ".join(f"seed {seed} at σ = {sigma}" for sigma in study.sigmas for seed in evidence.added_seeds(sigma))
-    said = [*remarks, *notes.provenance(everything), *[ADDED.format(added=added)] * bool(added)]
+    said = [*remarks, *notes.provenance_notes(everything), *[ADDED.format(added=added)] * bool(added)]
     lines = [head.format(dataset=study.dataset, about=about, outputs=", ".join(sorted(map(str, rounded))))]
     lines += [f"{sentence}\n" for sentence in said]
     lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
@@ -212,7 +212,7 @@ def page(evidence: Evidence, network: str | None, remarks: Sequence[str]) -> str
     return "\n".join([*lines, "", "## Claims", "", *_tables(list(findings(evidence)))]) + "\n"
 
 
-def times_page(evidence: Evidence) -> str:
+def times_text(evidence: Evidence) -> str:
     """Write the page of claims about time, and what was trained on which machine for how long."""
     study = evidence.study
     seconds = MEDIANS if study.epoch_seconds is None else f"Seconds are {notes.SIDE_BY_SIDE}"
@@ -228,35 +228,35 @@ def times_page(evidence: Evidence) -> str:
     return "\n".join([*lines, "", *_tables(list(findings_about_time(evidence)))]) + "\n"
 
 
-def findings(evidence: Evidence) -> Iterator[Finding]:
+def findings(evidence: Evidence) -> Iterator[JudgedClaim]:
     """Return what became of every claim about ACR at every noise level."""
     yield from judged([comparison for sigma in evidence.study.sigmas for comparison in _comparisons(evidence, sigma)])
     for sigma in evidence.study.sigmas if evidence.chooses_by_image else ():
         yield from _under_attack(evidence, sigma)
 
 
-def _under_attack(evidence: Evidence, sigma: Any) -> Iterator[Finding]:
+def _under_attack(evidence: Evidence, sigma: Any) -> Iterator[JudgedClaim]:
     """Whether the certified class keeps half of the votes where weights are solved anew at an attacked point."""
     claim, rows = "weights chosen by the image keep the guarantee", evidence.attacked(sigma)
     for row in rows:
         below, outvoted, attacked = row["below_half"], row["outvoted"], row["attacked"]
         numbers = f"of {attacked} certified balls the class is below one half in {below}, and outvoted in {outvoted}"
-        yield Finding(claim, sigma, row["classifier"], numbers, "not held" if int(below) else "tie")
+        yield JudgedClaim(claim, sigma, row["classifier"], numbers, "not held" if int(below) else "tie")
     if not rows:
-        yield Finding(claim, sigma, "attacks", "", "not tested")
+        yield JudgedClaim(claim, sigma, "attacks", "", "not tested")
 
 
-def judged(comparisons: Sequence[Comparison]) -> Iterator[Finding]:
+def judged(comparisons: Sequence[Comparison]) -> Iterator[JudgedClaim]:
     """Judge the differences of each claim together, claim after claim."""
     for claim in dict.fromkeys(comparison.claim for comparison in comparisons):
         related = [comparison for comparison in comparisons if comparison.claim == claim]
         corrected = iter(holm([comparison.difference.p_value for comparison in related if comparison.difference]))
         for _, sigma, subject, difference in related:
             if difference is None:
-                yield Finding(claim, sigma, subject, "", "not tested")
+                yield JudgedClaim(claim, sigma, subject, "", "not tested")
             else:
                 verdict = verdict_of(difference, next(corrected))
-                yield Finding(claim, sigma, subject, signed_with_errors(difference), verdict)
+                yield JudgedClaim(claim, sigma, subject, signed_with_errors(difference), verdict)
 
 
 def verdict_of(difference: Estimate, p_value: float) -> str:
@@ -265,7 +265,7 @@ def verdict_of(difference: Estimate, p_value: float) -> str:
     return verdict if difference.error is not None else f"{verdict}, images only"
 
 
-def findings_about_time(evidence: Evidence) -> Iterator[Finding]:
+def findings_about_time(evidence: Evidence) -> Iterator[JudgedClaim]:
     """Return what became of every claim about training time at every noise level."""
     for sigma in evidence.study.sigmas:
         ours, smoothadv, macer = (evidence.seconds(name, sigma) for name in ("advmacer", "smoothadv", "macer"))
@@ -277,10 +277,10 @@ def findings_about_time(evidence: Evidence) -> Iterator[Finding]:
         yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio >= 3 / SPARE)
 
 
-def _about_time(claim: str, sigma: Any, ratio: float | None, held: bool) -> Finding:
+def _about_time(claim: str, sigma: Any, ratio: float | None, held: bool) -> JudgedClaim:
     if ratio is None:
-        return Finding(claim, sigma, "seconds", "", "not tested")
-    return Finding(claim, sigma, "seconds", f"{ratio:.2f} times", "held" if held else "not held")
+        return JudgedClaim(claim, sigma, "seconds", "", "not tested")
+    return JudgedClaim(claim, sigma, "seconds", f"{ratio:.2f} times", "held" if held else "not held")
 
 
 def _comparisons(evidence: Evidence, sigma: Any) -> Iterator[Comparison]:
@@ -328,7 +328,7 @@ def _cells(study: StudyFiles, sigma: Any) -> list[GridCell]:
     return [cell for cell in study.cells if cell.sigma == sigma]
 
 
-def _tables(found: Sequence[Finding]) -> Iterator[str]:
+def _tables(found: Sequence[JudgedClaim]) -> Iterator[str]:
     """Write how often each claim was held, and every finding."""
     yield f"| claim | {' | '.join(VERDICTS)} |"
     yield "|---|" + "---:|" * len(VERDICTS)

@@ -94,7 +94,7 @@ class Limit:
         )
 
 
-def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figure:
+def draw_certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figure:
     """Draw certified accuracy against radius, one column per noise level: single models, and the largest ensembles.
 
     Args:
@@ -114,7 +114,7 @@ def certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figu
     return _finished(figure, grid, limit.text if limit else "")
 
 
-def label_probability(frame: pd.DataFrame, limit: Limit | None = None) -> Figure:
+def draw_label_probability(frame: pd.DataFrame, limit: Limit | None = None) -> Figure:
     """Draw how the bound of p_A is distributed over images, one column per noise level; axis in Phi^-1(p).
 
     A row of single models and, where there are any, one of the ensembles with the most members. The further to the
@@ -122,7 +122,7 @@ def label_probability(frame: pd.DataFrame, limit: Limit | None = None) -> Figure
 
     Args:
         frame: Columns ``sigma method members p share``.
-        limit: As in :func:`certified_accuracy`.
+        limit: As in :func:`draw_certified_accuracy`.
     """
     figure, grid, panels = _by_size(frame)
     for axis, sigma, shown, styles in panels:
@@ -139,7 +139,7 @@ def label_probability(frame: pd.DataFrame, limit: Limit | None = None) -> Figure
     return _finished(figure, grid, limit.text if limit else "")
 
 
-def acr_over_time(history: pd.DataFrame) -> Figure:
+def draw_acr_over_time(history: pd.DataFrame) -> Figure:
     """Draw the best ACR so far against training time, one panel per noise level, one line per method.
 
     Args:
@@ -171,7 +171,7 @@ def acr_over_time(history: pd.DataFrame) -> Figure:
     )
 
 
-def acr_by_members(frame: pd.DataFrame) -> Figure:
+def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
     """Draw ACR against the number of members, and below it what ensembles gain over their members, image by image.
 
     A solid or dashed line with round marks is of one training method, in its colour; one with diamonds of a mixture.
@@ -206,14 +206,14 @@ def acr_by_members(frame: pd.DataFrame) -> Figure:
     return _finished(figure, grid, f"{ERROR_BARS}{ONE_SAMPLE} (below).{scales}")
 
 
-def differences(frame: pd.DataFrame) -> Figure:
+def draw_differences(frame: pd.DataFrame) -> Figure:
     """Draw the difference of every ACR to each reference's, one column per noise level, one row per reference.
 
     A hollow mark is a tie.
 
     Args:
         frame: Columns ``sigma method reference difference error_images error tie`` of
-            ``rs.reporting.tables.method_tables.differences``.
+            ``rs.reporting.tables.method_tables.differences_table``.
     """
     sigmas, references = (list(dict.fromkeys(frame[name])) for name in ("sigma", "reference"))
     place = frame.groupby(["sigma", "reference"]).cumcount().groupby(frame["method"], sort=False).max()
@@ -242,7 +242,7 @@ def differences(frame: pd.DataFrame) -> Figure:
     return _finished(figure, grid, text)
 
 
-def acr_by_cost(frame: pd.DataFrame) -> Figure:
+def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
     """Draw ACR against evaluations of members for an image, a column per noise level, a row per kind of ensemble.
 
     A row has the single models that the ensembles of its kind are made of, and these; a mixture is black.

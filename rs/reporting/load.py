@@ -120,16 +120,16 @@ class StudyFiles:
         return {} if first is None else {first: self.read_model(first)}
 
     def read_models(
-        self, so_far: bool = False, known: Mapping[GridCell, Result] = MappingProxyType({})
+        self, partial: bool = False, known: Mapping[GridCell, Result] = MappingProxyType({})
     ) -> list[Result]:
         """Return every model, or those that are certified so far: the known ones, and the others read."""
-        cells = [cell for cell in self.cells if not so_far or cell.rows(self.results).is_file()]
+        cells = [cell for cell in self.cells if not partial or cell.rows(self.results).is_file()]
         return [known[cell] if cell in known else self.read_model(cell) for cell in cells]
 
-    def read_ensembles(self, so_far: bool = False) -> list[Result]:
+    def read_ensembles(self, partial: bool = False) -> list[Result]:
         """Read every ensemble by noise level, or those that are certified so far."""
         pairs = [(ensemble, sigma) for sigma in self.sigmas for ensemble in self.ensembles]
-        return [self.read_ensemble(*pair) for pair in pairs if not so_far or self.ensemble_rows(*pair).is_file()]
+        return [self.read_ensemble(*pair) for pair in pairs if not partial or self.ensemble_rows(*pair).is_file()]
 
     def read_model(self, cell: GridCell) -> Result:
         """Read the rows of a cell, their sidecar, and the seconds its training took."""
@@ -138,7 +138,7 @@ class StudyFiles:
         self._check_classifier(cell.rows(self.results), cell, sidecar.get("classifier"))
         seconds = float(self._timing(cell)["seconds"].iloc[-1])
         return Result(
-            method=cell.method,
+            name=cell.method,
             sigma=float(cell.sigma),
             seed=cell.seed,
             rows=rows,
@@ -164,7 +164,7 @@ class StudyFiles:
                 f"run {command}"
             )
         return Result(
-            method=self.label(ensemble),
+            name=self.label(ensemble),
             sigma=float(sigma),
             seed=None,
             rows=rows,

@@ -23,7 +23,7 @@ from rs.storage.certificate_rows import sidecar_of
 OPTION = "--external-log-"
 """How the options of ``stages.tables`` begin that say what a log does not."""
 
-Told = tuple[float, int, float] | None
+IdentifiedBudget = tuple[float, int, float] | None
 """Sigma, n and alpha that the radii of a log tell, or ``None``."""
 
 
@@ -48,7 +48,7 @@ class ExternalLog:
             raise InputError(_of_no_result(self.path, sigma))
         rows = _same_images(self.path, self.rows, same_sigma)
         scope, subset = rows["scope"].iloc[0], same_sigma.subset
-        return Result(method=self.name, sigma=sigma, seed=None, rows=rows, subset=subset, scope=scope)
+        return Result(name=self.name, sigma=sigma, seed=None, rows=rows, subset=subset, scope=scope)
 
 
 def read_external_log(
@@ -108,20 +108,20 @@ def read_alone(path: Path, sigmas: Collection[float] = (), **known: float | None
     provenance = Provenance.of(sidecar) if sidecar else None
     sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
     about = {"subset": subset_of(sidecar), "scope": scope, "provenance": provenance}
-    return Result(method=str(path), sigma=sigma, seed=None, rows=rows, **about), sidecar
+    return Result(name=str(path), sigma=sigma, seed=None, rows=rows, **about), sidecar
 
 
-def told(rows: pd.DataFrame) -> Told:
+def identified_budget(rows: pd.DataFrame) -> IdentifiedBudget:
     """Return the sigma, n and alpha of which the radii of a log are, if it does not say all of them and they tell."""
     return None if is_stated(rows) else identify_sigma(rows["radius"])
 
 
-def doubt(rows: pd.DataFrame, found: Told, option: str = "--sigma") -> str:
+def budget_warning(rows: pd.DataFrame, found: IdentifiedBudget, option: str = "--sigma") -> str:
     """Return what is to be said of the sigma of a six-column log, which only its radii can contradict; or nothing.
 
     Args:
         rows: As :func:`read_log` reads them; n and alpha are NaN where the radii do not tell them.
-        found: What its radii tell, as :func:`told`.
+        found: What its radii tell, as :func:`identified_budget`.
         option: What says the sigma.
     """
     if is_stated(rows):
@@ -155,7 +155,7 @@ def _beyond_reach(radii: NDArray[np.float64], sigma: float, option: str) -> str:
     )
 
 
-def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
+def parse_log_options(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
     """Return name, path and what is known of the log for every ``NAME=PATH``, for :func:`read_external_log`.
 
     Raises:
@@ -172,13 +172,13 @@ def named(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
 
 def _check_stated(path: Path, rows: pd.DataFrame, sigmas: Collection[float]) -> None:
     """Refuse a log whose sigma, n or alpha is not known."""
-    silent = _silent(rows)
+    silent = _missing_budget(rows)
     if not silent:
         return
-    found = told(rows)
+    found = identified_budget(rows)
     if found is not None and found[0] not in sigmas:
         raise InputError(_of_no_result(path, found[0]))
-    if "sigma" not in silent and (reason := doubt(rows, found, f"{OPTION}sigma")):
+    if "sigma" not in silent and (reason := budget_warning(rows, found, f"{OPTION}sigma")):
         raise InputError(f"{path}: {reason}")
     options = ", ".join(f"{OPTION}{name}" for name in silent)
     raise InputError(f"{path} does not say its {', '.join(silent)}, and its radii do not tell; give {options}")
@@ -190,10 +190,10 @@ def _of_no_result(path: Path, sigma: float) -> str:
 
 def is_stated(rows: pd.DataFrame) -> bool:
     """Return whether rows say their sigma, n and alpha, or their radii did."""
-    return not _silent(rows)
+    return not _missing_budget(rows)
 
 
-def _silent(rows: pd.DataFrame) -> list[str]:
+def _missing_budget(rows: pd.DataFrame) -> list[str]:
     """Return which of sigma, n and alpha the rows do not say."""
     return [name for name in ("sigma", "n", "alpha") if math.isnan(metrics.budget(rows, name))]
 
@@ -235,7 +235,7 @@ def _check_budget(path: Path, rows: pd.DataFrame, result: Result) -> None:
         try:
             metrics.common_budget([rows, result.rows], name)
         except InputError as error:
-            raise InputError(f"{path} and {result.name}: {error}") from error
+            raise InputError(f"{path} and {result.full_name}: {error}") from error
 
 
 def _same_images(path: Path, rows: pd.DataFrame, result: Result) -> pd.DataFrame:

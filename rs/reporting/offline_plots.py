@@ -40,7 +40,7 @@ HTML = """\
 """DVC writes its plots and, where it is asked to, a tag that loads the page again; not the scripts of its own page."""
 
 
-def page() -> str:
+def plots_page() -> str:
     """Return the page, with the licences of its scripts."""
     return HTML % (LICENCES.read_text(), vega_embed(VEGA_LITE))
 
@@ -57,7 +57,7 @@ def vega_embed(vega_lite: str | None = None) -> str:
 
 def main() -> None:
     """Write the page, and have this clone's ``dvc plots show`` use it."""
-    files.write_text(PAGE, page())
+    files.write_text(PAGE, plots_page())
     place = PAGE.relative_to(".dvc").as_posix()
     subprocess.run([sys.executable, "-m", "dvc", "config", "--local", "plots.html_template", place], check=True)
 

@@ -22,7 +22,7 @@ from rs.reporting.figures import COLOURS
 from rs.reporting.load import StudyFiles
 from rs.reporting.offline_plots import vega_embed
 from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
-from rs.reporting.results import Group, Groups, Result, only, results_of
+from rs.reporting.results import Group, Groups, Result, filter_groups, results_of
 from rs.reporting.settings import ReportSettings
 from rs.reporting.tables.ensemble_tables import families, models_by_member
 from rs.statistics import metrics
@@ -49,7 +49,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Origin:
     """Where the rows of a result come from: paths and commands as in the pipeline, whatever folder was read."""
 
     file: str
@@ -59,7 +59,7 @@ class Source:
     sidecar: Path  # where it was read
 
 
-def page(
+def study_page(
     groups: Groups,
     study: StudyFiles,
     values: dict[str, Any],
@@ -77,7 +77,7 @@ def page(
     Raises:
         InputError: If rows are of other images than ``pictures``.
     """
-    shown = only(groups, lambda result: not result.external and has_votes(result))
+    shown = filter_groups(groups, lambda result: not result.external and has_votes(result))
     if not shown:
         return None
     sources = _sources(study, values)
@@ -93,7 +93,7 @@ def page(
 def _data(
     groups: Groups,
     study: StudyFiles,
-    sources: Mapping[Any, Source],
+    sources: Mapping[Any, Origin],
     settings: ReportSettings,
     pictures: Pictures | None,
     images: int,
@@ -141,7 +141,7 @@ def _level(
     sigma: float,
     methods: Mapping[str, Group],
     study: StudyFiles,
-    sources: Mapping[Any, Source],
+    sources: Mapping[Any, Origin],
     made_by: list[Record],
     images: int,
     draws: int,
@@ -164,7 +164,7 @@ def _level(
 
 
 def _result(
-    result: Result, source: Source, singles: Mapping[tuple[str, int | None], Result], made_by: list[Record]
+    result: Result, source: Origin, singles: Mapping[tuple[str, int | None], Result], made_by: list[Record]
 ) -> Record:
     sidecar = files.read_json(source.sidecar)
     how = {name: sidecar[name] for name in SIDECAR if name in sidecar}
@@ -173,7 +173,7 @@ def _result(
     trained = [singles[member] for member in result.members if member in singles] or [result]
     seconds = [one.training_seconds for one in trained if one.training_seconds is not None]
     return {
-        "name": result.name,
+        "name": result.full_name,
         "file": source.file,
         "target": source.target,
         "command": source.command,
@@ -204,13 +204,13 @@ def _group(
     }
     beside = [others.get(result.members) for result in group.results] if first.combination != combination else []
     return {
-        "name": first.method,
+        "name": first.name,
         "ensemble": first.ensemble,
         "combination": first.combination,
         "scope": first.scope,
         "sound": group.sound,
         "size": len(first.members) or 1,
-        "trained": first.training_methods or [first.method],
+        "trained": first.training_methods or [first.name],
         "headline": first.ensemble is None or first.combination == combination,
         "cost": "evaluations" in first.rows and group in families(methods, str(first.combination)),
         "results": [place[id(result)] for result in group.results],
@@ -232,21 +232,21 @@ def _reference(methods: Mapping[str, Group], wanted: str) -> str:
 
 
 def _key(result: Result) -> tuple[str, float, int | None, tuple[tuple[str, int], ...]]:
-    return result.method, result.sigma, result.seed, result.members
+    return result.name, result.sigma, result.seed, result.members
 
 
-def _sources(study: StudyFiles, values: dict[str, Any]) -> dict[Any, Source]:
+def _sources(study: StudyFiles, values: dict[str, Any]) -> dict[Any, Origin]:
     """Return where each result of the study comes from."""
     return dict([*_sources_of_models(study, values), *_sources_of_ensembles(study, values)])
 
 
-def _sources_of_models(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Source]]:
+def _sources_of_models(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Origin]]:
     for cell in study.cells:
         file, model = cell.rows(Path("results", study.dataset)).as_posix(), cell.model(Path("models", study.dataset))
         alone = f"python -m stages.certify {model} --dataset {study.dataset} --data data/{study.dataset} --out {file}"
         yield (
             (cell.method, float(cell.sigma), cell.seed, ()),
-            Source(
+            Origin(
                 file=file,
                 target=cell.target("certify"),
                 command=pool_command(study.dataset, cell.sigma) if cell.is_member_seed else alone,
@@ -256,13 +256,13 @@ def _sources_of_models(study: StudyFiles, values: dict[str, Any]) -> Iterator[tu
         )
 
 
-def _sources_of_ensembles(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Source]]:
+def _sources_of_ensembles(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Origin]]:
     declared = values.get("combinations") or {}
     for sigma in study.sigmas:
         for ensemble in study.ensembles:
             yield (
                 (study.label(ensemble), float(sigma), None, ensemble.members),
-                Source(
+                Origin(
                     file=pool_rows(Path("results", study.dataset), sigma, ensemble.slug).as_posix(),
                     target=pool_target("certify_ensembles", study.dataset, sigma),
                     command=pool_command(study.dataset, sigma),

@@ -10,7 +10,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial as bind
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ from rs.params import base_dataset, section
 from rs.reporting import claims, figures
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_external_log
-from rs.reporting.page import page
+from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
-from rs.reporting.results import Groups, grouped, only, published, results_of
+from rs.reporting.results import Groups, filter_groups, grouped, published, results_of
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.reporting.tables import ensemble_tables, method_tables, variance_tables
 from rs.reporting.tables.formatting import Table, render
@@ -44,7 +44,7 @@ Files = dict[str, bytes]
 """Content by file name."""
 
 
-def report(
+def make_report(
     values: dict[str, Any],
     dataset: str,
     results: Path,
@@ -52,7 +52,7 @@ def report(
     weights: Path,
     external_logs: Sequence[Mapping[str, Any]] = (),
     equal_time: Path | None = None,
-    so_far: bool = False,
+    partial: bool = False,
     attacks: Path | None = None,
     epoch_seconds: Path | None = None,
     data: Path | None = None,
@@ -65,9 +65,9 @@ def report(
         results: Folder of certificate rows.
         logs: Folder of training logs.
         weights: Folder of ensemble weights.
-        external_logs: What ``rs.reporting.logs.named`` returns: name, path and what is known of each.
+        external_logs: What ``rs.reporting.logs.parse_log_options`` returns: name, path and what is known of each.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
-        so_far: Whether to judge the claims alone, by the rows that there are.
+        partial: Whether to judge the claims alone, by the rows that there are.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
         epoch_seconds: Table of seconds an epoch by method, for all times of training; default: as the trainings took.
         data: Prepared data set that was certified; its classes and pictures then stand in ``index.html``.
@@ -79,20 +79,20 @@ def report(
     _check_names(settings, study, values, names)
     first, sigmas = study.read_first() if external_logs else {}, [float(sigma) for sigma in study.sigmas]
     theirs = [read_external_log(sigmas=sigmas, ours=first.values(), **log) for log in external_logs]
-    models = study.read_models(so_far, first)
+    models = study.read_models(partial, first)
     external = [log.beside(models) for log in theirs]
-    groups = grouped([*models, *external, *study.read_ensembles(so_far)])
+    groups = grouped([*models, *external, *study.read_ensembles(partial)])
     content = _claims(settings, values, claims.Evidence(study, _own(groups), equal_time, attacks))
-    if so_far:
+    if partial:
         return content
     figures_of_paper = published(base_dataset(values, dataset))
     content |= _of_methods(groups, settings, study, values, names, figures_of_paper)
     content |= _of_ensembles(groups, settings, study, figures_of_paper) if study.ensembles else {}
-    html = page(groups, study, values, settings, Pictures.read(data) if data else None)
+    html = study_page(groups, study, values, settings, Pictures.read(data) if data else None)
     return content if html is None else content | {"index.html": html}
 
 
-def write(folder: Path, content: Files) -> None:
+def write_report(folder: Path, content: Files) -> None:
     """Write files into ``folder``, each whole or not at all; others that lie there stay."""
     for name, data in content.items():
         with files.replacing(folder / name) as temporary:
@@ -128,12 +128,15 @@ def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, 
 
 def _own(groups: Groups) -> Groups:
     """Return what is not external."""
-    return only(groups, lambda result: not result.external)
+    return filter_groups(groups, lambda result: not result.external)
 
 
 def _claims(settings: ReportSettings, values: dict[str, Any], evidence: claims.Evidence) -> Files:
     model, _ = params.merge(values, *params.layers(f"recipes.{evidence.study.dataset}.model"), optional=True)
-    page, times_page = claims.page(evidence, model.get("architecture"), settings.remarks), claims.times_page(evidence)
+    page, times_page = (
+        claims.claims_text(evidence, model.get("architecture"), settings.remarks),
+        claims.times_text(evidence),
+    )
     return {"claims.md": page.encode(), "times/claims.md": times_page.encode()}
 
 
@@ -146,42 +149,44 @@ def _of_methods(
     figures_of_paper: pd.DataFrame,
 ) -> Files:
     """Return the tables of methods, with the ensembles that stand beside them, metrics and curves."""
-    shown = only(groups, lambda result: result.ensemble is None or result.combination == settings.combination)
-    pairs = {(result.method, result.sigma) for result in results_of(only(groups, lambda r: r.ensemble is None))}
+    shown = filter_groups(groups, lambda result: result.ensemble is None or result.combination == settings.combination)
+    pairs = {(result.name, result.sigma) for result in results_of(filter_groups(groups, lambda r: r.ensemble is None))}
     configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
     references = list(dict.fromkeys([settings.reference, "advmacer", *external]))
-    differences = method_tables.differences(shown, references)
-    tables: dict[str, Table | None] = {"main": method_tables.main(shown, figures_of_paper, groups)}
+    differences = method_tables.differences_table(shown, references)
+    tables: dict[str, Table | None] = {"main": method_tables.main_table(shown, figures_of_paper, groups)}
     for sigma in shown:
-        tables[f"certified-{sigma}"] = method_tables.certified(shown, sigma, settings.radii, figures_of_paper)
+        tables[f"certified-{sigma}"] = method_tables.certified_table(shown, sigma, settings.radii, figures_of_paper)
     tables["differences"] = differences
-    tables["published"] = method_tables.beside_paper(groups, figures_of_paper)
-    tables["times/cost"] = method_tables.cost(shown, configurations, figures_of_paper, study.times)
+    tables["published"] = method_tables.published_table(groups, figures_of_paper)
+    tables["times/cost"] = method_tables.cost_table(shown, configurations, figures_of_paper, study.times)
     limit, best_acr = limit_of(shown), study.read_best_acr()
     content = _rendered(tables, settings) | {"metrics.json": _json(headline_numbers(shown))}
-    content |= _picture("curves", curves(shown), partial(figures.certified_accuracy, limit=limit))
-    content |= _picture("p-lower", label_probabilities(shown), partial(figures.label_probability, limit=limit))
-    content |= _drawn("differences", differences.data, figures.differences)
-    return content | _picture("times/acr-vs-time", best_acr, figures.acr_over_time)
+    content |= _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit))
+    content |= _picture("p-lower", label_probabilities(shown), bind(figures.draw_label_probability, limit=limit))
+    content |= _drawn("differences", differences.data, figures.draw_differences)
+    return content | _picture("times/acr-vs-time", best_acr, figures.draw_acr_over_time)
 
 
 def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles, figures_of_paper: pd.DataFrame) -> Files:
     """Return the tables of ensembles, and of their theory."""
     spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
     tables = {
-        "mixed": variance_tables.mixed(groups, study.combination, spreads, bounds),
-        "theory": variance_tables.theory(spreads, groups),
+        "mixed": variance_tables.mixed_table(groups, study.combination, spreads, bounds),
+        "theory": variance_tables.theory_table(spreads, groups),
         "bounds": variance_tables.bounds_table(bounds, groups),
     }
     for sigma in study.sigmas:
         name, seconds = float(sigma), study.read_seconds(sigma)
-        tables[f"ensembles-{name}"] = ensemble_tables.ensembles(groups, name, study.combination)
-        tables[f"times/weighting-{name}"] = ensemble_tables.weighting(groups, name, seconds, figures_of_paper)
+        tables[f"ensembles-{name}"] = ensemble_tables.ensembles_table(groups, name, study.combination)
+        tables[f"times/weighting-{name}"] = ensemble_tables.weighting_table(groups, name, seconds, figures_of_paper)
     points = ensemble_tables.sizes(groups, study.combination)
     if points.empty:
         return _rendered(tables, settings)
-    content = _rendered(tables, settings) | _picture("acr-vs-members", points, figures.acr_by_members)
-    return content | _picture("equal-cost", ensemble_tables.equal_cost(groups, study.combination), figures.acr_by_cost)
+    content = _rendered(tables, settings) | _picture("acr-vs-members", points, figures.draw_acr_by_members)
+    return content | _picture(
+        "equal-cost", ensemble_tables.equal_cost(groups, study.combination), figures.draw_acr_by_cost
+    )
 
 
 def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:

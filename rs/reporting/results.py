@@ -59,7 +59,7 @@ class Provenance:
 class Result:
     """The certificate rows of one method at one noise level and one training seed."""
 
-    method: str
+    name: str  # of its row in tables: a training method, an ensemble, an external log
     sigma: float
     seed: int | None  # None: not known, as for an external log
     rows: pd.DataFrame
@@ -75,12 +75,12 @@ class Result:
     chosen: dict[str, int] | None = None  # which of the members vote, and how often, where weights have chosen them
 
     @property
-    def name(self) -> str:
+    def full_name(self) -> str:
         """Method, members, noise level and seed, in words: no other result has the same."""
         seed = "" if self.seed is None else f", seed {self.seed}"
         trained = trained_as(self.members)
         members = f" of {trained}" if self.members and self.ensemble != trained else ""
-        return f"{self.method}{members} at sigma {self.sigma}{seed}"
+        return f"{self.name}{members} at sigma {self.sigma}{seed}"
 
     @property
     def external(self) -> bool:
@@ -96,7 +96,7 @@ class Result:
     @property
     def kind(self) -> str:
         """Method without training seeds: the same for all ensembles of as many members of the same methods."""
-        return self.method if self.ensemble is None else self.method.replace(self.ensemble, kind_of(self.members), 1)
+        return self.name if self.ensemble is None else self.name.replace(self.ensemble, kind_of(self.members), 1)
 
     @property
     def members_per_draw(self) -> float:
@@ -159,14 +159,14 @@ class Group:
 
         Else the jackknife would take the distance of the methods for that of the seeds.
         """
-        everything = Counter(result.method for result in self.results)
+        everything = Counter(result.name for result in self.results)
         for seed in frozenset().union(*(result.seeds for result in self.results)):
-            left = Counter(result.method for result in self.results if seed not in result.seeds)
+            left = Counter(result.name for result in self.results if seed not in result.seeds)
             if any(left[method] * len(self.results) != everything[method] * left.total() for method in everything):
                 return False
         return True
 
-    def less(self, other: Group) -> Estimate:
+    def difference_to(self, other: Group) -> Estimate:
         """Return the difference of the ACR to another group's, with its errors."""
         return estimate(self.sample, other.sample)
 
@@ -224,12 +224,12 @@ def grouped(results: Sequence[Result]) -> Groups:
     first: dict[float | str, Result] = {}
     groups: dict[float, dict[str, list[Result]]] = {}
     for result in results:
-        metrics.check_radii(result.rows, result.name)
+        metrics.check_radii(result.rows, result.full_name)
         _check_alike(results[0], result)
         _check_source(first, result)
         _check_budget(first, result)
         _check_same_images(first.setdefault(result.sigma, result), result)
-        seeds = groups.setdefault(result.sigma, {}).setdefault(result.method, [])
+        seeds = groups.setdefault(result.sigma, {}).setdefault(result.name, [])
         _check_belongs(seeds, result)
         seeds.append(result)
     return {
@@ -237,7 +237,7 @@ def grouped(results: Sequence[Result]) -> Groups:
     }
 
 
-def only(groups: Groups, keep: Callable[[Result], bool]) -> Groups:
+def filter_groups(groups: Groups, keep: Callable[[Result], bool]) -> Groups:
     """Return the groups whose first result is to be kept, at the noise levels where there are any."""
     kept = {
         sigma: {method: group for method, group in methods.items() if keep(group.first)}
@@ -263,7 +263,7 @@ def best(methods: Mapping[str, Group]) -> list[str]:
         return []
     first = max(sound, key=lambda method: sound[method].acr.value)
     others = [method for method in sound if method != first]
-    return [first, *(method for method in others if sound[first].less(sound[method]).tie)]
+    return [first, *(method for method in others if sound[first].difference_to(sound[method]).tie)]
 
 
 def published(dataset: str | None = None) -> pd.DataFrame:
@@ -303,20 +303,21 @@ def paper_value(
 def _check_belongs(seeds: Sequence[Result], result: Result) -> None:
     """Check a result against those that bear its name already."""
     if any(result.ensemble != other.ensemble for other in seeds):
-        raise InputError(f"{result.name} must be one kind of classifier, got an ensemble and a model; rename one")
+        raise InputError(f"{result.full_name} must be one kind of classifier, got an ensemble and a model; rename one")
     if any((result.seed, result.members) == (other.seed, other.members) for other in seeds):
-        raise InputError(f"{result.name} must come once, got it twice; remove one of the two")
+        raise InputError(f"{result.full_name} must come once, got it twice; remove one of the two")
 
 
 def _check_alike(a: Result, b: Result) -> None:
     if a.subset != b.subset:
         raise InputError(
-            f"{a.name} and {b.name} must be certified on the same subset, got {a.subset} and {b.subset}; "
+            f"{a.full_name} and {b.full_name} must be certified on the same subset, got {a.subset} and {b.subset}; "
             "certify both alike"
         )
     if a.terms.mode != b.terms.mode:
         raise InputError(
-            f"{a.name} and {b.name} must be certified alike, got {a.terms.mode} and {b.terms.mode}; certify both alike"
+            f"{a.full_name} and {b.full_name} must be certified alike, got {a.terms.mode} and {b.terms.mode}; "
+            "certify both alike"
         )
 
 
@@ -328,7 +329,7 @@ def _check_source(first: dict[float | str, Result], result: Result) -> None:
             values = [str(each.source[key]) for each in (other, result)]
             if values[0] != values[1]:
                 raise InputError(
-                    f"{other.name} and {result.name} must be certified with the same {name}, got "
+                    f"{other.full_name} and {result.full_name} must be certified with the same {name}, got "
                     f"{values[0][:12]} and {values[1][:12]}; certify both alike"
                 )
 
@@ -350,4 +351,4 @@ def _naming(check: Callable[[Sequence[Terms]], object], a: Result, b: Result) ->
     try:
         check([a.terms, b.terms])
     except InputError as error:
-        raise InputError(f"{a.name} and {b.name}: {error}") from error
+        raise InputError(f"{a.full_name} and {b.full_name}: {error}") from error

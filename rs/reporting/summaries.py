@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rs.errors import InputError, printable
-from rs.reporting.logs import Told, doubt, is_stated, read_alone, told
+from rs.reporting.logs import IdentifiedBudget, budget_warning, identified_budget, is_stated, read_alone
 from rs.reporting.results import UNROUNDED, Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers, signed
@@ -33,7 +33,7 @@ Numbers = dict[str, Any]
 """Values by name, as in JSON; ``None`` where one is not known."""
 
 
-def described(path: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
+def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
     """Return what a row file is of, and its numbers.
 
     Images whose n draws were skipped (the mode ``shortcut``) are counted as ``skipped``; abstentions and quartiles of
@@ -49,7 +49,7 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
     """
     result, sidecar = read_alone(path, (), **known)
     rows = result.rows
-    mode, at = metrics.mode_of(rows), radii_of([rows], radii)
+    mode, at = metrics.mode_of(rows), radii_shown([rows], radii)
     labelled = metrics.has_labels(rows)
     scored = labelled and radii_asked(mode) is None
     clean = labelled and _holds_clean(mode)
@@ -74,17 +74,19 @@ def described(path: Path, radii: Sequence[float] | None = None, **known: float |
         "skipped": len(rows) - len(taken),
         "abstentions": int((taken["predict"] == ABSTAIN).sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
-        "doubt": (doubt(rows, told(rows)) or None) if certificate_rows.is_field_log(path) else None,
+        "doubt": (budget_warning(rows, identified_budget(rows)) or None)
+        if certificate_rows.is_field_log(path)
+        else None,
     }
 
 
-def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
+def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None, **known: float | None) -> Numbers:
     """Return the paired differences, first less second, over the images that both have.
 
     Args:
         first, second: Rows of this project, or logs in the field's six columns.
-        radii: As for :func:`described`.
-        known: As for :func:`described`, of each that is a log; its sigma can be that of the other.
+        radii: As for :func:`summarize_rows`.
+        known: As for :func:`summarize_rows`, of each that is a log; its sigma can be that of the other.
     Raises:
         InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or if they share
             fewer than two images.
@@ -98,7 +100,7 @@ def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **
         raise InputError(f"{first} and {second} must have two images in common, got {shared.size}; certify the same")
     one, other = (replace(result, rows=_of_images(result.rows, shared)) for result in (a, b))
     metrics.check_comparable([one.rows, other.rows])
-    at = radii_of([one.rows, other.rows], radii)
+    at = radii_shown([one.rows, other.rows], radii)
     mode = metrics.mode_of(one.rows)
 
     def difference(radius: float | None) -> Numbers:
@@ -114,7 +116,7 @@ def compared(first: Path, second: Path, radii: Sequence[float] | None = None, **
         "acr": difference(None) if radii_asked(mode) is None else None,
         "clean_accuracy": difference(0.0) if _holds_clean(mode) else None,
         "certified_accuracy": {radius_text(radius): difference(radius) for radius in at},
-        "notes": notes.provenance([one, other]),
+        "notes": notes.provenance_notes([one, other]),
     }
 
 
@@ -124,7 +126,7 @@ def _holds_clean(mode: str) -> bool:
     return known is None or 0.0 in known
 
 
-def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None) -> list[float]:
+def radii_shown(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None) -> list[float]:
     """Return the radii at which certified accuracies are shown.
 
     Args:
@@ -153,8 +155,8 @@ def radii_of(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None)
     return [k * step for k in range(int(largest / step) + 1)]
 
 
-def text_of(about: Numbers) -> str:
-    """Return the numbers of :func:`described` as lines."""
+def summary_text(about: Numbers) -> str:
+    """Return the numbers of :func:`summarize_rows` as lines."""
     made_with = [about.get(name) for name in ("device", "precision", "engine", "arithmetic")]
     outputs, taken = about.get("outputs", UNROUNDED), about["images"] - about["skipped"]
     made_with += [f"outputs {outputs}"] * (outputs != UNROUNDED)
@@ -181,8 +183,8 @@ def text_of(about: Numbers) -> str:
     return "\n".join(map(printable, texts))
 
 
-def text_of_difference(found: Numbers) -> str:
-    """Return the numbers of :func:`compared` as lines."""
+def comparison_text(found: Numbers) -> str:
+    """Return the numbers of :func:`compare_rows` as lines."""
     rows = {"ACR": found["acr"], "clean accuracy": found["clean_accuracy"]}
     accuracies = {f"certified at {radius}": one for radius, one in found["certified_accuracy"].items()}
     rows |= {name: one for name, one in accuracies.items() if name != "certified at 0"}
@@ -281,52 +283,52 @@ def _of_images(rows: pd.DataFrame, images: np.ndarray) -> pd.DataFrame:
 
 def _check_noise(*results: Result) -> None:
     """Refuse rows of different noise, and those without labels or that do not say their noise and budget."""
-    read = [(result, told(result.rows)) for result in results]
+    read = [(result, identified_budget(result.rows)) for result in results]
     _check_same_noise(*read)
     for result in results:
-        metrics.check_labels(result.rows, result.method)
+        metrics.check_labels(result.rows, result.name)
     _check_stated(*read)
 
 
-def _check_same_noise(*read: tuple[Result, Told]) -> None:
+def _check_same_noise(*read: tuple[Result, IdentifiedBudget]) -> None:
     """Refuse logs whose radii tell that they are of another sigma than the other, whatever is said of them."""
     sigmas = [_sigma_of(result.rows, found) for result, found in read]
     if any(found for _, found in read) and None not in sigmas and len(set(sigmas)) > 1:
-        names = " and ".join(result.method for result, _ in read)
+        names = " and ".join(result.name for result, _ in read)
         theirs = " and ".join(f"{sigma:g}" for sigma in sigmas)
         raise InputError(
             f"{names} must be of the same sigma to be compared, but are of sigma {theirs}, as the radii of a log tell"
         )
 
 
-def _sigma_of(rows: pd.DataFrame, found: Told) -> float | None:
+def _sigma_of(rows: pd.DataFrame, found: IdentifiedBudget) -> float | None:
     """Return the sigma that rows say with their budget, or that the radii of a log tell; ``None`` if neither does."""
     if is_stated(rows):
         return metrics.budget(rows, "sigma")
     return found[0] if found else None
 
 
-def _check_stated(*read: tuple[Result, Told]) -> None:
+def _check_stated(*read: tuple[Result, IdentifiedBudget]) -> None:
     """Refuse rows that do not say their noise and budget, with what is known of each."""
-    lacks = [_lack(result.rows, found) for result, found in read]
+    lacks = [_missing_statement(result.rows, found) for result, found in read]
     if not any(lacks):
         return
     if len(set(lacks)) == 1:
-        raise InputError(f"each of {' and '.join(result.method for result, _ in read)} {lacks[0]}")
+        raise InputError(f"each of {' and '.join(result.name for result, _ in read)} {lacks[0]}")
     said = [
-        f"{result.method} {lack or f'is of {_budget(_budget_of([result.rows]))}'}"
+        f"{result.name} {lack or f'is of {_budget(_budget_of([result.rows]))}'}"
         for (result, _), lack in zip(read, lacks, strict=True)
     ]
     raise InputError("; ".join(said))
 
 
-def _lack(rows: pd.DataFrame, found: Told) -> str:
+def _missing_statement(rows: pd.DataFrame, found: IdentifiedBudget) -> str:
     """Return what rows must say to be compared, and what helps; nothing of rows that say all."""
     silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(rows, name))]
     if not silent:
         return ""
     must = f"must say its {', '.join(silent)} to be compared"
-    if reason := doubt(rows, found):
+    if reason := budget_warning(rows, found):
         return f"{must}: {reason}"
     return f"{must}, as rows of `rs` do; of a log give --sigma, and --n and --alpha where its radii do not tell them"
 
@@ -336,5 +338,5 @@ def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:
     has_images = all("images" in sidecar for _, sidecar in read)
     for name in ("images" if has_images else "dataset", "classes"):
         if len({sidecar[name] for _, sidecar in read if sidecar.get(name) is not None}) > 1:
-            names = " and ".join(result.method for result, _ in read)
+            names = " and ".join(result.name for result, _ in read)
             raise InputError(f"{names} must be of the same data set, but their sidecars have different {name}")

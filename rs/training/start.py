@@ -13,6 +13,7 @@ from torch import nn
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.checkpoint import ModelCard
+from rs.smoothing.inputs import LogitsOnly
 from rs.storage import files
 from rs.training.settings import RunOptions
 from rs.training.trainer import initial_seed
@@ -40,8 +41,9 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         raise InputError(f"give --from-scratch or --weights, got both, with {weights}")
     model = card.build(initial_seed(options.seed))
     if weights is not None:
-        own: Any = getattr(model.network, "network", model.network)  # without what reads the attribute logits
-        checkpoint.fill(own, checkpoint.read_state(Path(weights)), weights, card.architecture)
+        network: Any = model.network
+        network = network.network if isinstance(network, LogitsOnly) else network
+        checkpoint.fill(network, checkpoint.read_state(Path(weights)), weights, card.architecture)
     if options.from_scratch:
         _draw_anew(model, initial_seed(options.seed))
     for name, parameter in model.named_parameters():

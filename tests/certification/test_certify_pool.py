@@ -16,7 +16,7 @@ from rs import params
 from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.openvino_network import library
-from rs.certification.quantize import quantize, write
+from rs.certification.quantize import quantize, write_quantized
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.declare import read_pool, read_weights
@@ -155,7 +155,7 @@ def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone(
     """Those of the networks that lie beside the members."""
     training = data.load(Path("data"), "train")
     for path in MEMBERS.values():
-        write(Path(path), quantize(checkpoint.load(Path(path))[0], training, SIGMA, 10))
+        write_quantized(Path(path), quantize(checkpoint.load(Path(path))[0], training, SIGMA, 10))
     settings = replace(CERTIFICATION, engine="quantized")
     together = table(pool(engine="quantized"))
     for name in (*MEMBERS, f"{ALL}.average", CASCADE):

@@ -14,7 +14,7 @@ from torch import nn
 
 from rs.certification import certify_model
 from rs.certification.forecast import Forecast
-from rs.certification.load import load_classifier
+from rs.certification.load import load
 from rs.command_line.shell import run
 from rs.data import format as data_format
 from rs.data import images as data
@@ -462,10 +462,10 @@ def test_the_size_of_most_files_is_that_of_a_model_that_states_none(capfd, tmp_p
 
 def test_a_model_folder_is_compared_with_the_data_set(model, tiny, colour):
     meta, other = (data.load(folder, "test").meta for folder in (tiny, colour))
-    for loaded in (load_classifier(str(model), meta), load_classifier(str(model))):
+    for loaded in (load(str(model), meta), load(str(model))):
         assert (loaded.classes, loaded.shape, loaded.sigma, loaded.scope) == (CLASSES, SHAPE, 0.25, "model")
     with pytest.raises(InputError, match="must be a classifier of colour"):
-        load_classifier(str(model), other)
+        load(str(model), other)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 0.99996, 1 / 3, 2.00005])

@@ -22,7 +22,7 @@ from rs.data import format as data_format
 from rs.data.images import load as load_split
 from rs.ensemble.pool import PoolEntry, certify_entries
 from rs.errors import InputError
-from rs.reporting.summaries import described
+from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
 from rs.statistics.certificate import format_counts, round_down
@@ -168,7 +168,7 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
     rows = certificate_rows.read(Path("rows.tsv"))
     assert (code, rows["label"].unique().tolist(), rows["correct"].sum()) == (0, [-2], 0)
     assert out.startswith(f"{(rows['predict'] >= 0).sum()} of 6 images certified, mean radius ")
-    about = described(Path("rows.tsv"))
+    about = summarize_rows(Path("rows.tsv"))
     assert (about["acr"], about["standard_error"], about["clean_accuracy"]) == (None, None, None)
     assert about["certified_accuracy"] == {}
     shares = [float(((rows["predict"] >= 0) & (rows["radius"] >= float(r))).mean()) for r in about["certified_share"]]

@@ -22,7 +22,7 @@ from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.command_line.verify import main as verify
 from rs.errors import InputError
-from rs.reporting.summaries import described
+from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.settings import HISTORY
 from rs.training.trainer import Trainer
@@ -82,7 +82,7 @@ def test_a_certification_that_is_interrupted_says_that_it_continues_and_does(pro
 
 def test_a_certification_ends_with_the_numbers_of_its_rows(project, capfd):
     code, (line,), _ = ended(capfd, certify, *certify_to("rows.tsv"))
-    about = described(Path("rows.tsv"))
+    about = summarize_rows(Path("rows.tsv"))
     numbers = f"ACR {about['acr']:.3f} ± {about['standard_error']:.3f}, clean accuracy {about['clean_accuracy']:.1%}"
     assert (code, line) == (0, f"{numbers}, 10 images; rows in rows.tsv")
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rs.command_line.main import app
-from rs.reporting.summaries import compared, described, text_of, text_of_difference
+from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
 from tests.support.tiny_study import ALPHA, N0, N, cell_rows, write_rows
 
 
@@ -25,20 +25,20 @@ def said(*words):
 
 
 def test_every_file_is_shown(files):
-    texts = "\n\n".join(text_of(described(path)) for path in files)
+    texts = "\n\n".join(summary_text(summarize_rows(path)) for path in files)
     assert said("show", *files)[:2] == (0, texts + "\n")
 
 
 def test_every_file_is_an_object_on_a_line_of_its_own(files):
     code, out, _ = said("show", *files, "--json", "--radii", "0.25,0.5")
     assert code == 0
-    assert [json.loads(line) for line in out.splitlines()] == [described(path, [0.25, 0.5]) for path in files]
+    assert [json.loads(line) for line in out.splitlines()] == [summarize_rows(path, [0.25, 0.5]) for path in files]
 
 
 def test_two_files_are_compared(files):
-    assert said("compare", *files)[:2] == (0, text_of_difference(compared(*files)) + "\n")
+    assert said("compare", *files)[:2] == (0, comparison_text(compare_rows(*files)) + "\n")
     code, out, _ = said("compare", *files, "--json", "--radii", "0.5")
-    assert (code, json.loads(out)) == (0, compared(*files, [0.5]))
+    assert (code, json.loads(out)) == (0, compare_rows(*files, [0.5]))
 
 
 @pytest.mark.parametrize("radii", ["a half", "", "0.25;0.5"])
@@ -53,8 +53,8 @@ def test_options_say_what_logs_do_not(files, tmp_path):
     assert said("export", files[0], "--out", log)[:2] == (0, f"12 images; log in {log}\n")
     stated = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
     words = [str(word) for name, value in stated.items() for word in (f"--{name}", value)]
-    assert said("show", log, *words)[1] == text_of(described(log, **stated)) + "\n"
-    assert said("compare", log, files[1], *words)[1] == text_of_difference(compared(log, files[1], **stated)) + "\n"
+    assert said("show", log, *words)[1] == summary_text(summarize_rows(log, **stated)) + "\n"
+    assert said("compare", log, files[1], *words)[1] == comparison_text(compare_rows(log, files[1], **stated)) + "\n"
     for words in (["show", files[0]], ["compare", *files]):
         for name, value in stated.items():
             assert f"--{name} must be of a log in six columns" in said(*words, f"--{name}", value)[2]

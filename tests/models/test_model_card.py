@@ -12,7 +12,7 @@ from rs.command_line.card import main as card_command
 from rs.command_line.shell import run
 from rs.models import checkpoint, model_card
 from rs.models.fingerprint import fingerprint
-from rs.reporting.summaries import described
+from rs.reporting.summaries import summarize_rows
 from rs.storage.certificate_rows import read, sidecar_of, write_field_log
 from tests.support import untrained
 from tests.support.helpers import smallnet
@@ -48,7 +48,7 @@ def written(capfd, *words):
 
 def test_the_hub_reads_the_numbers_of_the_page(capfd, folder, rows):
     assert written(capfd, folder, "--rows", rows, "--out", "README.md") == (0, "")
-    page, about = HubCard.load("README.md"), described(rows)
+    page, about = HubCard.load("README.md"), summarize_rows(rows)
     assert (page.data.library_name, page.data.pipeline_tag) == ("rs", "image-classification")
     found = {result.metric_name: result.metric_value for result in page.data.eval_results}
     at = {f"certified accuracy at {radius}": share for radius, share in about["certified_accuracy"].items()}
@@ -62,7 +62,7 @@ def test_the_hub_reads_the_numbers_of_the_page(capfd, folder, rows):
 def stated(rows, **how):
     """What the page is told of rows whose sidecar says more."""
     sidecar_of(rows).write_text(json.dumps(json.loads(sidecar_of(rows).read_text()) | how))
-    return described(rows)
+    return summarize_rows(rows)
 
 
 def test_the_page_says_which_network_was_certified_and_how(rows):
@@ -85,7 +85,7 @@ def test_networks_in_other_precisions_are_others_and_those_of_other_engines_are_
 
 @pytest.mark.parametrize(("mode", "said"), [("certify", ""), ("acr-error:0.01:60", ", mode acr-error:0.01:60")])
 def test_the_page_says_that_rows_stopped_early(rows, mode, said):
-    about = described(rows) | {"mode": mode}
+    about = summarize_rows(rows) | {"mode": mode}
     page = HubCard(model_card.page(CARD, [about]))
     assert f"alpha {about['alpha']}, {about['subset']}{said}\n" in page.text
     assert {f"{about['subset']}{said}, " in result.dataset_config for result in page.data.eval_results} == {True}

@@ -25,7 +25,7 @@ def test_every_stage_and_command_that_writes_is_struck():
     assert {name.partition(" ")[0] for name in WORDS} == (stages | commands) - READING.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only("kills and interruptions")
 def test_commands_that_are_not_struck_change_nothing(tmp_path, monkeypatch):
     make_study(tmp_path, bundled=True)
     Image.new("L", (4, 4), 99).save(tmp_path / "grey.png")
@@ -38,28 +38,15 @@ def test_commands_that_are_not_struck_change_nothing(tmp_path, monkeypatch):
     assert made(tmp_path) == before
 
 
-def strike(trials, stages, seconds):
-    """What ``support.faults`` tried; nothing of it may be broken."""
-    done = python("-m", "tests.support.faults", trials, *stages, timeout=seconds)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["broken"] == []
-    return found["tried"]
-
-
-@pytest.mark.slow
-def test_what_is_struck_at_a_few_points_continues_and_ends_with_the_bytes_of_an_unbroken_run():
-    tried = strike(2, ["certify", "train", "ensemble"], seconds=600)
-    kinds = {name.split(": ")[1] for name in tried}
-    assert kinds >= {"kill", "term", "int", "ENOSPC", "files of 0 bytes", "clock going backwards"}
-
-
 @pytest.mark.trust_only("kills and interruptions")
 @pytest.mark.parametrize("stage", WORDS)
 def test_what_is_struck_at_any_point_continues_and_ends_with_the_bytes_of_an_unbroken_run(stage, record_property):
-    tried = strike(0, [stage], seconds=3600)
-    record_property("tried", sum(tried.values()))
-    if not any("a disk with" in name for name in tried):
+    done = python("-m", "tests.support.faults", stage, timeout=3600)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert outcome["broken"] == []
+    record_property("tried", sum(outcome["tried"].values()))
+    if not any("a disk with" in name for name in outcome["tried"]):
         record_property("family", "kills and interruptions (no full disk: mounting is not allowed here)")
 
 

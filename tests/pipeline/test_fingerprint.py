@@ -12,7 +12,7 @@ import pytest
 
 from rs import params
 from rs.certification.certify_model import certification_settings
-from rs.command_line.study import check_recipe, fingerprints
+from rs.command_line.fingerprints import cell_fingerprints, check_recipe
 from rs.errors import InputError
 from rs.reporting.settings import check_study
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
@@ -242,7 +242,7 @@ def test_a_number_of_any_size_in_any_place_is_good_or_refused_in_one_line():
 def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_grid_too(tmp_path, value):
     values = tiny(stability={"lam": value}) | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}} | POOL
     with pytest.raises(InputError, match=r"^parameters must be finite numbers, words, lists and mappings, but for tab"):
-        fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
+        cell_fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
 
 
 def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, monkeypatch):

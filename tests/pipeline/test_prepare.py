@@ -1,7 +1,4 @@
 import re
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -28,18 +25,6 @@ def command(*words):
     with pytest.raises(SystemExit) as stop:
         run(main, arguments=[str(word) for word in words])
     return stop.value.code or 0
-
-
-def test_help_names_every_option(capsys):
-    assert command("--help") == 0
-    printed = capsys.readouterr().out
-    assert all(option in printed for option in ("name", "--out", "--params", "--source", "--root"))
-
-
-def test_help_imports_neither_torch_nor_the_library():
-    code = "import sys, stages.prepare; print(sorted({'torch', 'rs.data.sources'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):
@@ -76,33 +61,6 @@ def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(params, tmp_pa
 def test_a_missing_parameter_file_is_a_mistake(tmp_path, capsys):
     assert command("digits", "--out", tmp_path / "set", "--params", tmp_path / "none.yaml") == 2
     assert "none.yaml" in capsys.readouterr().err
-
-
-KILLED = """
-import os, sys
-from pathlib import Path
-import numpy as np
-from stages.prepare import main
-
-write, calls = np.savez_compressed, []
-
-def killed(file, **arrays):
-    write(file, **arrays)
-    calls.append(file)
-    if len(calls) == 2:
-        os.kill(os.getpid(), {signal})
-
-np.savez_compressed = killed
-main("digits", Path(sys.argv[1]), Path(sys.argv[2]))
-"""
-
-
-def test_killed_half_way_nothing_is_at_the_target(params, tmp_path):
-    code = KILLED.format(signal=int(signal.SIGKILL))
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "set", params], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert not (tmp_path / "set").exists()
-    assert command("digits", "--out", tmp_path / "set", "--params", params) == 0
 
 
 def test_interrupted_half_way_nothing_is_left_and_an_older_set_stays(params, tmp_path, monkeypatch):

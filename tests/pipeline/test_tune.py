@@ -11,7 +11,7 @@ from rs.runtime.arithmetic import PORTABLE
 from rs.statistics.metrics import acr
 from rs.storage import certificate_rows
 from stages.tune import COLUMNS, main
-from tests.support.helpers import METHOD_PARAMETERS, TRAINING, help_of, write_params, write_tiny
+from tests.support.helpers import METHOD_PARAMETERS, TRAINING, write_params, write_tiny
 
 SETTINGS = [{"lam": 0.5}, {"lam": 3.0, "training": {"learning_rate": 0.01}}]
 TUNING = {"epochs": 1, "seed": 7, "images": 6, "n0": 10, "n": 40, "settings": {"macer": SETTINGS}}
@@ -92,34 +92,28 @@ def test_a_training_that_stopped_between_its_model_and_its_logs_is_finished(tmp_
     assert [path for path in work.iterdir() if (path / "lock").exists()] == []
 
 
-def test_a_setting_that_has_changed_is_trained_again(tmp_path, folder):
+def test_what_has_changed_is_trained_again_and_nothing_else(tmp_path, folder):
+    """A setting; then the network; then the normalisation of the images."""
+
+    def cards():
+        paths = [tmp_path / "work" / "macer" / "0.25" / number / "model" / "model.json" for number in "01"]
+        return [json.loads(path.read_text()) for path in paths]
+
     assert tune(tmp_path, folder) == 0
     first, second = table(tmp_path / "tried.csv")
-    settings = [SETTINGS[0], {"lam": 9.0}]
-    write_params(tmp_path / "params.yaml", tuning={**TUNING, "settings": {"macer": settings}})
+    tuning = {**TUNING, "settings": {"macer": [SETTINGS[0], {"lam": 9.0}]}}
+    write_params(tmp_path / "params.yaml", tuning=tuning)
     assert tune(tmp_path, folder) == 0
-    card = json.loads((tmp_path / "work" / "macer" / "0.25" / "1" / "model" / "model.json").read_text())
-    assert card["hyperparameters"]["lam"] == 9.0
+    assert cards()[1]["hyperparameters"]["lam"] == 9.0
     assert table(tmp_path / "tried.csv")[0] == first
     assert table(tmp_path / "tried.csv")[1] != second
-
-
-def test_a_network_that_has_changed_is_trained_again(tmp_path, folder):
+    write_params(tmp_path / "params.yaml", tuning=tuning, model={"architecture": "resnet8"})
     assert tune(tmp_path, folder) == 0
-    write_params(tmp_path / "params.yaml", tuning=TUNING, model={"architecture": "resnet8"})
-    assert tune(tmp_path, folder) == 0
-    for number in range(2):
-        card = json.loads((tmp_path / "work" / "macer" / "0.25" / str(number) / "model" / "model.json").read_text())
-        assert card["architecture"] == "resnet8"
-
-
-def test_images_of_another_normalisation_are_trained_on_again(tmp_path, folder):
-    assert tune(tmp_path, folder) == 0
+    assert [card["architecture"] for card in cards()] == ["resnet8"] * 2
     meta = json.loads((folder / "meta.json").read_text())
     (folder / "meta.json").write_text(json.dumps(meta | {"std": [0.5]}))
     assert tune(tmp_path, folder) == 0
-    card = json.loads((tmp_path / "work" / "macer" / "0.25" / "0" / "model" / "model.json").read_text())
-    assert card["std"] == [0.5]
+    assert [card["std"] for card in cards()] == [[0.5]] * 2
 
 
 def test_models_of_another_seed_are_not_taken_for_those_of_this_one_nor_lost(tmp_path, folder, capfd):
@@ -162,12 +156,6 @@ def test_a_setting_that_cannot_be_is_refused_before_any_is_trained(
     assert not (tmp_path / "work").exists()
 
 
-def test_a_recipe_without_settings_is_said_to_have_none(tmp_path, folder, capfd):
-    write_params(tmp_path / "params.yaml", tuning=TUNING | {"settings": {}})
-    assert tune(tmp_path, folder) == 2
-    assert capfd.readouterr().err.endswith("must list settings of macer; it has those of none\n")
-
-
 def test_a_method_without_settings_is_refused(tmp_path, folder, capfd):
     assert tune(tmp_path, folder, "gaussian") == 2
     assert (
@@ -180,9 +168,3 @@ def test_another_file_is_not_overwritten(tmp_path, folder, capfd):
     (tmp_path / "tried.csv").write_text("mine\n")
     assert tune(tmp_path, folder) == 2
     assert (tmp_path / "tried.csv").read_text() == "mine\n"
-
-
-def test_help_names_what_is_made():
-    shown = help_of("tune").stdout
-    assert "ACR and clean accuracy of each" in shown
-    assert shown.endswith("0 []\n")

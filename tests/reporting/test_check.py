@@ -55,7 +55,7 @@ def content(bundle):
     return check.unpack(bundle)
 
 
-def refused(bundle, judge=check.check):
+def refused(bundle, judge=check.check_bundle):
     """What the checker says of a forgery; empty if it passes."""
     try:
         judge(bundle)
@@ -167,7 +167,7 @@ def test_the_checker_runs_alone(bundle, content, tmp_path):
         subprocess.run([*command, name], cwd=tmp_path, capture_output=True, text=True, check=False)
         for name in ("good", "bad")
     )
-    assert (good.returncode, good.stdout.splitlines()) == (0, check.check(bundle))
+    assert (good.returncode, good.stdout.splitlines()) == (0, check.check_bundle(bundle))
     assert bad.returncode == 1
     assert bad.stderr.startswith("refused: ")
 
@@ -426,7 +426,7 @@ def test_an_image_of_two_labels_at_two_noise_levels_is_caught(content):
 )
 def test_images_that_are_missing_are_found(content, change):
     with pytest.raises(check.BundleError, match="must be of the images of the subset first-12, in order"):
-        check.check(packed(with_rows(content, change)))
+        check.check_bundle(packed(with_rows(content, change)))
 
 
 @pytest.mark.parametrize(
@@ -482,7 +482,7 @@ def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     out = tmp_path / "tiny.tar.xz"
     words = ["bundle", "tiny", "--root", study, "--params", study / "params.yaml", "--out", out]
     made = CliRunner().invoke(app, [*map(str, words)])
-    said = check.check(bundle)
+    said = check.check_bundle(bundle)
     assert (made.exit_code, made.stdout.splitlines(), out.read_bytes()) == (0, [*said, f"bundle in {out}"], bundle)
     found = CliRunner().invoke(app, ["verify", str(out)])
     assert (found.exit_code, found.stdout.splitlines()) == (0, said)
@@ -491,7 +491,7 @@ def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
 
 
 def test_the_last_line_is_the_verdict(bundle):
-    assert check.check(bundle)[-1] == "nothing contradicts the votes"
+    assert check.check_bundle(bundle)[-1] == "nothing contradicts the votes"
 
 
 def test_models_and_images_that_are_missing_are_said_before_the_check(study, bundle, tmp_path, monkeypatch):

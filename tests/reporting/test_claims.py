@@ -5,7 +5,16 @@ import pytest
 from scipy import stats
 
 from rs import params
-from rs.reporting.claims import VERDICTS, Comparison, Evidence, findings, findings_about_time, judged, page, times_page
+from rs.reporting.claims import (
+    VERDICTS,
+    Comparison,
+    Evidence,
+    claims_text,
+    findings,
+    findings_about_time,
+    judged,
+    times_text,
+)
 from rs.reporting.load import StudyFiles
 from rs.reporting.results import grouped
 from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE, Estimate
@@ -22,7 +31,7 @@ def root(tmp_path):
 def evidence(root, epoch_seconds=None, **changes):
     values = params.read(root / "params.yaml") | changes
     study = StudyFiles.of(values, "tiny", "average", root / "results", root / "logs", root / "weights", epoch_seconds)
-    groups = grouped([*study.read_models(so_far=True), *study.read_ensembles(so_far=True)])
+    groups = grouped([*study.read_models(partial=True), *study.read_ensembles(partial=True)])
     return Evidence(study, groups, root / "equal-time", root / "attacks")
 
 
@@ -122,7 +131,7 @@ def test_at_equal_time_verdicts_count_the_seeds_that_every_noise_level_has(root,
     gaps = [score(cell_rows("advmacer", 0.25, s)) - score(cell_rows("gaussian", 0.25, s)) for s in counted]
     assert one.numbers.split()[0] == f"{np.mean(gaps):+.4f}"
     assert ("images only" in one.verdict) == (len(counted) == 1)
-    assert (f"and not {added}:" in page(evidence(root), None, [])) == bool(added)
+    assert (f"and not {added}:" in claims_text(evidence(root), None, [])) == bool(added)
 
 
 @pytest.mark.parametrize(("seconds", "subject"), [(9.0, "rows"), (12.5, "means over seeds, MACER taking 25% longer")])
@@ -149,14 +158,14 @@ def test_a_study_without_weights_by_image_says_nothing_of_attacks_on_them(root):
     params = (root / "params.yaml").read_text().replace("combinations: [average, per-image]", "combinations: [average]")
     (root / "params.yaml").write_text(params)
     assert not [one for one in found(root).values() if "chosen by the image" in one.claim]
-    assert "attack" not in page(evidence(root), None, [])
+    assert "attack" not in claims_text(evidence(root), None, [])
 
 
 def test_a_page_says_that_weights_were_attacked_only_where_they_were(root):
     said = "Weights chosen by the image were attacked"
-    assert said not in page(evidence(root), None, [])
+    assert said not in claims_text(evidence(root), None, [])
     files.write_text(root / "attacks" / "tiny.csv", ATTACKS)
-    assert said in page(evidence(root), None, [])
+    assert said in claims_text(evidence(root), None, [])
 
 
 ATTACKS = """sigma,classifier,scope,distance,attacked,below_half,outvoted
@@ -196,7 +205,7 @@ def test_claims_about_time_have_a_tenth_to_spare(root, monkeypatch, macer, smoot
 
 def test_the_page_of_times_says_what_the_seconds_are(root):
     (root / "seconds.csv").write_text("method,seconds\ngaussian,1.0\nadvmacer,2.0\n")
-    own, measured = (times_page(evidence(root, path)) for path in (None, root / "seconds.csv"))
+    own, measured = (times_text(evidence(root, path)) for path in (None, root / "seconds.csv"))
     assert "Seconds of the first seed, as if every epoch took the median of them, with 10% to spare." in own
     assert "Seconds are epochs times seconds of an epoch that were measured for all methods side by side" in measured
     assert "first seed" not in measured
@@ -211,7 +220,7 @@ def test_seconds_and_epochs_are_those_of_the_timing(root):
 
 def test_the_page_has_every_finding_what_there_is_and_what_must_be_said(root):
     (root / "results" / "0.5" / "pool" / f"{ENSEMBLES[1]}.tsv").unlink()
-    text = page(evidence(root), "smallnet", ["Ninety percent went through JPEG."])
+    text = claims_text(evidence(root), "smallnet", ["Ninety percent went through JPEG."])
     for one in found(root).values():
         assert f"| {one.claim} | {one.sigma} | {one.subject} | {one.numbers} | {one.verdict} |" in text
     assert "\nNinety percent went through JPEG.\n" in text
@@ -221,10 +230,10 @@ def test_the_page_has_every_finding_what_there_is_and_what_must_be_said(root):
 
 
 def test_the_page_says_of_which_classifiers_the_logits_were_rounded(root):
-    assert "float16" not in page(evidence(root), None, [])
+    assert "float16" not in claims_text(evidence(root), None, [])
     side = root / "results" / "0.5" / "pool" / "advmacer-1.json"
     files.write_json(side, files.read_json(side) | {"outputs": "float16"})
-    text = page(evidence(root), None, [])
+    text = claims_text(evidence(root), None, [])
     assert "The pool kept the logits of its members in float16" in text
     assert "Certified differently: outputs float16 (advmacer at sigma 0.5, seed 1), as computed (all others)." in text
 
@@ -234,15 +243,15 @@ def test_the_summary_counts_the_verdicts_of_each_claim(root):
     rest = {kind: sum(verdict == f"{kind}, images only" for verdict in verdicts) for kind in VERDICTS}
     counts = [f"{verdicts.count(kind) + n}" + f" ({n} images only)" * bool(n) for kind, n in rest.items()]
     assert sum(rest.values()) > 0
-    assert f"| EsbRS beats the mean of its members | {' | '.join(counts)} |" in page(evidence(root), None, [])
+    assert f"| EsbRS beats the mean of its members | {' | '.join(counts)} |" in claims_text(evidence(root), None, [])
     assert len(verdicts) == 2 * len(SIGMAS)
 
 
 def test_what_was_trained_where_for_how_long_stands_on_the_page_of_times_alone(root):
-    assert "| 0.25 | 0 of 3 |  | 0.00 |" in times_page(evidence(root))  # no provenance in this study
+    assert "| 0.25 | 0 of 3 |  | 0.00 |" in times_text(evidence(root))  # no provenance in this study
     provenance = {"device": "cpu", "training_seconds": 5400.0}
     files.write_json(root / "logs" / "0.25" / "advmacer" / "1" / "provenance.json", provenance)
-    before = page(evidence(root), None, [])
-    assert "| 0.25 | 1 of 3 | cpu | 1.50 |" in times_page(evidence(root))
-    assert page(evidence(root), None, []) == before
+    before = claims_text(evidence(root), None, [])
+    assert "| 0.25 | 1 of 3 | cpu | 1.50 |" in times_text(evidence(root))
+    assert claims_text(evidence(root), None, []) == before
     assert "seconds" not in before

@@ -50,24 +50,24 @@ def names_in(axis):
 
 
 def test_curves_have_a_row_of_single_models_and_one_of_the_largest_ensembles(curves):
-    axes = figures.certified_accuracy(curves, LIMIT).axes
+    axes = figures.draw_certified_accuracy(curves, LIMIT).axes
     assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"] * 2
     limit = ["largest possible"]
     assert [names_in(axis) for axis in axes] == [[], METHODS[:2] + limit, [], METHODS[2:] + limit]
     assert drawn(axes[0])[0].get_ydata().tolist() == curves["accuracy"][:11].tolist()
-    assert len(figures.certified_accuracy(curves[curves["members"] == 1]).axes) == 2
+    assert len(figures.draw_certified_accuracy(curves[curves["members"] == 1]).axes) == 2
 
 
 def test_the_largest_possible_radius_is_marked_and_explained(curves):
     """Clopper and Pearson's bound of 1,000 votes of 1,000 is 0.001^(1/1000)."""
-    figure = figures.certified_accuracy(curves, LIMIT)
+    figure = figures.draw_certified_accuracy(curves, LIMIT)
     for axis, sigma in zip(figure.axes, (0.25, 0.5), strict=False):
         (mark,) = (line for line in axis.get_lines() if line.get_color() == "#444444")
         assert mark.get_xdata()[0] == pytest.approx(sigma * NormalDist().inv_cdf(0.001 ** (1 / 1000)), rel=1e-9)
         assert mark.get_xdata()[0] < axis.get_xlim()[1]
     assert "n = 1,000" in note_of(figure)
     assert "2.46 σ" in note_of(figure)
-    assert "Dotted" not in note_of(figures.certified_accuracy(curves))
+    assert "Dotted" not in note_of(figures.draw_certified_accuracy(curves))
 
 
 def note_of(figure):
@@ -76,7 +76,7 @@ def note_of(figure):
 
 
 def test_a_method_has_one_look_in_all_pictures_and_no_two_lines_look_alike(curves, history):
-    axes = [*figures.certified_accuracy(curves).axes, *figures.acr_over_time(history).axes]
+    axes = [*figures.draw_certified_accuracy(curves).axes, *figures.draw_acr_over_time(history).axes]
     looks = {}
     for axis in axes:
         lines = [line for line in axis.get_lines() if line.get_drawstyle() != "default"]
@@ -109,24 +109,24 @@ def test_the_plots_of_dvc_have_the_colours_of_the_pictures(template):
 
 def test_times_are_drawn_in_a_unit_that_suits_them(history):
     for factor, unit in ((1, "seconds"), (60, "minutes"), (3600, "hours")):
-        (axis,) = figures.acr_over_time(history.assign(seconds=factor * history["seconds"])).axes
+        (axis,) = figures.draw_acr_over_time(history.assign(seconds=factor * history["seconds"])).axes
         assert axis.get_xlabel() == f"training time ({unit})"
         assert axis.get_lines()[0].get_xdata().tolist() == [10.0, 20.0]
 
 
 def test_best_acrs_of_several_seeds_have_bars_of_their_errors(history):
     of_three = history["method"] == METHODS[0]
-    (axis,) = figures.acr_over_time(history.assign(error=np.where(of_three, 0.03, np.nan))).axes
+    (axis,) = figures.draw_acr_over_time(history.assign(error=np.where(of_three, 0.03, np.nan))).axes
     (bars,) = axis.collections
     assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [
         pytest.approx([0.07, 0.13]), pytest.approx([0.17, 0.23])
     ]  # fmt: skip
     assert "standard errors over training seeds" in note_of(axis.figure)
-    assert "seeds" not in note_of(figures.acr_over_time(history))
+    assert "seeds" not in note_of(figures.draw_acr_over_time(history))
 
 
 def test_the_scale_of_best_acrs_wastes_no_more_than_a_quarter_of_the_height(history):
-    (axis,) = figures.acr_over_time(history).axes
+    (axis,) = figures.draw_acr_over_time(history).axes
     low, high = axis.get_ylim()
     assert history["acr"].max() - history["acr"].min() > 0.75 * (high - low)
     assert "does not begin at 0" in note_of(axis.figure)
@@ -134,11 +134,11 @@ def test_the_scale_of_best_acrs_wastes_no_more_than_a_quarter_of_the_height(hist
 
 @pytest.mark.parametrize("form", [report.png, report.svg])
 def test_the_same_numbers_give_the_same_bytes(curves, form):
-    assert form(figures.certified_accuracy(curves)) == form(figures.certified_accuracy(curves))
+    assert form(figures.draw_certified_accuracy(curves)) == form(figures.draw_certified_accuracy(curves))
 
 
 def test_pictures_are_of_their_kind_and_say_no_date(curves):
-    figure = figures.certified_accuracy(curves)
+    figure = figures.draw_certified_accuracy(curves)
     assert report.png(figure).startswith(b"\x89PNG")
     assert b"<svg" in report.svg(figure)
     assert b"dc:date" not in report.svg(figure)
@@ -164,14 +164,14 @@ def lines_of(axis):
 
 
 def test_acr_by_members_has_a_panel_for_each_noise_level_and_whole_numbers_of_members(by_members):
-    axes = figures.acr_by_members(by_members).axes
+    axes = figures.draw_acr_by_members(by_members).axes
     assert [axis.get_title() for axis in axes] == ["σ = 0.5", "σ = 1.0"] * 2
     assert [axis.get_xticks().tolist() for axis in axes] == [[1, 2, 3]] * 4
 
 
 def test_a_line_runs_through_the_mean_of_compositions_of_one_size(by_members):
     """(0.71 + 0.75) / 2 = 0.73; both compositions keep their own marks."""
-    axis = figures.acr_by_members(by_members).axes[0]
+    axis = figures.draw_acr_by_members(by_members).axes[0]
     lines = lines_of(axis)
     assert lines["advmacer"].get_ydata().tolist() == [0.70, 0.72]
     assert lines["advmacer + smoothadv"].get_ydata().tolist() == pytest.approx([0.73])
@@ -180,13 +180,13 @@ def test_a_line_runs_through_the_mean_of_compositions_of_one_size(by_members):
 
 
 def test_error_bars_are_one_error_long_on_either_side_the_larger_of_both(by_members):
-    axis = figures.acr_by_members(by_members).axes[0]
+    axis = figures.draw_acr_by_members(by_members).axes[0]
     bars = [segment[:, 1].tolist() for bar in axis.collections for segment in bar.get_segments()]
     assert np.allclose(bars, [[0.69, 0.71], [0.71, 0.73], [0.70, 0.72], [0.73, 0.77]], rtol=0, atol=1e-12)
 
 
 def test_gains_over_the_members_have_bars_of_their_own_and_one_scale(by_members):
-    figure = figures.acr_by_members(by_members)
+    figure = figures.draw_acr_by_members(by_members)
     gains = figure.axes[2:]
     bars = [segment[:, 1].tolist() for bar in gains[0].collections for segment in bar.get_segments()]
     assert np.allclose(bars, [[0.018, 0.022], [0.008, 0.012], [0.047, 0.053]], rtol=0, atol=1e-12)
@@ -209,7 +209,7 @@ def differences():
 
 
 def test_differences_have_bars_of_their_own_and_ties_are_hollow(differences):
-    axes = figures.differences(differences).axes
+    axes = figures.draw_differences(differences).axes
     assert [axis.get_xlabel() for axis in axes] == ["ACR less that of gaussian", "ACR less that of advmacer"]
     names = [label.get_text() for label in axes[0].get_yticklabels()]
     assert names == ["gaussian", "stability", "advmacer", "macer x3"]
@@ -220,13 +220,13 @@ def test_differences_have_bars_of_their_own_and_ties_are_hollow(differences):
 
 
 def test_one_method_is_solid_in_its_colour_and_a_mixture_dashed(by_members):
-    lines = lines_of(figures.acr_by_members(by_members).axes[0])
+    lines = lines_of(figures.draw_acr_by_members(by_members).axes[0])
     assert (lines["advmacer"].get_linestyle(), lines["advmacer"].get_color()) == ("-", figures.COLOURS["advmacer"])
     assert lines["advmacer + smoothadv"].get_linestyle() != "-"
 
 
 def test_each_kind_of_a_row_is_named_in_its_legend(by_members):
-    axes = figures.acr_by_members(by_members).axes
+    axes = figures.draw_acr_by_members(by_members).axes
     assert [names_in(axis) for axis in axes] == [[], ["advmacer", "advmacer + smoothadv"]] * 2
 
 
@@ -262,17 +262,17 @@ def by_cost():
 
 
 def test_probabilities_of_labels_have_a_row_of_models_and_one_of_the_largest_ensembles(probabilities):
-    axes = figures.label_probability(probabilities).axes
+    axes = figures.draw_label_probability(probabilities).axes
     assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"] * 2
     assert [names_in(axis) for axis in axes[1::2]] == [METHODS[:2], METHODS[3:]]
     curve = axes[0].get_lines()[0]
     assert curve.get_ydata().tolist() == probabilities["share"][:100].tolist()
-    alone = figures.label_probability(probabilities[probabilities["members"] == 1])
+    alone = figures.draw_label_probability(probabilities[probabilities["members"] == 1])
     assert len(alone.axes) == 2
 
 
 def test_acr_by_cost_has_a_panel_for_each_noise_level_and_kind_with_its_single_models(by_cost):
-    axes = figures.acr_by_cost(by_cost).axes
+    axes = figures.draw_acr_by_cost(by_cost).axes
     kinds = ["advmacer", "advmacer + smoothadv"]
     assert [axis.get_title() for axis in axes] == [f"{kind}, σ = {s}" for kind in kinds for s in (0.25, 0.5)]
     names = [list(lines_of(axis)) for axis in axes[::2]]
@@ -288,11 +288,11 @@ def test_acr_by_cost_has_a_panel_for_each_noise_level_and_kind_with_its_single_m
 @pytest.mark.parametrize(
     ("name", "draw"),
     [
-        ("curves", lambda frame: figures.certified_accuracy(frame, LIMIT)),
-        ("p-lower", lambda frame: figures.label_probability(frame, LIMIT)),
-        ("acr-vs-members", figures.acr_by_members),
-        ("times/acr-vs-time", figures.acr_over_time),
-        ("equal-cost", figures.acr_by_cost),
+        ("curves", lambda frame: figures.draw_certified_accuracy(frame, LIMIT)),
+        ("p-lower", lambda frame: figures.draw_label_probability(frame, LIMIT)),
+        ("acr-vs-members", figures.draw_acr_by_members),
+        ("times/acr-vs-time", figures.draw_acr_over_time),
+        ("equal-cost", figures.draw_acr_by_cost),
     ],
 )
 def test_legends_stand_beside_the_panels_and_within_the_picture(dataset, name, draw):
@@ -313,9 +313,9 @@ def test_legends_stand_beside_the_panels_and_within_the_picture(dataset, name, d
 
 def test_lines_of_a_panel_differ_without_colours(curves, probabilities, by_cost):
     pictures = (
-        figures.certified_accuracy(curves),
-        figures.label_probability(probabilities),
-        figures.acr_by_cost(by_cost),
+        figures.draw_certified_accuracy(curves),
+        figures.draw_label_probability(probabilities),
+        figures.draw_acr_by_cost(by_cost),
     )
     for axis in [axis for picture in pictures for axis in picture.axes]:
         lines = [line for line in axis.get_lines() if len(line.get_xdata()) > 1]

@@ -114,9 +114,9 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
 
 
 def test_the_default_combination_goes_without_saying(tiny, values):
-    labels = [read_one(tiny, values, slug).method for slug in ENSEMBLES]
+    labels = [read_one(tiny, values, slug).name for slug in ENSEMBLES]
     assert labels == ["advmacer 0-1", "advmacer 0-1 (per-image)", "gaussian 0 + advmacer 0"]
-    assert read_one(tiny, values, ENSEMBLES[0], combination="mme").method == "advmacer 0-1 (average)"
+    assert read_one(tiny, values, ENSEMBLES[0], combination="mme").name == "advmacer 0-1 (average)"
 
 
 def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):
@@ -254,13 +254,13 @@ def test_the_tiny_study_has_the_budget_these_tests_speak_of(tiny, values):
     assert [set(found[name]) for name in ("n0", "n", "alpha")] == [{N0}, {N}, {ALPHA}]
 
 
-@pytest.mark.parametrize("so_far", [False, True])
-def test_models_and_ensembles_that_are_not_certified_yet_are_left_out_so_far_alone(tiny, values, so_far):
+@pytest.mark.parametrize("partial", [False, True])
+def test_models_and_ensembles_that_are_not_certified_yet_are_left_out_so_far_alone(tiny, values, partial):
     for name in ("advmacer-1", ENSEMBLES[0]):
         (tiny / "results" / "0.5" / "pool" / f"{name}.tsv").unlink()
     for read, count in ((study(tiny, values).read_models, 6), (study(tiny, values).read_ensembles, 6)):
-        if so_far:
-            assert len(read(so_far=True)) == count - 1
+        if partial:
+            assert len(read(partial=True)) == count - 1
         else:
             assert refused(read).endswith(COMMANDS["rows"])
 

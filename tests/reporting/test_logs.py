@@ -38,7 +38,7 @@ def read_beside(path, results, **known):
 def test_budget_and_sigma_of_an_external_log_are_told_by_its_largest_radii(log, ours):
     found = read_beside(log, ours, **UNKNOWN)
     assert (found.sigma, metrics.budget(found.rows, "n"), metrics.budget(found.rows, "alpha")) == (0.5, 10_000, 0.001)
-    assert (found.method, found.seed, found.subset) == ("b", None, "all")
+    assert (found.name, found.seed, found.subset) == ("b", None, "all")
     np.testing.assert_allclose(found.rows["radius"], LADDER, rtol=1e-15)
 
 

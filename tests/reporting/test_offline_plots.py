@@ -13,7 +13,7 @@ FOREIGN = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)\s*=\s*["']?(?:htt
 
 
 def test_the_page_holds_its_scripts_and_their_licences():
-    page = offline_plots.page()
+    page = offline_plots.plots_page()
     assert not FOREIGN.search(page)
     assert "{scripts}" not in page
     assert page.count("</script>") == page.count("<script") == 2

@@ -24,7 +24,7 @@ from rs.params import read
 from rs.reporting import page, page_data, report
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import grouped
-from rs.reporting.tables.formatting import digits
+from rs.reporting.tables.formatting import decimals_needed
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import LEVEL, Estimate, estimate, sample
 from rs.statistics.radius import lower_bound, two_sided_radius, upper_bound
@@ -61,7 +61,7 @@ def read_study(root):
 
 
 def page_of(root, pictures=None):
-    return page.page(*read_study(root), pictures).decode()
+    return page.study_page(*read_study(root), pictures).decode()
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_results_without_votes_are_left_out(study, tmp_path):
     for path in (tmp_path / "s/results").rglob("*.tsv"):
         rows = certificate_rows.read(path)
         certificate_rows.write(rows.assign(mode=f"within:0.1:{N}"), path)
-    assert page.page(*read_study(tmp_path / "s")) is None
+    assert page.study_page(*read_study(tmp_path / "s")) is None
 
 
 GREYS = np.linspace(10, 250, IMAGES).astype(np.uint8)
@@ -420,10 +420,10 @@ def test_estimates_are_pythons(study):
         singles = [(one,) for one in given.values()]
         found = node("(some) => estimate(...some)", [*singles, *pairs])
         wanted = [group.acr for group in methods.values()]
-        wanted += [methods[a].less(methods[b]) for a in methods for b in methods if a != b]
+        wanted += [methods[a].difference_to(methods[b]) for a in methods for b in methods if a != b]
         assert any(one.error is not None for one in wanted)
         decimals = node("(one) => decimalsOf(one)", found)
-        assert decimals == [digits(one) for one in wanted]
+        assert decimals == [decimals_needed(one) for one in wanted]
         for mine, theirs in zip(found, wanted, strict=True):
             close([mine["value"], mine["errorImages"], mine["p"]], [theirs.value, theirs.error_images, theirs.p_value])
             assert (mine["error"] is None) == (theirs.error is None)
@@ -437,7 +437,7 @@ def test_estimates_are_pythons(study):
 def test_a_difference_has_the_decimals_that_its_tie_needs(value, error):
     one = Estimate(value, 0.000996, error, 0.05, 359, 1)
     given = {"value": value, "errorImages": 0.000996, "error": error, "images": 359, "tie": one.tie}
-    assert node("(one) => decimalsOf(one)", [given]) == [digits(one)]
+    assert node("(one) => decimalsOf(one)", [given]) == [decimals_needed(one)]
 
 
 def _sample_for_node(group):

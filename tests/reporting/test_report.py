@@ -66,7 +66,7 @@ def made(tmp_path_factory):
 def tiny_report(root, external_logs=(), drawn=False, **options):
     folders = [root / name for name in ("results", "logs", "weights")]
     with nullcontext() if drawn else patch("rs.reporting.report._drawn", undrawn):
-        return report.report(read(root / "params.yaml"), "tiny", *folders, external_logs, **options)
+        return report.make_report(read(root / "params.yaml"), "tiny", *folders, external_logs, **options)
 
 
 def markdown(content):

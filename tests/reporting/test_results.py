@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from rs.errors import InputError
-from rs.reporting.results import Provenance, Result, best, grouped, only, published
+from rs.reporting.results import Provenance, Result, best, filter_groups, grouped, published
 from rs.reporting.tables import notes
 from rs.statistics.metrics import acr
 from rs.statistics.two_sided import SPLITS, two_sided
@@ -20,13 +20,13 @@ CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), r
         ({"alpha": 0.5}, "the same alpha"),
         ({"n0": 1}, "the same n0"),
         ({"subset": "first-4"}, "the same subset, got all and first-4"),
-        ({"method": "a"}, "a at sigma 0.5, seed 0 must come once"),
+        ({"name": "a"}, "a at sigma 0.5, seed 0 must come once"),
         ({"radii": [1.0] * 5}, "the same images, got 4 and 5"),
     ],
 )
 def test_what_cannot_be_compared_never_stands_in_one_table(other, message):
     with pytest.raises(InputError, match=message):
-        grouped([CLOSE[0], result(**{"method": "z", "radii": [1.0] * 4, **other})])
+        grouped([CLOSE[0], result(**{"name": "z", "radii": [1.0] * 4, **other})])
 
 
 def test_a_result_that_skipped_all_its_draws_stands_beside_any_but_hides_no_difference():
@@ -59,35 +59,35 @@ def ran(method="a", seed=0, **provenance):
 @pytest.mark.parametrize("name", ["device", "precision", "engine", "arithmetic", "torch", "numpy", "noise", "outputs"])
 def test_one_that_was_computed_differently_is_named_with_what_differs(name):
     results = [ran("a", **{name: "x"}), ran("b", **{name: "y"}), ran("c", **{name: "x"})]
-    assert notes.provenance(results) == [f"Certified differently: {name} y (b), x (all others)."]
-    assert notes.provenance(results[::2]) == []
+    assert notes.provenance_notes(results) == [f"Certified differently: {name} y (b), x (all others)."]
+    assert notes.provenance_notes(results[::2]) == []
 
 
 def test_outputs_that_were_kept_in_fewer_bits_are_named_and_those_that_were_not_are_as_computed():
     kept, *others = [Provenance.of({"device": "cpu"} | more) for more in ({"outputs": "float16"}, {}, {})]
     results = [replace(ran(name), provenance=how) for name, how in zip("abc", (kept, *others), strict=True)]
-    assert notes.provenance(results) == ["Certified differently: outputs float16 (a), as computed (all others)."]
-    assert notes.provenance(results[1:]) == []
+    assert notes.provenance_notes(results) == ["Certified differently: outputs float16 (a), as computed (all others)."]
+    assert notes.provenance_notes(results[1:]) == []
 
 
 def test_what_a_sidecar_does_not_say_differs_from_what_another_says_and_what_is_not_known_stands_apart():
     external = result("theirs", [0.1, 0.2])
     results = [ran("a", 0), ran("a", 1), ran("b", arithmetic="native"), external]
-    assert notes.provenance(results) == [
+    assert notes.provenance_notes(results) == [
         "Certified differently: arithmetic native (b), not stated (all others); not known of theirs."
     ]
-    assert notes.provenance([external, results[0]]) == []
+    assert notes.provenance_notes([external, results[0]]) == []
 
 
 def test_of_a_method_whose_seeds_differ_the_seed_is_named_and_the_sigma_where_these_differ_too():
     results = [ran("a", 0, device="cpu"), ran("a", 1, device="cuda"), *(ran(name, device="cpu") for name in "bc")]
-    assert notes.provenance(results) == ["Certified differently: device cuda (seed 1 of a), cpu (all others)."]
+    assert notes.provenance_notes(results) == ["Certified differently: device cuda (seed 1 of a), cpu (all others)."]
     elsewhere = replace(results[1], sigma=0.25)
-    assert notes.provenance([*results, elsewhere]) == [
+    assert notes.provenance_notes([*results, elsewhere]) == [
         "Certified differently: device cuda (seed 1 of a), cpu (all others)."
     ]
     other = replace(elsewhere, provenance=results[0].provenance)
-    assert notes.provenance([*results, other]) == [
+    assert notes.provenance_notes([*results, other]) == [
         "Certified differently: device cuda (a at sigma 0.5, seed 1), cpu (all others)."
     ]
 
@@ -102,16 +102,16 @@ def test_provenance_is_those_of_the_sidecar_with_the_minor_series_of_what_comput
 
 def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():
     groups = grouped([*CLOSE, result("other", [1.0] * 4, sigma=1.0)])
-    kept = only(groups, lambda one: one.method in "bc")
+    kept = filter_groups(groups, lambda one: one.name in "bc")
     assert {sigma: list(methods) for sigma, methods in kept.items()} == {0.5: ["b", "c"]}
     assert kept[0.5]["b"] is groups[0.5]["b"]
 
 
 def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_classes():
     rows = cell_rows("gaussian", 0.5, 0)
-    known = Result(method="a", sigma=0.5, seed=0, rows=rows, subset="all", classes=CLASSES)
+    known = Result(name="a", sigma=0.5, seed=0, rows=rows, subset="all", classes=CLASSES)
     assert known.acr_two_sided == {split: acr(two_sided(rows, CLASSES, split=split)) for split in SPLITS}
-    assert Result(method="a", sigma=0.5, seed=0, rows=rows, subset="all").acr_two_sided == {}
+    assert Result(name="a", sigma=0.5, seed=0, rows=rows, subset="all").acr_two_sided == {}
 
 
 def test_a_draw_takes_as_many_evaluations_as_there_are_members_or_as_the_rows_count():

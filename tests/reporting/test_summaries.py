@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from rs.errors import InputError
-from rs.reporting.summaries import compared, described, radii_of, text_of, text_of_difference
+from rs.reporting.summaries import compare_rows, comparison_text, radii_shown, summarize_rows, summary_text
 from rs.smoothing.vote_counting import certificate, shortcut
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
@@ -44,7 +44,7 @@ def b(tmp_path):
 
 
 def test_the_numbers_are_those_of_their_definitions(a):
-    rows, about = frame(1), described(a, [0.0, 0.3])
+    rows, about = frame(1), summarize_rows(a, [0.0, 0.3])
     scores = rows["radius"] * rows["correct"]
     assert about["acr"] == pytest.approx(scores.mean())
     assert about["standard_error"] == pytest.approx(scores.std(ddof=1) / math.sqrt(IMAGES))
@@ -57,55 +57,55 @@ def test_the_numbers_are_those_of_their_definitions(a):
 
 
 def test_what_the_rows_are_comes_from_them_and_their_sidecar(a):
-    about = described(a)
+    about = summarize_rows(a)
     budget = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA, "images": IMAGES, "subset": "first-12"}
     expected = {"model": "models/a", "dataset": "tiny", "device": "cpu", "engine": None, "scope": "model", **budget}
     assert {name: about[name] for name in expected} == expected
 
 
 def test_without_a_sidecar_the_numbers_stay_and_the_model_is_not_stated(a):
-    before = described(a)
+    before = summarize_rows(a)
     certificate_rows.sidecar_of(a).unlink()
-    after = described(a)
+    after = summarize_rows(a)
     assert (after["model"], after["acr"]) == (None, before["acr"])
-    assert "model               not stated" in text_of(after)
+    assert "model               not stated" in summary_text(after)
 
 
 def test_a_sidecar_of_other_rows_is_refused(a):
     written(a, frame(1), n=N + 1)
     with pytest.raises(InputError, match=f"n {N} but its sidecar {N + 1}"):
-        described(a)
+        summarize_rows(a)
 
 
 def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
     log = tmp_path / "log.txt"
     certificate_rows.write_field_log(certificate_rows.read(a), log)
-    about = described(log)
+    about = summarize_rows(log)
     assert [about[name] for name in ("sigma", "n0", "n", "alpha", "p_lower_quartiles")] == [None] * 5
-    assert about["acr"] == described(a)["acr"]
-    assert "certified with      not stated" in text_of(about)
+    assert about["acr"] == summarize_rows(a)["acr"]
+    assert "certified with      not stated" in summary_text(about)
 
 
 def test_a_log_with_a_byte_order_mark_is_the_log(tmp_path, a):
     log = tmp_path / "log.txt"
     certificate_rows.write_field_log(certificate_rows.read(a), log)
-    plain = described(log)
+    plain = summarize_rows(log)
     log.write_bytes(b"\xef\xbb\xbf" + log.read_bytes())
-    assert described(log) == plain
+    assert summarize_rows(log) == plain
 
 
 def test_a_name_in_a_sidecar_forges_no_line(a, b):
     written(b, frame(2), model="b\n  ACR                 9.999\x1b[1A", dataset="tiny", images="those")
-    for text in (text_of(described(b)), text_of_difference(compared(a, b))):
+    for text in (summary_text(summarize_rows(b)), comparison_text(compare_rows(a, b))):
         assert r"b\n  ACR                 9.999\x1b[1A" in text
         assert "\x1b" not in text
 
 
 @pytest.mark.parametrize(("scope", "words"), [("global", "global: sound"), ("per-image", "per-image: not sound")])
 def test_the_scope_of_weights_says_whether_certificates_are_sound(tmp_path, scope, words):
-    about = described(written(tmp_path / "e.tsv", frame(1, scope=scope)))
+    about = summarize_rows(written(tmp_path / "e.tsv", frame(1, scope=scope)))
     assert about["sound"] == (scope != "per-image")
-    assert words in text_of(about)
+    assert words in summary_text(about)
 
 
 def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
@@ -116,9 +116,9 @@ def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
         .assign(predict=0, label=1, correct=0, radius=0.0, p_lower=0.0, n=0, counts="-", mode="shortcut")
     )
     certificate_rows.write(row, tmp_path / "one.tsv")
-    about = described(tmp_path / "one.tsv")
+    about = summarize_rows(tmp_path / "one.tsv")
     assert (about["acr"], about["standard_error"], about["p_lower_quartiles"]) == (0.0, None, None)
-    assert "±" not in text_of(about)
+    assert "±" not in summary_text(about)
 
 
 @pytest.mark.parametrize(
@@ -126,24 +126,26 @@ def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
 )
 def test_radii_go_up_to_the_largest_of_a_correct_image(largest, expected):
     rows = frame(1).assign(radius=[largest, 3.0] * (IMAGES // 2), correct=[1, 0] * (IMAGES // 2))
-    assert radii_of([rows]) == expected
+    assert radii_shown([rows]) == expected
 
 
 @pytest.mark.parametrize("bad", [-0.1, math.inf, math.nan])
 def test_a_radius_is_a_number_of_at_least_0(bad):
     with pytest.raises(InputError, match="radii must be numbers of at least 0"):
-        radii_of([frame(1)], [0.0, bad])
+        radii_shown([frame(1)], [0.0, bad])
 
 
 def test_radii_that_are_alike_in_six_digits_keep_their_own_numbers(a, b):
     rows, near = frame(1), [127 / 255, 0.49803921, 0.5]
     named = ["0.4980392156862745", "0.49803921", "0.5"]
-    about, found = described(a, near), compared(a, b, near)
+    about, found = summarize_rows(a, near), compare_rows(a, b, near)
     assert list(about["certified_accuracy"]) == list(found["certified_accuracy"]) == named
     assert list(about["certified_accuracy"].values()) == [float(metrics.certified_accuracy(rows, r)) for r in near]
-    radii, shares = (line for line in text_of(about).split("\n") if "certified accuracy" in line or line[:24].isspace())
+    radii, shares = (
+        line for line in summary_text(about).split("\n") if "certified accuracy" in line or line[:24].isspace()
+    )
     assert [radii.rindex(name) + len(name) for name in named] == [k + 1 for k, c in enumerate(shares) if c == "%"]
-    lines = text_of_difference(found).split("\n")
+    lines = comparison_text(found).split("\n")
     head = next(line for line in lines if line.endswith("A - B"))
     (line,) = (line for line in lines if named[0] in line)
     assert line[: head.index("A") + 1].endswith(f"{found['certified_accuracy'][named[0]]['a']:.1%}")
@@ -152,8 +154,8 @@ def test_radii_that_are_alike_in_six_digits_keep_their_own_numbers(a, b):
 def test_the_radii_that_rows_have_are_named_as_they_must_be_asked_for(tmp_path):
     path = written(tmp_path / "rows.tsv", at_radius(1, 127 / 255))
     with pytest.raises(InputError, match=r"whether the radii 0\.4980392156862745 are certified"):
-        described(path, [0.498039])
-    assert list(described(path, [0.4980392156862745])["certified_accuracy"]) == ["0.4980392156862745"]
+        summarize_rows(path, [0.498039])
+    assert list(summarize_rows(path, [0.4980392156862745])["certified_accuracy"]) == ["0.4980392156862745"]
 
 
 def at_radius(seed, radius=0.25):
@@ -167,12 +169,12 @@ def at_radius(seed, radius=0.25):
 
 def test_rows_of_one_radius_have_its_accuracy_and_no_average_radius(tmp_path):
     one, other = (written(tmp_path / f"{seed}.tsv", at_radius(seed)) for seed in (1, 2))
-    about, found = described(one), compared(one, other)
+    about, found = summarize_rows(one), compare_rows(one, other)
     assert (about["acr"], about["clean_accuracy"], list(about["certified_accuracy"])) == (None, None, ["0.25"])
     assert (found["acr"], found["clean_accuracy"], list(found["certified_accuracy"])) == (None, None, ["0.25"])
-    assert "ACR" not in text_of(about) + text_of_difference(found)
+    assert "ACR" not in summary_text(about) + comparison_text(found)
     with pytest.raises(InputError, match="ask for no other one"):
-        described(one, [0.5])
+        summarize_rows(one, [0.5])
 
 
 def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path):
@@ -182,18 +184,18 @@ def test_rows_of_some_radii_have_their_accuracies_and_no_others(tmp_path):
     bounds = np.where(rows["predict"] == -1, 0.0, ndtr(largest / rows["sigma"]))
     early = rows.assign(mode=f"at-radius:0.0,0.25:{N}", radius=largest, p_lower=bounds)
     path = written(tmp_path / "some.tsv", early)
-    about = described(path)
+    about = summarize_rows(path)
     shares = [float(metrics.certified_accuracy(rows, radius)) for radius in asked]
     assert about["certified_accuracy"] == dict(zip(("0", "0.25"), shares, strict=True))
     assert (about["acr"], about["clean_accuracy"]) == (None, shares[0])
-    assert list(described(path, [0.25])["certified_accuracy"]) == ["0.25"]
-    assert compared(path, path)["clean_accuracy"]["difference"] == 0
+    assert list(summarize_rows(path, [0.25])["certified_accuracy"]) == ["0.25"]
+    assert compare_rows(path, path)["clean_accuracy"]["difference"] == 0
     with pytest.raises(InputError, match=r"whether the radii 0, 0\.25 are certified; ask for no other one"):
-        described(path, [0.25, 0.5])
+        summarize_rows(path, [0.25, 0.5])
 
 
 def test_differences_are_paired(a, b):
-    found, rows = compared(a, b, [0.3]), (frame(1), frame(2))
+    found, rows = compare_rows(a, b, [0.3]), (frame(1), frame(2))
     scores = [one["radius"] * one["correct"] for one in rows]
     certified = [((one["radius"] >= 0.3) & (one["correct"] == 1)).astype(float) for one in rows]
     correct = [one["correct"] for one in rows]
@@ -209,26 +211,26 @@ def assert_paired(found, x, y):
 
 
 def test_the_other_way_round_the_sign_changes_and_nothing_else(a, b):
-    one, other = compared(a, b), compared(b, a)
+    one, other = compare_rows(a, b), compare_rows(b, a)
     assert one["acr"]["difference"] == -other["acr"]["difference"]
     for name in ("error_images", "p_value", "tie"):
         assert one["acr"][name] == other["acr"][name]
 
 
 def test_rows_tie_with_themselves_and_the_text_says_so(a):
-    found = compared(a, a)
+    found = compare_rows(a, a)
     assert found["acr"]["tie"]
-    assert text_of_difference(found).count(", tie") == 2 + len(found["certified_accuracy"]) - 1
-    assert " 0.0 ± 0.0 points, tie" in text_of_difference(found)
+    assert comparison_text(found).count(", tie") == 2 + len(found["certified_accuracy"]) - 1
+    assert " 0.0 ± 0.0 points, tie" in comparison_text(found)
 
 
 def test_only_the_images_that_both_have_count(tmp_path, a):
     some = frame(2).iloc[[0, 3, 6, 9]]
-    found = compared(a, written(tmp_path / "some.tsv", some.reset_index(drop=True), subset="stride-3"))
+    found = compare_rows(a, written(tmp_path / "some.tsv", some.reset_index(drop=True), subset="stride-3"))
     rows = frame(1).iloc[[0, 3, 6, 9]]
     gaps = rows["radius"] * rows["correct"] - some["radius"] * some["correct"]
     assert (found["images"], found["acr"]["difference"]) == (4, pytest.approx(gaps.mean()))
-    assert f"4 images that both have (A has {IMAGES})" in text_of_difference(found)
+    assert f"4 images that both have (A has {IMAGES})" in comparison_text(found)
 
 
 @given(st.permutations(range(IMAGES)))
@@ -239,7 +241,7 @@ def test_the_order_of_the_rows_does_not_matter(tmp_path_factory, order):
         written(folder / f"{name}.tsv", frame(2).iloc[list(rows)].reset_index(drop=True))
         for name, rows in {"plain": range(IMAGES), "mixed": order}.items()
     )
-    assert compared(one, mixed)["acr"] == compared(one, plain)["acr"]
+    assert compare_rows(one, mixed)["acr"] == compare_rows(one, plain)["acr"]
 
 
 REFUSED = {
@@ -260,7 +262,7 @@ REFUSED = {
 def test_what_cannot_be_compared_is_refused(tmp_path, a, kind):
     make, message = REFUSED[kind]
     with pytest.raises(InputError, match=message):
-        compared(a, make(tmp_path / "other.tsv"))
+        compare_rows(a, make(tmp_path / "other.tsv"))
 
 
 @pytest.fixture
@@ -277,11 +279,11 @@ def logs(tmp_path):
 
 def test_logs_that_do_not_say_their_noise_are_not_compared(logs):
     with pytest.raises(InputError, match=r"must say its n, alpha, sigma .* give --sigma"):
-        compared(logs["a"], logs["b"], n0=100)
+        compare_rows(logs["a"], logs["b"], n0=100)
 
 
 def test_logs_are_compared_by_what_is_said_of_them_and_what_their_radii_tell(logs):
-    found = compared(logs["a"], logs["b"], sigma=0.5, n0=100)
+    found = compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100)
     assert [found[name] for name in ("sigma", "n0", "n", "alpha")] == [0.5, 100, 10_000, 0.001]
     one, other = (certificate_rows.read_field_log(logs[name]) for name in "ab")
     assert found["acr"]["difference"] == pytest.approx((one["radius"] - other["radius"]).mean())
@@ -304,7 +306,7 @@ def rows_of_10_000(tmp_path):
 
 
 def test_a_log_is_of_the_noise_of_the_rows_beside_it(rows_of_10_000, logs):
-    found = compared(rows_of_10_000, logs["a"], n0=100)
+    found = compare_rows(rows_of_10_000, logs["a"], n0=100)
     assert (found["sigma"], found["images"]) == (0.5, IMAGES)
 
 
@@ -313,22 +315,24 @@ def test_a_log_whose_radii_tell_nothing_is_of_the_noise_of_the_rows_too_if_the_r
     log = tmp_path / "low.log"
     certificate_rows.write_field_log(frame(1).assign(radius=low, predict=LABELS, correct=1), log)
     said = {"n0": 100, "n": 10_000, "alpha": 0.001}
-    assert compared(log, rows_of_10_000, **said)["acr"] == compared(log, rows_of_10_000, **said, sigma=0.5)["acr"]
+    assert (
+        compare_rows(log, rows_of_10_000, **said)["acr"] == compare_rows(log, rows_of_10_000, **said, sigma=0.5)["acr"]
+    )
     certificate_rows.write_field_log(frame(1).assign(radius=low + 1e-7, predict=LABELS, correct=1), log)
     with pytest.raises(InputError, match=r"line 2: radius must be one that n = 10000, alpha = 0\.001 and sigma = 0\.5"):
-        compared(log, rows_of_10_000, **said)
+        compare_rows(log, rows_of_10_000, **said)
 
 
 def test_logs_of_other_numbers_of_draws_are_refused_with_the_reason(logs):
     with pytest.raises(InputError, match=r"the same n, got 10,000 and 1,000: the largest radius .* depends on it"):
-        compared(logs["a"], logs["fewer"], sigma=0.5, n0=100)
+        compare_rows(logs["a"], logs["fewer"], sigma=0.5, n0=100)
 
 
 def test_what_is_said_of_a_log_is_shown_and_the_radii_tell_the_rest(logs):
-    about = described(logs["fewer"], sigma=0.5)
+    about = summarize_rows(logs["fewer"], sigma=0.5)
     assert [about[name] for name in ("sigma", "n0", "n", "alpha")] == [0.5, None, 1_000, 0.001]
     with pytest.raises(InputError, match="made with n = 1000, as its radii tell"):
-        described(logs["fewer"], sigma=0.5, n=50)
+        summarize_rows(logs["fewer"], sigma=0.5, n=50)
 
 
 @pytest.mark.parametrize(
@@ -341,12 +345,12 @@ def test_what_is_said_of_a_log_is_shown_and_the_radii_tell_the_rest(logs):
     ],
 )
 def test_a_log_whose_radii_are_those_of_another_noise_is_doubted(logs, sigma, said):
-    doubt = described(logs["a"], sigma=sigma)["doubt"]
+    doubt = summarize_rows(logs["a"], sigma=sigma)["doubt"]
     assert doubt == said or said in doubt
-    assert said is None or said in text_of(described(logs["a"], sigma=sigma))
+    assert said is None or said in summary_text(summarize_rows(logs["a"], sigma=sigma))
     if said is not None:
         with pytest.raises(InputError, match=r"give --sigma 0\.5"):
-            compared(logs["a"], logs["a"], sigma=sigma)
+            compare_rows(logs["a"], logs["a"], sigma=sigma)
 
 
 @pytest.mark.parametrize("sigma", [None, 0.25, 0.5])
@@ -355,7 +359,7 @@ def test_logs_whose_radii_are_of_different_noises_cannot_be_compared_whatever_is
     theirs = certificate_rows.read_field_log(logs["a"])
     certificate_rows.write_field_log(theirs.assign(radius=theirs["radius"] / 2), halved)
     with pytest.raises(InputError, match=r"must be of the same sigma to be compared, but are of sigma 0\.25 and 0\.5,"):
-        compared(halved, logs["b"], sigma=sigma, n0=100)
+        compare_rows(halved, logs["b"], sigma=sigma, n0=100)
 
 
 @pytest.fixture
@@ -369,20 +373,20 @@ def test_of_two_logs_of_which_one_tells_nothing_it_is_said_what_each_must_say(lo
     told = r"a\.log must say its n, alpha, sigma .* its radii are those of sigma = 0\.5, .*; give --sigma 0\.5"
     untold = r"silent\.log must say its n, alpha, sigma .* does not say its sigma; give --sigma, by which .*"
     with pytest.raises(InputError, match=f"{told}; .*{untold}$"):
-        compared(logs["a"], silent, n0=100)
+        compare_rows(logs["a"], silent, n0=100)
     with pytest.raises(InputError, match=f"{untold}; .*{told}$"):
-        compared(silent, logs["a"], n0=100)
+        compare_rows(silent, logs["a"], n0=100)
 
 
 def test_of_a_log_that_tells_nothing_beside_one_that_does_it_is_said_what_that_one_is_of(logs, silent):
     known = r"a\.log is of sigma = 0\.5, n0 = 100, n = 10,000, alpha = 0\.001; .*silent\.log must say its n, alpha to"
     with pytest.raises(InputError, match=known):
-        compared(logs["a"], silent, sigma=0.5, n0=100)
+        compare_rows(logs["a"], silent, sigma=0.5, n0=100)
 
 
 def test_two_logs_that_lack_the_same_are_told_so_once(logs):
     with pytest.raises(InputError, match=r"^each of .*a\.log and .*b\.log must say its n, alpha, sigma") as refusal:
-        compared(logs["a"], logs["b"], n0=100)
+        compare_rows(logs["a"], logs["b"], n0=100)
     assert str(refusal.value).count("must say") == 1
 
 
@@ -394,24 +398,24 @@ def all_of_class_0(largest):
 def test_a_radius_beyond_all_that_a_noise_can_give_is_doubted(tmp_path):
     log = tmp_path / "log.tsv"
     certificate_rows.write_field_log(all_of_class_0(3.333), log)
-    doubt = described(log, sigma=0.5)["doubt"]
+    doubt = summarize_rows(log, sigma=0.5)["doubt"]
     assert doubt.startswith("its radius 3.333 in line 2 exceeds ")
     assert doubt.endswith(f"{IMAGES} such line(s), check --sigma")
-    assert described(log, sigma=0.9)["doubt"] is None
+    assert summarize_rows(log, sigma=0.9)["doubt"] is None
 
 
 def test_of_one_radius_beyond_all_that_a_noise_can_give_the_file_is_at_fault_by_its_line(tmp_path):
     log = tmp_path / "log.tsv"
     rows = all_of_class_0(0.1)
     certificate_rows.write_field_log(rows.assign(radius=rows["radius"].where(rows["idx"] != 3, 9.9)), log)
-    doubt = described(log, sigma=0.5)["doubt"]
+    doubt = summarize_rows(log, sigma=0.5)["doubt"]
     assert doubt.startswith("its radius 9.9 in line 5 exceeds 2.263, ")
     assert doubt.endswith("; 1 such line(s), make the file again")
 
 
 @given(st.floats(0, 1e300))
 def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest):
-    at = radii_of([frame(1).assign(radius=largest, correct=1)])
+    at = radii_shown([frame(1).assign(radius=largest, correct=1)])
     assert len(at) <= 20
     assert at[0] == 0
     assert at[-1] <= largest < at[-1] + (at[1] if at[1:] else 0.25)
@@ -421,7 +425,7 @@ def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest)
 def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path):
     log = tmp_path / "log.tsv"
     certificate_rows.write_field_log(all_of_class_0(0.1), log)
-    assert described(log)["doubt"].endswith("give --sigma, by which its radii may tell n and alpha")
+    assert summarize_rows(log)["doubt"].endswith("give --sigma, by which its radii may tell n and alpha")
 
 
 def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path):
@@ -433,10 +437,10 @@ def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_
     paths = {name: tmp_path / f"{name}.tsv" for name in ("some", "none", "all")}
     for name, rows in {"some": [*skipped, last], "none": [*whole, last], "all": skipped}.items():
         certificate_rows.write(rows, paths[name])
-    abouts = {name: described(path) for name, path in paths.items()}
+    abouts = {name: summarize_rows(path) for name, path in paths.items()}
     counts = {name: (about["skipped"], about["abstentions"]) for name, about in abouts.items()}
     assert counts == {"some": (4, 0), "none": (0, 4), "all": (4, 0)}
-    texts = {name: text_of(about) for name, about in abouts.items()}
+    texts = {name: summary_text(about) for name, about in abouts.items()}
     said = "4 images skipped their n draws, as n0 draws chose a wrong class"
     assert f"{said}; abstentions and p_A are of the other 1" in texts["some"]
     assert f"{said}, so neither abstentions nor p_A are known" in texts["all"]
@@ -447,24 +451,24 @@ def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_
 
 def test_how_rows_stopped_early_is_said_in_words(tmp_path):
     rows = frame(1, mode=f"within:0.1:{N}")
-    text = text_of(described(written(tmp_path / "within.tsv", rows)))
+    text = summary_text(summarize_rows(written(tmp_path / "within.tsv", rows)))
     assert f"when the radius was known to within 0.1; at most {N} draws" in text
     assert "of fewer draws than n where an image stopped early" in text
     assert "within:" not in text
-    assert "stopped early" not in text_of(described(written(tmp_path / "all.tsv", frame(1))))
+    assert "stopped early" not in summary_text(summarize_rows(written(tmp_path / "all.tsv", frame(1))))
 
 
 @pytest.mark.parametrize("bad", [{"sigma": 0.0}, {"n": 0}, {"n0": -1}, {"alpha": 1.0}])
 def test_what_is_said_of_a_log_must_be_possible(logs, bad):
     with pytest.raises(InputError, match=rf"got {next(iter(bad))} "):
-        described(logs["a"], **bad)
+        summarize_rows(logs["a"], **bad)
 
 
 @pytest.mark.parametrize("beside", ["[]", '{"rows": 3, "scope": "global"}', "no JSON"])
 def test_a_file_beside_a_log_is_not_its_sidecar(logs, beside):
-    before = described(logs["a"])
+    before = summarize_rows(logs["a"])
     certificate_rows.sidecar_of(logs["a"]).write_text(beside)
-    assert described(logs["a"]) == before
+    assert summarize_rows(logs["a"]) == before
 
 
 def test_what_is_neither_rows_nor_a_log_is_told_both_forms(tmp_path):
@@ -472,30 +476,30 @@ def test_what_is_neither_rows_nor_a_log_is_told_both_forms(tmp_path):
     with pytest.raises(
         InputError, match=r"columns idx .* scope, or a log .* idx label predict radius correct time, .* got 'idx label'"
     ):
-        described(tmp_path / "notes.txt")
+        summarize_rows(tmp_path / "notes.txt")
 
 
 def test_other_arithmetic_is_said_and_not_refused_as_in_reports(tmp_path, a):
     other = written(tmp_path / "other.tsv", frame(2), images="those", device="cpu", arithmetic="portable")
-    found = compared(a, other)
+    found = compare_rows(a, other)
     assert "Certified differently: arithmetic" in found["notes"][0]
-    assert found["notes"][0] in text_of_difference(found)
+    assert found["notes"][0] in comparison_text(found)
 
 
 def test_rows_of_outputs_in_float16_are_told_from_others(tmp_path, a):
     kept = written(tmp_path / "kept.tsv", frame(2), images="those", device="cpu", outputs="float16")
     note = f"Certified differently: outputs as computed ({a}), float16 (all others)."
-    assert compared(a, kept)["notes"] == [note]
-    assert "outputs float16" in text_of(described(kept))
-    assert "outputs float16" not in text_of(described(a))
+    assert compare_rows(a, kept)["notes"] == [note]
+    assert "outputs float16" in summary_text(summarize_rows(kept))
+    assert "outputs float16" not in summary_text(summarize_rows(a))
 
 
 def test_a_side_that_is_not_sound_is_said(tmp_path, a):
-    found = compared(a, written(tmp_path / "e.tsv", frame(2, scope="per-image")))
-    assert "B: not sound" in text_of_difference(found)
-    assert "A: not sound" not in text_of_difference(found)
+    found = compare_rows(a, written(tmp_path / "e.tsv", frame(2, scope="per-image")))
+    assert "B: not sound" in comparison_text(found)
+    assert "A: not sound" not in comparison_text(found)
 
 
 def test_the_numbers_are_json(a, b):
-    for one in (described(a), compared(a, b)):
+    for one in (summarize_rows(a), compare_rows(a, b)):
         assert json.loads(json.dumps(one, allow_nan=False)) == one

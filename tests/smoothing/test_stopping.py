@@ -205,7 +205,7 @@ def test_radii_of_unlike_modes_are_not_compared(made):
     with pytest.raises(InputError, match=r"certified alike, got certify and within:0\.05:5000"):
         metrics.check_comparable([made["plain"], made["within"]])
     results = [
-        Result(method=name, sigma=SIGMA, seed=0, rows=table, subset="all")
+        Result(name=name, sigma=SIGMA, seed=0, rows=table, subset="all")
         for name, table in made.items()
         if name in ("plain", "within")
     ]
@@ -215,7 +215,7 @@ def test_radii_of_unlike_modes_are_not_compared(made):
 
 def test_rows_of_one_radius_make_no_table_of_radii(made):
     with pytest.raises(InputError, match=r"only whether given ones are certified \(at-radius:0.1:5000\)"):
-        grouped([Result(method="a", sigma=SIGMA, seed=0, rows=made["at"], subset="all")])
+        grouped([Result(name="a", sigma=SIGMA, seed=0, rows=made["at"], subset="all")])
 
 
 def test_votes_that_stopped_by_what_they_said_bound_nothing_else(made):

@@ -1,7 +1,5 @@
 """Training and certifying the tiny model, from files to files."""
 
-import signal
-
 import torch
 
 from rs.certification.certify_model import certification_settings, certify_model
@@ -18,22 +16,6 @@ def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
     own = {**tiny_params()["recipes"]["tiny"][method], "training": EPOCHS}
     recipe = training_recipe(tiny_params(**{method: own}), "tiny", method, sigma)
     train_model(recipe, folder, RunOptions(sigma=sigma, seed=seed, device=CPU), out=out / "model", log=out / "log")
-
-
-def die_at(step):
-    """Kill this process in the middle of a training, as nothing can be caught."""
-    import os
-
-    from rs.training.trainer import Trainer
-
-    steps, take = iter(range(1, step + 1)), Trainer._step
-
-    def mortal(self, *arguments):
-        if next(steps) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return take(self, *arguments)
-
-    Trainer._step = mortal
 
 
 def certify_tiny(model, folder, out, sigma=None, **chosen):

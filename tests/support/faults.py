@@ -1,10 +1,9 @@
 """Faults in the middle of stages, by injection: every change of the disk of a stage is a point where one can strike.
 
-``python -m tests.support.faults TRIALS`` makes a small study in a temporary folder, and for each stage, fault and point
-runs the stage in a process of its own, lets the fault strike, runs the same command again, and compares what lies there
-with an unbroken run. TRIALS is how many points of each stage and fault are tried, spread over all; 0 for all of them.
-Where a file system can be mounted, in a namespace of this program's own, disks are full too. Prints a line of JSON with
-what was tried and what broke. Nothing in the library knows of it.
+``python -m tests.support.faults STAGE`` makes a small study in a temporary folder, and for each fault and point runs
+the stage in a process of its own, lets the fault strike, runs the same command again, and compares what lies there with
+an unbroken run. Where a file system can be mounted, in a namespace of this program's own, disks are full too. Prints a
+line of JSON with what was tried and what broke. Nothing in the library knows of it.
 """
 
 import errno
@@ -309,27 +308,21 @@ def in_own_namespace():
         os.execvp("unshare", [*probe[:3], sys.executable, "-m", "tests.support.faults", *sys.argv[1:]])
 
 
-def spread(points, trials):
-    """So many of the points, evenly spread; all of them for 0."""
-    step = (points - 1) / max(trials - 1, 1)
-    return sorted({round(k * step) for k in range(trials)}) if trials else range(points)
-
-
-def faults(base, trial, stage, trials):
-    """Yield what strikes, a name; the exit codes that it may end with; and what prepares the process for it."""
+def faults(base, trial, stage):
+    """Yield the name of each fault, the exit codes that it may end with besides 0, and what prepares the process."""
     counts = (Points(only_changes=only) for only in (False, True))
     every, changes = (run_apart(copied(base, trial), stage, points.watch)[2] for points in counts)
     for name, number in SIGNALS.items():
-        for at in spread(every, trials if name == "kill" else trials or every // 6):
-            yield f"{name} at {at}", -number if name != "int" else 130, _watching(at, _signal(number))
+        for at in range(0, every, 1 if name == "kill" else 6):
+            yield f"{name} at {at}", [-number if name != "int" else 130], _watching(at, _signal(number))
     for number, error in enumerate(ERRORS):
-        for at in spread(changes, trials)[number :: len(ERRORS)]:
-            yield f"{errno.errorcode[error]} at {at}", 2, _watching(at, _failure(error), only_changes=True)
-    for limit in LIMITS if not trials else LIMITS[:: max(1, len(LIMITS) // trials)]:
-        yield f"files of {limit} bytes", (0, 2), _limit(limit)
-    for left in ROOM if os.path.ismount(trial) and not trials else ():
-        yield f"a disk with {left} bytes left", (0, 2), lambda left=left: resize(trial, left)
-    yield "clock going backwards", 0, _backwards
+        for at in range(number, changes, len(ERRORS)):
+            yield f"{errno.errorcode[error]} at {at}", [2], _watching(at, _failure(error), only_changes=True)
+    for limit in LIMITS:
+        yield f"files of {limit} bytes", [2], _limit(limit)
+    for left in ROOM if os.path.ismount(trial) else ():
+        yield f"a disk with {left} bytes left", [2], lambda left=left: resize(trial, left)
+    yield "clock going backwards", [], _backwards
 
 
 def _watching(at, strike, only_changes=False):
@@ -363,7 +356,7 @@ def broken(base, trial, stage, expected, prepare, unbroken):
     """What is wrong after a fault and another run; empty if nothing is."""
     place = copied(base, trial)
     code, errors, _ = run_apart(place, stage, prepare)
-    if code not in (expected if isinstance(expected, tuple) else (expected, 0)):
+    if code not in ((*expected, 0)):
         return f"ends with {code}: {errors[-2000:]}"
     last = errors.splitlines()[-1:] if code in (2, 130) else []
     if "Traceback" in errors or (last and not last[0].startswith(("error: ", "interrupted"))):
@@ -379,23 +372,21 @@ def broken(base, trial, stage, expected, prepare, unbroken):
     return f"left {left[:3]}, other bytes in {differs[:3]}" if left or differs else ""
 
 
-def main(trials, stages):
+def main(stage):
     tried, wrong = Counter(), []
     with tempfile.TemporaryDirectory() as folder:
         base, trial = Path(folder, "base"), Path(folder, "trial")
         base.mkdir()
-        make_study(base, "bundle" in stages)
+        make_study(base, stage == "bundle")
         with own_disk(trial):
-            for stage in stages:
-                unbroken = made(run_unbroken(copied(base, trial), stage))
-                for name, expected, prepare in faults(base, trial, stage, trials):
-                    tried[f"{stage}: {name.split(' at ')[0]}"] += 1
-                    fault = broken(base, trial, stage, expected, prepare, unbroken)
-                    wrong += [f"{stage}, {name}: {fault}"] if fault else []
-                print(stage, sum(tried.values()), len(wrong), file=sys.stderr, flush=True)
+            unbroken = made(run_unbroken(copied(base, trial), stage))
+            for name, expected, prepare in faults(base, trial, stage):
+                tried[f"{stage}: {name.split(' at ')[0]}"] += 1
+                fault = broken(base, trial, stage, expected, prepare, unbroken)
+                wrong += [f"{stage}, {name}: {fault}"] if fault else []
     print(json.dumps({"tried": tried, "broken": wrong}))
 
 
 if __name__ == "__main__":
     in_own_namespace()
-    main(int(sys.argv[1]), sys.argv[2:] or list(WORDS))
+    main(sys.argv[1])

@@ -35,7 +35,7 @@ def make_bundled_study(root: Path) -> Path:
     values = params.read(root / "params.yaml")
     folders = [root / name / "tiny" for name in ("results", "logs", "weights")]
     with patch("rs.reporting.report._drawn", undrawn):
-        report.write(root / "reports" / "tiny", report.report(values, "tiny", *folders))
+        report.write_report(root / "reports" / "tiny", report.make_report(values, "tiny", *folders))
     return root
 
 

@@ -170,14 +170,14 @@ def make_study(root: Path) -> Path:
     return root
 
 
-def result(method, radii, correct=None, sigma=0.5, seed=0, **changes):
+def result(name, radii, correct=None, sigma=0.5, seed=0, **changes):
     """A result whose rows have these radii; ``changes`` of n, subset and so on."""
     size = len(radii)
     correct = [1] * size if correct is None else correct
     budget = {name: changes.pop(name, value) for name, value in (("n0", N0), ("n", N), ("alpha", ALPHA))}
     frame = pd.DataFrame({"idx": range(size), "label": 0, "radius": radii, "correct": correct} | budget)
     made = {"subset": "all", "training_seconds": 60.0} | changes
-    return Result(method=method, sigma=sigma, seed=seed, rows=frame.assign(sigma=sigma), **made)
+    return Result(name=name, sigma=sigma, seed=seed, rows=frame.assign(sigma=sigma), **made)
 
 
 def undrawn(name, data, draw):

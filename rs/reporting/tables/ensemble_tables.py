@@ -17,7 +17,7 @@ import pandas as pd
 from rs.errors import InputError
 from rs.reporting.results import Group, Groups, Result, best, paper_value, results_of
 from rs.reporting.tables import notes
-from rs.reporting.tables.formatting import Row, Table, acr, build_table, difference, marked, plain
+from rs.reporting.tables.formatting import Row, Table, acr_cell, build_table, difference, marked, plain
 from rs.statistics import metrics
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
 from rs.statistics.resampling import with_each_of_fewer_draws
@@ -45,7 +45,7 @@ TIMES = (
 )
 
 
-def ensembles(groups: Groups, sigma: float, reference: str = "average") -> Table:
+def ensembles_table(groups: Groups, sigma: float, reference: str = "average") -> Table:
     """Return every ensemble at ``sigma`` against its members, and against their combination ``reference``.
 
     Raises:
@@ -67,7 +67,7 @@ def ensembles(groups: Groups, sigma: float, reference: str = "average") -> Table
         "Combination": marked("combination"),
         "Scope": plain("scope"),
         "Clean accuracy": plain("clean_accuracy", ".1%"),
-        "ACR": acr,
+        "ACR": acr_cell,
         "to members' mean": difference("members"),
         "to best member": difference("best_member"),
         f"to {reference}": difference("reference"),
@@ -77,11 +77,11 @@ def ensembles(groups: Groups, sigma: float, reference: str = "average") -> Table
         f"to that of the same members combined by {reference}. {notes.about({sigma: shown})}"
     )
     text = [notes.CLEAN, notes.ERROR, notes.SEEDS, BEST, notes.TIES, BEST_MEMBER, notes.FAMILIES]
-    text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results), *notes.provenance(results)]
+    text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results), *notes.provenance_notes(results)]
     return build_table(f"tab:ensembles-{sigma}", caption, columns, rows, text)
 
 
-def weighting(groups: Groups, sigma: float, seconds: Mapping[str, float], figures: pd.DataFrame) -> Table:
+def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float], figures: pd.DataFrame) -> Table:
     """Return every combination of every ensemble's members, and no ensemble at all (the paper's Table 3).
 
     Args:
@@ -90,7 +90,7 @@ def weighting(groups: Groups, sigma: float, seconds: Mapping[str, float], figure
         seconds: Time of one certificate by kind of ensemble, of a single model by ``method-seed``; where known.
         figures: Published figures (``rs.reporting.results``).
     Raises:
-        InputError: As :func:`ensembles`.
+        InputError: As :func:`ensembles_table`.
     """
     shown = _ensembles(groups, sigma)
     results = _with_members(shown, groups[sigma])
@@ -106,7 +106,7 @@ def weighting(groups: Groups, sigma: float, seconds: Mapping[str, float], figure
         "Ensemble": plain("ensemble"),
         "Combination": marked("combination"),
         "Clean accuracy": plain("clean_accuracy", ".1%"),
-        "ACR": acr,
+        "ACR": acr_cell,
         "Members per draw": plain("members_per_draw", ".3g"),
         "Time": plain("seconds", ".3g", " s"),
     }
@@ -116,7 +116,7 @@ def weighting(groups: Groups, sigma: float, seconds: Mapping[str, float], figure
     caption = f"Weights of ensembles at σ = {sigma}. {notes.about({sigma: shown})}"
     text = [notes.CLEAN, notes.ERROR, notes.SEEDS, BEST_WEIGHTS, notes.TIES, TIMES, notes.FAMILIES]
     text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results)]
-    text += [*notes.provenance(results), *[notes.PAPER] * printed]
+    text += [*notes.provenance_notes(results), *[notes.PAPER] * printed]
     return build_table(f"tab:weighting-{sigma}", caption, columns, rows, text)
 
 
@@ -178,7 +178,7 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         most = max((len(group.first.members) for group in chosen), default=1)
         for group in [*(methods[method] for method in trained), *chosen]:
             first = group.first
-            keys = (sigma, " + ".join(first.training_methods) or first.method, first.method, max(1, len(first.members)))
+            keys = (sigma, " + ".join(first.training_methods) or first.name, first.name, max(1, len(first.members)))
             points += [(*keys, *point) for point in _by_cost(group, n0, n, most)]
     names = ("evaluations", "draws", "acr", "error_images", "error")
     return pd.DataFrame(points, columns=["sigma", "kind", "method", "members", *names])
@@ -275,7 +275,7 @@ def _reference(group: Group, ensembles: Mapping[str, Group], combination: str) -
 def models_by_member(methods: Mapping[str, Group]) -> dict[tuple[str, int | None], Result]:
     """Return the single models by training method and seed."""
     results = [result for group in methods.values() for result in group.results]
-    return {(result.method, result.seed): result for result in results if result.ensemble is None}
+    return {(result.name, result.seed): result for result in results if result.ensemble is None}
 
 
 def _members(ensembles: Sequence[Result], methods: Mapping[str, Group]) -> Group:
@@ -285,7 +285,7 @@ def _members(ensembles: Sequence[Result], methods: Mapping[str, Group]) -> Group
         missing = [f"{method}-{seed}" for method, seed in ensemble.members if (method, seed) not in singles]
         if missing or not ensemble.members:
             raise InputError(
-                f"{ensemble.method} at sigma {ensemble.sigma} must come with the results of all its members, missing: "
+                f"{ensemble.name} at sigma {ensemble.sigma} must come with the results of all its members, missing: "
                 f"{', '.join(missing) or 'all'}; certify them on the same images"
             )
     uses = Counter(member for members in {ensemble.members: None for ensemble in ensembles} for member in members)
@@ -296,29 +296,29 @@ def _members(ensembles: Sequence[Result], methods: Mapping[str, Group]) -> Group
 def _with_members(ensembles: Mapping[str, Group], methods: Mapping[str, Group]) -> list[Result]:
     """Return the results of ensembles, and of every member of them once."""
     results = [result for group in ensembles.values() for result in group.results]
-    members = {member.name: member for member in _members(results, methods).results}
+    members = {member.full_name: member for member in _members(results, methods).results}
     return [*results, *members.values()]
 
 
 def _differences(
     group: Group, reference: Group | None, of_members: Callable[[tuple[Members, ...]], tuple[Sample, Sample]]
 ) -> Row:
-    """Return the differences that :func:`ensembles` prints: to the reference, if there is one, and to the members."""
-    to_reference: Row = {} if reference is None else {"reference": group.less(reference)}
+    """Return the differences to the reference, if there is one, and to the members."""
+    to_reference: Row = {} if reference is None else {"reference": group.difference_to(reference)}
     mean, largest = of_members(tuple(result.members for result in group.results))
     return to_reference | {"members": estimate(group.sample, mean), "best_member": estimate(group.sample, largest)}
 
 
 def _weighting(group: Group, seconds: Mapping[str, float], figures: pd.DataFrame) -> Row:
-    """Return our numbers of one row of :func:`weighting` and the paper's; ``None`` where not known."""
+    """Return our numbers of one row of :func:`weighting_table` and the paper's; ``None`` where not known."""
     first = group.first
-    keys = [result.kind if result.seed is None else model_name(result.method, result.seed) for result in group.results]
+    keys = [result.kind if result.seed is None else model_name(result.name, result.seed) for result in group.results]
     times = [seconds[key] for key in keys if key in seconds]
     numbers: Row = {name: group.numbers[name] for name in ("clean_accuracy", "acr", "standard_error")}
     numbers |= {"standard_error_with_seeds": group.acr.error, "estimate": group.acr}
     numbers["members_per_draw"] = fmean(result.members_per_draw for result in group.results)
     numbers["seconds"] = sum(times) / len(times) if len(times) == len(keys) else None
-    alike = len({result.method for result in group.results}) == 1  # the paper has no mean over methods
+    alike = len({result.name for result in group.results}) == 1  # the paper has no mean over methods
     metric = {"clean_accuracy": "clean_accuracy", "acr": "acr", "seconds": "certificate_seconds"}
     return numbers | {
         f"paper_{name}": paper_value(figures, first.kind, first.sigma, metric[name]) if alike else None

@@ -120,7 +120,7 @@ def formatted(name: str, text: Callable[[Any], str]) -> Column:
     return lambda row: Cell(text(row[name]))
 
 
-def acr(row: Row) -> Cell:
+def acr_cell(row: Row) -> Cell:
     """Print an ACR with its errors, bold where it is the best."""
     return Cell(with_errors(row["estimate"]), row["best"])
 
@@ -152,8 +152,8 @@ def with_errors(acr: Estimate) -> str:
 
 
 def signed_with_errors(difference: Estimate) -> str:
-    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and :func:`digits`."""
-    places = digits(difference)
+    """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and :func:`decimals_needed`."""
+    places = decimals_needed(difference)
     return _with_errors(difference, signed(difference.value, places), places)
 
 
@@ -168,10 +168,10 @@ def with_verdict(difference: Estimate) -> str:
     return f"{signed_with_errors(difference)} {verdict}".rstrip()
 
 
-def digits(difference: Estimate) -> int:
+def decimals_needed(difference: Estimate) -> int:
     """Return how many decimals a difference needs so that what is printed is a tie where it is one: at least four.
 
-    >>> digits(Estimate(-0.001952, 0.000996, None, 0.0507, 359, 1))  # no tie if it were 0.0020 ± 0.0010
+    >>> decimals_needed(Estimate(-0.001952, 0.000996, None, 0.0507, 359, 1))  # no tie if it were 0.0020 ± 0.0010
     5
     """
     return next(places for places in count(4) if rounded(difference, places).tie == difference.tie)

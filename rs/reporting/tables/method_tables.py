@@ -38,7 +38,7 @@ TWO_SIDED: dict[Split, str] = {"even": "ACR, two-sided", "votes": "by n₀ votes
 METRICS = {"acr": "ACR", "clean_accuracy": "clean accuracy", "certified_accuracy": "certified accuracy"}
 
 
-def main(groups: Groups, figures: pd.DataFrame, everyone: Groups | None = None) -> Table:
+def main_table(groups: Groups, figures: pd.DataFrame, everyone: Groups | None = None) -> Table:
     """Return ACR and clean accuracy of every method at every noise level (the paper's main table).
 
     The best ACR of a noise level is bold, and so is every ACR that ties with it. Where the table does not show
@@ -47,7 +47,7 @@ def main(groups: Groups, figures: pd.DataFrame, everyone: Groups | None = None) 
     bests = {sigma: best(methods) for sigma, methods in groups.items()}
 
     def ours(group: Group) -> Cell:
-        return Cell(formatting.headline(group), group.first.method in bests[group.first.sigma])
+        return Cell(formatting.headline(group), group.first.name in bests[group.first.sigma])
 
     def paper(group: Group) -> Cell:
         acr, clean = (_paper(group, figures, metric) for metric in ("acr", "clean_accuracy"))
@@ -66,11 +66,11 @@ def main(groups: Groups, figures: pd.DataFrame, everyone: Groups | None = None) 
     return build_table("tab:main", caption, columns, _lines(groups), text, pd.DataFrame(data))
 
 
-def certified(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.DataFrame) -> Table:
+def certified_table(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.DataFrame) -> Table:
     """Return certified accuracy at each of ``radii``, and the ACR, at one noise level (the paper's appendix).
 
-    Bold are the largest printed share of a column, and the ACR as in :func:`main`. Columns of two-sided ACRs follow
-    where the rows of all methods allow it.
+    Bold are the largest printed share of a column, and the ACR as in :func:`main_table`. Columns of two-sided ACRs
+    follow where the rows of all methods allow it.
     """
     methods = groups[sigma]
     bests, in_paper = best(methods), _in_paper(methods, figures)
@@ -118,11 +118,11 @@ def _share(rows: Sequence[Row], radius: float) -> Column:
     return cell
 
 
-def differences(groups: Groups, references: Sequence[str]) -> Table:
+def differences_table(groups: Groups, references: Sequence[str]) -> Table:
     """Return the difference of every method's ACR to each reference's, paired over images."""
     pairs = [(sigma, name) for sigma in groups for name in references if name in groups[sigma]]
     estimates = {
-        (sigma, method, name): group.less(groups[sigma][name])
+        (sigma, method, name): group.difference_to(groups[sigma][name])
         for sigma, name in pairs
         for method, group in groups[sigma].items()
         if method != name
@@ -142,13 +142,13 @@ def differences(groups: Groups, references: Sequence[str]) -> Table:
     )
     absent = [name for name in references if name not in methods_of(groups)]
     text = [f"{name} is not among the methods: no differences to it." for name in absent]
-    text += [notes.TIES, *notes.provenance(results_of(groups))]
+    text += [notes.TIES, *notes.provenance_notes(results_of(groups))]
     keys = ("sigma", "method", "reference")
     data = [dict(zip(keys, pair, strict=True)) | formatting.numbers(value) for pair, value in estimates.items()]
     return build_table("tab:differences", caption, columns, rows, text, pd.DataFrame(data))
 
 
-def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame, times: str = notes.WALL) -> Table:
+def cost_table(groups: Groups, configurations: Configurations, figures: pd.DataFrame, times: str = notes.WALL) -> Table:
     """Return hyper-parameters, ACR and training time of every trained method (the paper's table of cost).
 
     ``times`` says in words what the times are.
@@ -176,12 +176,12 @@ def cost(groups: Groups, configurations: Configurations, figures: pd.DataFrame, 
     caption = (
         f"Main hyper-parameters and training time: {times}. It depends on the machine{v100}. {notes.about(groups)}"
     )
-    text = notes.provenance(result for result in results_of(groups) if result.training_seconds is not None)
+    text = notes.provenance_notes(result for result in results_of(groups) if result.training_seconds is not None)
     data = pd.DataFrame(rows, columns=[*given, *names])
     return build_table("tab:cost", caption, columns, rows, text, data)
 
 
-def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
+def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
     """Return every published figure that the study has too, ours beside it; ``None`` if there is none."""
     kinds = {  # of several groups of a kind, the first one
         (sigma, group.first.kind): group for sigma, methods in groups.items() for group in reversed(methods.values())
@@ -207,7 +207,7 @@ def beside_paper(groups: Groups, figures: pd.DataFrame) -> Table | None:
         "Paper's table": plain("table"),
     }
     caption = f"Our figures beside the paper's. {notes.about(groups)}"
-    text = [notes.PAPER, notes.CLEAN, *notes.provenance(results_of(shown))]
+    text = [notes.PAPER, notes.CLEAN, *notes.provenance_notes(results_of(shown))]
     return build_table("tab:published", caption, columns, rows, text)
 
 
@@ -232,7 +232,7 @@ def _lines(groups: Groups) -> list[Row]:
 
 def _row(group: Group, figures: pd.DataFrame) -> Row:
     """Return the numbers of a method at a noise level, and the paper's."""
-    keys: Row = {"method": group.first.method, "sigma": group.first.sigma, "sound": group.sound}
+    keys: Row = {"method": group.first.name, "sigma": group.first.sigma, "sound": group.sound}
     return keys | group.numbers | {f"paper_{name}": _paper(group, figures, name) for name in ("acr", "clean_accuracy")}
 
 

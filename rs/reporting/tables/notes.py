@@ -66,7 +66,7 @@ def of_methods(groups: Groups, paper: bool, errors: bool = True) -> list[str]:
     notes += [FAMILIES] * any(group.first.ensemble is not None for group in everyone)
     notes += unsound(results_of(groups))
     ties = [f"σ = {sigma}: {text}" for sigma, methods in groups.items() if (text := _ties(methods))]
-    return notes + ties + [TIES] * bool(ties) + provenance(results_of(groups))
+    return notes + ties + [TIES] * bool(ties) + provenance_notes(results_of(groups))
 
 
 def unsound(results: Sequence[Result]) -> list[str]:
@@ -76,7 +76,7 @@ def unsound(results: Sequence[Result]) -> list[str]:
 
 def chosen(results: Iterable[Result]) -> list[str]:
     """Return which members vote in ensembles whose weights choose them."""
-    return [f"{result.name}: chosen {_counted(result.chosen)}." for result in results if result.chosen]
+    return [f"{result.full_name}: chosen {_counted(result.chosen)}." for result in results if result.chosen]
 
 
 def _counted(members: Mapping[str, int]) -> str:
@@ -91,7 +91,7 @@ def _counted(members: Mapping[str, int]) -> str:
 def _ties(methods: Mapping[str, Group]) -> str:
     """Return which methods tie with the largest ACR, and where only images say so; empty if none does."""
     first, *ties = best(methods) or [""]
-    known = [methods[first].less(methods[method]).error is not None for method in ties]
+    known = [methods[first].difference_to(methods[method]).error is not None for method in ties]
     names = [method if both else f"{method} (images only)" for method, both in zip(ties, known, strict=True)]
     return f"{', '.join(names)} tied with {first}, the largest ACR of this table." if ties else ""
 
@@ -108,7 +108,9 @@ def _largest(methods: Mapping[str, Group], shown: Mapping[str, Group]) -> str:
     if not here:
         return ""
     count = sum(group.sound for group in methods.values())
-    beside = f": {with_verdict(methods[first].less(shown[here]))} to {here} of this table" if first != here else ""
+    beside = (
+        f": {with_verdict(methods[first].difference_to(shown[here]))} to {here} of this table" if first != here else ""
+    )
     return (
         f"of all {count} models and ensembles whose certificate is sound, however their members are combined, "
         f"{first} has the largest ACR, {with_errors(methods[first].acr)}{beside}. Tied with it: "
@@ -116,13 +118,13 @@ def _largest(methods: Mapping[str, Group], shown: Mapping[str, Group]) -> str:
     )
 
 
-def provenance(results: Iterable[Result]) -> list[str]:
+def provenance_notes(results: Iterable[Result]) -> list[str]:
     """Return which results were computed differently from the others, and in what; empty if none was.
 
     >>> import pandas as pd
     >>> how = [Provenance(precision=precision) for precision in ("bfloat16", "float32", "float32")]
-    >>> provenance([
-    ...     Result(method=f"macer x{k}", sigma=0.5, seed=0, rows=pd.DataFrame(), subset="all", provenance=one)
+    >>> provenance_notes([
+    ...     Result(name=f"macer x{k}", sigma=0.5, seed=0, rows=pd.DataFrame(), subset="all", provenance=one)
     ...     for k, one in enumerate(how)
     ... ])
     ['Certified differently: precision bfloat16 (macer x0), float32 (all others).']
@@ -136,7 +138,7 @@ def provenance(results: Iterable[Result]) -> list[str]:
         stated = [result for result in everyone if name in result.source]
         versions = [result.source[name][:8] for result in stated]
         parts += [f"{name} {_sides(stated, versions)}"] if len(set(versions)) > 1 else []
-    parts += [f"not known of {', '.join(dict.fromkeys(one.method for one in unknown))}"] * bool(parts and unknown)
+    parts += [f"not known of {', '.join(dict.fromkeys(one.name for one in unknown))}"] * bool(parts and unknown)
     return [f"Certified differently: {'; '.join(parts)}."] * bool(parts)
 
 
@@ -150,14 +152,14 @@ def _sides(results: Sequence[Result], values: Sequence[str | None]) -> str:
 def _named(results: Sequence[Result], values: Sequence[str | None], value: str | None) -> list[str]:
     """Name the results that have the value: by the method alone, or its seed, where all of that have it."""
     pairs = [*zip(results, values, strict=True)]
-    lack = {key for result, other in pairs if other != value for key in (result.method, (result.method, result.seed))}
+    lack = {key for result, other in pairs if other != value for key in (result.name, (result.name, result.seed))}
     have = [result for result, other in pairs if other == value]
     return list(dict.fromkeys(_name_beside(result, lack) for result in have))
 
 
 def _name_beside(result: Result, lack: Collection[object]) -> str:
-    if result.method not in lack:
-        return result.method
-    if (result.method, result.seed) not in lack:
-        return f"seed {result.seed} of {result.method}"
-    return result.name
+    if result.name not in lack:
+        return result.name
+    if (result.name, result.seed) not in lack:
+        return f"seed {result.seed} of {result.name}"
+    return result.full_name

@@ -40,7 +40,7 @@ SOME_VOTED = (
 """Whose share of votes a table has."""
 
 
-def mixed(groups: Groups, combination: str, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Table:
+def mixed_table(groups: Groups, combination: str, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Table:
     """Return mixed ensembles against those of as many members of one of their methods, and what theory expected."""
     ensembles = [group for methods in groups.values() for group in families(methods, combination)]
     pairs = [(a, b) for a in ensembles for b in ensembles if _rivals(a.first, b.first)]
@@ -64,14 +64,14 @@ def mixed(groups: Groups, combination: str, spreads: pd.DataFrame, bounds: pd.Da
     )
     shown: Groups = {}
     for group in chain.from_iterable(pairs):
-        shown.setdefault(group.first.sigma, {})[group.first.method] = group
+        shown.setdefault(group.first.sigma, {})[group.first.name] = group
     caption += f" {notes.about(shown)}" if pairs else ""
     results = results_of(shown)
-    text = [notes.TIES, notes.FAMILIES, EXPECTED, FIRST, *notes.unsound(results), *notes.provenance(results)]
+    text = [notes.TIES, notes.FAMILIES, EXPECTED, FIRST, *notes.unsound(results), *notes.provenance_notes(results)]
     return build_table("tab:mixed", caption, columns, rows, text)
 
 
-def theory(spreads: pd.DataFrame, groups: Groups) -> Table:
+def theory_table(spreads: pd.DataFrame, groups: Groups) -> Table:
     """Return how the members of each ensemble vary, alone and together, and the paper's bound for their average.
 
     Raises:
@@ -125,7 +125,7 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
         f"{SOME_VOTED if skipped else ALL_VOTED}. Other class: share of the images whose weights come from the margins "
         "of another class than the label."
     )
-    text = [FIRST, *notes.provenance(result for result in results if result is not None)]
+    text = [FIRST, *notes.provenance_notes(result for result in results if result is not None)]
     return build_table("tab:bounds", caption, columns, rows, text)
 
 
@@ -136,10 +136,10 @@ def _rivals(a: Result, b: Result) -> bool:
 
 
 def _rivalry(a: Group, b: Group, spreads: pd.DataFrame, bounds: pd.DataFrame) -> Row:
-    """Return the numbers of one row of :func:`mixed`."""
+    """Return the numbers of one row of :func:`mixed_table`."""
     mixed, single = a.first, b.first
     row: Row = {"sigma": mixed.sigma, "mixed": mixed.ensemble, "single": single.ensemble, "sound": a.sound and b.sound}
-    row["acr"] = acr = a.less(b)
+    row["acr"] = acr = a.difference_to(b)
     for side, result in (("mixed", mixed), ("single", single)):
         names: Row = {"sigma": result.sigma, "ensemble": kind_of(result.members)}
         row[f"bound_{side}"] = _find(bounds, names | {"combination": result.combination}).get("bound")

@@ -46,11 +46,11 @@ NOTHING = published("no such data set")
 
 
 def ensembles(results, sigma, **options):
-    return ensemble_tables.ensembles(grouped(results), sigma, **options)
+    return ensemble_tables.ensembles_table(grouped(results), sigma, **options)
 
 
 def weighting(results, sigma, seconds, figures):
-    return ensemble_tables.weighting(grouped(results), sigma, seconds, figures)
+    return ensemble_tables.weighting_table(grouped(results), sigma, seconds, figures)
 
 
 def sizes(results, combination):
@@ -377,7 +377,7 @@ def test_captions_of_acrs_say_images_subset_and_budget():
 
 
 def result_of(method, seed, rows, **changes):
-    return Result(method=method, sigma=0.5, seed=seed, rows=rows, subset="all", **changes)
+    return Result(name=method, sigma=0.5, seed=seed, rows=rows, subset="all", **changes)
 
 
 @pytest.fixture

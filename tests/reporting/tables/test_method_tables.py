@@ -19,7 +19,7 @@ def cell(table, method, column):
 
 def test_the_main_table_prints_acr_error_and_clean_accuracy_computed_by_hand():
     """Scores 1, 0, 0.5, 0.5: mean 0.5; sample variance (0.25 + 0.25) / 3; error sqrt(1 / 6 / 4) = 0.204."""
-    table = method_tables.main(grouped([result("gaussian", [1.0, 2.0, 0.5, 0.5], [1, 0, 1, 1])]), NOTHING)
+    table = method_tables.main_table(grouped([result("gaussian", [1.0, 2.0, 0.5, 0.5], [1, 0, 1, 1])]), NOTHING)
     assert cell(table, "gaussian", "σ = 0.5").text == "0.5000 ± 0.2041 (75.0%)"
     assert table.data["standard_error"][0] == pytest.approx((1 / 24) ** 0.5)
 
@@ -30,7 +30,7 @@ def test_several_seeds_give_their_mean_and_both_errors():
     Over seeds it is 1/2, of one degree of freedom: the interval is 1/2 times Student's quantile, and 1.96 errors wide.
     """
     seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
-    table = method_tables.main(grouped(seeds), NOTHING)
+    table = method_tables.main_table(grouped(seeds), NOTHING)
     assert cell(table, "gaussian", "σ = 0.5").text == "1.5000 ± 0.0000 [3.2414] (100.0%)"
     assert table.data["standard_error_with_seeds"][0] == pytest.approx(0.5 * PER_ERROR, rel=1e-4)
     assert notes.SEEDS in table.notes
@@ -38,7 +38,7 @@ def test_several_seeds_give_their_mean_and_both_errors():
 
 
 def test_one_seed_has_no_second_error_and_nothing_is_said_of_seeds():
-    table = method_tables.main(grouped([result("gaussian", [1.0, 1.5])]), NOTHING)
+    table = method_tables.main_table(grouped([result("gaussian", [1.0, 1.5])]), NOTHING)
     assert "[" not in cell(table, "gaussian", "σ = 0.5").text
     assert notes.SEEDS not in table.notes
     assert "standard_error_with_seeds" not in table.data
@@ -48,7 +48,7 @@ CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), r
 
 
 def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
-    table = method_tables.main(grouped(CLOSE), NOTHING)
+    table = method_tables.main_table(grouped(CLOSE), NOTHING)
     assert [cell(table, name, "σ = 0.5").bold for name in "abc"] == [True, True, False]
     assert "σ = 0.5: b (images only) tied with a, the largest ACR of this table." in table.notes
     assert table.notes.count(notes.TIES) == 1
@@ -56,7 +56,7 @@ def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
 
 
 def test_an_unsound_certificate_is_marked_and_never_best():
-    table = method_tables.main(grouped([*CLOSE, result("d", [9.0] * 4, scope="per-image")]), NOTHING)
+    table = method_tables.main_table(grouped([*CLOSE, result("d", [9.0] * 4, scope="per-image")]), NOTHING)
     assert not cell(table, "d †", "σ = 0.5").bold
     assert cell(table, "a", "σ = 0.5").bold
     assert any("not sound for a pipeline that recomputes" in note for note in table.notes)
@@ -64,15 +64,15 @@ def test_an_unsound_certificate_is_marked_and_never_best():
 
 def test_published_figures_stand_beside_ours_where_there_are_any():
     groups = grouped([result("advmacer", [1.0, 0.5]), result("gaussian", [0.1, 0.2])])
-    table = method_tables.main(groups, published("cifar10"))
+    table = method_tables.main_table(groups, published("cifar10"))
     assert cell(table, "advmacer", "σ = 0.5, paper").text == "0.742 (58.4%)"
     assert cell(table, "gaussian", "σ = 0.5, paper").text == "–"
     assert any("Subset and budget may differ" in note for note in table.notes)
-    beside = method_tables.beside_paper(groups, published("cifar10")).data
+    beside = method_tables.published_table(groups, published("cifar10")).data
     known = beside[(beside["metric"] == "certified_accuracy") & (beside["radius"] == 0.75)].iloc[0]
     assert (known["ours"], known["paper"]) == (0.5, 0.442)
-    assert "paper" not in " ".join(method_tables.main(groups, NOTHING).header)
-    assert method_tables.beside_paper(groups, NOTHING) is None
+    assert "paper" not in " ".join(method_tables.main_table(groups, NOTHING).header)
+    assert method_tables.published_table(groups, NOTHING) is None
 
 
 def test_an_ensemble_by_seeds_stands_beside_the_papers_figure_of_its_kind():
@@ -84,27 +84,27 @@ def test_an_ensemble_by_seeds_stands_beside_the_papers_figure_of_its_kind():
         published("cifar10").query("method == 'advmacer x3' and metric == 'acr' and sigma == 0.5")["value"].iloc[0]
     )
     groups = grouped([one])
-    assert cell(method_tables.main(groups, published("cifar10")), name, "σ = 0.5, paper").text.startswith(
+    assert cell(method_tables.main_table(groups, published("cifar10")), name, "σ = 0.5, paper").text.startswith(
         f"{printed:.3f}"
     )
-    table = method_tables.certified(groups, 0.5, [0.0], published("cifar10"))
+    table = method_tables.certified_table(groups, 0.5, [0.0], published("cifar10"))
     assert cell(table, name, "ACR, paper").text == f"{printed:.3f}"
 
 
 def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
     groups = grouped([result("a", [0.2, 0.6, 0.9, 2.0], [1, 1, 1, 0]), result("b", [0.5, 0.5, 0.1, 0.0])])
-    table = method_tables.certified(groups, 0.5, [0.0, 0.5, 1.0], NOTHING)
+    table = method_tables.certified_table(groups, 0.5, [0.0, 0.5, 1.0], NOTHING)
     assert [c.text for c in table.body[0]] == ["a", "0.750", "0.500", "0.4250"]
     assert [c.text for c in table.body[1]] == ["b", "1.000", "0.500", "0.2750"]
     assert [c.bold for c in table.body[0][1:3]] == [False, True]
     assert "At 1.00 and more every share is 0." in table.caption
-    assert "every share" not in method_tables.certified(groups, 0.5, [0.0, 0.5], NOTHING).caption
+    assert "every share" not in method_tables.certified_table(groups, 0.5, [0.0, 0.5], NOTHING).caption
     assert table.data["accuracy"].tolist() == [0.75, 0.5, 0.0, 1.0, 0.5, 0.0]
 
 
 def test_a_radius_of_more_than_two_decimals_stands_in_full_above_its_own_column():
     groups = grouped([result("a", [0.124, 0.3])])
-    table = method_tables.certified(groups, 0.5, [0.12, 0.125, 0.5, 0.625], published("cifar10"))
+    table = method_tables.certified_table(groups, 0.5, [0.12, 0.125, 0.5, 0.625], published("cifar10"))
     assert table.header == ["Method (σ = 0.5)", "0.12", "0.125", "ACR"]
     assert [cell(table, "a", column).text for column in ("0.12", "0.125")] == ["1.000", "0.500"]
     assert "At 0.50 and more every share is 0." in table.caption
@@ -112,7 +112,7 @@ def test_a_radius_of_more_than_two_decimals_stands_in_full_above_its_own_column(
 
 def test_differences_are_paired_and_ties_are_called_ties():
     """b - a is -0.1, 0.1, 0, -0.1: mean -0.025, deviation 0.0957, error 0.048."""
-    table = method_tables.differences(grouped(CLOSE), ["a", "missing"])
+    table = method_tables.differences_table(grouped(CLOSE), ["a", "missing"])
     assert cell(table, "a", "to a, σ = 0.5").text == "–"
     assert cell(table, "b", "to a, σ = 0.5").text == "-0.0250 ± 0.0479 tie, images only"
     assert cell(table, "c", "to a, σ = 0.5").text.startswith("-0.8750")
@@ -136,30 +136,30 @@ def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
     """
     flat = seeds_of("flat", [[1.0] * 4] * 2)
     groups = grouped([*seeds_of("a", SURE), *flat])
-    table = method_tables.differences(groups, ["flat"])
+    table = method_tables.differences_table(groups, ["flat"])
     assert cell(table, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 [6.4831] tie"
     row = table.data.iloc[0]
     assert (row["tie"], row["seeds"], row["images"]) == (True, 2, 4)
     assert row["p_value"] > LEVEL > 2 * stats.t.sf(row["difference"] / row["error_images"], 3)
     # with one seed each, images are all there is, and the same difference of 1.05 is no tie
-    alone = method_tables.differences(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"])
+    alone = method_tables.differences_table(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"])
     assert cell(alone, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 images only"
 
 
 def test_bold_follows_the_larger_error():
     """As above: alone, only the first is bold; by its seeds the other one ties with it, and nobody with the third."""
     low = seeds_of("low", [[-99.0] * 4] * 2)
-    main = method_tables.main(grouped([*seeds_of("a", SURE), *seeds_of("flat", [[1.0] * 4] * 2), *low]), NOTHING)
+    main = method_tables.main_table(grouped([*seeds_of("a", SURE), *seeds_of("flat", [[1.0] * 4] * 2), *low]), NOTHING)
     assert main.data["best"].tolist() == [True, True, False]
     assert "σ = 0.5: flat tied with a, the largest ACR of this table." in main.notes
-    alone = method_tables.main(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), result("flat", [1.0] * 4)]), NOTHING)
+    alone = method_tables.main_table(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), result("flat", [1.0] * 4)]), NOTHING)
     assert alone.data["best"].tolist() == [True, False]
 
 
 def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
     seeds = [result("a", [1.0, 1.0], seed=s, training_seconds=t) for s, t in ((0, 3600.0), (1, 7200.0))]
     log = result("log", [1.0, 1.0], seed=None, training_seconds=None)
-    table = method_tables.cost(grouped([*seeds, log]), {("a", 0.5): {"draws": 4, "epsilon": 1.0}}, NOTHING)
+    table = method_tables.cost_table(grouped([*seeds, log]), {("a", 0.5): {"draws": 4, "epsilon": 1.0}}, NOTHING)
     assert table.header == ["Method", "σ", "m", "epsilon", "ACR", "Time"]
     assert [[c.text for c in row] for row in table.body] == [["a", "0.5", "4", "1.0", "1.0000", "1.5 h"]]
 
@@ -167,9 +167,9 @@ def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
 def test_captions_say_images_subset_and_budget():
     groups = grouped(CLOSE)
     for table in (
-        method_tables.main(groups, NOTHING),
-        method_tables.differences(groups, ["a"]),
-        method_tables.cost(groups, {}, NOTHING),
+        method_tables.main_table(groups, NOTHING),
+        method_tables.differences_table(groups, ["a"]),
+        method_tables.cost_table(groups, {}, NOTHING),
     ):
         assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01" in table.caption
-    assert any("an abstention is an error" in note for note in method_tables.main(groups, NOTHING).notes)
+    assert any("an abstention is an error" in note for note in method_tables.main_table(groups, NOTHING).notes)

@@ -38,11 +38,11 @@ from tests.support.tiny_study import result
 
 
 def mixed(results, combination, spreads, bounds):
-    return variance_tables.mixed(grouped(results), combination, spreads, bounds)
+    return variance_tables.mixed_table(grouped(results), combination, spreads, bounds)
 
 
 def theory(spreads, results):
-    return variance_tables.theory(spreads, grouped(results))
+    return variance_tables.theory_table(spreads, grouped(results))
 
 
 def bounds_table(bounds, results):

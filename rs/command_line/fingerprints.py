@@ -17,7 +17,7 @@ from rs.storage import files
 from rs.study.grid import cells, check_names, stage_parameters
 
 
-def fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path, root: Path) -> dict[str, Any]:
+def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out: Path, root: Path) -> dict[str, Any]:
     """Check the parameters, and return what cells depend on: code, versions, raw data, merged parameters.
 
     Args:
