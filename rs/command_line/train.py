@@ -35,9 +35,6 @@ rs train advmacer --dataset digits --sigma 0.25 --seed 0 --data data/digits \\
 rs train advmacer --network my_package.models:build --sigma 0.5 --images photos \\
     --out models/mine --log logs/mine"""
 
-FINETUNE = "finetune"
-"""Recipe of the package for networks of users."""
-
 
 def main(
     method: Annotated[str, typer.Argument(help=f"Training method: {', '.join(METHODS)}.")],
@@ -83,7 +80,7 @@ def main(
         raise InputError("give --data, a prepared data set, or --images, a folder of pictures")
     if dataset is None and network is None:
         raise InputError("give --dataset, the recipe to follow: a key of recipes in the parameters, as digits")
-    recipe_name = dataset or FINETUNE
+    recipe_name = dataset or "finetune"
     values = parameters(params if dataset else PACKAGED, recipe_name)
     from rs.certification.load import register_network
     from rs.data.pictures import Conversion
@@ -95,7 +92,7 @@ def main(
     from rs.training.settings import RunOptions
 
     if dataset is None:
-        values = for_sigma(values, sigma, FINETUNE, nearest=True)
+        values = for_sigma(values, sigma, recipe_name, nearest=True)
     if network is not None:
         register_network(network)
         model = {"network": network, "weights": weights and str(weights)}

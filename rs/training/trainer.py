@@ -143,6 +143,8 @@ class Trainer:
         row = {"epoch": epoch + 1, "updates": now.updates, "learning_rate": rate, **means, "acr": self._quick_acr()}
         now.history.append(row)
         now.timing.append({"epoch": epoch + 1, "seconds": now.seconds})
+        if self.options.on_epoch is not None:
+            self.options.on_epoch(row)
 
     def _learning_rate(self, passed: float) -> float:
         """Return the rate when so many epochs have passed: by steps, or linearly from 0 up and down to 0 again."""
