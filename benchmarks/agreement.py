@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from rs.data.format import Images
+    from rs.data.prepared import Images
     from rs.smoothing.classifier import SmoothedClassifier
 
 
@@ -43,7 +43,7 @@ def main(
     import torch
 
     from rs.certification.load import load
-    from rs.data.images import load as load_split
+    from rs.data.images import load_images as load_split
     from rs.runtime.device import device_named
     from rs.statistics.metrics import acr
 
@@ -77,7 +77,7 @@ def said(
     import numpy as np
 
     from rs.runtime.streams import Stream
-    from rs.smoothing.classifier import certificate
+    from rs.smoothing.vote_counting import Tally, certificate
 
     votes, rows, ties = [], [], []
     for index in indices:
@@ -91,8 +91,8 @@ def said(
 
             smoothed.visit(keep, x, draws, 0, phase, index)
         width = smoothed.num_classes + smoothed.undecided
-        counts = [np.bincount(np.concatenate(part), minlength=width) for part in chosen]
-        rows.append(certificate(*counts, alpha, smoothed.sigma, undecided=smoothed.undecided).row(index, label))
+        tallies = [Tally(np.bincount(np.concatenate(part), minlength=width)) for part in chosen]
+        rows.append(certificate(*tallies, alpha, smoothed.sigma, undecided=smoothed.undecided).row(index, label))
         votes.append(np.concatenate(chosen[0] + chosen[1]))
     return Said(np.stack(votes), rows, float(np.concatenate(ties).mean()))
 

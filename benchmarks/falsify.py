@@ -42,7 +42,7 @@ from benchmarks.common import evenly
 from rs import params as parameters
 from rs.certification.load import load
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
-from rs.data.images import load as load_split
+from rs.data.images import load_images as load_split
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.member_outputs import WeightSettings
 from rs.ensemble.outputs import Outputs
@@ -61,7 +61,7 @@ from rs.statistics.radius import lower_bound, upper_bound
 from rs.storage import files
 
 if TYPE_CHECKING:
-    from rs.data.format import Images
+    from rs.data.prepared import Images
 
 INSIDE, BEYOND = (0.9, 0.99), 2.5
 """Distances of attacked points, in certified radii."""
@@ -545,7 +545,7 @@ def main(
     ] = None,
 ) -> None:
     """Attack the certificates of every model with every noise and precision, count the false ones, and print tables."""
-    settings = parameters.load(parameters.read(params), f"recipes.{recipe}.weights", WeightSettings)
+    settings = parameters.load_section(parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings)
     place = device_named(device)
     torch.set_num_threads(1)
     test = load_split(data, "test")

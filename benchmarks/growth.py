@@ -96,14 +96,14 @@ def launched(
     folder: Path, architecture: Architecture, n: int, images: int, worlds: Sequence[World], params: Path
 ) -> dict[str, dict[World, float]]:
     """Seconds of certification and of a training epoch, by processes; checks that rows are the same at one thread."""
-    from rs.data import format as data_format
-    from rs.params import read
+    from rs.data import prepared
+    from rs.params import read_params
     from rs.storage import files
 
     packed = random_images(architecture.shape, IMAGES)
     arrays = (packed.images, packed.labels)
-    data_format.write(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
-    values = read(params)
+    prepared.save_images(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
+    values = read_params(params)
     defaults, recipe = _plain(values["defaults"]), _plain(values["recipes"][RECIPE])
     recipe["model"] = {"architecture": architecture.value}
     training = {"epochs": 2, "milestones": [], "eval_every": 0, "engine": "folded", "precision": "float32"}

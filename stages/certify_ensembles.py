@@ -23,10 +23,10 @@ def main(
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
     from rs.certification.certify_pool import PoolSettings, certify_pool
-    from rs.params import load
+    from rs.params import load_section
     from rs.runtime.device import device_named
 
-    settings = load(values, f"recipes.{dataset}.pool", PoolSettings)
+    settings = load_section(values, f"recipes.{dataset}.pool", PoolSettings)
     certification = certification_settings(values, dataset)
     launch(values)
     place = device_named(device)

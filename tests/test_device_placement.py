@@ -24,17 +24,16 @@ from rs.certification.inference import FixedBatch
 from rs.certification.load import Classifier, load
 from rs.certification.predict import predict_files
 from rs.data import sources
-from rs.data.format import Epoch, read_meta
-from rs.data.images import batches
-from rs.data.images import load as load_images
+from rs.data.images import batches, load_images
 from rs.data.pictures import Conversion
+from rs.data.prepared import Epoch, read_meta
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import certify_entries
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.models.fingerprint import fingerprint
-from rs.params import read as read_params
+from rs.models.fingerprint import model_fingerprint
+from rs.params import read_params
 from rs.runtime.device import device_named
 from rs.smoothing import attack
 from rs.smoothing.classifier import SmoothedClassifier
@@ -112,7 +111,7 @@ def pool(device, folder, **settings):
 @path("pool, cached logits")
 def cached(device, folder):
     models = [model.to(device) for model in members()]
-    names = [fingerprint(model) for model in models]
+    names = [model_fingerprint(model) for model in models]
     versions = {"torch": torch.__version__}
     key = CacheKey(
         members=names, images="", indices=[0], num_classes=2, sigma=SIGMA, n0=N0, n=130, seed=1, noise="gaussian",
@@ -253,7 +252,7 @@ def attacks(device, folder):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch, work):
     """Hash the code, which sidecars name and which does not change here, but once."""
-    monkeypatch.setattr("rs.runtime.code_fingerprint.version", lambda *_, **__: "the code of today")
+    monkeypatch.setattr("rs.runtime.code_fingerprint.code_hash", lambda *_, **__: "the code of today")
 
 
 def on_gpu(name, folder, forgotten=None):

@@ -170,8 +170,8 @@ def test_a_command_has_the_options_that_it_is_given(
 def check_dvc(words: list[str]) -> None:
     """Parse words as DVC would; stages and parameters that are named must be there."""
     read = get_main_parser().parse_args(words)
-    values = params.read(ROOT / "params.yaml")
-    stages = {*params.read(ROOT / "dvc.yaml")["stages"], "largest"}
+    values = params.read_params(ROOT / "params.yaml")
+    stages = {*params.read_params(ROOT / "dvc.yaml")["stages"], "largest"}
     for target in getattr(read, "targets", None) or ():
         known = target.split("@")[0] in stages or (ROOT / target).is_file()
         assert known or MADE_UP.search(target) or "$" in target, target

@@ -19,10 +19,10 @@ from rs.certification.inference import members_of
 from rs.certification.load import Classifier, load
 from rs.certification.quantize import identity_of
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
 from rs.smoothing.classifier import SmoothedClassifier
@@ -75,8 +75,8 @@ def certification_settings(
     merged, origins = merged | given, origins | {key: f"--{key}" for key in given}
     if merged.get("stop") is not None:
         options = {key: f"--{key.replace('_', '-')}" for key in STOPS if "stop" in given}
-        merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop", options)
-    settings = params.check(CertificationSettings, merged, where, origins)
+        merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", options)
+    settings = params.validate(CertificationSettings, merged, where, origins)
     subset_name(settings.subset)
     return settings
 
@@ -106,7 +106,7 @@ def certify_model(
     Raises:
         InputError: If the model does not fit the images, or ``out`` holds something else.
     """
-    images = data.load(folder, split)
+    images = data.load_images(folder, split)
     base = load(model, images.meta)
     warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
     certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out, training=folder)
@@ -148,7 +148,7 @@ def certify_split(
         say_how_long(classifier, x, len(indices), settings.draws, at_most, dry_run=out is None)
     if out is None:
         return
-    identity = {"model": base.name, "classifier": fingerprint(base.module)}
+    identity = {"model": base.name, "classifier": model_fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
     identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, MODULE)
@@ -242,8 +242,8 @@ def row_identity(
         "device": device.type,
         "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),
-        "code": code_fingerprint.version(module),
-        "versions": checkpoint.versions(),
+        "code": code_fingerprint.code_hash(module),
+        "versions": checkpoint.library_versions(),
     }
 
 

@@ -20,7 +20,7 @@ from rs.certification.certify_model import row_identity, warn_if_n_too_small
 from rs.certification.inference import Optimized, optimize_for_inference
 from rs.certification.quantize import identity_of, quantized_members
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import NoisyPool, PoolEntry, noisy_pool
@@ -28,7 +28,7 @@ from rs.ensemble.rules import RULES, Cascade, Ensemble, LogitAverage, Rule, Soft
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.params import NonNegativeCount, validated
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
@@ -85,7 +85,7 @@ def certify_pool(
     alone = times / ALONE
     files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
     pool, specs = read_pool(ensembles, weights)
-    images = data.load(folder, "test")
+    images = data.load_images(folder, "test")
     limit_threads(images.meta.shape)
     models, _ = load_members(pool.members, pool.dataset, pool.sigma, ensembles / POOL, images.meta)
     entries = pool_entries(pool, specs, models, ensembles, weights)
@@ -144,7 +144,7 @@ def pool_entries(
         InputError: If weights that were solved image by image are missing or damaged.
     """
     identities: list[dict[str, Any]] = [
-        {"method": member.method, "seed": member.seed, "classifier": fingerprint(model)}
+        {"method": member.method, "seed": member.seed, "classifier": model_fingerprint(model)}
         for member, model in zip(pool.members, models, strict=True)
     ]
     entries = {
@@ -164,7 +164,7 @@ def pool_entries(
         else:
             rule = RULES[spec.combination.rule].build(spec.combination, len(numbers), spec.solution)
         fixed = SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule
-        classifier = fingerprint(Ensemble([models[number] for number in numbers], fixed))
+        classifier = model_fingerprint(Ensemble([models[number] for number in numbers], fixed))
         members = [identities[number] for number in numbers]
         source |= {"classifier": classifier, "members": members, "scope": scope}
         entries[slug] = PoolEntry(numbers, rule, source)
@@ -251,7 +251,7 @@ class PoolRunner:
     def _cache(self) -> OutputCache:
         """The members' logits on disk; its size is printed before it is made."""
         key = CacheKey(
-            members=[fingerprint(member) for member in self._members],
+            members=[model_fingerprint(member) for member in self._members],
             images=self.images.fingerprint,
             indices=self.indices.tolist(),
             num_classes=len(self.images.meta.classes),
@@ -263,8 +263,8 @@ class PoolRunner:
             precision=self.optimized.precision,
             device=self.device.type,
             arithmetic=arithmetic.current(),
-            code=code_fingerprint.version(MODULE),
-            versions=identity_of(self._members).get("versions", checkpoint.versions()),
+            code=code_fingerprint.code_hash(MODULE),
+            versions=identity_of(self._members).get("versions", checkpoint.library_versions()),
         )
         folder = scratch.root() / "outputs" / scratch.key(asdict(key))
         size = OutputCache.size(len(self._members), len(self.indices), key.n0 + key.n, key.num_classes)

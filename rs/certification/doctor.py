@@ -11,10 +11,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from rs.certification.load import Classifier
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
-from rs.params import LARGEST_SIGMA
+from rs.params import MAX_SIGMA
 from rs.smoothing.attack import evaluating
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import logits_of, user_code
@@ -227,7 +227,7 @@ def _as_other_classes(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 
 def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Diagnosis]:
-    if sigma > LARGEST_SIGMA:
+    if sigma > MAX_SIGMA:
         yield Diagnosis(
             "fault", f"sigma must be given in pixels of [0, 1], got {sigma:g}; in 255ths it is {sigma / 255:.3g}"
         )

@@ -18,7 +18,7 @@ from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models.architectures import Logits
 from rs.models.backend import (
-    PASSES,
+    WARM_UP_PASSES,
     Engine,
     InferenceEngine,
     check_folding,
@@ -274,6 +274,6 @@ def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
     """Compile for batches like ``sample``, and run it, because compilers fail at the first call."""
     network = FixedBatch(compiled(module, sample.device, frozen=True), len(sample))
     with torch.inference_mode(), unlimited():
-        for _ in range(PASSES):
+        for _ in range(WARM_UP_PASSES):
             network(sample.clone())  # made in inference mode, as in certification: other tensors compile again
     return network

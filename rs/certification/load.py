@@ -18,7 +18,7 @@ from torch import nn
 
 from rs.certification.inference import Optimized, members_of, optimize_for_inference
 from rs.certification.quantize import quantized_members
-from rs.data.format import Meta, described
+from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError, nearest
 from rs.models import architectures, checkpoint
@@ -220,8 +220,8 @@ def with_images(
         others = ((k, a, b) for k, (a, b) in enumerate(zip(classes, classifier.classes, strict=False)) if a != b)
         differ = "".join(f"; class {k} is {a} there, and {b} of the model" for k, a, b in [*others][:1])
         raise InputError(
-            f"{classifier.name} must be a classifier of {described(name, classes, shape)}, "
-            f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}{differ}"
+            f"{classifier.name} must be a classifier of {data_set_text(name, classes, shape)}, "
+            f"but it is one of {data_set_text(classifier.dataset, classifier.classes, classifier.shape)}{differ}"
         )
     return classifier
 
@@ -246,7 +246,7 @@ def _from_disk(name: str) -> Classifier:
         return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders)
     if not (path / checkpoint.CARD).is_file():
         raise InputError(f"{_MODEL}, got {name!r}, which has no {checkpoint.CARD}; {_meant(name)}")
-    module, card = checkpoint.load(path)
+    module, card = checkpoint.load_model(path)
     return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
 
 

@@ -20,8 +20,9 @@ from rs.errors import InputError
 from rs.models.backend import InferenceEngine
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import progress
-from rs.smoothing.classifier import Precision, check_draws
+from rs.smoothing.classifier import Precision
 from rs.smoothing.determinism import watched
+from rs.smoothing.inputs import check_draws
 from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from rs.certification.inference import split_normalization
 from rs.certification.openvino_network import Content, OpenVinoNetwork, content, converted, library
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.params import Count, Positive, validated
 from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
@@ -51,7 +51,7 @@ SEED = 0
 class QuantizedCard:
     """What a quantised network was made from; written beside it as ``quantized.json``."""
 
-    classifier: str  # rs.models.fingerprint.fingerprint of the model in float32
+    classifier: str  # rs.models.fingerprint.model_fingerprint of the model in float32
     dataset: str
     images: str  # fingerprint of the training split
     sigma: Positive  # noise of the calibration images, in pixels of [0, 1]
@@ -114,7 +114,7 @@ def _new(member: nn.Module, folder: Path | None, calibration: Path | None, sigma
             "engine quantized needs a quantised network beside the model, or training images to calibrate one; make it "
             "with rs quantize MODEL --data DATA, or give --data"
         )
-    return quantize(member, data.load(calibration, "train"), sigma, CALIBRATION)
+    return quantize(member, data.load_images(calibration, "train"), sigma, CALIBRATION)
 
 
 def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | None:
@@ -122,7 +122,7 @@ def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | 
     if folder is None or not (folder / CARD).exists():
         return None
     quantized, again = read_quantized(folder), f"run rs quantize {folder} again"
-    if quantized.card.classifier != fingerprint(member):
+    if quantized.card.classifier != model_fingerprint(member):
         raise InputError(f"{folder / CARD} must be of the model beside it, but that has changed; {again}")
     if quantized.card.sigma != sigma:
         raise InputError(
@@ -158,7 +158,7 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
 
 def _card(module: nn.Module, images: Images, sigma: float, count: int, network: str) -> QuantizedCard:
     return QuantizedCard(
-        classifier=fingerprint(module),
+        classifier=model_fingerprint(module),
         dataset=images.meta.name,
         images=images.fingerprint,
         sigma=sigma,
@@ -236,7 +236,7 @@ def identity_of(modules: Sequence[nn.Module]) -> dict[str, Any]:
         return {}
     return _identity_in_int8([one for one in found if isinstance(one, QuantizedNetwork)]) | {
         "instructions": found[0].instructions,
-        "versions": checkpoint.versions() | {"openvino": library("openvino").__version__},
+        "versions": checkpoint.library_versions() | {"openvino": library("openvino").__version__},
     }
 
 
@@ -254,7 +254,7 @@ def _identity_in_int8(found: Sequence[QuantizedNetwork]) -> dict[str, Any]:
 def quantization_versions() -> dict[str, str]:
     """Return the versions that a quantised network depends on."""
     openvino, nncf = library("openvino"), library("nncf")
-    return checkpoint.versions() | {"openvino": openvino.__version__, "nncf": nncf.__version__}
+    return checkpoint.library_versions() | {"openvino": openvino.__version__, "nncf": nncf.__version__}
 
 
 def _quantized(network: nn.Module, normalised: Tensor) -> Content:

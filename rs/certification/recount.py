@@ -12,9 +12,9 @@ import torch
 from rs.certification.load import load
 from rs.certification.quantize import identity_of
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.statistics.certificate import format_counts
 from rs.study.layout import GridCell
 
@@ -40,7 +40,7 @@ def recount(
     found = _at_hand(study, models)
     for rows in found.values():
         _row(content[f"{rows}.tsv"], index)
-    images = data.load(folder, "test")
+    images = data.load_images(folder, "test")
     path = f"data/{study['dataset']}/meta.json"
     if path in content and (size := json.loads(content[path])["sizes"]["test"]) != len(images):
         raise InputError(f"{folder} must have the {size:,} test images that {path} says, but has {len(images):,}")
@@ -91,7 +91,7 @@ def _same_votes(
     base = load(str(model), images.meta)
     for what, said, own in (
         ("images", side["images"], images.fingerprint),
-        ("weights", side["classifier"], fingerprint(base.module)),
+        ("weights", side["classifier"], model_fingerprint(base.module)),
     ):
         if said != own:
             raise InputError(f"{model} must have the {what} of the rows, {said[:12]}..., got {own[:12]}...")

@@ -25,15 +25,15 @@ def main(
     from rs.certification.load import check_has_folder
     from rs.errors import InputError
     from rs.models import checkpoint, model_card
-    from rs.models.fingerprint import fingerprint
+    from rs.models.fingerprint import model_fingerprint
     from rs.reporting.summaries import summarize_rows
     from rs.storage import files
     from rs.storage.certificate_rows import is_field_log, sidecar_of
 
     check_has_folder(model, "a model folder")
     files.check_output(out, "the page of a model", files.begins_with(model_card.BEGINNING), force=force)
-    network, card = checkpoint.load(model)
-    classifier = fingerprint(network)
+    network, card = checkpoint.load_model(model)
+    classifier = model_fingerprint(network)
     for path in rows or ():
         if is_field_log(path):
             raise InputError(f"{path} must be certificate rows, but is a log in six columns, which names no model")
@@ -43,5 +43,5 @@ def main(
             raise InputError(f"{path} must have labels, but its images have none; put images into one folder a class")
         if files.value_in(sidecar_of(path), "classifier") != classifier:
             raise InputError(f"{path} must be rows of {model}, but its sidecar names another model; certify this one")
-    files.write_text(out, model_card.page(card, results))
+    files.write_text(out, model_card.model_page(card, results))
     print(f"page of {model}, with the certificates of {len(results)} row file(s), in {out}")

@@ -116,11 +116,11 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.storage import certificate_rows
-    from rs.storage.row_writer import check_name
+    from rs.storage.row_writer import check_row_file_name
     from rs.study.subset import subset_name
 
     if out is not None and not dry_run:
-        check_name(out)
+        check_row_file_name(out)
     asked = {"at_radius": radii_named(at_radius, "--at-radius"), "tolerance": tolerance, "acr_error": acr_error}
     given = [f"--{name.replace('_', '-')}" for name, question in asked.items() if question is not None]
     if len(given) > 1:
@@ -147,4 +147,4 @@ def main(
         warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
         certify_split(*pictures(images, classes, base, Conversion(resize, crop, convert)), settings, **where)
     if out is not None and not dry_run and rank_and_world_size()[0] == 0:
-        print(f"{summary(certificate_rows.read(out))}; rows in {out}")
+        print(f"{summary(certificate_rows.read_rows(out))}; rows in {out}")

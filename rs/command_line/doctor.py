@@ -43,7 +43,7 @@ def main(
     """
     from rs.errors import InputError, printable
     from rs.runtime.device import device_named
-    from rs.runtime.machine import described, warnings
+    from rs.runtime.machine import describe_machine, warnings
 
     if model is None and (data is not None or images is not None):
         raise InputError("give MODEL, which the images are for: a model folder, ensemble *.json, or module:function")
@@ -53,12 +53,12 @@ def main(
     if split is not None and data is None:
         raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     place = device_named(device)
-    machine, slow = described(place), warnings(place)
+    machine, slow = describe_machine(place), warnings(place)
     found, tried = [], ""
     if model is not None:
         from rs.certification.doctor import diagnose
         from rs.certification.load import load
-        from rs.data.images import load as load_split
+        from rs.data.images import load_images as load_split
         from rs.data.pictures import Conversion
 
         shown = None if data is None else load_split(data, split or "test")

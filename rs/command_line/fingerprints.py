@@ -9,7 +9,7 @@ from typing import Any
 from rs.data import sources
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.params import load, section
+from rs.params import load_section, section
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.processes import launcher_words
@@ -35,8 +35,10 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     check_study(values, dataset)
     check_names(values, dataset, METHODS)
     launcher_words(values)
-    arithmetic.wanted(values, dataset)
-    contents: dict[str, Any] = code_fingerprint.fingerprints(root, METHODS) | {"versions": code_fingerprint.series()}
+    arithmetic.recipe_arithmetic(values, dataset)
+    contents: dict[str, Any] = code_fingerprint.stage_fingerprints(root, METHODS) | {
+        "versions": code_fingerprint.series()
+    }
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
     if libraries := code_fingerprint.engine_series(parameters["certify"]["certify"].get("engine")):
@@ -46,7 +48,7 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     texts = {out / f"{name}.json": _json(name, content) for name, content in contents.items()}
     if not all(path.is_file() and files.read_json(path) == json.loads(text) for path, text in texts.items()):
         check_recipe(values, dataset)
-    return contents | {f"raw/{dataset}": sources.fingerprint(source, prepared)}
+    return contents | {f"raw/{dataset}": sources.raw_fingerprint(source, prepared)}
 
 
 def _json(name: str, content: Any) -> str:
@@ -80,5 +82,5 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
         training_recipe(values, dataset, method, sigma)
     certification_settings(values, dataset)
     if values.get("ensembles") or any(cell.is_member_seed for cell in grid):  # else there is no pool
-        load(values, f"recipes.{dataset}.pool", PoolSettings)
-        load(values, f"recipes.{dataset}.weights", WeightSettings)
+        load_section(values, f"recipes.{dataset}.pool", PoolSettings)
+        load_section(values, f"recipes.{dataset}.weights", WeightSettings)

@@ -28,7 +28,7 @@ def main(
     force: Force = False,
 ) -> None:
     """Import CHECKPOINT, without executing anything in it; then certify it like any model."""
-    from rs.data.format import read_meta
+    from rs.data.prepared import read_meta
     from rs.models.published_checkpoints import import_checkpoint
 
     meta = read_meta(data)

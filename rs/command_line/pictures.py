@@ -94,10 +94,10 @@ def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversi
             classifier states another shape or other classes.
     """
     from rs.certification.load import for_images
-    from rs.data.image_folder import read
+    from rs.data.image_folder import read_pictures
 
     tree, shape = _listed(folder, classes, base, how)
-    shown = read(tree, shape, how)
+    shown = read_pictures(tree, shape, how)
     return for_images(base, shown.meta), shown
 
 
@@ -111,14 +111,14 @@ def training_pictures(folder: Path, classes: Path | None, how: Conversion) -> tu
     Raises:
         InputError: As ``listed`` and ``read`` of :mod:`rs.data.image_folder`, or if a picture has no class.
     """
-    from rs.data.image_folder import common_shape, listed, read, split_by_content
+    from rs.data.image_folder import common_shape, listed, read_pictures, split_by_content
     from rs.data.readers import class_names
 
     tree = listed(folder, () if classes is None else class_names(classes))
     shape, _ = common_shape([path for path, _ in tree.samples], how)
     train, validation = split_by_content(tree, VALIDATION_SHARE)
     say_counts(tree)
-    return read(train, shape, how), read(validation, shape, how)
+    return read_pictures(train, shape, how), read_pictures(validation, shape, how)
 
 
 def say_counts(tree: Tree) -> None:

@@ -71,8 +71,8 @@ def main(
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
     from rs.certification.load import for_images, load
     from rs.certification.predict import predict_files
-    from rs.data.format import read_meta
     from rs.data.pictures import Conversion
+    from rs.data.prepared import read_meta
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
 

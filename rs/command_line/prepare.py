@@ -24,10 +24,10 @@ def main(
     """Prepare the data set NAME: train.npz and test.npz, and meta.json, which describes them."""
     from rs import params as parameters
     from rs.data import sources
-    from rs.data.format import described, read_meta
+    from rs.data.prepared import data_set_text, read_meta
 
-    values = parameters.section(parameters.read(params), f"datasets.{name}")
+    values = parameters.section(parameters.read_params(params), f"datasets.{name}")
     sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)
     meta = read_meta(out)
     images = " and ".join(f"{size:,} {split}" for split, size in meta.sizes.items())
-    print(f"{images} images of {described(name, meta.classes, meta.shape)}; data set in {out}")
+    print(f"{images} images of {data_set_text(name, meta.classes, meta.shape)}; data set in {out}")

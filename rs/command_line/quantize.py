@@ -26,7 +26,7 @@ def main(
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load
     from rs.certification.quantize import CALIBRATION, check_quantized_output, quantize, write_quantized
-    from rs.data.images import load as load_split
+    from rs.data.images import load_images as load_split
 
     check_has_folder(model)
     training = load_split(data, "train")

@@ -56,17 +56,17 @@ def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | Non
     """Refuse a noise that is none, or is likely in 255ths.
 
     Raises:
-        InputError: If it is not positive, or exceeds :data:`rs.params.LARGEST_SIGMA`.
+        InputError: If it is not positive, or exceeds :data:`rs.params.MAX_SIGMA`.
     """
-    from rs.params import LARGEST_SIGMA
+    from rs.params import MAX_SIGMA
 
     if sigma is not None and not sigma > 0:
         raise InputError(
             f"{option.opts[0]} must be a positive number, got {sigma}; it is the noise's std, in pixels of [0, 1]"
         )
-    if sigma is not None and sigma > LARGEST_SIGMA:
+    if sigma is not None and sigma > MAX_SIGMA:
         raise InputError(
-            f"{option.opts[0]} is in pixels of [0, 1] and must be at most {LARGEST_SIGMA:g}, got {sigma:g}; "
+            f"{option.opts[0]} is in pixels of [0, 1] and must be at most {MAX_SIGMA:g}, got {sigma:g}; "
             f"did you mean {sigma:g}/255 = {sigma / 255:.3g}?"
         )
     return sigma
@@ -245,17 +245,17 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
     Call it before anything is imported that loads NumPy or torch.
     """
-    from rs.params import read
+    from rs.params import read_params
     from rs.runtime import arithmetic
 
-    values = read(path)
-    arithmetic.choose(values, dataset)
+    values = read_params(path)
+    arithmetic.set_arithmetic(values, dataset)
     return values
 
 
 def warn_of_another_data_set(values: dict[str, Any], recipe: str, data: Path) -> None:
     """Warn on stderr if a recipe is that of another data set than ``data`` holds."""
-    from rs.data.format import read_meta
+    from rs.data.prepared import read_meta
     from rs.params import base_dataset, merge
 
     name, known = read_meta(data).name, merge(values, "datasets", optional=True)[0]

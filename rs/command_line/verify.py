@@ -40,7 +40,7 @@ def main(
     recounted: Iterable[str] = ()
     if models is not None and data is not None:
         try:
-            arithmetic.choose(values, study["dataset"])
+            arithmetic.set_arithmetic(values, study["dataset"])
             from rs.certification.recount import recount
             from rs.runtime.device import device_named
 

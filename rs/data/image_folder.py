@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from rs.data import pictures, readers
-from rs.data.format import Epoch, Meta, check_names_differ, describe
 from rs.data.pictures import Conversion
+from rs.data.prepared import Epoch, Meta, check_names_differ, make_meta
 from rs.data.readers import Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
@@ -30,7 +30,7 @@ from rs.storage import files
 
 @dataclass(eq=False)
 class FolderImages:
-    """A split whose images stay where they are; implements :class:`rs.data.format.Images`.
+    """A split whose images stay where they are; implements :class:`rs.data.prepared.Images`.
 
     Test images: shorter side to ``how.resize``, central crop of ``meta.shape``.
     """
@@ -90,7 +90,7 @@ def split_of(meta: Meta, split: str) -> FolderImages:
     return FolderImages(meta, tree, fingerprint, how)
 
 
-def read(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderImages:
+def read_pictures(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderImages:
     """Return the pictures of a list of files, each of which is read once and known to fit.
 
     Raises:
@@ -102,7 +102,7 @@ def read(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderImages:
         name, content = Path(path).relative_to(tree.root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
         digest.update(os.fsencode(f"{name} {label} {content}\n"))
     fingerprint = digest.hexdigest()
-    meta = describe(
+    meta = make_meta(
         name=tree.root.resolve().name + (f" ({how})" if str(how) else ""),
         classes=tree.classes,
         shape=shape,

@@ -30,7 +30,7 @@ FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
 CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 """Pillow's names of the modes of 8 bits or fewer: of others it turns all above 255 into white, 16-bit grey for one."""
 
-MOST_BYTES, MOST_PIXELS = 2**28, 2**26
+MAX_PICTURE_BYTES, MAX_PIXELS = 2**28, 2**26
 """Of an image, as a file and decoded; larger ones are refused before they are."""
 
 
@@ -78,9 +78,9 @@ class Conversion:
         if self.convert:
             image = image.convert("L" if channels == 1 else "RGB")
         resized = width, height = self._resized(image.size)
-        if width * height > MOST_PIXELS:
+        if width * height > MAX_PIXELS:
             raise InputError(
-                f"must have at most {MOST_PIXELS:,} pixels after --resize {self.resize}, got {width} x {height}; crop "
+                f"must have at most {MAX_PIXELS:,} pixels after --resize {self.resize}, got {width} x {height}; crop "
                 "the file"
             )
         if resized != image.size:
@@ -117,7 +117,7 @@ def shape_of(file: str | Path, how: Conversion | None = None) -> tuple[int, int,
     """
     how = how or Conversion()
     try:
-        with _opened(files.read_bytes(Path(file), MOST_BYTES, "correct its name")) as image:
+        with _opened(files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")) as image:
             mode = "RGB" if how.convert and image.mode in CONVERTIBLE else image.mode
             width, height = how.size(*image.size)
     except Exception:  # Pillow raises errors of every kind on damaged files; whoever reads the picture says which
@@ -143,7 +143,7 @@ def picture_with_notes(
         InputError: If it is unreadable, or not an 8-bit grey or RGB image of exactly ``shape``.
     """
     try:
-        content = files.read_bytes(Path(file), MOST_BYTES, "correct its name")
+        content = files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
     except OSError as error:
         raise InputError(f"{file} must be a file that can be read, but: {one_line(error)}; correct its name") from error
     pixels, notes = _decoded(content, str(file), how, 3 if shape is None else shape[0])
@@ -215,7 +215,7 @@ def _opened(data: bytes) -> PillowImage:
     """Open an image of one of the :data:`FORMATS`, none of which runs a program, before its pixels are decoded.
 
     Raises:
-        ValueError: If it has more than :data:`MOST_PIXELS`; Pillow raises other errors.
+        ValueError: If it has more than :data:`MAX_PIXELS`; Pillow raises other errors.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -223,6 +223,6 @@ def _opened(data: bytes) -> PillowImage:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError as error:  # it names an object in memory
         raise ValueError(f"it is none of {', '.join(FORMATS)}") from error
-    if image.width * image.height > MOST_PIXELS:
-        raise ValueError(f"it must have at most {MOST_PIXELS:,} pixels, got {image.width} x {image.height}")
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"it must have at most {MAX_PIXELS:,} pixels, got {image.width} x {image.height}")
     return image

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.data.format import SPLITS, Arrays, check_classes, check_names_differ
-from rs.data.pictures import MOST_BYTES, Conversion, decode, is_picture
+from rs.data.pictures import MAX_PICTURE_BYTES, Conversion, decode, is_picture
+from rs.data.prepared import SPLITS, Arrays, check_classes, check_names_differ
 from rs.errors import InputError, one_line
-from rs.params import MOST_CLASSES
+from rs.params import MAX_CLASSES
 from rs.storage import files
 
 SPLIT_NAMES = {"train": ("train",), "test": ("test", "val", "validation")}
@@ -42,7 +42,7 @@ def digits_sums() -> dict[str, str]:
     return {path.name: files.sha256(path)} if path.is_file() else {}
 
 
-def digits(test_share: float, split_seed: int) -> Raw:
+def read_digits(test_share: float, split_seed: int) -> Raw:
     """Read scikit-learn's 1,797 handwritten digits, 8x8, and split them class by class.
 
     Values 0..16 become ``round(v * 255 / 16)``. Of the n images of a class ``round(test_share * n)`` are test
@@ -71,7 +71,7 @@ def _stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[n
     return chosen
 
 
-def keep_back(raw: Raw, share: float) -> Raw:
+def split_validation(raw: Raw, share: float) -> Raw:
     """Move a share of each class of the train split to a split ``validation``; both keep the original order.
 
     Nothing is moved at share 0. The choice is a function of labels and share alone.
@@ -93,7 +93,7 @@ def keep_back(raw: Raw, share: float) -> Raw:
     return Raw({**raw.splits, **parts}, raw.classes, source)
 
 
-def torchvision(name: str, root: str | None, download: bool) -> Raw:
+def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
     """Read one of torchvision's data sets, train and test split; torchvision checks the sums of its files.
 
     Args:
@@ -146,7 +146,7 @@ TORCHVISION = {"cifar10": _cifar("CIFAR10"), "cifar100": _cifar("CIFAR100"), "sv
 """Torchvision's data sets, and how to open a split of each."""
 
 
-def folder(root: Path, test_folder: str | None) -> Raw:
+def read_image_folder(root: Path, test_folder: str | None) -> Raw:
     """Read ``root/train/CLASS/*`` and ``root/test/CLASS/*`` (or ``val``) into memory.
 
     Raises:
@@ -276,7 +276,7 @@ def class_names(path: Path) -> tuple[str, ...]:
         InputError: If it cannot be read, a line is empty, a name comes twice, or there is one alone.
     """
     try:
-        text = files.read_bytes(path, files.MOST_TABLE, "correct its name").decode("utf-8-sig")
+        text = files.read_bytes(path, files.MAX_TABLE_BYTES, "correct its name").decode("utf-8-sig")
         names = tuple(line.strip() for line in text.rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} must hold names of classes, one a line, but: {one_line(error)}") from error
@@ -299,7 +299,7 @@ def tree_sum(tree: Tree, how: Conversion | None = None) -> str:
 
 def _files(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     for path, label in tree.samples:
-        yield path, decode(files.read_bytes(Path(path), MOST_BYTES, "replace it"), path), label
+        yield path, decode(files.read_bytes(Path(path), MAX_PICTURE_BYTES, "replace it"), path), label
 
 
 def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
@@ -313,8 +313,8 @@ def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:
     first = ""
     for where, image, label in rows:
         first = first or where
-        if label >= MOST_CLASSES:
-            raise InputError(f"{where} must have a label of at most {MOST_CLASSES - 1:,}, got {label}; correct it")
+        if label >= MAX_CLASSES:
+            raise InputError(f"{where} must have a label of at most {MAX_CLASSES - 1:,}, got {label}; correct it")
         if images and image.shape != images[0].shape:
             raise InputError(
                 f"all images must have one shape (C, H, W), but {first} has {images[0].shape} "

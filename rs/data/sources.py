@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from rs.data import parquet, readers
-from rs.data.format import Lazy, describe, read_meta, write, write_folder
 from rs.data.pictures import Conversion
+from rs.data.prepared import ImagesOnDisk, make_meta, read_meta, save_images, write_folder
 from rs.errors import InputError
-from rs.params import FilePath, check, validated
+from rs.params import FilePath, validate, validated
 
 Constants = list[float] | None
 """One number a channel on the [0, 1] scale; ``None`` computes it from the train split."""
@@ -20,7 +20,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 """Share of each class of the train split to keep back as the split ``validation``."""
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """Settings of a source, and how a data set is made from it."""
 
     def prepare(self, name: str, folder: Path) -> None:
@@ -46,14 +46,14 @@ class Digits:
     validation_share: Share = 0.0
 
     def prepare(self, name: str, folder: Path) -> None:
-        """See :class:`Source`."""
+        """See :class:`DataSource`."""
         if name != "digits":
             raise InputError(f"source sklearn has the data set digits alone, got {name}; name another source")
         sums = self.sums()
-        _pack(name, folder, readers.digits(self.test_share, self.split_seed), self, sums)
+        _pack(name, folder, readers.read_digits(self.test_share, self.split_seed), self, sums)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`Source`."""
+        """See :class:`DataSource`."""
         return readers.digits_sums()
 
 
@@ -70,12 +70,12 @@ class Torchvision:
     validation_share: Share = 0.0
 
     def prepare(self, name: str, folder: Path) -> None:
-        """See :class:`Source`."""
-        raw = readers.torchvision(self.dataset or name, self.root, self.download)
+        """See :class:`DataSource`."""
+        raw = readers.read_torchvision(self.dataset or name, self.root, self.download)
         _pack(name, folder, raw, self, self.sums())
 
     def sums(self) -> dict[str, str]:
-        """See :class:`Source`; the same before and after the download, because torchvision takes no other files."""
+        """See :class:`DataSource`; the same before and after the download, because torchvision takes no other files."""
         return {"files": "checked by torchvision's md5 sums"}
 
 
@@ -92,12 +92,12 @@ class Parquet:
     validation_share: Share = 0.0
 
     def prepare(self, name: str, folder: Path) -> None:
-        """See :class:`Source`."""
+        """See :class:`DataSource`."""
         sums = self.sums()
-        _pack(name, folder, parquet.read(Path(self.root), self.classes, self.sha256), self, sums)
+        _pack(name, folder, parquet.read_parquet(Path(self.root), self.classes, self.sha256), self, sums)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`Source`."""
+        """See :class:`DataSource`."""
         return parquet.sums(Path(self.root))
 
 
@@ -128,15 +128,15 @@ class Folder:
             raise ValueError(f"test_folder of a lazy folder must be a name in the root, got {test_folder!r}")
 
     def prepare(self, name: str, folder: Path) -> None:
-        """See :class:`Source`."""
+        """See :class:`DataSource`."""
         if self.lazy:
             self._describe(name, folder, self.sums())
         else:
             sums = self.sums()
-            _pack(name, folder, readers.folder(Path(self.root), self.test_folder), self, sums)
+            _pack(name, folder, readers.read_image_folder(Path(self.root), self.test_folder), self, sums)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`Source`; of images that stay where they are, names and sizes count, and not each byte."""
+        """See :class:`DataSource`; of images that stay where they are, names and sizes count, and not each byte."""
         return readers.folder_sums(Path(self.root), self.test_folder, contents=not self.lazy)
 
     def _describe(self, name: str, folder: Path, sums: dict[str, str]) -> None:
@@ -146,7 +146,7 @@ class Folder:
         assert self.std is not None
         trees = readers.split_trees(Path(self.root), self.test_folder)
         how = Conversion(self.resize, self.crop, convert=True)
-        meta = describe(
+        meta = make_meta(
             name=name,
             classes=tuple(trees["train"].classes),
             shape=(3, self.crop, self.crop),
@@ -155,7 +155,7 @@ class Folder:
             source=f"images left in {self.root}, read one by one",
             sizes={split: len(tree.samples) for split, tree in trees.items()},
             sha256={split: readers.tree_sum(tree, how) for split, tree in trees.items()},
-            lazy=Lazy(
+            lazy=ImagesOnDisk(
                 root=self.root,
                 folders={split: Path(tree.root).name for split, tree in trees.items()},
                 resize=self.resize,
@@ -165,10 +165,10 @@ class Folder:
         write_folder(folder, meta, {})
 
 
-KEPT = ("mean", "std", "validation_share")
+COMMON_SETTINGS = ("mean", "std", "validation_share")
 """Settings of every source."""
 
-SOURCES: dict[str, type[Source]] = {
+SOURCES: dict[str, type[DataSource]] = {
     "sklearn": Digits,
     "torchvision": Torchvision,
     "parquet": Parquet,
@@ -177,13 +177,13 @@ SOURCES: dict[str, type[Source]] = {
 """Name in ``params.yaml`` -> settings."""
 
 
-def settings(values: Any, where: str, source: str | None = None, root: Path | None = None) -> Source:
+def settings(values: Any, where: str, source: str | None = None, root: Path | None = None) -> DataSource:
     """Read a section ``datasets.NAME`` as the settings of its source.
 
     Args:
         values: The section.
         where: Its dotted key, for messages.
-        source: In place of the section's source; of the rest of the section only :data:`KEPT` then stay.
+        source: In place of the section's source; of the rest of the section only :data:`COMMON_SETTINGS` then stay.
         root: In place of the section's root.
     Raises:
         InputError: If the source is unknown, or keys are unknown, missing or out of range.
@@ -191,17 +191,17 @@ def settings(values: Any, where: str, source: str | None = None, root: Path | No
     if not isinstance(values, dict):
         raise InputError(f"params.yaml: {where} must be a mapping with a key source, got {values!r}")
     if source is not None and source != values.get("source"):
-        values = {key: values[key] for key in KEPT if key in values} | {"source": source}
+        values = {key: values[key] for key in COMMON_SETTINGS if key in values} | {"source": source}
     if root is not None:
         values = values | {"root": str(root)}
     kind = values.get("source")
     if not isinstance(kind, str) or kind not in SOURCES:
         key = f"params.yaml: {where}.source" if source is None else "--source"
         raise InputError(f"{key} must be one of {', '.join(SOURCES)}, got {kind!r}")
-    return check(SOURCES[kind], values, where, {} if source is None and root is None else {"root": "--root"})
+    return validate(SOURCES[kind], values, where, {} if source is None and root is None else {"root": "--root"})
 
 
-def fingerprint(source: Source, folder: Path) -> dict[str, str]:
+def raw_fingerprint(source: DataSource, folder: Path) -> dict[str, str]:
     """Return the sums of the raw data; without the raw data, those that ``folder`` was prepared from.
 
     Raises:
@@ -216,5 +216,5 @@ def fingerprint(source: Source, folder: Path) -> dict[str, str]:
 def _pack(
     name: str, folder: Path, raw: readers.Raw, own: Digits | Torchvision | Parquet | Folder, sums: dict[str, str]
 ) -> None:
-    kept = readers.keep_back(raw, own.validation_share)
-    write(folder, name, kept.splits, kept.classes, mean=own.mean, std=own.std, source=kept.source, raw=sums)
+    kept = readers.split_validation(raw, own.validation_share)
+    save_images(folder, name, kept.splits, kept.classes, mean=own.mean, std=own.std, source=kept.source, raw=sums)

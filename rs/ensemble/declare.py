@@ -14,8 +14,8 @@ from rs.ensemble.rules import check_rule
 from rs.ensemble.spec import REMEDY, EnsembleSpec, Member, check_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
-from rs.params import LONGEST_NAME, validated
+from rs.models.fingerprint import model_fingerprint
+from rs.params import MAX_NAME, validated
 from rs.storage import files, tsv
 from rs.study.ensembles import declared, declared_combinations, trained_as
 from rs.study.grid import pool_cells
@@ -31,7 +31,7 @@ class PoolSpec:
     dataset: str | None  # None of no members
     sigma: float
     members: list[Member]
-    ensembles: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+.-]+$", max_length=LONGEST_NAME)]]
+    ensembles: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+.-]+$", max_length=MAX_NAME)]]
 
 
 def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: Path, out: Path) -> None:
@@ -109,7 +109,7 @@ def read_weights(path: Path, members: int) -> dict[int, list[float]]:
         InputError: If the file is missing or damaged; names the line.
     """
     names = [f"w{number}" for number in range(members)]
-    table = tsv.read(path, {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(names, tsv.finite))
+    table = tsv.read_tsv(path, {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(names, tsv.finite))
     weights = table[names].to_numpy()
     tsv.refuse(path, table["idx"].duplicated(), "idx must be unique")
     off = (weights.min(axis=1) < -ROUNDING) | (abs(weights.sum(axis=1) - 1) > members * ROUNDING)
@@ -138,9 +138,9 @@ def _members(cells: Sequence[GridCell], models: Path, sigma: float) -> tuple[dic
         raise InputError(
             f"every member must be trained, but {models} lacks {len(missing)}; dvc repro {' '.join(missing)}"
         )
-    loaded = [checkpoint.load(folder) for folder in folders.values()]
+    loaded = [checkpoint.load_model(folder) for folder in folders.values()]
     members = [
-        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=fingerprint(model))
+        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=model_fingerprint(model))
         for (cell, folder), (model, _) in zip(folders.items(), loaded, strict=True)
     ]
     cards = [card for _, card in loaded]

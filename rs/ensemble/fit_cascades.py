@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.ensemble.cascade import accumulate, top_two_gap
 from rs.ensemble.member_outputs import MemberOutputs
 from rs.ensemble.spec import EnsembleSpec, FittedThresholds

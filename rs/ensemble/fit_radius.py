@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.ensemble.member_outputs import MemberOutputs
 from rs.ensemble.perturbation import margins
 from rs.ensemble.spec import EnsembleSpec, FittedWeights

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.fit_cascades import fit_cascades
 from rs.ensemble.fit_radius import fit_radius
@@ -73,12 +73,12 @@ def fit_weights(
     of, suffixes = {"dataset": pool.dataset, "sigma": pool.sigma}, (".csv", ".json", ".tsv")
     files.check_replaceable(out, "spreads.csv", "weights", [ensembles, folder], suffixes=suffixes, of=of)
     files.check_output(seconds, "the seconds of weights", files.begins_with("seconds\n"), option="--seconds")
-    train, test = data.load(folder, "train"), data.load(folder, "test")
+    train, test = data.load_images(folder, "train"), data.load_images(folder, "test")
     limit_threads(test.meta.shape)
     member_outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
     of_bound, largest = _solved(specs)
     split = "validation" if "validation" in train.meta.sizes else "train"  # best are images that no member has seen
-    images = train if split == "train" else data.load(folder, split)
+    images = train if split == "train" else data.load_images(folder, split)
     fitted = _fit_bound(member_outputs, of_bound, images, split)
     fitted |= fit_radius(member_outputs, largest, images, split)
     fitted |= fit_cascades(member_outputs, specs, images, split)

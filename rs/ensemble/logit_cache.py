@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry, Visitor
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.params import validated
 from rs.runtime import scratch
 from rs.runtime.arithmetic import Arithmetic
@@ -34,7 +34,7 @@ READ = 4096
 class CacheKey:
     """What the logits in a cache are of; written beside them as ``cache.json``."""
 
-    members: list[str]  # fingerprints, ``rs.models.fingerprint.fingerprint``
+    members: list[str]  # fingerprints, ``rs.models.fingerprint.model_fingerprint``
     images: str  # fingerprint of the data set
     indices: list[int]  # of its images
     num_classes: int
@@ -46,8 +46,8 @@ class CacheKey:
     precision: Precision
     device: str  # its kind, which draws its own noise
     arithmetic: Arithmetic  # which rounds in its own way
-    code: str  # that made them, ``rs.runtime.code_fingerprint.version``
-    versions: dict[str, str]  # ``rs.models.checkpoint.versions``, with that of OpenVINO if it runs the members
+    code: str  # that made them, ``rs.runtime.code_fingerprint.code_hash``
+    versions: dict[str, str]  # ``rs.models.checkpoint.library_versions``, with that of OpenVINO if it runs the members
 
 
 class OutputCache:
@@ -95,7 +95,7 @@ class OutputCache:
         key = self.key
         if self._is_filled(index):
             return
-        if [fingerprint(member) for member in members] != key.members or x.device.type != key.device:
+        if [model_fingerprint(member) for member in members] != key.members or x.device.type != key.device:
             raise InputError(f"members and device must be those that {self.folder} is of; give another folder")
         classifier = SmoothedClassifier(
             MemberLogits(members), key.num_classes, key.sigma, noise=key.noise, precision=key.precision, batch=batch

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.data.format import Images, Meta
+from rs.data.prepared import Images, Meta
 from rs.ensemble.declare import PoolSpec
 from rs.ensemble.perturbation import CHOICE, Perturbation, perturbed_probabilities
 from rs.ensemble.pool import PoolEntry, select_classes

@@ -27,10 +27,11 @@ from rs.ensemble.rules import (
 )
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Precision, SmoothedClassifier, check_draws
+from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing.inputs import check_draws
 from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
-from rs.smoothing.vote_counting import Tally, VoteCounter, of_tallies, winner
+from rs.smoothing.vote_counting import Tally, VoteCounter, certificate, winner
 from rs.statistics.certificate import Certificate
 
 TOGETHER = 2**18
@@ -105,7 +106,7 @@ class NoisyPool:
         }
         second = count_votes(self, kept, draws.n, Stream.ESTIMATE) if kept else {}
         return {
-            name: of_tallies(
+            name: certificate(
                 first[name], second.get(name), draws.alpha, self.sigma, self.noise, undecided=entry.undecided
             )
             for name, entry in entries.items()
@@ -188,7 +189,7 @@ def select_classes(
     # No class has the number K, so every entry skips its n draws.
     draws = Draws(n0, n=1, alpha=0.5, seed=seed)
     certificates = certify_entries(members, entries, num_classes, sigma, x, draws, label=num_classes, **settings)
-    return {name: certificate.predict for name, certificate in certificates.items()}
+    return {name: certified.predict for name, certified in certificates.items()}
 
 
 def count_votes(noisy: NoisyPool, entries: Mapping[str, PoolEntry], number: int, phase: Stream) -> Votes:

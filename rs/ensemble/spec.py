@@ -15,12 +15,12 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 from torch import nn
 
-from rs.data.format import Meta, described
+from rs.data.prepared import Meta, data_set_text
 from rs.ensemble.outputs import on_simplex
 from rs.ensemble.rules import RULES, Cascade, Ensemble, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.params import FilePath, NonNegativeCount, Positive, validated
 from rs.storage import files
 from rs.study.ensembles import Combination, EnsembleDeclaration, Key
@@ -36,7 +36,7 @@ class Member:
     path: FilePath  # of the model folder, from the folder that commands run in
     method: Key
     seed: NonNegativeCount
-    classifier: str  # rs.models.fingerprint.fingerprint
+    classifier: str  # rs.models.fingerprint.model_fingerprint
 
 
 @validated
@@ -192,19 +192,19 @@ def load_members(
         InputError: If one is missing, damaged or not what it was, or they do not classify the same images, those of
             ``meta`` if it is given.
     """
-    loaded = [checkpoint.load(Path(member.path)) for member in members]
+    loaded = [checkpoint.load_model(Path(member.path)) for member in members]
     models: list[nn.Module] = [model for model, _ in loaded]
     cards = [card for _, card in loaded]
     for member, model in zip(members, models, strict=True):
-        if fingerprint(model) != member.classifier:
+        if model_fingerprint(model) != member.classifier:
             raise InputError(
                 f"{member.path} must be the model {source} was made of, but it changed; make {source} again"
             )
     check_members(members, cards, dataset, sigma)
     if meta and cards and (cards[0].shape, cards[0].classes) != (list(meta.shape), list(meta.classes)):
         raise InputError(
-            f"{source} must be of classifiers of {described(meta.name, meta.classes, meta.shape)}, but they are of "
-            f"{described(dataset, cards[0].classes, cards[0].shape)}"
+            f"{source} must be of classifiers of {data_set_text(meta.name, meta.classes, meta.shape)}, but they are of "
+            f"{data_set_text(dataset, cards[0].classes, cards[0].shape)}"
         )
     return models, cards
 

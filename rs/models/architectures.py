@@ -159,7 +159,7 @@ def _resnet50(shape: Sequence[int], num_classes: int) -> nn.Module:
     return network
 
 
-MOST_NUMBERS = 2**24
+MAX_NUMBERS = 2**24
 """Numbers of an image, all channels; 2,364 by 2,364 pixels in colour."""
 
 ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
@@ -192,7 +192,7 @@ def register(name: str, build: Callable[[Sequence[int]], nn.Module], sources: di
     USER_NETWORKS[name] = sources
 
 
-def check_name(architecture: str) -> None:
+def check_architecture(architecture: str) -> None:
     """Check that there is such an architecture.
 
     Raises:
@@ -229,11 +229,11 @@ def build(
     Raises:
         InputError: If the architecture is not known or does not take images of this shape, or a constant is missing.
     """
-    check_name(architecture)
+    check_architecture(architecture)
     if len(shape) != 3:
         raise InputError(f"the shape of an image must be (channels, height, width), got {tuple(shape)}")
-    if math.prod(shape) > MOST_NUMBERS:
-        raise InputError(f"an image must have at most {MOST_NUMBERS:,} numbers, got the shape {tuple(shape)}")
+    if math.prod(shape) > MAX_NUMBERS:
+        raise InputError(f"an image must have at most {MAX_NUMBERS:,} numbers, got the shape {tuple(shape)}")
     if not len(mean) == len(std) == shape[0]:
         raise InputError(
             f"mean and std must have one number for each channel of the shape {tuple(shape)}, got {len(mean)} and "

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.models import architectures
-from rs.params import MOST_CLASSES, Finite, NonNegativeCount, Positive, Side, validated
+from rs.params import MAX_CLASSES, Finite, NonNegativeCount, Positive, Side, validated
 from rs.runtime import arithmetic
 from rs.storage import files
 
@@ -33,7 +33,7 @@ class ModelCard:
 
     architecture: str
     shape: Annotated[list[Side], Field(min_length=3, max_length=3)]  # (C, H, W) of an image
-    classes: Annotated[list[str], Field(min_length=1, max_length=MOST_CLASSES)]
+    classes: Annotated[list[str], Field(min_length=1, max_length=MAX_CLASSES)]
     mean: list[Finite]  # of the normalisation layer, per channel, in pixels of [0, 1]
     std: list[Positive]
     dataset: str
@@ -54,7 +54,7 @@ class ModelCard:
         Raises:
             InputError: If it is a user's network that is not registered, or whose source files have changed.
         """
-        architectures.check_name(self.architecture)
+        architectures.check_architecture(self.architecture)
         now = architectures.USER_NETWORKS.get(self.architecture, {})
         changed = [name for name in self.sources.keys() | now.keys() if self.sources.get(name) != now.get(name)]
         if self.sources and changed:
@@ -65,7 +65,7 @@ class ModelCard:
         return architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
 
 
-def check_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
+def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
     """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of an earlier run.
 
     That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
@@ -96,7 +96,8 @@ def origin(card: Mapping[str, Any]) -> str:
 def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     """Write card and weights into ``folder``; equal models make equal bytes.
 
-    The card is first: where the weights do not follow, nothing loads it, and :func:`check_folder` knows whose it is.
+    The card is first: where the weights do not follow, nothing loads it, and :func:`check_model_folder` knows
+    whose it is.
     """
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     content = safetensors.torch.save(state)
@@ -114,7 +115,7 @@ def read_card(folder: Path) -> ModelCard:
     return files.read_as(ModelCard, folder / CARD, "the card of a model", "make the model again, into the same folder")
 
 
-def load(folder: Path) -> tuple[nn.Sequential, ModelCard]:
+def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
     """Load a model in eval mode, on the CPU, and its card.
 
     Raises:
@@ -180,7 +181,7 @@ def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
     return value.to(dtype)
 
 
-def versions() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Return the versions that results depend on: Python without its patch level, NumPy and torch."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, "numpy": np.__version__, "torch": torch.__version__}

@@ -8,7 +8,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from rs.data.format import described
+from rs.data.prepared import data_set_text
 from rs.models.checkpoint import ModelCard
 
 BEGINNING = "---\nlibrary_name: rs\n"
@@ -40,7 +40,7 @@ HOW = ("engine", "precision", "noise", "arithmetic", "outputs", "device")
 """What the sidecar of rows says of the network that was certified, and of how."""
 
 
-def page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> str:
+def model_page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return the page of a model.
 
     Args:
@@ -71,7 +71,7 @@ def _facts(card: ModelCard) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
     return (
         f"A base classifier for randomized smoothing, to be certified with Gaussian noise.\n\n"
-        f"- Classifier of {described(card.dataset, card.classes, card.shape)}: {', '.join(card.classes[:20])}"
+        f"- Classifier of {data_set_text(card.dataset, card.classes, card.shape)}: {', '.join(card.classes[:20])}"
         f"{', ...' if len(card.classes) > 20 else ''}\n"
         f"- Network: {card.architecture}, with its normalisation as first layer\n"
         f"- Training: {card.method}, sigma {card.sigma} in pixels of [0, 1], {card.epochs} epochs, seed {card.seed}\n"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rs.data.format import Meta
+from rs.data.prepared import Meta
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.checkpoint import ModelCard
@@ -69,7 +69,7 @@ def import_checkpoint(
         arithmetic="native",
         versions={},
     )
-    checkpoint.check_folder(out, card, force)
+    checkpoint.check_model_folder(out, card, force)
     model = card.build()
     checkpoint.fill(model, _complete(read_network(path), model.state_dict()), str(path), architecture)
     checkpoint.save(out, model, card)

@@ -38,7 +38,7 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
         InputError: If there are no results of this name, a file is missing, or the study contradicts itself.
     """
     _check_results(root / "results", dataset)
-    study = study_of(params.read(parameters), dataset)
+    study = study_of(params.read_params(parameters), dataset)
     content = {check.CHECKER: Path(check.__file__).read_bytes(), check.PARAMETERS: parameters.read_bytes()}
     content[check.STUDY] = (json.dumps(study, indent=1) + "\n").encode()
     for path in sorted(check.file_names(study)[0] - content.keys() - {check.MANIFEST}):

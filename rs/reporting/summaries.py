@@ -212,7 +212,11 @@ def comparison_text(found: Numbers) -> str:
 def _sigmas_of(paths: Sequence[Path]) -> set[float]:
     """Return the sigmas of the files that say theirs, where others are logs that do not."""
     ours = [path for path in paths if not certificate_rows.is_field_log(path)]
-    return {metrics.budget(certificate_rows.read(path), "sigma") for path in ours} if len(ours) < len(paths) else set()
+    return (
+        {metrics.budget(certificate_rows.read_rows(path), "sigma") for path in ours}
+        if len(ours) < len(paths)
+        else set()
+    )
 
 
 def _budget_of(rows: Sequence[pd.DataFrame]) -> Numbers:

@@ -26,7 +26,7 @@ def processor() -> str:
     return name + "".join(f", {flag}" for flag in (*MATRICES, "avx512f", "avx2") if flag in flags)
 
 
-def described(device: torch.device) -> dict[str, str]:
+def describe_machine(device: torch.device) -> dict[str, str]:
     """Return what certificates and trainings would run on, and with which versions."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",

@@ -62,7 +62,7 @@ def with_fewer_draws(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
     same n0 draws.
 
     Args:
-        rows: As ``rs.storage.certificate_rows.read`` gives them, with their votes.
+        rows: As ``rs.storage.certificate_rows.read_rows`` gives them, with their votes.
         draws: At least 1 and at most n.
     Returns:
         Columns ``idx label radius correct n0 n alpha sigma``, for averages of radii: ``correct`` says that the n0 draws

@@ -35,7 +35,7 @@ def two_sided(rows: pd.DataFrame, classes: int, split: Split = "even") -> pd.Dat
     The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains.
 
     Args:
-        rows: As ``rs.storage.certificate_rows.read`` gives them, with the votes of every class.
+        rows: As ``rs.storage.certificate_rows.read_rows`` gives them, with the votes of every class.
         classes: K, the number of classes, with or without votes.
         split: How the others share the rest.
     Raises:

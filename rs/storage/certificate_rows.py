@@ -58,14 +58,14 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
     "scope": str,
 }
 
-MOST_SECONDS = 10**9
+MAX_SECONDS = 10**9
 """Of a certificate, at most; more is no time."""
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
 """A further column of the rows of cascades: evaluations of members, on all draws of the image."""
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
-"""First line of a file of rows, without the newline; :func:`header` has it for rows that count evaluations too."""
+"""First line of a file of rows, without the newline; :func:`row_header` has it for rows that count evaluations too."""
 
 
 def sidecar_of(path: Path) -> Path:
@@ -78,7 +78,7 @@ def seconds_of(path: Path) -> Path:
     return path.with_suffix(".seconds.csv")
 
 
-def header(counted: bool) -> str:
+def row_header(counted: bool) -> str:
     """Return the first line of a file of rows, without the newline; with the column :data:`EVALUATIONS` if counted."""
     return f"{HEADER}\t{EVALUATIONS}" if counted else HEADER
 
@@ -112,10 +112,10 @@ def write(rows: pd.DataFrame | Iterable[Mapping[str, Any]], path: Path) -> None:
     for record in records:
         lines.append(format_row(record))
         counted = record.get(EVALUATIONS) is not None
-    files.write_text(path, "\n".join([header(counted), *lines]) + "\n")
+    files.write_text(path, "\n".join([row_header(counted), *lines]) + "\n")
 
 
-def read(path: Path) -> pd.DataFrame:
+def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
@@ -124,8 +124,8 @@ def read(path: Path) -> pd.DataFrame:
     Raises:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
     """
-    counted = tsv.header(path) == (*COLUMNS, EVALUATIONS)
-    frame = tsv.read(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
+    counted = tsv.read_columns(path) == (*COLUMNS, EVALUATIONS)
+    frame = tsv.read_tsv(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
     rows = as_arrays(frame)
     check_columns(path, rows)
     if counted:
@@ -172,10 +172,10 @@ def read_field_log(
     Returns:
         The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``.
     Raises:
-        InputError: As :func:`read`, or if a value is impossible, or a radius cannot come from sigma and budget where
-            they are given (:func:`check_ladder`).
+        InputError: As :func:`read_rows`, or if a value is impossible, or a radius cannot come from sigma and budget
+            where they are given (:func:`check_ladder`).
     """
-    rows = tsv.read(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
+    rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
     check_columns(path, as_arrays(rows))
     given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     _check_known(path, **given)
@@ -229,7 +229,7 @@ def is_field_log(path: Path) -> bool:
     Raises:
         InputError: If it is missing, empty, or no text.
     """
-    return tsv.header(path) == FIELD_COLUMNS
+    return tsv.read_columns(path) == FIELD_COLUMNS
 
 
 def read_any(path: Path, **known: Any) -> pd.DataFrame:
@@ -239,18 +239,18 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
         path: The file.
         known: Values that a six-column log does not contain, as for :func:`read_field_log`.
     Raises:
-        InputError: As :func:`read` and :func:`read_field_log`.
+        InputError: As :func:`read_rows` and :func:`read_field_log`.
     """
     if is_field_log(path):
         return read_field_log(path, **known)
-    columns = tsv.header(path)
+    columns = tsv.read_columns(path)
     if columns[: len(COLUMNS)] != COLUMNS:
         raise InputError(
             f"{path}, line 1: must be certificate rows of `rs certify`, with the columns {' '.join(COLUMNS)}, or a log "
             f"in the field's six columns, {' '.join(FIELD_COLUMNS)}, with tabs between them; got "
             f"{tsv.shortened(repr(' '.join(columns)))}"
         )
-    return read(path)
+    return read_rows(path)
 
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:
@@ -277,6 +277,6 @@ def with_seconds(rows: pd.DataFrame, path: Path) -> pd.DataFrame:
     numbers = all(kind.kind in "iuf" for kind in times.dtypes)
     if list(times) != ["idx", "seconds"] or not numbers or times["idx"].duplicated().any():
         raise InputError(f"{seconds} must have the columns idx and seconds, once an image; remove it or make it again")
-    if not times["seconds"].between(0, MOST_SECONDS).all():
-        raise InputError(f"{seconds} must have seconds of 0 to {MOST_SECONDS:,}; remove it or make it again")
+    if not times["seconds"].between(0, MAX_SECONDS).all():
+        raise InputError(f"{seconds} must have seconds of 0 to {MAX_SECONDS:,}; remove it or make it again")
     return rows.merge(times, on="idx", how="left")

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rs.errors import InputError
-from rs.params import DEEPEST, record
+from rs.params import MAX_DEPTH, record
 from rs.runtime.scratch import in_the_way_of
 
 T = TypeVar("T")
 
-MOST_JSON, MOST_TABLE = 2**21, 2**28
+MAX_JSON_BYTES, MAX_TABLE_BYTES = 2**21, 2**28
 """Bytes of a JSON file and of a table, rows or CSV, at most; larger ones are refused before they are read."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-([0-9]{1,9})(\.old)?\.tmp")
@@ -241,28 +241,28 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        InputError: If the file is missing, larger than :data:`MOST_JSON`, or is not JSON.
+        InputError: If the file is missing, larger than :data:`MAX_JSON_BYTES`, or is not JSON.
     """
-    content = read_bytes(path, MOST_JSON)
+    content = read_bytes(path, MAX_JSON_BYTES)
     try:
-        return parse_json(content)
+        return decode_json(content)
     except ValueError as error:
         raise InputError(f"{path} must hold JSON, but: {error}; make it again") from error
 
 
-def parse_json(content: bytes) -> Any:
+def decode_json(content: bytes) -> Any:
     """Parse JSON in UTF-8.
 
     Raises:
-        ValueError: If it is none, an object has a key twice, or it is nested deeper than ``rs.params.DEEPEST``.
+        ValueError: If it is none, an object has a key twice, or it is nested deeper than ``rs.params.MAX_DEPTH``.
     """
-    deep = f"it is nested deeper than {DEEPEST}"
+    deep = f"it is nested deeper than {MAX_DEPTH}"
     try:
         value = json.loads(content.decode(), object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError(deep) from error
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [inner for one in level if isinstance(one, dict | list) for inner in _inside(one)]
         if not level:
             return value

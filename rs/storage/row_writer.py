@@ -75,7 +75,7 @@ def write_rows(
         return
     _check_outputs(outs, seconds)
     try:
-        with scratch.folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
+        with scratch.scratch_folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
             with _open_parts(outs, folder, indices[rank::world_size], counted) as writer:
                 yield writer
             wait_for_all()
@@ -118,7 +118,7 @@ class RowWriter:
         self.written, self._start = self.written + 1, now
 
 
-def check_name(out: Path) -> None:
+def check_row_file_name(out: Path) -> None:
     """Refuse a row file that is not a ``*.tsv``.
 
     Raises:
@@ -130,7 +130,7 @@ def check_name(out: Path) -> None:
 
 def _all_complete(outs: Mapping[Path, dict[str, Any]], images: int) -> bool:
     for out in outs:
-        check_name(out)
+        check_row_file_name(out)
     complete = [_is_complete(out, identity, images) for out, identity in outs.items()]  # checks every file
     if not all(complete):
         return False
@@ -156,7 +156,7 @@ def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
         raise InputError(f"{sidecar} must hold a mapping, got {type(known).__name__}; remove {out} and run again")
     if difference := _difference(known, identity):
         raise InputError(f"{out} must hold rows of this run, but {difference}; remove it or name another --out")
-    rows = len(certificate_rows.read(out))
+    rows = len(certificate_rows.read_rows(out))
     if rows != images:
         raise InputError(f"{out} must hold {images} rows, but has {rows}; remove it and run again")
     return True
@@ -206,7 +206,7 @@ def _open_parts(
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    headers = {path: certificate_rows.header(out in counted) + "\n" for out, path in parts.items()}
+    headers = {path: certificate_rows.row_header(out in counted) + "\n" for out, path in parts.items()}
     written = _resume(headers | {folder / SECONDS: SECONDS_HEADER})
     if written:
         print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)

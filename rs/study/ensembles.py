@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import LONGEST_NAME, Count, NonNegative, NonNegativeCount, check, load, validated
+from rs.params import MAX_NAME, Count, NonNegative, NonNegativeCount, load_section, validate, validated
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """A name that is part of names of files."""
@@ -167,8 +167,8 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
     Raises:
         InputError: If there is no such key, or an entry is not one; names it.
     """
-    known = load(dict(values), "combinations", dict[Key, Any])
-    return {key: check(Combination, how, f"combinations.{key}") for key, how in known.items()}
+    known = load_section(dict(values), "combinations", dict[Key, Any])
+    return {key: validate(Combination, how, f"combinations.{key}") for key, how in known.items()}
 
 
 def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
@@ -190,7 +190,7 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
     declarations: dict[tuple[str, str], EnsembleDeclaration] = {}
     members_by_name: dict[str, Any] = {}
     for where, values_of_entry in entries.items():
-        entry = check(_Entry, values_of_entry, where)
+        entry = validate(_Entry, values_of_entry, where)
         name, choices = _choices(entry, values, where)
         for key in entry.combinations:
             _check_fits(combinations, key, len(choices[0]), where)
@@ -201,9 +201,9 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
             raise InputError(f"params.yaml: {where} is {name}, as one of other members is; give one of the two a name")
         for key, members in product(entry.combinations, choices):
             one = EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
-            if len(one.slug) > LONGEST_NAME:
+            if len(one.slug) > MAX_NAME:
                 raise InputError(
-                    f"params.yaml: {where} must make names of files of at most {LONGEST_NAME} characters, got "
+                    f"params.yaml: {where} must make names of files of at most {MAX_NAME} characters, got "
                     f"{one.slug}; declare fewer members, or a shorter combination"
                 )
             if declarations.setdefault((name, one.slug), one) is not one:
@@ -214,9 +214,9 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
 def _entries(given: Any) -> dict[str, dict[str, Any]]:
     """Return the entries of a list, or of a mapping from their names, by where they stand."""
     if not isinstance(given, Mapping):
-        listed = check(list[dict[str, Any]], given, "ensembles")
+        listed = validate(list[dict[str, Any]], given, "ensembles")
         return {f"ensembles.{number}": entry for number, entry in enumerate(listed)}
-    named = check(dict[str, dict[str, Any]], dict(given), "ensembles")
+    named = validate(dict[str, dict[str, Any]], dict(given), "ensembles")
     for name in (name for name, entry in named.items() if "name" in entry):
         raise InputError(f"params.yaml: ensembles.{name} must not have a name of its own; its key is its name")
     return {f"ensembles.{name}": entry | {"name": name} for name, entry in named.items()}
@@ -225,9 +225,9 @@ def _entries(given: Any) -> dict[str, dict[str, Any]]:
 def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> tuple[str, list[tuple[tuple[str, int], ...]]]:
     """The name of an entry in tables, and the members of each of its ensembles."""
     if any(isinstance(seeds, list) for seeds in entry.members.values()):
-        members = _listed(check(_Seeds, entry.members, f"{where}.members"), where)
+        members = _listed(validate(_Seeds, entry.members, f"{where}.members"), where)
         return entry.name or trained_as(members), [members]
-    choices = _all_of(check(_Numbers, entry.members, f"{where}.members"), values, where)
+    choices = _all_of(validate(_Numbers, entry.members, f"{where}.members"), values, where)
     return entry.name or kind_of(choices[0]), choices
 
 
@@ -277,9 +277,9 @@ def _seeds(values: Mapping[str, Any], method: str) -> list[int]:
     """The seeds that the grid trains a method with."""
     grid = (("methods", "seeds"), ("members", "member_seeds"))
     keys = [seeds for methods, seeds in grid if method in _names(values, methods)]
-    return sorted({seed for key in keys for seed in check(list[NonNegativeCount], values.get(key) or [], key)})
+    return sorted({seed for key in keys for seed in validate(list[NonNegativeCount], values.get(key) or [], key)})
 
 
 def _names(values: Mapping[str, Any], key: str) -> list[str]:
     """The methods that the grid lists under a key; none if it has no such key."""
-    return check(list[str], values.get(key) or [], key)
+    return validate(list[str], values.get(key) or [], key)

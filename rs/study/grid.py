@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from rs.errors import InputError
-from rs.params import NonNegativeCount, Positive, check, layers, load, merge, merge_recipe, section
+from rs.params import NonNegativeCount, Positive, layers, load_section, merge, merge_recipe, section, validate
 from rs.study.ensembles import declared
 from rs.study.layout import GridCell
 
@@ -36,9 +36,9 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
         InputError: If there is none, a key is missing, or a list has an entry twice.
     """
     given = {"members": [], "member_seeds": []} | {key: value for key, value in values.items() if value is not None}
-    methods, members = (load(given, key, list[str]) for key in ("methods", "members"))
-    first_seeds, seeds = (load(given, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
-    load(values, "sigmas", list[Positive])
+    methods, members = (load_section(given, key, list[str]) for key in ("methods", "members"))
+    first_seeds, seeds = (load_section(given, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
+    load_section(values, "sigmas", list[Positive])
     sigmas = section(values, "sigmas")  # as they stand there, since they are part of file names
     lists = {"sigmas": sigmas, "methods": methods, "seeds": first_seeds, "members": members, "member_seeds": seeds}
     for key, entries in lists.items():
@@ -70,10 +70,10 @@ def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) 
     sections = {recipe: section(values, recipe) or {}, "defaults": values.get("defaults") or {}}
     _refuse_unknown("sections of the parameters", values, KEYS)
     for where, own in sections.items():
-        _refuse_unknown(f"sections of {where}", check(dict[str, Any], own, where), [*NO_METHODS, *methods])
+        _refuse_unknown(f"sections of {where}", validate(dict[str, Any], own, where), [*NO_METHODS, *methods])
     _refuse_unknown("methods and members", {cell.method for cell in cells(values, dataset)}, methods)
     if "tables" in values:
-        _refuse_unknown("tables.reference", [load(values, "tables.reference", str)], methods)
+        _refuse_unknown("tables.reference", [load_section(values, "tables.reference", str)], methods)
 
 
 def _refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:
@@ -98,7 +98,7 @@ def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str
         InputError: If there is no such recipe, or a section or a value for a noise level of the grid is missing.
     """
     recipe = f"recipes.{dataset}"
-    arithmetic = load(values, f"{recipe}.arithmetic", str)
+    arithmetic = load_section(values, f"{recipe}.arithmetic", str)
     certify, weights, pool = (merge(values, *layers(f"{recipe}.{name}"))[0] for name in ("certify", "weights", "pool"))
     stages = {
         "certify": {"certify": certify},

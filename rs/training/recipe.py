@@ -32,7 +32,7 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     ``rs.params.merge_recipe`` merges each with the defaults, as for what DVC sees of a training.
 
     Args:
-        values: The parameters, as ``rs.params.read`` returns them.
+        values: The parameters, as ``rs.params.read_params`` returns them.
         dataset: Name of the recipe.
         method: Key of ``rs.methods.METHODS``.
         sigma: Noise standard deviation, in pixels of [0, 1].
@@ -44,15 +44,15 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
         raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
     where, sections = f"recipes.{dataset}", params.merge_recipe(values, dataset, method, sigma)
     (network, network_origins), (hyperparameters, origins), (training, training_origins) = sections.values()
-    model = params.check(Model, network, f"{where}.model", network_origins)
+    model = params.validate(Model, network, f"{where}.model", network_origins)
     architecture = model.network or model.architecture
-    architectures.check_name(architecture)
+    architectures.check_architecture(architecture)
     recipe = Recipe(
         architecture=architecture,
         name=method,
-        method=params.check(kind, hyperparameters, f"{where}.{method}", origins),
+        method=params.validate(kind, hyperparameters, f"{where}.{method}", origins),
         hyperparameters=hyperparameters,
-        training=params.check(Training, training, f"{where}.training", training_origins),
+        training=params.validate(Training, training, f"{where}.training", training_origins),
         weights=model.weights,
     )
     batch, steps = recipe.training.batch, recipe.method.steps_per_batch

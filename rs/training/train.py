@@ -16,8 +16,8 @@ from torch.utils.data import Dataset
 
 from rs import params
 from rs.certification.load import Classifier, load, register_network
-from rs.data.format import describe, fingerprint
 from rs.data.images import PackedImages
+from rs.data.prepared import images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.runtime.device import device_named
 from rs.training.recipe import training_recipe
@@ -99,8 +99,8 @@ def train(
     recipe = training_recipe(values, RECIPE, method, sigma)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model" if out is None else Path(out)
-        splits = (_packed(arrays, names) for arrays in (train_split, validation_split))
-        train_on(recipe, *splits, options, out=folder, log=Path(temporary) / "log")
+        to_train, to_validate = _packed(train_split, names), _packed(validation_split, names)
+        train_on(recipe, to_train, to_validate, options, out=folder, log=Path(temporary) / "log")
         return load(folder)
 
 
@@ -147,7 +147,7 @@ def _held_out(labels: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
 def _packed(arrays: tuple[NDArray[np.uint8], NDArray[np.int64]], classes: tuple[str, ...]) -> PackedImages:
     images, labels = arrays
     channels = images.shape[1]
-    meta = describe(
+    meta = make_meta(
         name="images",
         classes=classes,
         shape=images.shape[1:],
@@ -155,6 +155,6 @@ def _packed(arrays: tuple[NDArray[np.uint8], NDArray[np.int64]], classes: tuple[
         std=(1.0,) * channels,
         source="arrays",
         sizes={"train": len(labels)},
-        sha256={"train": fingerprint(images, labels)},
+        sha256={"train": images_fingerprint(images, labels)},
     )
     return PackedImages(meta, images, labels)

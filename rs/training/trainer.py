@@ -24,7 +24,7 @@ from torch.optim.sgd import sgd
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from rs.data import images as data
-from rs.data.format import Epoch, Images
+from rs.data.prepared import Epoch, Images
 from rs.errors import InputError
 from rs.methods.base import Method, Step
 from rs.runtime import processes

@@ -16,8 +16,8 @@ from torch import nn
 from rs.certification.doctor import ORDERS, chance, diagnose
 from rs.certification.load import Classifier
 from rs.command_line.shell import check_sigma
-from rs.data.format import Meta
 from rs.data.images import PackedImages
+from rs.data.prepared import Meta
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED

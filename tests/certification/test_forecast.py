@@ -117,7 +117,7 @@ def test_a_certification_says_beforehand_that_it_is_long(certify, capfd, seconds
     certify(10 * 1000 / seconds)
     out, err = capfd.readouterr()
     assert (out, "draws a second: about" in err) == ("", said)
-    assert len(certificate_rows.read(Path("rows.tsv"))) == 10
+    assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 10
 
 
 def test_nothing_is_measured_for_rows_that_are_complete(certify, capfd):

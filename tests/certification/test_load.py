@@ -15,7 +15,7 @@ from rs.certification.load import Classifier, load
 from rs.data import images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.ensemble_specs import MADE, PER_IMAGE, fitted, made, network, spec, written
 from tests.support.helpers import CLASSES, SHAPE, write_tiny
@@ -61,7 +61,7 @@ class Scale(nn.Module):
 @pytest.fixture
 def meta():
     """The data set that they classify."""
-    return images.load(write_tiny(Path("data")), "test").meta
+    return images.load_images(write_tiny(Path("data")), "test").meta
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def own(tmp_path, monkeypatch):
 @pytest.mark.parametrize("known", [True, False])
 def test_a_model_folder_is_the_model_in_it(meta, known):
     loaded = load(FOLDER, meta if known else None)
-    assert fingerprint(loaded.module) == fingerprint(network(FOLDER))
+    assert model_fingerprint(loaded.module) == model_fingerprint(network(FOLDER))
     assert not any(module.training for module in loaded.module.modules())
     assert (loaded.name, loaded.dataset, loaded.sigma, loaded.scope) == (FOLDER, "tiny", 0.25, "model")
     assert (loaded.classes, loaded.shape) == (CLASSES, SHAPE)

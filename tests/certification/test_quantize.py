@@ -22,7 +22,7 @@ from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
 from rs.smoothing.determinism import check_deterministic
@@ -201,12 +201,12 @@ def test_the_same_network_is_made_again_and_another_of_other_images_or_noise():
 def test_what_lies_beside_the_model_is_what_runs(tiny):
     card = int8.read_quantized(tiny / "model").card
     loaded = load(str(tiny / "model"))
-    assert card.classifier == fingerprint(loaded.module)
+    assert card.classifier == model_fingerprint(loaded.module)
     assert (card.sigma, card.calibration) == (loaded.sigma, COUNT)
     assert card.versions.keys() == {"python", "numpy", "torch", "openvino", "nncf"}
     found = identity_of([loaded.smooth(engine="quantized").base])
     assert (found["precision"], found["quantized"], found["calibration"]) == ("int8", card.network, COUNT)
-    fresh = int8.quantize(loaded.module, data.load(tiny / "data", "train"), loaded.sigma, COUNT)
+    fresh = int8.quantize(loaded.module, data.load_images(tiny / "data", "train"), loaded.sigma, COUNT)
     assert fresh.card == card
 
 
@@ -262,7 +262,7 @@ def test_the_command_says_how_many_images_there_were(tiny, capfd, tmp_path):
     shutil.copytree(tiny / "model", tmp_path / "model")
     capfd.readouterr()
     finished("quantize", tmp_path / "model", "--data", tiny / "data", "--images", 99_999, "--force")
-    there = len(data.load(tiny / "data", "train"))
+    there = len(data.load_images(tiny / "data", "train"))
     assert f"int8, {there:,} calibration images, network" in capfd.readouterr().out
 
 

@@ -18,7 +18,7 @@ from tests.support.raw_images import damage, image_bytes, pixels, prepare, refus
 
 
 def test_digits_are_split_class_by_class_without_loss_or_overlap():
-    raw, everything = readers.digits(0.2, 0), load_digits()
+    raw, everything = readers.read_digits(0.2, 0), load_digits()
     kept = [(image.tobytes(), int(y)) for part in raw.splits.values() for image, y in zip(*part, strict=True)]
     scaled = [[round(v * 255 / 16) for v in image.ravel()] for image in everything.images]
     original = [(bytes(image), int(y)) for image, y in zip(scaled, everything.target, strict=True)]
@@ -45,7 +45,7 @@ def test_the_split_of_digits_is_the_one_this_seed_always_gave():
     keys = np.random.SeedSequence(0, spawn_key=(0,)).generate_state(len(zeros), np.uint64)
     chosen = sorted(zeros[i] for i in sorted(range(len(zeros)), key=keys.__getitem__)[: round(0.2 * len(zeros))])
     expected = [np.rint(load_digits().images[i] * 255 / 16).tolist() for i in chosen]
-    images, labels = readers.digits(0.2, 0).splits["test"]
+    images, labels = readers.read_digits(0.2, 0).splits["test"]
     assert images[labels == 0][:, 0].tolist() == expected
 
 

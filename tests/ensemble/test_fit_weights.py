@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rs.command_line.shell import run
-from rs.data import format as data_format
 from rs.data import images as data
+from rs.data import prepared
 from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.fit_weights import BOUNDS, SPREADS, fit_weights
 from rs.ensemble.perturbation import CHOICE, NOISE, margins
@@ -94,7 +94,7 @@ def slow(made):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
-        train, test = data.load(Path("data"), "train"), data.load(Path("data"), "test")
+        train, test = data.load_images(Path("data"), "train"), data.load_images(Path("data"), "test")
         named = list(zip(POOL, pool_members(), strict=True))
         rng = stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)
         chosen = sorted(torch.randperm(24, generator=rng).tolist()[:20])
@@ -147,7 +147,7 @@ def test_weights_of_all_images_are_those_of_margins_from_a_slow_loop_over_traini
 
 
 def test_weights_of_the_largest_radius_are_those_of_margins_from_a_slow_loop_over_the_draws_of_training_images():
-    train, members = data.load(Path("data"), "train"), list(zip(POOL, pool_members(), strict=True))
+    train, members = data.load_images(Path("data"), "train"), list(zip(POOL, pool_members(), strict=True))
     chosen = sorted(torch.randperm(24, generator=stream(SETTINGS.seed, Stream.WEIGHTS, CHOICE)).tolist()[:20])
     outputs = [[slow_probabilities(*one, train, i, False, noises=SETTINGS.draws) for one in members] for i in chosen]
     labels = train.labels[chosen]
@@ -167,12 +167,12 @@ def with_validation(folder, seed):
     write_three(Path("kept"), train=12, seed=3)
     write_three(Path(folder))
     parts = {"train": ("data", "train"), "validation": ("kept", "train"), "test": ("data", "test")}
-    loaded = {split: data.load(Path(of), name) for split, (of, name) in parts.items()}
+    loaded = {split: data.load_images(Path(of), name) for split, (of, name) in parts.items()}
     splits = {split: (own.images, own.labels) for split, own in loaded.items()}
     images, labels = splits["train"]
     order = np.random.default_rng(seed).permutation(len(labels))[:18]
     splits["train"] = (images[order], labels[order])
-    data_format.write(Path(folder), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    prepared.save_images(Path(folder), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
 
 
 def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some():
@@ -221,7 +221,7 @@ def test_a_single_ensemble_has_the_weights_that_it_has_among_others():
 def selected(members, n0):
     """The class that the n0 draws of the plain average choose, image by image."""
     classifier = SmoothedClassifier(Ensemble(members, SoftmaxAverage()), 3, SIGMA)
-    images = data.load(Path("data"), "test")
+    images = data.load_images(Path("data"), "test")
     votes = [classifier.votes(images.pixels(i), n0, FEW.seed, Stream.SELECT, i) for i in range(10)]
     return np.array([counts.argmax() for counts in votes])
 
@@ -242,9 +242,9 @@ def test_weights_of_an_image_are_algorithm_2_on_its_label_or_on_the_class_that_n
 
 def test_only_weights_whose_target_is_the_label_see_the_labels_of_test_images():
     """The same images, whose test labels are all wrong."""
-    train, test = (data.load(Path("data"), split) for split in ("train", "test"))
+    train, test = (data.load_images(Path("data"), split) for split in ("train", "test"))
     splits = {"train": (train.images, train.labels), "test": (test.images, (test.labels + 1) % 3)}
-    data_format.write(Path("wrong"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    prepared.save_images(Path("wrong"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     solve("again", folder="wrong")
     before, after = contents("weights"), contents("again")
     unlike = {name for name in FILES if after[name] != before[name]}
@@ -597,7 +597,7 @@ def test_the_grid_of_these_tests_is_the_pool_they_speak_of():
 
 def test_thresholds_are_those_of_a_slow_loop_over_noisy_copies_of_training_images():
     """m n = 16 copies of each of the images that weights are fitted on, by the members as they are."""
-    found, images = read(Path("weights", f"{CASCADE}.json")).fitted, data.load(Path("data"), "train")
+    found, images = read(Path("weights", f"{CASCADE}.json")).fitted, data.load_images(Path("data"), "train")
     draws = SETTINGS.noises * SETTINGS.copies
     leads, differs = [], []
     for index in SETTINGS.fitting_images(images).tolist():

@@ -11,7 +11,7 @@ from torch import nn
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import MemberLogits, PoolEntry
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.helpers import Constant, tiny_images
 from tests.support.small_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, Rounded, as_bytes, image, members, pool
@@ -19,7 +19,7 @@ from tests.support.small_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, Rou
 
 def key_of(models, indices=(0, 7), **changes):
     key = CacheKey(
-        members=[fingerprint(model) for model in models],
+        members=[model_fingerprint(model) for model in models],
         images=tiny_images().fingerprint,
         indices=list(indices),
         num_classes=2,

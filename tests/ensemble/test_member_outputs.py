@@ -56,13 +56,13 @@ def project(tmp_path, made, monkeypatch, work):
 
 def load(ensembles="ensembles", folder="data", batch=1):
     pool, _ = read_pool(Path(ensembles))
-    meta = data.load(Path(folder), "test").meta
+    meta = data.load_images(Path(folder), "test").meta
     return MemberOutputs.load(pool, Path(ensembles, "pool.json"), meta, SETTINGS, CPU, batch)
 
 
 @pytest.fixture
 def images():
-    return data.load(Path("data"), "test")
+    return data.load_images(Path("data"), "test")
 
 
 def test_members_are_the_functions_that_they_are_said_to_be():
@@ -70,7 +70,7 @@ def test_members_are_the_functions_that_they_are_said_to_be():
     x = torch.rand(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     for who in BLIND:
         with torch.no_grad():
-            found = checkpoint.load(Path("models", who[0], str(who[1])))[0](x)
+            found = checkpoint.load_model(Path("models", who[0], str(who[1])))[0](x)
         torch.testing.assert_close(found, logits_of(who, x), rtol=0, atol=2e-4)
 
 
@@ -109,7 +109,7 @@ def test_perturbations_are_named_by_method_and_seed_whatever_the_fingerprint(mon
     assert load().names == list(NAMES.values())
     for module in ("declare", "spec"):
         monkeypatch.setattr(
-            f"rs.ensemble.{module}.fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}"
+            f"rs.ensemble.{module}.model_fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}"
         )
     make_ensembles("others")
     assert load("others").names == list(NAMES.values())
@@ -204,7 +204,7 @@ def test_members_for_other_images_are_refused():
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"weights\.{next(iter(change))}"):
-        params.check(WeightSettings, vars(SETTINGS) | change, "weights")
+        params.validate(WeightSettings, vars(SETTINGS) | change, "weights")
 
 
 def test_shares_and_scales_may_be_at_their_ends():

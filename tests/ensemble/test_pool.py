@@ -23,8 +23,9 @@ from rs.ensemble.rules import (
     scores_of,
 )
 from rs.errors import InputError
-from rs.smoothing.classifier import SmoothedClassifier, winner
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
+from rs.smoothing.vote_counting import winner
 from rs.statistics.certificate import ABSTAIN
 from tests.support.helpers import Constant, Linear, smallnet
 from tests.support.small_pool import (

@@ -29,10 +29,11 @@ from rs.ensemble.rules import (
     scores_of,
 )
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
-from rs.params import check, read
+from rs.models.fingerprint import model_fingerprint
+from rs.params import read_params, validate
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier, Tally, certificate
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.vote_counting import Tally, certificate
 from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
 from rs.study.ensembles import SOLVED, Combination, declared
@@ -298,9 +299,10 @@ def test_the_radius_of_the_set_is_at_most_that_of_frozen_weights_clipped_into_it
     outputs, members = data.draw(outputs_of(len(weights[0]))), len(weights[0])
     radii = []
     for rule, classes in ((Polytope(box_vertices(low, high, members)), 4), (SoftmaxAverage(weights[0]), 3)):
-        votes = np.bincount(rule.scores(outputs).argmax(dim=-1), minlength=classes)
+        votes = Tally(np.bincount(rule.scores(outputs).argmax(dim=-1), minlength=classes))
         by_class = [
-            certificate(np.eye(classes, dtype=int)[c], votes, 0.1, 0.5, undecided=classes == 4) for c in range(3)
+            certificate(Tally(first), votes, 0.1, 0.5, undecided=classes == 4)
+            for first in np.eye(classes, dtype=int)[:3]
         ]
         radii.append([made.radius for made in by_class])
     assert (np.array(radii[0]) <= np.array(radii[1])).all()
@@ -327,19 +329,19 @@ def test_weights_and_rule_are_part_of_what_a_classifier_is():
     members = [smallnet(0), smallnet(1)]
     made = [WeightedEnsemble(members, w) for w in (None, [0.4, 0.6], [0.6, 0.4])]
     made += [Ensemble(members, MaxMargin()), WeightedEnsemble(members[::-1])]
-    assert len({fingerprint(model) for model in made}) == len(made)
+    assert len({model_fingerprint(model) for model in made}) == len(made)
 
 
 # ------------------------------------------------------------------------------------------ combinations
 
 PARTS_GIVEN = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
 PARTS_GIVEN |= {"thresholds": [0.5, 0.5], "share": 0.5}
-REAL = read(ROOT / "params.yaml")
+REAL = read_params(ROOT / "params.yaml")
 
 
 def combination(**parts):
     """A combination that was checked."""
-    made = check(Combination, parts, "combinations.x")
+    made = validate(Combination, parts, "combinations.x")
     check_rule(made)
     return made
 

@@ -19,7 +19,7 @@ from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
 from stages import ensemble, fingerprint, weights
 from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, TRAINING, tiny_params, write_tiny
 
-PROJECT = params.read(ROOT / "params.yaml")
+PROJECT = params.read_params(ROOT / "params.yaml")
 GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
 
 

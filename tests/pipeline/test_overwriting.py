@@ -75,7 +75,7 @@ def place(work, models_here):
     Path("params.yaml").write_text(json.dumps(values))
     assert command(ensemble, out="ensembles") == 0
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
-    indices = certificate_rows.read(Path("rows.tsv"))["idx"]
+    indices = certificate_rows.read_rows(Path("rows.tsv"))["idx"]
     Path("rows.seconds.csv").write_text("idx,seconds\n" + "".join(f"{index},0.5\n" for index in indices))
     Path("link.tsv").symlink_to("rows.tsv")
     torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")

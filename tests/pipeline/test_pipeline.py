@@ -17,7 +17,7 @@ from tests.support.small_project import ROOT, run, small_project, write_params
 COMPUTE = {"train", "certify", "weights", "certify_ensembles"}
 """Stages whose outputs are made with torch, and so differ between its series."""
 
-PARAMS = params.read(ROOT / "params.yaml")
+PARAMS = params.read_params(ROOT / "params.yaml")
 STAGES: dict[str, Any] = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
@@ -152,8 +152,8 @@ def test_the_study_has_a_row_for_every_method(small: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hyperparameter_of_one_method_reaches_that_method_alone(small: Path) -> None:
-    before = params.read(small / "params.yaml")
-    after = params.read(small / "params.yaml")
+    before = params.read_params(small / "params.yaml")
+    after = params.read_params(small / "params.yaml")
     after["recipes"]["digits"]["macer"]["lam"] = 3.0
     write_params(small, after)
     ran = repro(small)
@@ -167,7 +167,7 @@ def test_a_hyperparameter_of_one_method_reaches_that_method_alone(small: Path) -
 def test_a_value_of_another_noise_level_or_one_that_moves_into_the_defaults_reaches_the_tables_alone(
     small: Path,
 ) -> None:
-    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    before, after = (params.read_params(small / "params.yaml") for _ in range(2))
     recipe, defaults = after["recipes"]["digits"], after["defaults"]
     defaults["macer"]["lam"] = {0.5: recipe["macer"].pop("lam"), 0.25: 7.0}
     defaults["stability"]["lam"] = 3.0  # which is not trained here
@@ -179,7 +179,7 @@ def test_a_value_of_another_noise_level_or_one_that_moves_into_the_defaults_reac
 
 @pytest.mark.slow
 def test_a_number_of_draws_certifies_again_and_solves_no_weights_again(small: Path) -> None:
-    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    before, after = (params.read_params(small / "params.yaml") for _ in range(2))
     after["recipes"]["digits"]["certify"]["n"] = 30
     write_params(small, after)
     cells = {f"certify@digits-{method}-0.5-0" for method in ("gaussian", "macer")}
@@ -190,7 +190,7 @@ def test_a_number_of_draws_certifies_again_and_solves_no_weights_again(small: Pa
 
 @pytest.mark.slow
 def test_a_method_in_no_ensemble_certifies_no_ensemble_again(small: Path) -> None:
-    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    before, after = (params.read_params(small / "params.yaml") for _ in range(2))
     after["recipes"]["digits"]["gaussian"] = {"training": {"learning_rate": 0.1}}
     write_params(small, after)
     cells = {f"{stage}@digits-gaussian-0.5-0" for stage in ("train", "certify")}
@@ -201,7 +201,7 @@ def test_a_method_in_no_ensemble_certifies_no_ensemble_again(small: Path) -> Non
 
 @pytest.mark.slow
 def test_adding_an_ensemble_trains_nothing(small: Path) -> None:
-    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    before, after = (params.read_params(small / "params.yaml") for _ in range(2))
     after["ensembles"].append({"members": {"gaussian": [0], "macer": [1]}, "combinations": ["average"]})
     write_params(small, after)
     assert repro(small) == {*POOL, "tables@digits"}
@@ -213,7 +213,7 @@ def test_adding_an_ensemble_trains_nothing(small: Path) -> None:
 
 @pytest.mark.slow
 def test_a_study_without_ensembles_has_its_tables(small: Path) -> None:
-    before, after = (params.read(small / "params.yaml") for _ in range(2))
+    before, after = (params.read_params(small / "params.yaml") for _ in range(2))
     after |= {"ensembles": [], "members": []}
     write_params(small, after)
     assert repro(small) == {*POOL, "tables@digits"}

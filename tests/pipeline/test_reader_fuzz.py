@@ -38,9 +38,9 @@ MEMORY, SECONDS = 4 * 2**30, 60
 
 
 def read_parameters(path):
-    values = params.read(path)
+    values = params.read_params(path)
     certification_settings(values, "tiny")
-    arithmetic.wanted(values, "tiny")
+    arithmetic.recipe_arithmetic(values, "tiny")
     declared(values)
     check_study(values, "tiny")
     stage_parameters(values, "tiny")
@@ -59,25 +59,25 @@ def read_sidecar(path):
 
 def read_seconds(path):
     rows = path.with_name("rows.tsv")
-    certificate_rows.with_seconds(certificate_rows.read(rows), rows)
+    certificate_rows.with_seconds(certificate_rows.read_rows(rows), rows)
 
 
 READERS = {
     "parameters": ("params.yaml", read_parameters),
-    "card": ("model/model.json", lambda path: checkpoint.load(path.parent)),
-    "weights": ("model/model.safetensors", lambda path: checkpoint.load(path.parent)),
+    "card": ("model/model.json", lambda path: checkpoint.load_model(path.parent)),
+    "weights": ("model/model.safetensors", lambda path: checkpoint.load_model(path.parent)),
     "checkpoint": ("c.pth", read_network),
     "ensemble": ("ensembles/macer-0-1.listed.json", spec.read),
     "pool": ("ensembles/pool.json", lambda path: declare.read_pool(path.parent)),
-    "data set": ("data/meta.json", lambda path: images.load(path.parent, "test")),
-    "images": ("data/test.npz", lambda path: images.load(path.parent, "test")),
+    "data set": ("data/meta.json", lambda path: images.load_images(path.parent, "test")),
+    "images": ("data/test.npz", lambda path: images.load_images(path.parent, "test")),
     "rows": ("rows.tsv", summarize_rows),
     "sidecar": ("changed.json", read_sidecar),
     "seconds": ("rows.seconds.csv", read_seconds),
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: read_table(path, ["classifier", "seconds"], "make")),
     "image weights": ("weights.tsv", lambda path: declare.read_weights(path, 2)),
-    "parquet": ("hub/test.parquet", lambda path: parquet.read(path.parent, None, None)),
+    "parquet": ("hub/test.parquet", lambda path: parquet.read_parquet(path.parent, None, None)),
     "PNG": ("a.png", lambda path: pictures.decode(path.read_bytes(), "an image")),
     "JPEG": ("a.jpg", lambda path: pictures.decode(path.read_bytes(), "an image")),
     "TIFF": ("a.tif", lambda path: pictures.decode(path.read_bytes(), "an image")),

@@ -14,7 +14,7 @@ import yaml
 
 from rs.command_line.shell import run
 from rs.errors import InputError
-from rs.params import read
+from rs.params import read_params
 from rs.reporting import report
 from rs.reporting.tables import notes
 from rs.statistics import metrics
@@ -66,7 +66,7 @@ def made(tmp_path_factory):
 def tiny_report(root, external_logs=(), drawn=False, **options):
     folders = [root / name for name in ("results", "logs", "weights")]
     with nullcontext() if drawn else patch("rs.reporting.report._drawn", undrawn):
-        return report.make_report(read(root / "params.yaml"), "tiny", *folders, external_logs, **options)
+        return report.make_report(read_params(root / "params.yaml"), "tiny", *folders, external_logs, **options)
 
 
 def markdown(content):
@@ -187,7 +187,7 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
     for sigma in SIGMAS:
         path = tiny / "results" / str(sigma) / f"{name}.tsv"
         skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut", "counts0": f"2:{N0}"}
-        certificate_rows.write(certificate_rows.read(path).assign(predict=2, correct=0, **skipped), path)
+        certificate_rows.write(certificate_rows.read_rows(path).assign(predict=2, correct=0, **skipped), path)
     tables = markdown(tiny_report(tiny)).values()
     assert not [text for text in tables if "nan" in text]
     captions = [text for text in tables if "n₀ = " in text]
@@ -250,7 +250,7 @@ def test_sub_ensembles_stand_in_every_table_as_one_ensemble(families):
 def test_the_main_table_names_the_largest_acr_of_all_rules_and_not_of_unsound_ones(tiny):
     text = markdown(tiny_report(add_vote(tiny)))["main.md"]
     for sigma in SIGMAS:
-        rows = certificate_rows.read(tiny / f"results/{sigma}/pool/advmacer-0-1.vote.tsv")
+        rows = certificate_rows.read_rows(tiny / f"results/{sigma}/pool/advmacer-0-1.vote.tsv")
         (note,) = re.findall(rf"^σ = {sigma}: of all 5 models and ensembles .*", text, re.MULTILINE)
         assert f"advmacer 0-1 (vote) has the largest ACR, {metrics.acr(rows):.4f} ± " in note
 
@@ -469,9 +469,9 @@ def test_an_external_log_of_other_draws_is_refused_before_all_rows_are_read(tiny
 
 
 def test_every_row_file_is_read_once_beside_an_external_log(tiny, tmp_path, monkeypatch):
-    log, seen, own = tmp_path / "log.tsv", [], tsv.read
+    log, seen, own = tmp_path / "log.tsv", [], tsv.read_tsv
     certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), log)
-    monkeypatch.setattr(tsv, "read", lambda path, *kinds, **how: seen.append(path) or own(path, *kinds, **how))
+    monkeypatch.setattr(tsv, "read_tsv", lambda path, *kinds, **how: seen.append(path) or own(path, *kinds, **how))
     tiny_report(tiny, [{"name": "theirs", "path": log, "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}])
     assert {log, tiny / "results/0.25/gaussian-0.tsv"} < set(seen)
     assert len(seen) == len(set(seen))

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.summaries import compare_rows, comparison_text, radii_shown, summarize_rows, summary_text
-from rs.smoothing.vote_counting import certificate, shortcut
+from rs.smoothing.vote_counting import Tally, certificate
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
@@ -79,7 +79,7 @@ def test_a_sidecar_of_other_rows_is_refused(a):
 
 def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
     log = tmp_path / "log.txt"
-    certificate_rows.write_field_log(certificate_rows.read(a), log)
+    certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
     about = summarize_rows(log)
     assert [about[name] for name in ("sigma", "n0", "n", "alpha", "p_lower_quartiles")] == [None] * 5
     assert about["acr"] == summarize_rows(a)["acr"]
@@ -88,7 +88,7 @@ def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
 
 def test_a_log_with_a_byte_order_mark_is_the_log(tmp_path, a):
     log = tmp_path / "log.txt"
-    certificate_rows.write_field_log(certificate_rows.read(a), log)
+    certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
     plain = summarize_rows(log)
     log.write_bytes(b"\xef\xbb\xbf" + log.read_bytes())
     assert summarize_rows(log) == plain
@@ -430,10 +430,11 @@ def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path):
 
 def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path):
     """Of five images of class 1 one is certified; n0 draws choose class 0 for the others, which would abstain."""
-    few, many = np.array([40, 60]), np.array([100, 900])
+    few, many, most = (Tally(np.array(votes)) for votes in ([40, 60], [100, 900], [510, 490]))
+    swapped = Tally(few.votes[::-1])
     last = certificate(few, many, 0.001, 0.5).row(4, 1)
-    skipped = [shortcut(few[::-1], 0.001, 0.5).row(i, 1) for i in range(4)]
-    whole = [certificate(few[::-1], np.array([510, 490]), 0.001, 0.5).row(i, 1) for i in range(4)]
+    skipped = [certificate(swapped, None, 0.001, 0.5).row(i, 1) for i in range(4)]
+    whole = [certificate(swapped, most, 0.001, 0.5).row(i, 1) for i in range(4)]
     paths = {name: tmp_path / f"{name}.tsv" for name in ("some", "none", "all")}
     for name, rows in {"some": [*skipped, last], "none": [*whole, last], "all": skipped}.items():
         certificate_rows.write(rows, paths[name])

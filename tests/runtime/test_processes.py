@@ -81,7 +81,7 @@ def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work, wo
     assert (tmp_path / "rows.json").read_bytes() == (cell / "one.json").read_bytes()
     seconds = (tmp_path / "rows.seconds.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in seconds[1:]] == [
-        str(i) for i in certificate_rows.read(cell / "one.tsv")["idx"]
+        str(i) for i in certificate_rows.read_rows(cell / "one.tsv")["idx"]
     ]
     assert list(work.iterdir()) == []
 

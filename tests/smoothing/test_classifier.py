@@ -11,8 +11,9 @@ from torch import nn
 
 from rs.errors import InputError
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier, Tally, VoteCounter, default_batch
+from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.vote_counting import Tally, VoteCounter
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import cap, lower_bound

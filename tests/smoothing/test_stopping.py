@@ -179,7 +179,7 @@ def rows_of(tmp_path, name, shortcut=False, **stop):
     images = replace(images, labels=np.where(np.arange(10) < 8, 1 - images.labels, images.labels))
     out = tmp_path / f"{name}.tsv"
     certify_images(CLASSIFIER, images, np.arange(10), settings, torch.device("cpu"), identity, out)
-    return certificate_rows.read(out)
+    return certificate_rows.read_rows(out)
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
 def test_a_mode_that_is_none_is_refused(tmp_path, made, mode):
     certificate_rows.write(made["at"].assign(mode=mode), tmp_path / "bad.tsv")
     with pytest.raises(InputError, match="mode must be one of"):
-        certificate_rows.read(tmp_path / "bad.tsv")
+        certificate_rows.read_rows(tmp_path / "bad.tsv")
 
 
 def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, made, capsys):

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.errors import InputError
-from rs.params import check, read
+from rs.params import read_params, validate
 from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import Combination, declared, kind_of, trained_as
 from rs.study.grid import pool_cells
 from tests.support.combinations import EQUAL, GOOD
 from tests.support.helpers import ROOT, python
 
-REAL = read(ROOT / "params.yaml")
+REAL = read_params(ROOT / "params.yaml")
 
 
 def combination(**parts):
-    return check(Combination, parts, "combinations.x")
+    return validate(Combination, parts, "combinations.x")
 
 
 # ------------------------------------------------------------------------------------------ parts that fit

@@ -184,7 +184,7 @@ def make_study(root, bundled=False):
         values["recipes"]["tiny"]["certify"] |= {"n": 2000, "subset": {"first": 3}}  # more than a small disk has left
         Path("cached.yaml").write_text(json.dumps(values))
         tiny_pool.solve()
-        torch.save({"state_dict": checkpoint.load(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
+        torch.save({"state_dict": checkpoint.load_model(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
         tiny_study.make_study(Path("study"))
         if bundled:  # with its report, which takes as long as all the rest

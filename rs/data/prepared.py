@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from rs.errors import InputError
-from rs.params import MOST_CLASSES, Count, FilePath, Finite, Positive, Side, faults, validated
+from rs.params import MAX_CLASSES, Count, FilePath, Finite, Positive, Side, faults, validated
 from rs.storage import files
 
 if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
@@ -32,7 +32,7 @@ Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @validated
-class Lazy:
+class ImagesOnDisk:
     """Location of the images of a data set that is not packed: ``root/folders[split]/class/*``."""
 
     root: FilePath
@@ -50,14 +50,14 @@ class Meta:
     """Description of a data set, as ``meta.json`` holds it."""
 
     name: str
-    classes: Annotated[tuple[str, ...], Field(min_length=2, max_length=MOST_CLASSES)]
+    classes: Annotated[tuple[str, ...], Field(min_length=2, max_length=MAX_CLASSES)]
     shape: tuple[Side, Side, Side]  # C, H, W
     mean: tuple[Finite, ...]  # (C,), images in [0, 1]; for the model's first layer
     std: tuple[Positive, ...]  # (C,), as mean
     source: str  # where the images came from, for people
     sizes: dict[str, Count]  # images in each split
     sha256: dict[str, str]  # of each split: of its arrays; where lazy, of its file list and conversion
-    lazy: Lazy | None = None
+    lazy: ImagesOnDisk | None = None
     raw: dict[str, str] | None = None  # sums of the raw data it was made of, as its source takes them
 
     def __post_init__(self) -> None:
@@ -95,10 +95,10 @@ def check_names_differ(classes: Sequence[str], what: str) -> None:
         raise InputError(f"{what} must have different names, got {', '.join(classes)}; correct the list")
 
 
-def described(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
+def data_set_text(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
     """Return the text that names the data set of a classifier.
 
-    >>> described("digits", ["0", "1"], (1, 8, 8))
+    >>> data_set_text("digits", ["0", "1"], (1, 8, 8))
     'digits (2 classes, shape [1, 8, 8])'
     """
     return f"{name} ({len(classes)} classes, shape {list(shape)})"
@@ -116,7 +116,7 @@ def read_meta(folder: Path) -> Meta:
     return files.read_as(Meta, path, "the description of a data set", "prepare it")
 
 
-def fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
+def images_fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
     """Return the SHA-256 of both arrays: type, shape and numbers, however they were compressed."""
     digest = hashlib.sha256()
     for array in (images, labels):
@@ -144,7 +144,7 @@ def normalisation(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[f
     return tuple(mean), tuple(std)
 
 
-def write(
+def save_images(
     folder: Path,
     name: str,
     splits: Mapping[str, tuple[NDArray[np.uint8], NDArray[np.integer]]],
@@ -180,7 +180,7 @@ def write(
     if mean is None or std is None:
         mean, std = normalisation(given["train"][0])
     packed = {split: (images, labels.astype(np.int64)) for split, (images, labels) in given.items()}
-    meta = describe(
+    meta = make_meta(
         name=name,
         classes=tuple(classes),
         shape=shape,
@@ -188,14 +188,14 @@ def write(
         std=tuple(std),
         source=source,
         sizes={split: len(labels) for split, (_, labels) in packed.items()},
-        sha256={split: fingerprint(*arrays) for split, arrays in packed.items()},
+        sha256={split: images_fingerprint(*arrays) for split, arrays in packed.items()},
         raw=raw,
     )
     write_folder(folder, meta, packed)
     return meta
 
 
-def describe(**values: Any) -> Meta:
+def make_meta(**values: Any) -> Meta:
     """Return a :class:`Meta`, or name the value that does not fit.
 
     Raises:
@@ -278,14 +278,14 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
     except Exception as error:  # damaged archives make zipfile and NumPy raise errors of every kind
         raise InputError(f"{path} must hold the arrays images and labels, but: {error}; prepare it again") from error
     check_split(images, labels, meta.shape, meta.num_classes, str(path))
-    if (sha256 := fingerprint(images, labels)) != meta.sha256[split]:
+    if (sha256 := images_fingerprint(images, labels)) != meta.sha256[split]:
         raise InputError(
             f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {sha256}; prepare it again"
         )
     return images, labels
 
 
-HEADER = 2**16
+MAX_HEADER_BYTES = 2**16
 """Bytes of the header of an array on disk, at most."""
 
 
@@ -298,7 +298,7 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
     numbers = {"images": math.prod(meta.shape), "labels": 8}
     with zipfile.ZipFile(path) as archive:
         for name, each in numbers.items():
-            size, most = archive.getinfo(f"{name}.npy").file_size, meta.sizes[split] * each + HEADER
+            size, most = archive.getinfo(f"{name}.npy").file_size, meta.sizes[split] * each + MAX_HEADER_BYTES
             if size > most:
                 raise ValueError(f"{name} have {size:,} bytes where meta.json says at most {most:,}")
 
