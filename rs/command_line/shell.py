@@ -250,7 +250,19 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
     values = read_params(path)
     arithmetic.set_arithmetic(values, dataset)
+    register_network_of(values, dataset)
     return values
+
+
+def register_network_of(values: dict[str, Any], dataset: str) -> None:
+    """Register the network of the recipe ``dataset`` if it is the user's, so that its models are built and loaded."""
+    from rs.params import layers, merge
+
+    network = merge(values, *layers(f"recipes.{dataset}.model"), optional=True)[0].get("network")
+    if isinstance(network, str):
+        from rs.certification.load import register_network  # which imports torch
+
+        register_network(network)
 
 
 def warn_of_another_data_set(values: dict[str, Any], recipe: str, data: Path) -> None:

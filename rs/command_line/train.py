@@ -122,6 +122,8 @@ def main(
         run.train_model(recipe, data, options, out=out, log=log)
     if first:
         print(f"{_last(log / 'history.csv')}; model in {out}, log in {log}")
+        if network is not None:
+            print(f"next: rs certify {out} --network {network} ...; certify images that it was not trained on")
 
 
 def _last(history: Path) -> str:

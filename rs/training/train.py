@@ -121,12 +121,13 @@ def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int
         )
     if x.dtype != torch.uint8:
         levels = (x * 255).round()
-        if not x.is_floating_point() or not torch.allclose(levels / 255, x, atol=1e-6) or levels.amin() < 0:
+        on_grid = (levels / 255 - x).abs() < 1e-6
+        if not (x.is_floating_point() and on_grid.all() and levels.amin() >= 0 and levels.amax() <= 255):
             raise InputError(
                 f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from {x.min():.4g} to "
                 f"{x.max():.4g}; give the pictures before any normalisation".replace("torch.", "")
             )
-        x = levels.clamp(0, 255).to(torch.uint8)
+        x = levels.to(torch.uint8)
     return np.ascontiguousarray(x.cpu().numpy()), y.cpu().numpy().astype(np.int64)
 
 
