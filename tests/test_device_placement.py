@@ -28,7 +28,7 @@ from rs.data.images import batches, load_images
 from rs.data.pictures import Conversion
 from rs.data.prepared import Epoch, read_meta
 from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import certify_entries
+from rs.ensemble.pool import noisy_pool
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
@@ -38,7 +38,7 @@ from rs.runtime.device import device_named
 from rs.smoothing import attack
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import draw
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.smoothing.soft import soft_probabilities
 from rs.statistics.sequential import at_radii
 from rs.training.recipe import training_recipe
@@ -105,7 +105,7 @@ PATHS |= {f"ensemble, {name}": partial(of_rule, entry=entry) for name, entry in 
 @path("pool, grid", noise="grid")
 def pool(device, folder, **settings):
     models = [model.to(device) for model in members()]
-    certify_entries(models, ENTRIES, 2, SIGMA, image().to(device), replace(DRAWS, n=130), **settings)
+    noisy_pool(models, 2, SIGMA, image().to(device), replace(DRAWS, n=130), **settings).certify(ENTRIES)
 
 
 @path("pool, cached logits")
@@ -119,7 +119,7 @@ def cached(device, folder):
     )  # fmt: skip
     cache = OutputCache(folder / "cache", key)
     cache.fill(models, image().to(device), 0)
-    cache.certify(ENTRIES, 0, ALPHA)
+    cache.noisy_pool(0, ALPHA).certify(ENTRIES)
 
 
 @path("pool, from files to files")
@@ -130,7 +130,7 @@ def pool_of_files(device, folder, cache=False):
         few = replace(CERTIFICATION, subset={"first": 2})
         certify_pool(
             Path("ensembles"), Path("weights"), Path("data"), PoolSettings(cache=cache, timed=1), few,
-            device=device, batch=None, out=Path("rows"), times=Path("times"),
+            SmoothingOptions(device=device), out=Path("rows"), times=Path("times"),
         )  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def split(device, folder, members=1, dry_run=False, **settings):
     base = Classifier("a", module.eval(), dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
     chosen = CertificationSettings(**CERTIFY | settings)
     out = None if dry_run else folder / "rows.tsv"
-    certify_split(base, tiny_images(3, 1), chosen, sigma=None, device=device, batch=None, out=out)
+    certify_split(base, tiny_images(3, 1), chosen, SmoothingOptions(device=device), out=out)
 
 
 def training(device, folder, method, **changes):
@@ -214,13 +214,8 @@ def files(device, folder):
 def predict(device, folder, model):
     picture, data = folder / "picture.png", write_tiny(folder / "data")
     Image.fromarray(tiny_images().images[0, 0]).save(picture)
-    budget = {"n0": N0, "n": 130, "alpha": ALPHA, "seed": 0, "sigma": SIGMA}
-    list(
-        predict_files(
-            [str(picture)], load(model, read_meta(data)), **budget,
-            device=device, noise="grid", precision="float32", engine="plain", how=Conversion(),
-        )
-    )  # fmt: skip
+    options = SmoothingOptions(sigma=SIGMA, device=device, noise="grid")
+    list(predict_files([str(picture)], load(model, read_meta(data)), Draws(N0, 130, ALPHA), options, Conversion()))
 
 
 @path("training, images of a folder")

@@ -12,7 +12,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from PIL import Image
@@ -24,6 +23,7 @@ from rs.command_line.shell import EXTRAS
 from rs.errors import DISTRIBUTION, install
 from rs.models import checkpoint
 from rs.params import section
+from rs.smoothing.settings import SmoothingOptions
 from tests.support.helpers import CLASSES, ROOT, SHAPE, arrays, smallnet, tiny_params, write_params, write_tiny
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -277,7 +277,7 @@ def test_the_wheel_has_the_library_with_its_data_and_nothing_else(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs").rglob("*.py")}
     web = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rs/reporting/web").iterdir()}
-    assert names == modules | web | {"rs/py.typed", "rs/__init__.pyi", "rs/reporting/published.csv"}
+    assert names == modules | web | {"rs/params.yaml", "rs/py.typed", "rs/__init__.pyi", "rs/reporting/published.csv"}
 
 
 @needs_pip
@@ -289,8 +289,7 @@ def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path
     model, data, params = tmp_path / "model", write_tiny(tmp_path / "data"), write_params(tmp_path / "params.yaml")
     checkpoint.save(model, smallnet(), checkpoint.ModelCard(**MODEL_CARD))
     settings = certification_settings(tiny_params(), "tiny")
-    where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
-    certify_model("model", data, settings, **where, out=tmp_path / "checkout.tsv")
+    certify_model("model", data, settings, SmoothingOptions(), out=tmp_path / "checkout.tsv")
 
     params.write_text(json.dumps({"launcher": launcher, **json.loads(params.read_text())}))
     environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
