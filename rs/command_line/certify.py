@@ -77,6 +77,7 @@ def main(
         bool, typer.Option("--dry-run", help="Print how long it would take on this machine, and write nothing.")
     ] = False,
     params: shell.ParamsFile = DEFAULT_PARAMS,
+    network: shell.Network = None,
     device: shell.Device = "auto",
     batch: shell.Batch = None,
     overrides: RecipeOverrides,
@@ -111,7 +112,7 @@ def main(
         )
     values = {} if dataset is None else shell.parameters(params, dataset)
     from rs.certification import certify_model
-    from rs.certification.load import load
+    from rs.certification.load import load, register_network
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.settings import SmoothingOptions
@@ -125,6 +126,8 @@ def main(
     settings = certify_model.certification_settings(
         recipes, dataset or NAMELESS, {"stop": stop.rule()} | overrides.values()
     )
+    if network is not None:
+        register_network(network)
     shell.launch(values)
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch)
     if data is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, Json, Sigma
+from rs.command_line.shell import Device, Json, Network, Sigma
 
 
 def main(
@@ -21,6 +21,7 @@ def main(
     split: Annotated[str | None, typer.Option(help="Split to use: train, test or validation; default: test.")] = None,
     count: Annotated[int, typer.Option(min=20, help="Number of images to use, evenly spread.")] = 200,
     sigma: Sigma = None,
+    network: Network = None,
     device: Device = "auto",
     as_json: Json = False,
     pictures: PictureOptions,
@@ -56,9 +57,9 @@ def main(
         images = None if data is None else load_images(data, split or "test")
         with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
             if pictures.images is not None:
-                base, images = pictures.load(pictures.images, load(model))
+                base, images = pictures.load(pictures.images, load(model, network=network))
             else:
-                base = load(model, None if images is None else images.meta)
+                base = load(model, None if images is None else images.meta, network)
             findings = diagnose(base, images, sigma, torch_device, count)
         tried = "" if images is None else f" on {min(count, len(images)):,} images"
     if as_json:

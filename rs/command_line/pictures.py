@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,12 @@ if TYPE_CHECKING:  # seconds to import
     from rs.data.image_folder import FolderImages
     from rs.data.pictures import Conversion
     from rs.data.readers import Tree
+
+VALIDATION_SHARE = 0.1
+"""Share of the pictures of each class that is left out of a training."""
+
+MAX_IMBALANCE = 3
+"""Ratio of the pictures of two classes above which a training warns."""
 
 MAX_CLASSES_SHOWN = 10
 """Classes of a line that says their order."""
@@ -60,7 +67,7 @@ class PictureOptions:
         If only the names of subfolders order the classes, say their order.
 
         Raises:
-            InputError: As :func:`rs.data.readers.class_names`, and ``listed`` and ``read`` of
+            InputError: As :func:`rs.data.readers.class_names`, and ``listed`` and ``read_pictures`` of
                 :mod:`rs.data.image_folder`, or if the classifier states another shape or other classes.
         """
         from rs.certification.load import for_images
@@ -69,6 +76,21 @@ class PictureOptions:
         tree, shape = self._listed(folder, base)
         pictures = read_pictures(tree, shape, self.conversion)
         return for_images(base, pictures.meta), pictures
+
+    def split_for_training(self, folder: Path) -> tuple[FolderImages, FolderImages]:
+        """Return the pictures to train with and those to validate with, :data:`VALIDATION_SHARE` of each class.
+
+        Raises:
+            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if one has no class.
+        """
+        from rs.data.image_folder import common_shape, listed, read_pictures, split_by_content
+        from rs.data.readers import class_names
+
+        tree = listed(folder, () if self.classes is None else class_names(self.classes))
+        shape, _ = common_shape([path for path, _ in tree.samples], self.conversion)
+        train, validation = split_by_content(tree, VALIDATION_SHARE)
+        _warn_of_imbalance(tree)
+        return read_pictures(train, shape, self.conversion), read_pictures(validation, shape, self.conversion)
 
     def list_files(self, folder: Path, base: Classifier) -> tuple[Classifier, list[str]]:
         """Return a classifier and the files in a folder as :meth:`load`, but files that need not fit."""
@@ -125,3 +147,15 @@ def _print_order(classes: Sequence[str]) -> None:
     rest = f", ... of {len(classes)}" if len(classes) > MAX_CLASSES_SHOWN else ""
     line = f"classes in the order of the subfolders' names: {numbered}{rest}; --classes FILE gives the model's order"
     print(printable(line), file=sys.stderr)
+
+
+def _warn_of_imbalance(tree: Tree) -> None:
+    """Warn on stderr if classes differ in their number of pictures by more than :data:`MAX_IMBALANCE`."""
+    counts = Counter(label for _, label in tree.samples)
+    (largest, most), (smallest, least) = counts.most_common()[0], counts.most_common()[-1]
+    if most > MAX_IMBALANCE * least:
+        line = (
+            f"warning: the classes are not in balance: {most:,} pictures of {tree.classes[largest]}, {least:,} of "
+            f"{tree.classes[smallest]}; accuracy and ACR weigh them by their number"
+        )
+        print(printable(line), file=sys.stderr)

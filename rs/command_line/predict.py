@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, Json, ModelOption, NoiseOption, Sigma
+from rs.command_line.shell import Device, Json, ModelOption, Network, NoiseOption, Sigma
 from rs.errors import InputError
 from rs.models import InferenceEngine, Precision
 
@@ -31,6 +31,7 @@ def main(
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
     noise: NoiseOption = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the noise; default: from the operating system.")] = None,
+    network: Network = None,
     device: Device = "auto",
     precision: Annotated[Precision, typer.Option(help="Precision of weights and activations.")] = "float32",
     engine: Annotated[
@@ -69,7 +70,7 @@ def main(
 
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):  # what the model prints is no part of the answers
-        base, conversion = load(model), pictures.conversion
+        base, conversion = load(model, network=network), pictures.conversion
         base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
         if pictures.images is not None:
             base, files = pictures.list_files(pictures.images, base)

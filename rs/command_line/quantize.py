@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Force
+from rs.command_line.shell import DataFolder, Force, Network
 
 
 def main(
@@ -14,6 +14,7 @@ def main(
     images: Annotated[
         int | None, typer.Option(min=1, help="Number of noisy training images for calibration; default: 300.")
     ] = None,
+    network: Network = None,
     force: Force = False,
 ) -> None:
     """Quantise a model to int8, calibrated on noisy training images.
@@ -32,7 +33,7 @@ def main(
 
     check_has_folder(model)
     training = load_images(data, "train")
-    classifier = load(model, training.meta)
+    classifier = load(model, training.meta, network)
     assert classifier.sigma is not None  # every model on disk has one
     members = [*zip(map(Path, classifier.folders), members_of(classifier.module), strict=True)]
     count = images or CALIBRATION

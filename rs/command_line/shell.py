@@ -32,6 +32,9 @@ ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file."
 Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="Device: auto, cpu, cuda or cuda:N.")]
 EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles that stages.ensemble wrote.")]
 Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")]
+Network = Annotated[
+    str | None, typer.Option(help="Function that builds a network of your own, package.module:function.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with all digits, one object a line.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
@@ -46,6 +49,9 @@ NoiseOption = Annotated[
         help="Kind of noise. grid, the default, is in multiples of 1/255: rounding cannot break certificates."
     ),
 ]
+PACKAGED = Path(__file__).parent.parent / "params.yaml"
+"""The parameters of this project, a part of the package."""
+
 Radii = Annotated[
     str | None,
     typer.Option(help="Radii of certified accuracies, like 0.25,0.5; default: 0, 0.25, ... up to the largest."),
@@ -293,7 +299,19 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
     values = read_params(path)
     arithmetic.set_arithmetic(values, dataset)
+    register_network_of(values, dataset)
     return values
+
+
+def register_network_of(values: dict[str, Any], dataset: str) -> None:
+    """Register the network of the recipe ``dataset`` if it is the user's, so that its models are built and loaded."""
+    from rs.params import layers, merge
+
+    network = merge(values, *layers(f"recipes.{dataset}.model"), optional=True)[0].get("network")
+    if isinstance(network, str):
+        from rs.certification.load import register_network  # which imports torch
+
+        register_network(network)
 
 
 def warn_of_another_data_set(values: dict[str, Any], recipe: str, data: Path) -> None:

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from rs.command_line.main import COMMANDS, app, main
 from rs.errors import DISTRIBUTION
 from rs.methods import METHODS
-from rs.models import InferenceEngine, Normalisation, Precision
-from rs.models.architectures import ARCHITECTURES
+from rs.models import Architecture, InferenceEngine, Normalisation, Precision
 from rs.smoothing import Noise
 from tests.support.helpers import ROOT, help_of, python
 
@@ -116,11 +115,15 @@ def test_two_names_of_the_help_are_one(command):
         ("predict", get_args(Precision)),
         ("predict", get_args(Noise)),
         ("import", get_args(Normalisation)),
-        ("import", tuple(ARCHITECTURES)),
+        ("import", get_args(Architecture)),
     ],
 )
 def test_an_option_lists_what_it_takes(command, known):
     assert "|".join(known) in said(command, "--help")[1]
+
+
+def test_every_architecture_that_the_help_names_is_built():
+    assert [name for name in ARCHITECTURES if ":" not in name] == [*get_args(Architecture)]  # without users' networks
 
 
 def test_options_of_a_group_stand_under_its_heading():
