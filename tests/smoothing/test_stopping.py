@@ -18,8 +18,8 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings, Stop
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
+from rs.statistics.resampling import two_sided
 from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
-from rs.statistics.two_sided import two_sided
 from rs.storage import certificate_rows
 from stages.export import main as export
 from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params
