@@ -193,7 +193,7 @@ def split_radius(
         first: Votes of the n0 draws, (N, K). All that ``split`` depends on.
         votes: Votes of the n draws, (N, K).
         sigma: Standard deviation of the noise; positive.
-        alpha: Chance of error allowed for the whole statement, in (0, 1).
+        alpha: Failure probability of the whole statement, in (0, 1).
         split: How the other classes share the rest.
     Returns:
         Radii, (N,); 0 where the bounds overlap.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rs.statistics.cascade_thresholds import PARTS, fit_thresholds
+from rs.statistics.cascade_thresholds import MAX_SHARES, fit_thresholds
 
 
 def outcome(leads, differs, thresholds):
@@ -84,7 +84,7 @@ def test_a_large_number_of_draws_is_shared_out_in_parts_and_the_share_is_kept():
     rng = np.random.default_rng(0)
     leads, differs = rng.random((3, 4000)), rng.random((3, 4000)) < 0.3
     fits = [fit_thresholds(leads, differs, share) for share in (0.0, 0.01, 0.1, 0.29)]
-    assert PARTS < 0.29 * 4000
+    assert MAX_SHARES < 0.29 * 4000
     assert all(fit.share <= share for fit, share in zip(fits, (0.0, 0.01, 0.1, 0.29), strict=True))
     costs = [fit.evaluations for fit in fits]
     assert costs == sorted(costs, reverse=True)
