@@ -136,9 +136,5 @@ def mean_gain(p, n0=8, n=30, alpha=0.05):
     return stats.multinomial.pmf(firsts, n0, p) @ gains @ stats.multinomial.pmf(likely, n, p)
 
 
-SECOND, ALIKE = (0.7, 0.28, 0.01, 0.01), (0.7, 0.1, 0.1, 0.1)
-"""One class is second, or three are alike."""
-
-
 def test_a_split_by_n0_draws_pays_where_one_class_is_second_and_costs_where_several_are():
-    assert mean_gain(SECOND) > 0 > mean_gain(ALIKE)
+    assert mean_gain((0.7, 0.28, 0.01, 0.01)) > 0 > mean_gain((0.7, 0.1, 0.1, 0.1))
