@@ -43,12 +43,12 @@ def main(
     import torch
 
     from rs.certification.load import load
-    from rs.data.images import load_images as load_split
+    from rs.data.images import load_images
     from rs.runtime.device import device_named
     from rs.statistics.metrics import acr
 
     torch.set_num_threads(threads)
-    test, where = load_split(data, "test"), device_named(device)
+    test, where = load_images(data, "test"), device_named(device)
     indices = evenly(images, len(test))
     print("| model | engine | equal votes | ties | equal predictions | change of radius: mean, largest | ACR, change |")
     print("|---|---|---:|---:|---:|---:|---:|")

@@ -42,7 +42,7 @@ from benchmarks.common import evenly
 from rs import params as parameters
 from rs.certification.load import load
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
-from rs.data.images import load_images as load_split
+from rs.data.images import load_images
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.member_outputs import WeightSettings
 from rs.ensemble.outputs import Outputs
@@ -548,7 +548,7 @@ def main(
     settings = parameters.load_section(parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings)
     place = device_named(device)
     torch.set_num_threads(1)
-    test = load_split(data, "test")
+    test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
     surest: float = 1.0
     for model in models:

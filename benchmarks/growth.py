@@ -61,7 +61,7 @@ def in_process(architecture: Architecture, n: int) -> Iterator[str]:
     """Lines of the table of draws, images and members."""
     import torch
 
-    from rs.ensemble.pool import PoolEntry, certify_entries
+    from rs.ensemble.pool import PoolEntry, noisy_pool
     from rs.smoothing.classifier import SmoothedClassifier
     from rs.smoothing.settings import Draws
 
@@ -71,7 +71,7 @@ def in_process(architecture: Architecture, n: int) -> Iterator[str]:
 
     def pool(members: int) -> None:
         entries = {str(number): PoolEntry((number,)) for number in range(members)}
-        certify_entries(networks[:members], entries, CLASSES, SIGMA, x[0], Draws(N0, n, ALPHA))
+        noisy_pool(networks[:members], CLASSES, SIGMA, x[0], Draws(N0, n, ALPHA)).certify(entries)
 
     kinds = {
         "draws": {k * n: lambda k=k: classifier.certify(x[0], N0, k * n, ALPHA) for k in (1, 2, 4)},

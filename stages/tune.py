@@ -51,6 +51,7 @@ def main(
     from rs.errors import InputError
     from rs.runtime import arithmetic
     from rs.runtime.device import device_named
+    from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows, files
     from rs.training.recipe import training_recipe
     from rs.training.run import is_unfinished, train_model
@@ -81,16 +82,8 @@ def main(
                 of_another.unlink()
         if not trained:
             train_model(recipe, data, options, out=folder / "model", log=folder / "log")
-        certify_model(
-            str(folder / "model"),
-            data,
-            certification,
-            split="validation",
-            sigma=None,
-            device=place,
-            batch=None,
-            out=rows,
-        )
+        smoothing = SmoothingOptions(device=place)
+        certify_model(str(folder / "model"), data, certification, smoothing, out=rows, split="validation")
         table.append(row(method, sigma, setting, tuning, certificate_rows.read_rows(rows)))
         files.write_csv(out, COLUMNS, table)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,13 +17,13 @@ from torch import Tensor, nn
 
 from rs.certification.certify_model import row_identity, warn_if_n_too_small
 from rs.certification.inference import Optimized, optimize_for_inference
-from rs.certification.quantize import identity_of, quantized_members
+from rs.certification.quantize import openvino_identity, quantized_members
 from rs.data import images as data
 from rs.data.prepared import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import NoisyPool, PoolEntry, noisy_pool
-from rs.ensemble.rules import RULES, Cascade, Ensemble, LogitAverage, Rule, SoftmaxAverage, WeightsByImage
+from rs.ensemble.rules import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -35,7 +34,7 @@ from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import BLOCK
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import files
 from rs.storage.row_writer import write_rows
 from rs.study.layout import ALONE, model_name
@@ -60,9 +59,8 @@ def certify_pool(
     folder: Path,
     settings: PoolSettings,
     certification: CertificationSettings,
+    options: SmoothingOptions,
     *,
-    device: torch.device,
-    batch: int | None,
     out: Path,
     times: Path,
 ) -> None:
@@ -74,21 +72,21 @@ def certify_pool(
         folder: The prepared data set.
         settings: How to certify a pool.
         certification: How to certify each classifier.
-        device: Where the members run.
-        batch: Noisy images evaluated at once; chosen if ``None``.
+        options: Device and batch.
         out: Folder for the rows and sidecars.
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
             certificate of each classifier alone.
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
     """
-    alone = times / ALONE
+    alone, device = times / ALONE, options.device or torch.device("cpu")
     files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
     pool, specs = read_pool(ensembles, weights)
     images = data.load_images(folder, "test")
     limit_threads(images.meta.shape)
     models, _ = load_members(pool.members, pool.dataset, pool.sigma, ensembles / POOL, images.meta)
-    entries = pool_entries(pool, specs, models, ensembles, weights)
+    indices = select(len(images), certification.subset)
+    entries = pool_entries(pool, specs, models, ensembles, weights, indices.tolist())
     out.mkdir(parents=True, exist_ok=True)
     times.mkdir(parents=True, exist_ok=True)
     if not entries:
@@ -98,21 +96,18 @@ def certify_pool(
             "a pool must be certified with all n draws, got certify.stop; leave it null, or set members and ensembles "
             "to []"
         )
-    indices = select(len(images), certification.subset)
-    for entry, index in itertools.product(entries.values(), map(int, indices)):
-        entry.for_image(index)  # an image without weights is refused before the work begins
     members, shape, quantized = Ensemble(models, LogitAverage()), images.meta.shape, []
     if certification.engine == "quantized":
         paths = [member.path for member in pool.members]
         quantized = quantized_members(models, paths, folder, pool.sigma, shape)
     optimized = optimize_for_inference(
-        members, certification.engine, certification.precision, shape, device, batch, quantized
+        members, certification.engine, certification.precision, shape, device, options.batch, quantized
     )
     runner = PoolRunner(optimized, images, indices, pool.sigma, certification, device, settings.cache)
     shared = row_identity(images, certification, pool.sigma, device, optimized.engine, MODULE)
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {
-        out / f"{name}.tsv": entry.provenance | shared | identity_of(runner.networks_of(entry))
+        out / f"{name}.tsv": entry.provenance | shared | openvino_identity(runner.networks_of(entry))
         for name, entry in entries.items()
     }
     warn_if_n_too_small(certification.n, certification.alpha)
@@ -132,7 +127,12 @@ def certify_pool(
 
 
 def pool_entries(
-    pool: PoolSpec, specs: Mapping[str, EnsembleSpec], models: Sequence[nn.Module], ensembles: Path, weights: Path
+    pool: PoolSpec,
+    specs: Mapping[str, EnsembleSpec],
+    models: Sequence[nn.Module],
+    ensembles: Path,
+    weights: Path,
+    indices: Sequence[int],
 ) -> dict[str, PoolEntry]:
     """Return the members of a pool and its ensembles, by the names of their row files.
 
@@ -140,8 +140,9 @@ def pool_entries(
         pool, specs: What ``read_pool`` returns for the folders ``ensembles`` and ``weights``.
         models: The members, loaded.
         ensembles, weights: These folders.
+        indices: The images to certify.
     Raises:
-        InputError: If weights that were solved image by image are missing or damaged.
+        InputError: If weights that were solved image by image are missing, for one of the images too, or damaged.
     """
     identities: list[dict[str, Any]] = [
         {"method": member.method, "seed": member.seed, "classifier": model_fingerprint(model)}
@@ -157,17 +158,16 @@ def pool_entries(
     for slug, spec in specs.items():
         numbers, scope = tuple(pool.members.index(member) for member in spec.voting), spec.combination.scope
         source: dict[str, Any] = {"model": str((weights if spec.fitted else ensembles) / f"{slug}.json")}
+        weights_by_image = None
         if scope == "per-image":
             path = weights / f"{slug}.tsv"
-            rule: Rule | WeightsByImage = WeightsByImage(read_weights(path, len(numbers)), path)
+            weights_by_image = read_weights(path, len(numbers), indices)
             source["weights"] = files.sha256(path)
-        else:
-            rule = RULES[spec.combination.rule].build(spec.combination, len(numbers), spec.solution)
-        fixed = SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule
-        classifier = model_fingerprint(Ensemble([models[number] for number in numbers], fixed))
+        rule = SoftmaxAverage() if weights_by_image else spec.rule
+        classifier = model_fingerprint(Ensemble([models[number] for number in numbers], rule))
         members = [identities[number] for number in numbers]
         source |= {"classifier": classifier, "members": members, "scope": scope}
-        entries[slug] = PoolEntry(numbers, rule, source)
+        entries[slug] = PoolEntry(numbers, rule, source, weights_by_image)
     return entries
 
 
@@ -231,7 +231,7 @@ class PoolRunner:
         return (time.perf_counter() - start) / len(chosen)
 
     def _alone(self, entry: PoolEntry) -> SmoothedClassifier:
-        base = Ensemble(self.networks_of(entry), entry.fixed_rule)
+        base = Ensemble(self.networks_of(entry), entry.rule)
         return SmoothedClassifier(
             base,
             len(self.images.meta.classes),
@@ -264,7 +264,7 @@ class PoolRunner:
             device=self.device.type,
             arithmetic=arithmetic.current(),
             code=code_fingerprint.code_hash(MODULE),
-            versions=identity_of(self._members).get("versions", checkpoint.library_versions()),
+            versions=openvino_identity(self._members).get("versions", checkpoint.library_versions()),
         )
         folder = scratch.root() / "outputs" / scratch.key(asdict(key))
         size = OutputCache.size(len(self._members), len(self.indices), key.n0 + key.n, key.num_classes)

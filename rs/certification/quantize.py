@@ -229,7 +229,7 @@ def read_quantized(folder: Path) -> Quantized:
     return Quantized(found, card)
 
 
-def identity_of(modules: Sequence[nn.Module]) -> dict[str, Any]:
+def openvino_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
     """Return what a sidecar says of the networks of OpenVINO in classifiers that run; nothing if there are none."""
     found = [one for module in modules for one in module.modules() if isinstance(one, OpenVinoNetwork)]
     if not found:

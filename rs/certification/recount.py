@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rs.certification.load import load
-from rs.certification.quantize import identity_of
+from rs.certification.quantize import openvino_identity
 from rs.data import images as data
 from rs.data.prepared import Images
 from rs.errors import InputError
@@ -98,7 +98,7 @@ def _same_votes(
     precision = "float32" if side["engine"] == "quantized" else side["precision"]  # that of what runs beside it
     how = {"noise": side.get("noise", "gaussian"), "precision": precision, "engine": side["engine"]}
     smoothed = base.smooth(side["sigma"], device=device, calibration=calibration, **how)
-    if (network := identity_of([smoothed.base]).get("quantized")) != side.get("quantized"):
+    if (network := openvino_identity([smoothed.base]).get("quantized")) != side.get("quantized"):
         raise InputError(
             f"{model}: the quantised network must be that of the rows, {side.get('quantized')}, got {network}; take "
             "the quantized.* files that the rows were made with"

@@ -1,7 +1,7 @@
 """Certify one model: one row per test image."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -113,6 +113,7 @@ def main(
     from rs.params import parse
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
+    from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows
     from rs.storage.row_writer import check_row_file_name
     from rs.study.subset import subset_name
@@ -133,14 +134,15 @@ def main(
     recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": NO_RECIPE}}}
     settings = certification_settings(recipes, dataset or NAMELESS, overrides)
     launch(values)
-    place = device_named(device)
-    where: dict[str, Any] = {"sigma": sigma, "device": place, "batch": batch, "out": None if dry_run else out}
+    options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch)
+    out_rows = None if dry_run else out
     if data is not None:
         warn_of_another_data_set(values, str(dataset), data)
-        certify_model(model, data, settings, **where)
+        certify_model(model, data, settings, options, out=out_rows)
     elif images is not None:
         base = load(model)
         warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
-        certify_split(*pictures(images, classes, base, Conversion(resize, crop, convert)), settings, **where)
+        base, shown = pictures(images, classes, base, Conversion(resize, crop, convert))
+        certify_split(base, shown, settings, options, out=out_rows)
     if out is not None and not dry_run and rank_and_world_size()[0] == 0:
         print(f"{summary(certificate_rows.read_rows(out))}; rows in {out}")

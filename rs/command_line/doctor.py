@@ -57,10 +57,10 @@ def main(
     if model is not None:
         from rs.certification.doctor import diagnose
         from rs.certification.load import load
-        from rs.data.images import load_images as load_split
+        from rs.data.images import load_images
         from rs.data.pictures import Conversion
 
-        shown = None if data is None else load_split(data, split or "test")
+        shown = None if data is None else load_images(data, split or "test")
         with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
             if images is not None:
                 base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))

@@ -83,8 +83,8 @@ def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversi
         base: The classifier that they are for.
         how: How they are converted.
     Raises:
-        InputError: As :func:`listed_classes`, and ``listed`` and ``read`` of :mod:`rs.data.image_folder`, or if the
-            classifier states another shape or other classes.
+        InputError: As :func:`listed_classes`, and ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or
+            if the classifier states another shape or other classes.
     """
     from rs.certification.load import for_images
     from rs.data.image_folder import read_pictures

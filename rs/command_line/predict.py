@@ -5,7 +5,7 @@ import secrets
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -74,6 +74,7 @@ def main(
     from rs.data.prepared import read_meta
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
+    from rs.smoothing.settings import Draws, SmoothingOptions
 
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):  # what the model prints is no part of the answers
@@ -87,10 +88,16 @@ def main(
             base = for_files(files or [], classes, base, conversion)
         # Whoever knows the seed beforehand can choose the image after the noise.
         noise_seed = secrets.randbits(32) if seed is None else seed
-        numbers: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": noise_seed, "sigma": sigma}
-        how: dict[str, Any] = {"device": device_named(device), "noise": noise, "precision": precision, "engine": engine}
-        how |= {"how": conversion, "calibration": data}
-        for number, prediction in enumerate(predict_files(files or [], base, **numbers, **how)):
+        options = SmoothingOptions(
+            sigma=sigma,
+            device=device_named(device),
+            noise=noise,
+            precision=precision,
+            engine=engine,
+            calibration=data,
+        )
+        predictions = predict_files(files or [], base, Draws(n0, n, alpha, noise_seed), options, conversion)
+        for number, prediction in enumerate(predictions):
             if seed is None and not as_json and number == 0:  # after all inputs have been checked
                 message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
                 print(message, file=sys.stderr)

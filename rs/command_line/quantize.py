@@ -25,10 +25,10 @@ def main(
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load
     from rs.certification.quantize import CALIBRATION, check_quantized_output, quantize, write_quantized
-    from rs.data.images import load_images as load_split
+    from rs.data.images import load_images
 
     check_has_folder(model)
-    training = load_split(data, "train")
+    training = load_images(data, "train")
     classifier = load(model, training.meta)
     assert classifier.sigma is not None  # every model on disk has one
     members, count = [*zip(classifier.folders, members_of(classifier.module), strict=True)], images or CALIBRATION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -102,19 +102,23 @@ def _solved(spec: EnsembleSpec, path: Path) -> EnsembleSpec:
     return solved
 
 
-def read_weights(path: Path, members: int) -> dict[int, list[float]]:
+def read_weights(path: Path, member_count: int, indices: Iterable[int] = ()) -> dict[int, list[float]]:
     """Read weights that were solved image by image: by image, (L,).
 
     Raises:
-        InputError: If the file is missing or damaged; names the line.
+        InputError: If the file is missing or damaged, and names the line; or if an image of ``indices`` has none.
     """
-    names = [f"w{number}" for number in range(members)]
+    names = [f"w{number}" for number in range(member_count)]
     table = tsv.read_tsv(path, {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(names, tsv.finite))
     weights = table[names].to_numpy()
     tsv.refuse(path, table["idx"].duplicated(), "idx must be unique")
-    off = (weights.min(axis=1) < -ROUNDING) | (abs(weights.sum(axis=1) - 1) > members * ROUNDING)
+    off = (weights.min(axis=1) < -ROUNDING) | (abs(weights.sum(axis=1) - 1) > member_count * ROUNDING)
     tsv.refuse(path, off, "weights must be at least 0 and sum to 1")
-    return dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))
+    by_image = dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))
+    for index in indices:
+        if index not in by_image:
+            raise InputError(f"{path} must have weights for image {index}; make it again with python -m stages.weights")
+    return by_image
 
 
 def check_rules(values: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry, Visitor
+from rs.ensemble.pool import MemberLogits, NoisyPool, Visitor
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.params import validated
@@ -23,7 +23,6 @@ from rs.runtime.streams import Stream
 from rs.smoothing.classifier import Precision, SmoothedClassifier
 from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
-from rs.statistics.certificate import Certificate
 from rs.storage import files
 
 READ = 4096
@@ -110,12 +109,6 @@ class OutputCache:
                 classifier.visit(keep, x, draws, key.seed, phase, index)
             file.flush()
             os.fsync(file.fileno())  # before it takes its name, which says that it is whole
-
-    def certify(
-        self, entries: Mapping[str, PoolEntry], index: int, alpha: float, *, label: int | None = None
-    ) -> dict[str, Certificate]:
-        """:func:`rs.ensemble.pool.certify_entries` on image ``index`` from its cached logits."""
-        return self.noisy_pool(index, alpha).certify(entries, label)
 
     def noisy_pool(self, index: int, alpha: float) -> NoisyPool:
         """Return the cached logits of image ``index``, for certificates of failure probability ``alpha``."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rs.data.prepared import Images, Meta
 from rs.ensemble.declare import PoolSpec
 from rs.ensemble.perturbation import CHOICE, Perturbation, perturbed_probabilities
-from rs.ensemble.pool import PoolEntry, select_classes
+from rs.ensemble.pool import PoolEntry, noisy_pool
 from rs.ensemble.spec import EnsembleSpec, load_members
 from rs.params import Count, NonNegativeCount, validated
 from rs.runtime.streams import Stream, stream
@@ -133,19 +133,17 @@ class MemberOutputs:
     ) -> dict[str, NDArray[np.int64]]:
         """The class that the n0 draws of a certificate select, by entry; (B,)."""
         selected = [
-            select_classes(
+            noisy_pool(
                 self.models,
-                entries,
                 len(images.meta.classes),
                 self.sigma,
                 x,
-                certification.n0,
-                seed=certification.seed,
+                certification.draws,
                 index=index,
                 noise=certification.noise,
                 precision=certification.precision,
                 batch=self.batch,
-            )
+            ).select(entries)
             for index, x in zip(indices, self.pixels(images, indices), strict=True)
         ]
         return {name: np.array([classes[name] for classes in selected]) for name in entries}

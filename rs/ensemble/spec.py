@@ -17,7 +17,7 @@ from torch import nn
 
 from rs.data.prepared import Meta, data_set_text
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import RULES, Cascade, Ensemble, check_rule
+from rs.ensemble.rules import RULES, Cascade, Ensemble, Rule, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
@@ -116,12 +116,18 @@ class EnsembleSpec:
 
     @property
     def solution(self) -> list[float] | None:
-        """The weights, one for each member that votes, solved for or listed; or the thresholds; else ``None``."""
+        """The weights, one for each member that votes, fitted or listed; or the thresholds; else ``None``."""
         if isinstance(self.fitted, FittedThresholds):
             return self.fitted.thresholds
         if self.fitted is None:
-            return self.combination.weights if isinstance(self.combination.weights, list) else None
+            listed = self.combination.weights or self.combination.thresholds
+            return listed if isinstance(listed, list) else None
         return [weight for weight in self.fitted.weights if weight > 0 or self.combination.chosen is None]
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the members that vote; of scope ``per-image`` each image has another one."""
+        return RULES[self.combination.rule].build(self.combination, len(self.voting), self.solution)
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -171,8 +177,7 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
         raise InputError(
             f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
         )
-    rule = RULES[spec.combination.rule].build(spec.combination, len(spec.voting), spec.solution)
-    return Ensemble(models, rule).eval(), spec, cards[0].classes, cards[0].shape
+    return Ensemble(models, spec.rule).eval(), spec, cards[0].classes, cards[0].shape
 
 
 def first_of_each(

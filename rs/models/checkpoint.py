@@ -146,7 +146,7 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
             f"expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}; give the architecture it was saved "
             "with"
         )
-    converted = {key: _as(own.dtype, state[key], f"{source}: {key}") for key, own in model.state_dict().items()}
+    converted = {key: _as(filled.dtype, state[key], f"{source}: {key}") for key, filled in model.state_dict().items()}
     broken = [key for key, value in converted.items() if not value.isfinite().all()]
     if broken:
         raise InputError(

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations as combinations_of
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -27,12 +27,13 @@ from rs.params import MAX_NAME, Count, NonNegative, NonNegativeCount, load_secti
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """A name that is part of names of files."""
 
-BOUND_WEIGHTS = ("optimal", "printed")
+BoundWeights = Literal["optimal", "printed"]
 """Weights of the paper's bound: of least variance, or by the printed form, for two members."""
 
-SOLVED = (*BOUND_WEIGHTS, "radius")
-"""Weights that are solved for: of the paper's bound, or of the largest average certified radius."""
+NamedWeights = Literal["equal", BoundWeights, "radius"]
+"""Equal weights, and those that are solved for: of the paper's bound, or of the largest average certified radius."""
 
+BOUND_WEIGHTS = get_args(BoundWeights)
 
 Choice = Annotated[dict[Literal["choose"], Count], Field(min_length=1)]
 """``{"choose": n}``: weights that choose n members, with replacement, by the largest average certified radius."""
@@ -54,7 +55,7 @@ class Combination:
 
     rule: str  # key of ``rs.ensemble.rules.RULES``
     scope: Literal["global", "noisy-input", "set", "per-image"]  # what the weights depend on
-    weights: Literal["equal", "optimal", "printed", "radius"] | Choice | list[float] | None = None  # of averages
+    weights: NamedWeights | Choice | list[float] | None = None  # of averages
     target: Literal["predicted", "label"] | None = None  # scope per-image: the class whose margins choose the weights
     agree: Count | None = None  # consensus: so many of the first members must agree
     low: Annotated[float, Field(ge=0, le=1)] | None = None  # scope set: every weight is at least this; scope per-image:
@@ -70,7 +71,7 @@ class Combination:
     @property
     def weights_solved(self) -> bool:
         """Whether weights are solved for."""
-        return self.weights in SOLVED or self.chosen is not None
+        return isinstance(self.weights, str | dict) and self.weights != "equal"
 
     @property
     def chosen(self) -> int | None:

@@ -27,6 +27,7 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.settings import SmoothingOptions
 from rs.statistics.ensemble_weights import box_vertices
 from rs.storage import certificate_rows, files, row_writer
 from stages.certify_ensembles import main
@@ -62,12 +63,13 @@ PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clippe
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
 SCOPES = dict.fromkeys(MEMBERS, "model") | dict.fromkeys(FILES, "global") | dict.fromkeys(PER_IMAGE, "per-image")
 SCOPES |= {f"{ALL}.mme": "noisy-input", CASCADE: "noisy-input", f"{ALL}.set": "set"}
+ON_CPU = SmoothingOptions(device=CPU)
 
 
 def pool(out="rows", cache=False, timed=0, ensembles="ensembles", weights="weights", folder="data", **changes):
     certify_pool(
         Path(ensembles), Path(weights), Path(folder), PoolSettings(cache=cache, timed=timed),
-        replace(CERTIFICATION, **changes), device=CPU, batch=None, out=Path(out), times=Path(f"{out}-times"),
+        replace(CERTIFICATION, **changes), ON_CPU, out=Path(out), times=Path(f"{out}-times"),
     )  # fmt: skip
     return Path(out)
 
@@ -126,7 +128,7 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
     together = table(pool(shortcut=shortcut) if shortcut else "unbroken")
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
-        certify_model(model, Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
+        certify_model(model, Path("data"), settings, ON_CPU, out=out)
         assert together[name] == out.read_bytes(), name
     modes = {
         mode
@@ -139,7 +141,7 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
 def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_code_and_members():
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
-        certify_model(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=out)
+        certify_model(model, Path("data"), CERTIFICATION, ON_CPU, out=out)
         alone, together = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "unbroken"))
         assert alone.pop("code") != together.pop("code")
         listed = together.pop("members", [])
@@ -160,7 +162,7 @@ def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone(
     together = table(pool(engine="quantized"))
     for name in (*MEMBERS, f"{ALL}.average", CASCADE):
         out = Path("alone", f"{name}.tsv")
-        certify_model((MEMBERS | FILES)[name], Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
+        certify_model((MEMBERS | FILES)[name], Path("data"), settings, ON_CPU, out=out)
         assert together[name] == out.read_bytes(), name
         alone, own = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "rows"))
         assert alone.pop("code") != own.pop("code")
@@ -470,7 +472,7 @@ def test_of_ensembles_that_differ_in_their_seeds_the_first_is_timed():
 
 
 def certified_alone(model, out="alone/rows.tsv"):
-    certify_model(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=Path(out))
+    certify_model(model, Path("data"), CERTIFICATION, ON_CPU, out=Path(out))
     return Path(out)
 
 

@@ -99,10 +99,10 @@ def pool(tmp_path, monkeypatch, made):
     return models_and_entries()
 
 
-def models_and_entries():
+def models_and_entries(indices=tuple(FROZEN)):
     found, specs = read_pool(ENSEMBLES, WEIGHTS)
     models, _ = load_members(found.members, found.dataset, found.sigma, ENSEMBLES / POOL)
-    entries = pool_entries(found, specs, models, ENSEMBLES, WEIGHTS)
+    entries = pool_entries(found, specs, models, ENSEMBLES, WEIGHTS, indices)
     return dict(zip(entries, models, strict=False)), entries
 
 
@@ -199,7 +199,7 @@ def test_an_image_without_weights_is_named(pool):
     with pytest.raises(
         InputError, match=r"gaussian-0\.per-image\.tsv must have weights for image 4; .*python -m stages\.weights"
     ):
-        pool[1][slug("per-image")].for_image(4)
+        models_and_entries([3, 4])
 
 
 @pytest.mark.parametrize("name", [f"{slug('optimal')}.json", f"{slug('per-image')}.tsv"])

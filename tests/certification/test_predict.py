@@ -13,7 +13,6 @@ from PIL import Image
 from torch import nn
 
 from rs.certification import certify_model
-from rs.certification.forecast import Forecast
 from rs.certification.load import load
 from rs.command_line.shell import run
 from rs.data import images as data
@@ -237,8 +236,8 @@ def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, mode
 
 
 def test_a_long_prediction_says_beforehand_how_long_it_takes(capfd, monkeypatch, model, tiny_files):
-    monkeypatch.setattr(certify_model, "is_worth_measuring", lambda *_: True)
-    monkeypatch.setattr(certify_model, "forecast", lambda *arguments: Forecast(arguments[2], 1100, 1.0, False, False))
+    monkeypatch.setattr(certify_model, "MAX_UNTIMED_BATCHES", 0)
+    monkeypatch.setattr(certify_model, "draws_per_second", lambda *_: 1.0)
     code, out, err = command(capfd, *words(tiny_files, model))
     assert (code, len(out)) == (0, len(tiny_files))
     assert err == [f"{len(tiny_files)} images of 1,100 draws, 1.0 draws a second: about 55.0 min on this machine"]

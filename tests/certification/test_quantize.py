@@ -16,7 +16,7 @@ from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.certification.openvino_network import library, runtime
-from rs.certification.quantize import QuantizedNetwork, calibration_images, identity_of, quantized_members
+from rs.certification.quantize import QuantizedNetwork, calibration_images, openvino_identity, quantized_members
 from rs.command_line import main as rs
 from rs.command_line.shell import run
 from rs.data import images as data
@@ -27,7 +27,7 @@ from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.noise import BLOCK, block, noisy_pair
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
@@ -101,8 +101,8 @@ def test_weights_have_seven_bits_so_that_no_processor_saturates():
 @needs_x86
 def test_with_portable_arithmetic_it_runs_with_the_instructions_that_all_have(tiny):
     script = (
-        "from rs.certification.load import load\nfrom rs.certification.quantize import identity_of\n"
-        f"print(identity_of([load({str(tiny / 'model')!r}).smooth(engine='quantized').base])['instructions'])"
+        "from rs.certification.load import load\nfrom rs.certification.quantize import openvino_identity\n"
+        f"print(openvino_identity([load({str(tiny / 'model')!r}).smooth(engine='quantized').base])['instructions'])"
     )
     ran = python("-c", script, **PORTABLE)
     assert ran.stdout == "Intel AVX2\n", ran.stderr
@@ -204,7 +204,7 @@ def test_what_lies_beside_the_model_is_what_runs(tiny):
     assert card.classifier == model_fingerprint(loaded.module)
     assert (card.sigma, card.calibration) == (loaded.sigma, COUNT)
     assert card.versions.keys() == {"python", "numpy", "torch", "openvino", "nncf"}
-    found = identity_of([loaded.smooth(engine="quantized").base])
+    found = openvino_identity([loaded.smooth(engine="quantized").base])
     assert (found["precision"], found["quantized"], found["calibration"]) == ("int8", card.network, COUNT)
     fresh = int8.quantize(loaded.module, data.load_images(tiny / "data", "train"), loaded.sigma, COUNT)
     assert fresh.card == card
@@ -319,7 +319,7 @@ def test_members_of_an_ensemble_are_quantised_each(tiny):
     x = images(20, SHAPE)
     expected = 0.25 * both[0](x).double().softmax(1) + 0.75 * both[1](x).double().softmax(1)
     torch.testing.assert_close(made.module(x).double(), expected, rtol=1e-5, atol=1e-6)
-    prints = {identity_of(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
+    prints = {openvino_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
     assert len(prints) == 3
     assert len([one for one in made.module.modules() if isinstance(one, QuantizedNetwork)]) == 2
 
@@ -329,8 +329,7 @@ def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_p
     sides = {}
     for engine in ("quantized", "plain"):
         out, how = tmp_path / f"{engine}.tsv", replace(SETTINGS, engine=engine)
-        where = {"sigma": None, "device": CPU, "batch": None, "out": out}
-        certify_model(str(tiny / "model"), tiny / "data", how, **where)
+        certify_model(str(tiny / "model"), tiny / "data", how, SmoothingOptions(device=CPU), out=out)
         sides[engine] = json.loads(out.with_suffix(".json").read_text())
     assert {key: sides["quantized"][key] for key in ("engine", "precision", "quantized", "calibration")} == {
         "engine": "quantized",
@@ -356,8 +355,9 @@ def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say
     monkeypatch.setattr(int8, "CALIBRATION", 7)
     write_tiny(tmp_path / "data")
     save_model(tmp_path / "model")
-    where = {"sigma": None, "device": CPU, "batch": None, "out": tmp_path / "rows.tsv"}
-    certify_model(str(tmp_path / "model"), tmp_path / "data", SETTINGS, **where)
+    certify_model(
+        str(tmp_path / "model"), tmp_path / "data", SETTINGS, SmoothingOptions(device=CPU), out=tmp_path / "rows.tsv"
+    )
     side = json.loads((tmp_path / "rows.json").read_text())
     Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save(tmp_path / "grey.png")
     finished(

@@ -16,9 +16,8 @@ from rs.ensemble.pool import MemberLogits, PoolEntry
 from rs.ensemble.rules import Ensemble, HardVote, MaxMargin, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.runtime.streams import Stream
+from rs.runtime.streams import Stream, seed_sequence
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
-from rs.smoothing.noise import block
 from tests.support.helpers import SHAPE, write_tiny
 from tests.support.tiny_pool import (
     ALL,
@@ -164,12 +163,11 @@ def test_only_the_members_that_are_asked_for_are_evaluated(images, monkeypatch):
 def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     phases = set()
 
-    def watched(index, shape, sigma, seed, *key, device):
+    def watched(seed, *key):
         phases.add(Stream(key[0]))
-        return block(index, shape, sigma, seed, *key, device=device)
+        return seed_sequence(seed, *key)
 
-    for drawn in ("rs.ensemble.perturbation.block", "rs.smoothing.classifier.grid_block"):
-        monkeypatch.setattr(drawn, watched)
+    monkeypatch.setattr("rs.smoothing.noise.seed_sequence", watched)
     outputs = load()
     outputs.probabilities(images, [0])
     outputs.selected(images, [0], ENTRIES, CERTIFICATION)

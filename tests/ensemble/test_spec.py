@@ -18,6 +18,7 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime import code_fingerprint
+from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows
 from rs.study.ensembles import Combination
 from tests.support.ensemble_specs import GLOBAL, MADE, PER_IMAGE, fitted, made, member, network, spec, written
@@ -58,7 +59,7 @@ def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
 
 def certified(model, out):
     settings = certification_settings(tiny_params(), "tiny")
-    certify_model(str(model), Path("data"), settings, sigma=None, device=torch.device("cpu"), batch=None, out=Path(out))
+    certify_model(str(model), Path("data"), settings, SmoothingOptions(), out=Path(out))
     return certificate_rows.read_rows(Path(out))
 
 

@@ -21,7 +21,7 @@ from rs.statistics.resampling import two_sided
 from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
 from rs.storage import certificate_rows
 from stages.export import main as export
-from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params
+from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params, write_row_file
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "beta": 0.001, "step": 100}
@@ -222,7 +222,7 @@ def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
     ],
 )
 def test_a_mode_that_is_none_is_refused(tmp_path, made, mode):
-    certificate_rows.write(made["at"].assign(mode=mode), tmp_path / "bad.tsv")
+    write_row_file(made["at"].assign(mode=mode), tmp_path / "bad.tsv")
     with pytest.raises(InputError, match="mode must be one of"):
         certificate_rows.read_rows(tmp_path / "bad.tsv")
 
