@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "models": {"data", "runtime", "storage"},
     "smoothing": {"models", "runtime", "statistics", "study"},
     "methods": {"smoothing"},
-    "training": {"data", "methods", "models", "runtime", "smoothing", "statistics", "storage"},
+    "training": {"certification", "data", "methods", "models", "runtime", "smoothing", "statistics", "storage"},
     "ensemble": {"data", "models", "runtime", "smoothing", "statistics", "storage", "study"},
     "certification": {"data", "ensemble", "models", "runtime", "smoothing", "statistics", "storage", "study"},
     "reporting": {"data", "runtime", "statistics", "storage", "study"},
