@@ -16,6 +16,7 @@ from rs.command_line.main import COMMANDS, app, main
 from rs.errors import DISTRIBUTION
 from rs.methods import METHODS
 from rs.models import Architecture, InferenceEngine, Normalisation, Precision
+from rs.models.architectures import ARCHITECTURES
 from rs.smoothing import Noise
 from tests.support.helpers import ROOT, help_of, python
 
