@@ -18,6 +18,10 @@ from tests.support.tiny_study import ALPHA, IMAGES, N0, N, cell_rows, make_rows
 SIGMA, LEVEL = 0.5, 0.3
 
 
+def fewer(rows, draws):
+    return next(with_fewer_draws(rows, [draws]))
+
+
 def row(votes0, votes, label, alpha=LEVEL):
     """A consistent row of one image."""
     n, chosen = sum(votes), int(np.argmax(votes0))
@@ -41,7 +45,7 @@ def mean_over_subsets(draws, size):
 @pytest.mark.parametrize("votes", [(6, 2, 1), (9, 0, 0), (0, 5, 4), (1, 8, 0), (4, 4, 1), (8, 1, 0)])
 @pytest.mark.parametrize("size", range(1, 10))
 def test_fewer_draws_are_the_mean_over_every_choice_of_so_many(votes, size):
-    rows = with_fewer_draws(row((3, 1, 1), votes, 0), size)
+    rows = fewer(row((3, 1, 1), votes, 0), size)
     draws = np.repeat(range(3), votes)
     assert rows["radius"].tolist() == pytest.approx([mean_over_subsets(draws, size)], rel=1e-12)
     assert (rows["n"].tolist(), rows["correct"].tolist()) == ([size], [1])
@@ -55,14 +59,14 @@ def test_their_mean_over_all_votes_is_the_mean_radius_of_a_run_of_so_many_draws(
         chances = [comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(trials + 1)]
         return np.dot(chances, values)
 
-    thinned = [with_fewer_draws(row((5, 0), (v, n - v), 0), draws)["radius"].iloc[0] for v in range(n + 1)]
+    thinned = [fewer(row((5, 0), (v, n - v), 0), draws)["radius"].iloc[0] for v in range(n + 1)]
     fresh = radius(lower_bound(np.arange(draws + 1), draws, LEVEL), SIGMA)
     assert mean(n, thinned) == pytest.approx(mean(draws, fresh), rel=1e-12)
 
 
 def test_all_the_draws_are_the_rows_themselves():
     rows = cell_rows("gaussian", 0.5, 0)
-    assert metrics.image_scores(with_fewer_draws(rows, N)).tolist() == metrics.image_scores(rows).tolist()
+    assert metrics.image_scores(fewer(rows, N)).tolist() == metrics.image_scores(rows).tolist()
 
 
 def test_long_tails_that_are_left_out_change_nothing():
@@ -72,29 +76,29 @@ def test_long_tails_that_are_left_out_change_nothing():
     n, draws, votes = 100_000, 20_000, 98_765
     k = np.arange(draws + 1)
     exact = hypergeom.pmf(k, n, votes, draws) @ radius(lower_bound(k, draws, 0.001), SIGMA)
-    rows = with_fewer_draws(row((9, 1), (votes, n - votes), 0, alpha=0.001), draws)
+    rows = fewer(row((9, 1), (votes, n - votes), 0, alpha=0.001), draws)
     assert rows["radius"].iloc[0] == pytest.approx(exact, rel=1e-9)  # of SciPy's logarithms of factorials
 
 
 def test_a_class_chosen_wrong_stays_wrong_and_one_that_abstained_may_be_certified_by_fewer():
-    wrong = with_fewer_draws(row((1, 4), (9, 1), 0), 5)
+    wrong = fewer(row((1, 4), (9, 1), 0), 5)
     assert (wrong["correct"].tolist(), wrong["radius"].tolist()) == ([0], [0])
     skipped = row((1, 4), (9, 1), 0).assign(n=0, counts="-", mode="shortcut")
-    assert with_fewer_draws(skipped, 5)["correct"].tolist() == [0]
+    assert fewer(skipped, 5)["correct"].tolist() == [0]
     abstains = row((4, 1), (5, 5), 0)
     assert abstains["radius"].tolist() == [0]
-    assert with_fewer_draws(abstains, 2)["radius"].iloc[0] > 0  # two of two votes: 0.3^(1/2) > 1/2
+    assert fewer(abstains, 2)["radius"].iloc[0] > 0  # two of two votes: 0.3^(1/2) > 1/2
 
 
 def test_fewer_draws_refuse_more_draws_and_rows_without_votes():
     rows = cell_rows("gaussian", 0.5, 0)
     for draws in (0, N + 1):
         with pytest.raises(InputError, match=f"between 1 and the {N}"):
-            with_fewer_draws(rows, draws)
+            fewer(rows, draws)
     with pytest.raises(InputError, match="with votes"):
-        with_fewer_draws(rows.assign(counts0="-"), 5)
+        fewer(rows.assign(counts0="-"), 5)
     with pytest.raises(InputError, match="fixed number of draws"):
-        with_fewer_draws(rows.assign(mode="within:0.1:200"), 5)
+        fewer(rows.assign(mode="within:0.1:200"), 5)
 
 
 def test_label_bounds_are_those_of_right_certificates_and_of_the_labels_votes_elsewhere():
