@@ -73,10 +73,7 @@ def _content(value: Any, where: str, outer: Outer) -> str:
     if type(value) in (list, tuple):
         return f"[{_listed(value, where, outer)}]"
     if type(value) is dict:
-        pairs = (
-            (describe(key, where, outer), describe(item, f"{where}[{key!r}]", outer)) for key, item in value.items()
-        )
-        return f"[{', '.join(f'{key}: {item}' for key, item in pairs)}]"
+        return f"[{_pairs(value, where, outer)}]"
     if type(value) in (set, frozenset):
         return f"[{', '.join(sorted(describe(item, where, outer) for item in value))}]"
     if isinstance(value, nn.Module):
