@@ -41,8 +41,7 @@ def main(
     Images with labels tell most: of a prepared data set (--data), or in a folder of one subfolder a class (--images).
     """
     from rs.errors import InputError, printable
-    from rs.runtime.device import device_named
-    from rs.runtime.machine import describe_machine, warnings
+    from rs.runtime.device import describe_machine, device_named, machine_warnings
 
     if model is None and (data is not None or images is not None):
         raise InputError("give MODEL, which the images are for: a model folder, ensemble *.json, or module:function")
@@ -52,7 +51,7 @@ def main(
     if split is not None and data is None:
         raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     place = device_named(device)
-    machine, slow = describe_machine(place), warnings(place)
+    machine, slow = describe_machine(place), machine_warnings(place)
     found, tried = [], ""
     if model is not None:
         from rs.certification.doctor import diagnose
