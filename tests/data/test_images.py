@@ -281,7 +281,7 @@ def test_a_damaged_data_set_is_refused_in_one_line(folder, damage, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.trust_only
+@pytest.mark.trust_only("damaged files, fuzzed")
 def test_a_truncated_file_is_refused_wherever_it_ends(folder):
     whole = (folder / "train.npz").read_bytes()
     for length in range(0, len(whole), 97):
