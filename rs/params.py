@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -221,6 +222,21 @@ def merge(
         for name, value in validate(dict[str, Any], {} if layer is None else layer, key).items():
             merged[name], origins[name] = value, key
     return {name: for_sigma(value, sigma, f"{origins[name]}.{name}") for name, value in merged.items()}, origins
+
+
+def replace_in_recipe(values: dict[str, Any], dataset: str, key: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters whose section ``recipes.DATASET.KEY`` has ``changes`` over what it says.
+
+    >>> replace_in_recipe({"recipes": {"svhn": {"macer": {}}}}, "svhn", "macer.training", {"epochs": 2})
+    {'recipes': {'svhn': {'macer': {'training': {'epochs': 2}}}}}
+    """
+    changed = copy.deepcopy(values)
+    section = changed["recipes"][dataset]
+    for name in key.split("."):
+        section[name] = dict(section.get(name) or {})
+        section = section[name]
+    section.update(changes)
+    return changed
 
 
 def merge_recipe(

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from rs.data.readers import Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.statistics.certificate import UNLABELLED
+from rs.storage import files
 
 
 @dataclass(eq=False)
@@ -112,6 +113,31 @@ def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> F
         sha256={"test": fingerprint},
     )
     return FolderImages(meta, tree, fingerprint, conversion)
+
+
+def split_by_content(tree: Tree, share: float) -> tuple[Tree, Tree]:
+    """Split labelled pictures in two, class by class: the larger part, and ``share`` of them by the SHA-256 of files.
+
+    Files of one content lie on one side, whatever their names. Each class has at least one picture on each side.
+
+    Raises:
+        InputError: If a picture has no class, or a class has less than two pictures of different content.
+    """
+    hashes = [files.sha256(Path(path)) for path, _ in tree.samples]
+    chosen = set()
+    for label, name in enumerate(tree.classes):
+        contents = sorted({content for content, (_, other) in zip(hashes, tree.samples, strict=True) if other == label})
+        if len(contents) < 2:
+            raise InputError(
+                f"each class in {tree.root} must have two different pictures or more, got {len(contents)} of {name}; "
+                "put the pictures of each class into a subfolder of its name"
+            )
+        chosen |= {(label, content) for content in contents[: max(1, round(share * len(contents)))]}
+    sides: tuple[list[tuple[str, int]], list[tuple[str, int]]] = ([], [])
+    for content, (path, label) in zip(hashes, tree.samples, strict=True):
+        sides[(label, content) in chosen].append((path, label))
+    larger, smaller = (replace(tree, samples=tuple(samples)) for samples in sides)
+    return larger, smaller
 
 
 def common_shape(paths: Sequence[str], conversion: Conversion) -> tuple[tuple[int, ...], int]:

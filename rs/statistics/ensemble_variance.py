@@ -1,6 +1,6 @@
 """The paper's analysis of ensembles in numbers, image by image: variances, covariances and Chebyshev's bound.
 
-Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.ensemble.perturbation``). Moments are those of
+Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.ensemble.member_outputs``). Moments are those of
 the N draws, so Chebyshev's inequality holds exactly for the share of the same draws.
 """
 
