@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import inspect
-import pkgutil
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import chdir
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,15 +14,16 @@ from rs.certification.inference import Optimized, members_of, optimize_for_infer
 from rs.certification.quantize import quantized_members
 from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
-from rs.errors import InputError, nearest
-from rs.models import InferenceEngine, Precision, architectures, checkpoint
+from rs.errors import InputError
+from rs.models import InferenceEngine, Precision, checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import sources
 from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
+from rs.smoothing.inputs import Base, Function, as_module, user_code
 from rs.smoothing.noise import noisy_pair
+from rs.smoothing.user_networks import MODEL_KINDS, import_network, is_importable, register_network
 
 
 @dataclass(frozen=True)
@@ -115,6 +110,31 @@ class Classifier:
         members = members_of(self.module.cpu())
         return quantized_members(members, self.folders, calibration, self.sigma or sigma, self.shape)
 
+    def for_images(self, meta: Meta) -> Classifier:
+        """Return a classifier with the classes and the shape of a data set, if it has none; compare them, if it has.
+
+        Raises:
+            InputError: If they differ.
+        """
+        return self.with_images(meta.classes, meta.shape, meta.name)
+
+    def with_images(self, classes: Sequence[str], shape: Sequence[int], name: str = "the images") -> Classifier:
+        """Return a classifier with classes and a shape of images as :meth:`for_images` does; ``name`` says of what.
+
+        Raises:
+            InputError: If it has others.
+        """
+        if not self.shape:
+            return replace(self, classes=tuple(classes), shape=tuple(shape))
+        if (self.shape, self.classes) != (tuple(shape), tuple(classes)):
+            others = ((k, a, b) for k, (a, b) in enumerate(zip(classes, self.classes, strict=False)) if a != b)
+            differ = "".join(f"; class {k} is {a} there, and {b} of the model" for k, a, b in [*others][:1])
+            raise InputError(
+                f"{self.name} must be a classifier of {data_set_text(name, classes, shape)}, "
+                f"but it is one of {data_set_text(self.dataset, self.classes, self.shape)}{differ}"
+            )
+        return self
+
     @property
     def sources(self) -> str | None:
         """SHA-256 of the source files of a user's model: of its function and its modules, and of what they import.
@@ -123,7 +143,7 @@ class Classifier:
         (``rs.models.fingerprint.sources``). Weights and attributes are part of the fingerprint; files that the
         user's code reads are not known here. It is ``None`` for models of this project.
         """
-        if not _is_function(self.name):
+        if not is_importable(self.name):
             return None
         owners = {self.name.partition(":")[0]} | {type(module).__module__ for module in self.module.modules()}
         modules = [name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")]
@@ -155,41 +175,11 @@ def load(
         register_network(network, None if isinstance(network, str) else _network_of(name))
     if not isinstance(model, str | Path):
         classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
-    elif _is_function(name):
-        classifier = Classifier(name, _from_function(name))
+    elif is_importable(name):
+        classifier = Classifier(name, import_network(name))
     else:
         classifier = _from_disk(name)
-    return classifier if meta is None else for_images(classifier, meta)
-
-
-def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
-    """Register a user's network, so that model folders that were trained from it load; return its name.
-
-    Args:
-        network: A function without arguments that returns an ``nn.Module``, or its name ``package.module:function``.
-        name: What folders call it; ``None`` for its own name.
-    Raises:
-        InputError: If there is no such function, or what it returns is no ``nn.Module``.
-    """
-    build = partial(_from_function, network) if isinstance(network, str) else network
-    modules = [network.partition(":")[0] if isinstance(network, str) else network.__module__]
-    modules += {type(module).__module__ for module in build().modules()}
-    own = [module for module in modules if module.partition(".")[0] not in ("torch", "torchvision", "__main__")]
-    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
-    own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
-    registered = name or own_name
-    architectures.register(registered, lambda shape: _with_plain_logits(build(), shape), hashes)
-    return registered
-
-
-def _with_plain_logits(network: nn.Module, shape: Sequence[int]) -> nn.Module:
-    """Return the network itself where its output is a tensor, which can be traced, and otherwise with one."""
-    try:
-        with torch.no_grad():
-            output = network.eval()(torch.zeros(1, *shape))
-    except RuntimeError:  # of a shape that it does not take, which is said where it is built
-        output = None
-    return LogitsOnly(network) if hasattr(output, "logits") else network
+    return classifier if meta is None else classifier.for_images(meta)
 
 
 def _network_of(folder: str) -> str | None:
@@ -198,60 +188,28 @@ def _network_of(folder: str) -> str | None:
     return checkpoint.read_card(path).architecture if (path / checkpoint.CARD).is_file() else None
 
 
-def for_images(classifier: Classifier, meta: Meta) -> Classifier:
-    """Return a classifier with the classes and the shape of a data set, if it has none; compare them, if it has.
-
-    Raises:
-        InputError: If they differ.
-    """
-    return with_images(classifier, meta.classes, meta.shape, meta.name)
-
-
-def with_images(
-    classifier: Classifier, classes: Sequence[str], shape: Sequence[int], name: str = "the images"
-) -> Classifier:
-    """Return a classifier with classes and a shape of images as :func:`for_images` does; ``name`` is what they are of.
-
-    Raises:
-        InputError: If it has others.
-    """
-    if not classifier.shape:
-        return replace(classifier, classes=tuple(classes), shape=tuple(shape))
-    if (classifier.shape, classifier.classes) != (tuple(shape), tuple(classes)):
-        others = ((k, a, b) for k, (a, b) in enumerate(zip(classes, classifier.classes, strict=False)) if a != b)
-        differ = "".join(f"; class {k} is {a} there, and {b} of the model" for k, a, b in [*others][:1])
-        raise InputError(
-            f"{classifier.name} must be a classifier of {data_set_text(name, classes, shape)}, "
-            f"but it is one of {data_set_text(classifier.dataset, classifier.classes, classifier.shape)}{differ}"
-        )
-    return classifier
-
-
 def check_has_folder(model: str | Path, kinds: str = "a model folder or an ensemble *.json") -> None:
     """Refuse a ``module:function`` where a model on disk is needed.
 
     Raises:
         InputError: If MODEL is one.
     """
-    if _is_function(str(model)):
+    if is_importable(str(model)):
         raise InputError(f"MODEL must be {kinds}, got {model}; a function has no folder")
 
 
 def _from_disk(name: str) -> Classifier:
     path = Path(name)
     if path.name in (checkpoint.CARD, checkpoint.WEIGHTS) and path.is_file():
-        raise InputError(f"{_MODEL}, got {name!r}, a file of one; name its folder, {path.parent}")
+        raise InputError(f"{MODEL_KINDS}, got {name!r}, a file of one; name its folder, {path.parent}")
     if path.suffix == ".json" and not path.is_dir():
         module, spec, classes, shape = ensemble_spec.load(path)
         scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)
         return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders)
     if not (path / checkpoint.CARD).is_file():
-        raise InputError(f"{_MODEL}, got {name!r}, which has no {checkpoint.CARD}; {_meant(name)}")
+        raise InputError(f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; {_meant(name)}")
     module, card = checkpoint.load_model(path)
     return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
-
-
-_MODEL = "the model must be a model folder, an ensemble *.json or an importable module:function"
 
 
 def _meant(name: str) -> str:
@@ -260,50 +218,3 @@ def _meant(name: str) -> str:
     if all(part.isidentifier() for part in module.split(".")):
         return f"correct its name, or name the function too, as {module}:build"
     return "correct its name"
-
-
-def _is_function(name: str) -> bool:
-    return ":" in name and not Path(name).exists()
-
-
-def _from_function(name: str) -> nn.Module:
-    """Import ``module:name`` (the current folder included): a model, or what a function returns."""
-    module_name, _, function = name.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    must = f"{_MODEL}, got {name!r}"
-    if module_name.endswith(".py"):
-        raise InputError(f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}")
-    if not all(part.isidentifier() for part in [*module_name.split("."), function]):
-        raise InputError(f"{must}; write it as package.module:function")
-    with user_code(must), chdir("."):  # whose import may change the folder
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise InputError(f"{must}, but {_unimportable(error, module_name)}") from error
-    found = getattr(module, function, None)
-    if isinstance(found, nn.Module):
-        return found
-    if not callable(found):
-        ours = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise InputError(f"{must}, but {module_name} has no function {function}{nearest(function, ours)}")
-    try:
-        inspect.signature(found).bind()
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be a function that needs no argument: {error}") from error
-    with user_code(f"{name} must return an nn.Module"), chdir("."):  # as above
-        model = found()
-    if not isinstance(model, nn.Module):
-        raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
-    return model
-
-
-def _unimportable(error: ImportError, module_name: str) -> str:
-    """Return why a module cannot be imported; if there is none of this name, with those of close names beside it."""
-    missing = error.name or ""
-    if not f"{module_name}.".startswith(f"{missing}.") or not isinstance(error, ModuleNotFoundError):
-        return f"{error}; install or correct what it imports"
-    package, _, last = missing.rpartition(".")
-    where = getattr(sys.modules.get(package), "__path__", []) if package else None
-    known = [found.name for found in pkgutil.iter_modules(where)]
-    return f"there is no module {missing}{nearest(last, known)}"

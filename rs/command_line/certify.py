@@ -110,10 +110,11 @@ def main(
         )
     values = {} if dataset is None else shell.parameters(params, dataset)
     from rs.certification import certify_model
-    from rs.certification.load import load, register_network
+    from rs.certification.load import load
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.settings import SmoothingOptions
+    from rs.smoothing.user_networks import register_network
     from rs.storage import certificate_rows
     from rs.storage.row_writer import check_row_file_name
 

@@ -7,17 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from rs.errors import InputError, printable
 
 if TYPE_CHECKING:  # seconds to import
-    from rs.certification.load import Classifier
     from rs.data.image_folder import FolderImages
     from rs.data.pictures import Conversion
     from rs.data.readers import Tree
+
+Classifier: TypeAlias = Any
+"""``rs.certification.load.Classifier``: named here, it would make each training depend on the code of certification."""
 
 VALIDATION_SHARE = 0.1
 """Share of the pictures of each class that is left out of a training."""
@@ -70,12 +72,11 @@ class PictureOptions:
             InputError: As :func:`rs.data.readers.class_names`, and ``listed`` and ``read_pictures`` of
                 :mod:`rs.data.image_folder`, or if the classifier states another shape or other classes.
         """
-        from rs.certification.load import for_images
         from rs.data.image_folder import read_pictures
 
         tree, shape = self._listed(folder, base)
         pictures = read_pictures(tree, shape, self.conversion)
-        return for_images(base, pictures.meta), pictures
+        return base.for_images(pictures.meta), pictures
 
     def split_for_training(self, folder: Path) -> tuple[FolderImages, FolderImages]:
         """Return the pictures to train with and those to validate with, :data:`VALIDATION_SHARE` of each class.
@@ -94,10 +95,8 @@ class PictureOptions:
 
     def list_files(self, folder: Path, base: Classifier) -> tuple[Classifier, list[str]]:
         """Return a classifier and the files in a folder as :meth:`load`, but files that need not fit."""
-        from rs.certification.load import with_images
-
         tree, shape = self._listed(folder, base)
-        return with_images(base, tree.classes, shape), [path for path, _ in tree.samples]
+        return base.with_images(tree.classes, shape), [path for path, _ in tree.samples]
 
     def classifier_of_files(self, files: Sequence[str], base: Classifier) -> Classifier:
         """Return a classifier for files: the classes of --classes, else its own; if it has none, they are numbers.
@@ -105,9 +104,7 @@ class PictureOptions:
         Raises:
             InputError: If --classes is no list of names, or differs from what the classifier states.
         """
-        from rs.certification.load import with_images
-
-        return with_images(base, self._class_names(base), self._shape_of(files, base))
+        return base.with_images(self._class_names(base), self._shape_of(files, base))
 
     def _class_names(self, base: Classifier) -> tuple[str, ...]:
         """Return the names that --classes or the classifier gives, in the order of logits; empty if neither does."""

@@ -61,7 +61,7 @@ def main(
     pictures.check_sources(data, has_files=True)
     if data is not None and pictures.classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
-    from rs.certification.load import for_images, load
+    from rs.certification.load import load
     from rs.certification.predict import predict_files
     from rs.data.prepared import read_meta
     from rs.runtime.device import device_named
@@ -75,7 +75,7 @@ def main(
         if pictures.images is not None:
             base, files = pictures.list_files(pictures.images, base)
         elif data is not None:
-            base = for_images(base, read_meta(data))
+            base = base.for_images(read_meta(data))
         else:
             base = pictures.classifier_of_files(files or [], base)
         # Anyone who knows the seed beforehand can choose the image after the noise.

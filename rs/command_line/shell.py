@@ -307,7 +307,7 @@ def register_network_of(values: dict[str, Any], dataset: str) -> None:
 
     network = merge(values, *layers(f"recipes.{dataset}.model"), optional=True)[0].get("network")
     if isinstance(network, str):
-        from rs.certification.load import register_network  # which imports torch
+        from rs.smoothing.user_networks import register_network  # which imports torch
 
         register_network(network)
 

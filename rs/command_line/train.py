@@ -64,10 +64,10 @@ def main(
         raise InputError("give --dataset, the recipe to follow: a key of recipes in the parameters, as digits")
     recipe_name = dataset or "finetune"
     values = shell.parameters(params if dataset else shell.PACKAGED, recipe_name)
-    from rs.certification.load import register_network
     from rs.params import for_sigma, replace_in_recipe
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
+    from rs.smoothing.user_networks import register_network
     from rs.training import run
     from rs.training.recipe import training_recipe
     from rs.training.settings import RunOptions

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from rs import params
-from rs.certification.load import Classifier, load, register_network
+from rs.certification.load import Classifier, load
 from rs.data.images import PackedImages
 from rs.data.prepared import images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.runtime.device import device_named
+from rs.smoothing.user_networks import register_network
 from rs.training.recipe import training_recipe
 from rs.training.run import train_on
 from rs.training.settings import RunOptions

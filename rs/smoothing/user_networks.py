@@ -1,0 +1,109 @@
+"""Networks of users: functions that are imported by name, and what model folders are built with."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import chdir
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rs.errors import InputError, nearest
+from rs.models import architectures
+from rs.models.fingerprint import sources
+from rs.smoothing.inputs import LogitsOnly, user_code
+
+MODEL_KINDS = "the model must be a model folder, an ensemble *.json or an importable module:function"
+"""What a model can be, for messages."""
+
+
+def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
+    """Register a user's network, so that model folders that were trained from it load; return its name.
+
+    Args:
+        network: A function without arguments that returns an ``nn.Module``, or its name ``package.module:function``.
+        name: What folders call it; ``None`` for its own name.
+    Raises:
+        InputError: If there is no such function, or what it returns is no ``nn.Module``.
+    """
+
+    def build() -> nn.Module:
+        return copy.deepcopy(import_network(network)) if isinstance(network, str) else network()
+
+    modules = [network.partition(":")[0] if isinstance(network, str) else network.__module__]
+    modules += {type(module).__module__ for module in build().modules()}
+    own = [module for module in modules if module.partition(".")[0] not in ("torch", "torchvision", "__main__")]
+    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
+    own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
+    registered = name or own_name
+    architectures.register(registered, lambda shape: _with_plain_logits(build(), shape), hashes)
+    return registered
+
+
+def _with_plain_logits(network: nn.Module, shape: Sequence[int]) -> nn.Module:
+    """Return the network itself where its output is a tensor, which can be traced, and otherwise with one."""
+    try:
+        with torch.no_grad():
+            output = network.eval()(torch.zeros(1, *shape))
+    except RuntimeError:  # of a shape that it does not take, which is said where it is built
+        output = None
+    return LogitsOnly(network) if hasattr(output, "logits") else network
+
+
+def is_importable(name: str) -> bool:
+    """Return whether a model is named as ``package.module:function``."""
+    return ":" in name and not Path(name).exists()
+
+
+def import_network(name: str) -> nn.Module:
+    """Import ``module:name`` (the current folder included): a model, or what a function returns.
+
+    Raises:
+        InputError: If there is no such module or function, or it returns no ``nn.Module``.
+    """
+    module_name, _, function = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    must = f"{MODEL_KINDS}, got {name!r}"
+    if module_name.endswith(".py"):
+        raise InputError(f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}")
+    if not all(part.isidentifier() for part in [*module_name.split("."), function]):
+        raise InputError(f"{must}; write it as package.module:function")
+    with user_code(must), chdir("."):  # whose import may change the folder
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise InputError(f"{must}, but {_unimportable(error, module_name)}") from error
+    build = getattr(module, function, None)
+    if isinstance(build, nn.Module):
+        return build
+    if not callable(build):
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise InputError(f"{must}, but {module_name} has no function {function}{nearest(function, functions)}")
+    try:
+        inspect.signature(build).bind()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a function that needs no argument: {error}") from error
+    with user_code(f"{name} must return an nn.Module"), chdir("."):  # as above
+        model = build()
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
+    return model
+
+
+def _unimportable(error: ImportError, module_name: str) -> str:
+    """Return why a module cannot be imported; if there is none of this name, with those of close names beside it."""
+    missing = error.name or ""
+    if not f"{module_name}.".startswith(f"{missing}.") or not isinstance(error, ModuleNotFoundError):
+        return f"{error}; install or correct what it imports"
+    package, _, last = missing.rpartition(".")
+    where = getattr(sys.modules.get(package), "__path__", []) if package else None
+    siblings = [module.name for module in pkgutil.iter_modules(where)]
+    return f"there is no module {missing}{nearest(last, siblings)}"
