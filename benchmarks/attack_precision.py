@@ -97,7 +97,7 @@ def trainer(
 
     from rs.models import architectures
     from rs.training.attack_backend import TrainingNetwork, frozen
-    from rs.training.settings import RunOptions
+    from rs.training.recipe import RunOptions
     from rs.training.trainer import Trainer, initial_seed
 
     meta, options = train.meta, RunOptions(sigma=sigma, seed=seed, device=torch.device("cpu"))

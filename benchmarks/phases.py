@@ -96,7 +96,7 @@ def step(trainer: Trainer, way: Way, method: AdvMacer, x: Tensor, y: Tensor) -> 
     """Take one step; processor seconds of each phase."""
     import torch
 
-    from rs.methods.macer_objective import macer_objective
+    from rs.methods.macer import macer_objective
     from rs.smoothing.attack import evaluating, forward, objective, project, unit
     from rs.smoothing.classifier import autocast
     from rs.smoothing.noise import draw
