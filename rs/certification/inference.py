@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from rs.certification import openvino_network
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
+from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits
 from rs.models.backend import (
     WARM_UP_PASSES,
-    Engine,
-    InferenceEngine,
     check_folding,
     compiled,
     device_of,
@@ -29,7 +28,7 @@ from rs.models.backend import (
     warn,
 )
 from rs.smoothing.attack import evaluating
-from rs.smoothing.classifier import Precision, autocast, default_batch
+from rs.smoothing.classifier import autocast, default_batch
 from rs.smoothing.determinism import check_deterministic, rounding
 from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK, noisy_pair

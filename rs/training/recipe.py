@@ -14,10 +14,8 @@ from rs import params
 from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method
-from rs.models import architectures
-from rs.models.backend import Engine
+from rs.models import Engine, Precision, architectures
 from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.smoothing.classifier import Precision
 from rs.statistics.certificate import MIN_ALPHA
 
 

@@ -53,7 +53,7 @@ FAMILIES = {
         "training/test_trainer.py::test_an_interrupted",
     ),
     "false certificates, constructed": (
-        "smoothing/test_grid_noise.py::test_rounding",
+        "smoothing/test_noise.py::test_rounding",
         "smoothing/test_classifier.py::test_a_certificate_reaches",
         "ensemble/test_rules.py::test_a_polytope_that_holds",
         "ensemble/test_rules.py::test_weights_clipped",
