@@ -21,7 +21,6 @@ FAMILIES = {
     "weights that are not numbers": (
         "models/test_checkpoint.py::test_weights",
         "models/test_checkpoint.py::test_numbers_of_another_kind",
-        "models/test_checkpoint.py::test_sparse",
         "smoothing/test_classifier.py::test_a_single_nan",
         "ensemble/test_rules.py::test_no_rule_hides",
     ),
