@@ -42,7 +42,7 @@ study: setup
 # The plots of DVC as a page that needs no network; from then on plain `dvc plots show` makes such a page too.
 plots: export PATH := $(BIN):$(PATH)
 plots: setup
-	python -m rs.reporting.offline_plots
+	python -m rs.reporting.page
 	dvc plots show
 
 test: setup check

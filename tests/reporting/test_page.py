@@ -21,9 +21,11 @@ from scipy.special import ndtri
 
 from rs.errors import InputError
 from rs.params import read
-from rs.reporting import page, page_data, report
+from rs.reporting import page, page_data
+from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import grouped
+from rs.reporting.settings import report_settings
 from rs.reporting.tables.formatting import decimals_needed
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import LEVEL, Estimate, estimate, sample
@@ -55,7 +57,9 @@ def study(tmp_path_factory):
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
     values = read(root / "params.yaml")
-    settings, declared = report._declared(values, "tiny", *(root / name for name in ("results", "logs", "weights")))
+    settings = report_settings(values)
+    folders = [root / name for name in ("results", "logs", "weights")]
+    declared = StudyFiles.of(values, "tiny", settings.combination, *folders)
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
     return groups, declared, values, settings
 
