@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from rs.data.format import Images
+    from rs.data.prepared import Images
     from rs.smoothing.classifier import SmoothedClassifier
 
 
@@ -42,18 +42,18 @@ def main(
     """Print a Markdown table: equal votes, ties of logits, equal predictions, change of the radii and of the ACR."""
     import torch
 
-    from rs.certification.load import load_classifier
-    from rs.data.images import load
+    from rs.certification.load import load
+    from rs.data.images import load_images
     from rs.runtime.device import device_named
     from rs.statistics.metrics import acr
 
     torch.set_num_threads(threads)
-    test, where = load(data, "test"), device_named(device)
+    test, where = load_images(data, "test"), device_named(device)
     indices = evenly(images, len(test))
     print("| model | engine | equal votes | ties | equal predictions | change of radius: mean, largest | ACR, change |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for model in models:
-        plain, loaded = None, load_classifier(model, test.meta)
+        plain, loaded = None, load(model, test.meta)
         for engine, precision in engines_on(where):
             how = {"precision": precision} if precision != "int8" else {"calibration": data}
             smoothed = loaded.smooth(None, device=where, batch=None, engine=engine, noise="gaussian", **how)
@@ -77,7 +77,7 @@ def said(
     import numpy as np
 
     from rs.runtime.streams import Stream
-    from rs.smoothing.classifier import certificate
+    from rs.smoothing.vote_counting import Tally, certificate
 
     votes, rows, ties = [], [], []
     for index in indices:
@@ -91,8 +91,8 @@ def said(
 
             smoothed.visit(keep, x, draws, 0, phase, index)
         width = smoothed.num_classes + smoothed.undecided
-        counts = [np.bincount(np.concatenate(part), minlength=width) for part in chosen]
-        rows.append(certificate(*counts, alpha, smoothed.sigma, undecided=smoothed.undecided).row(index, label))
+        tallies = [Tally(np.bincount(np.concatenate(part), minlength=width)) for part in chosen]
+        rows.append(certificate(*tallies, alpha, smoothed.sigma, undecided=smoothed.undecided).row(index, label))
         votes.append(np.concatenate(chosen[0] + chosen[1]))
     return Said(np.stack(votes), rows, float(np.concatenate(ties).mean()))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-    from rs.data.format import Images
+    from rs.data.prepared import Images
     from rs.smoothing.classifier import Precision
     from rs.training.recipe import Recipe
     from rs.training.trainer import Trainer
@@ -45,8 +45,8 @@ def main(
     """Print a Markdown table: ACR of each kind of attack, the paired difference, and seconds of an epoch."""
     import torch
 
-    from rs.data.images import load
-    from rs.params import read
+    from rs.data.images import load_images
+    from rs.params import read_params
     from rs.reporting.tables.formatting import with_errors, with_verdict
     from rs.runtime.device import device_named
     from rs.statistics.comparison import estimate, sample
@@ -54,9 +54,13 @@ def main(
 
     device_named("cpu")  # keeps memory, as the stages do
     torch.set_num_threads(threads)
-    recipe = training_recipe(read(params), dataset, "advmacer", sigma)
+    recipe = training_recipe(read_params(params), dataset, "advmacer", sigma)
     settings = replace(recipe.training, epochs=epochs, eval_every=0, checkpoint_every=1)
-    recipe, train, validation = replace(recipe, training=settings), load(data, "train"), load(data, "validation")
+    recipe, train, validation = (
+        replace(recipe, training=settings),
+        load_images(data, "train"),
+        load_images(data, "validation"),
+    )
     numbers = [100 + number for number in range(seeds)]
     rows: dict[Precision, list[pd.DataFrame]] = {precision: [] for precision in PRECISIONS}
     seconds: dict[Precision, list[float]] = {precision: [] for precision in PRECISIONS}

@@ -43,12 +43,12 @@ def main(
 
     from rs.data import images
     from rs.methods import METHODS
-    from rs.params import read
+    from rs.params import read_params
     from rs.runtime.device import device_named
 
     device_named("cpu")  # keeps memory, as the stages do
     torch.set_num_threads(threads)
-    values, train = read(params), images.load(data, "train")
+    values, train = read_params(params), images.load_images(data, "train")
     names = methods.split(",") if methods else list(METHODS)
     turns, scales = {}, {}
     for name in names:

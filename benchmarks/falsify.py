@@ -40,20 +40,26 @@ from torch.func import functional_call
 
 from benchmarks.common import evenly
 from rs import params as parameters
-from rs.certification.load import load_classifier
+from rs.certification.load import load
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
-from rs.data.images import load
+from rs.data.images import load_images
 from rs.ensemble import spec as ensemble_spec
-from rs.ensemble.member_outputs import WeightSettings
+from rs.ensemble.member_outputs import (
+    WeightSettings,
+    margins,
+    noisy_copies,
+    perturbed_parameters,
+    perturbed_probabilities,
+)
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.perturbation import margins, noisy_copies, perturbed_parameters, perturbed_probabilities
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import device_named
 from rs.runtime.streams import Stream
+from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating, forward, project, unit
 from rs.smoothing.classifier import SmoothedClassifier, autocast
-from rs.smoothing.noise import LEVELS, Noise
+from rs.smoothing.noise import LEVELS
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 from rs.statistics.certificate import Certificate
 from rs.statistics.ensemble_weights import inverse_square_margins, per_image_weights
@@ -61,7 +67,7 @@ from rs.statistics.radius import lower_bound, upper_bound
 from rs.storage import files
 
 if TYPE_CHECKING:
-    from rs.data.format import Images
+    from rs.data.prepared import Images
 
 INSIDE, BEYOND = (0.9, 0.99), 2.5
 """Distances of attacked points, in certified radii."""
@@ -159,7 +165,7 @@ class PerImage:
         ``repeat`` 1 takes other noise and other perturbations of the members.
         """
         p = perturbed_probabilities(
-            self.members, x[None], self.settings, sigma=self.spec.sigma, seed=self.settings.seed, indices=[index],
+            self.members, x[None], self.settings, sigma=self.spec.sigma, indices=[index],
             names=self.names, repeat=repeat,
         )  # fmt: skip
         y = [self.target(x, index)]
@@ -439,7 +445,7 @@ class Group:
             return PerImage(
                 members, names, test.labels, spec, settings, len(test.meta.classes), self.boxed
             ), "per-image"
-        loaded = load_classifier(self.model, test.meta)
+        loaded = load(self.model, test.meta)
         how: dict[str, Any] = {"precision": self.precision}
         if self.precision == "int8":
             how = {"engine": "quantized", "calibration": self.data}
@@ -545,10 +551,10 @@ def main(
     ] = None,
 ) -> None:
     """Attack the certificates of every model with every noise and precision, count the false ones, and print tables."""
-    settings = parameters.load(parameters.read(params), f"recipes.{recipe}.weights", WeightSettings)
+    settings = parameters.load_section(parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings)
     place = device_named(device)
     torch.set_num_threads(1)
-    test = load(data, "test")
+    test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
     surest: float = 1.0
     for model in models:

@@ -220,9 +220,9 @@ def optimized(model: nn.Module, x: torch.Tensor, engine: str, precision: str, si
 def in_int8(model: nn.Module, x: torch.Tensor) -> nn.Module:
     """The network in int8, calibrated on noisy images of random pixels, as those that its batch norms have seen."""
     from benchmarks.steps import random_images
-    from rs.certification.quantize import as_module, quantize
+    from rs.certification.quantize import quantize, quantized_classifier
 
-    return as_module(model, quantize(model, random_images(tuple(x.shape), N0), SIGMA, N0), x.shape)
+    return quantized_classifier(model, quantize(model, random_images(tuple(x.shape), N0), SIGMA, N0), x.shape)
 
 
 def certification(made: Optimized, x: torch.Tensor, n: int, size: int) -> Way:

@@ -133,10 +133,10 @@ def training(device: torch.device) -> str:
     from pathlib import Path
 
     from benchmarks.steps import own_epoch, own_trainer, random_images
-    from rs.params import read
+    from rs.params import read_params
     from rs.training.recipe import training_recipe
 
-    method = training_recipe(read(Path("params.yaml")), "cifar10", "advmacer", SIGMA).method
+    method = training_recipe(read_params(Path("params.yaml")), "cifar10", "advmacer", SIGMA).method
     data = random_images(NETWORK.shape, 32)
     losses: dict[str, float] = {}
     for engine in ("plain", "compiled"):
@@ -166,7 +166,7 @@ def nccl(device: torch.device) -> str:
         dist.destroy_process_group()
 
 
-@check("the GPU has a name", "rs.runtime.machine.described", "rs.training.run._provenance")
+@check("the GPU has a name", "rs.runtime.machine.describe_machine", "rs.training.run._provenance")
 def name(device: torch.device) -> str:
     """Ask torch for the name that logs say."""
     import torch

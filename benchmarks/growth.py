@@ -61,7 +61,7 @@ def in_process(architecture: Architecture, n: int) -> Iterator[str]:
     """Lines of the table of draws, images and members."""
     import torch
 
-    from rs.ensemble.pool import PoolEntry, certify_entries
+    from rs.ensemble.pool import PoolEntry, noisy_pool
     from rs.smoothing.classifier import SmoothedClassifier
     from rs.smoothing.settings import Draws
 
@@ -71,7 +71,7 @@ def in_process(architecture: Architecture, n: int) -> Iterator[str]:
 
     def pool(members: int) -> None:
         entries = {str(number): PoolEntry((number,)) for number in range(members)}
-        certify_entries(networks[:members], entries, CLASSES, SIGMA, x[0], Draws(N0, n, ALPHA))
+        noisy_pool(networks[:members], CLASSES, SIGMA, x[0], Draws(N0, n, ALPHA)).certify(entries)
 
     kinds = {
         "draws": {k * n: lambda k=k: classifier.certify(x[0], N0, k * n, ALPHA) for k in (1, 2, 4)},
@@ -96,14 +96,14 @@ def launched(
     folder: Path, architecture: Architecture, n: int, images: int, worlds: Sequence[World], params: Path
 ) -> dict[str, dict[World, float]]:
     """Seconds of certification and of a training epoch, by processes; checks that rows are the same at one thread."""
-    from rs.data import format as data_format
-    from rs.params import read
+    from rs.data import prepared
+    from rs.params import read_params
     from rs.storage import files
 
     packed = random_images(architecture.shape, IMAGES)
     arrays = (packed.images, packed.labels)
-    data_format.write(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
-    values = read(params)
+    prepared.save_images(folder / "data", "random", {"train": arrays, "test": arrays}, packed.meta.classes)
+    values = read_params(params)
     defaults, recipe = _plain(values["defaults"]), _plain(values["recipes"][RECIPE])
     recipe["model"] = {"architecture": architecture.value}
     training = {"epochs": 2, "milestones": [], "eval_every": 0, "engine": "folded", "precision": "float32"}

@@ -49,12 +49,12 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Print Markdown tables of epochs and certificates, and what takes the time."""
-    from rs.params import read
+    from rs.params import read_params
     from rs.runtime.device import device_named
     from rs.training.recipe import training_recipe
 
     where = device_named(device)
-    method = training_recipe(read(params), "cifar10", "advmacer", SIGMA).method
+    method = training_recipe(read_params(params), "cifar10", "advmacer", SIGMA).method
     (model, x), data = network(architecture, where), random_images(architecture.shape, images)
     trained = trainers(model, method, data, where)
     for line in epochs(trained, architecture, method, data, rounds, where):

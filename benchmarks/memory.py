@@ -36,12 +36,12 @@ def main(
     """Print a Markdown table: seconds and largest memory, by what the process does with freed memory."""
     import torch
 
-    from rs.params import read
+    from rs.params import read_params
     from rs.training.recipe import training_recipe
 
     torch.set_num_threads(threads)
     cpu = torch.device("cpu")
-    method = training_recipe(read(params), "cifar10", "advmacer", SIGMA).method
+    method = training_recipe(read_params(params), "cifar10", "advmacer", SIGMA).method
     print("| | default, s | kept, s | faster | default, GB | kept, GB |")
     print("|---|---:|---:|---:|---:|---:|")
     for engine, precision in (("plain", "float32"), ("folded", "float32"), ("folded", "bfloat16")):

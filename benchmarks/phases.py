@@ -57,13 +57,13 @@ def main(
     """Print Markdown tables of phases, kinds of layers and attacks."""
     import torch
 
-    from rs.params import read
+    from rs.params import read_params
     from rs.runtime.device import device_named
     from rs.training.recipe import training_recipe
 
     torch.set_num_threads(1)
     device = device_named("cpu")  # keeps memory, as the stages do
-    method = training_recipe(read(params), "cifar10", "advmacer", SIGMA).method
+    method = training_recipe(read_params(params), "cifar10", "advmacer", SIGMA).method
     (model, _), data = network(architecture, device), random_images(architecture.shape, images)
     x, y = torch.from_numpy(data.images).float() / 255, torch.from_numpy(data.labels).long()
     trainer = own_trainer(model, method, data, device, "folded", "float32", len(x))

@@ -67,7 +67,7 @@ def _ways(
     """Ways (a) to (d) of certifying all images."""
     import torch
 
-    from rs.ensemble.pool import PoolEntry, certify_entries
+    from rs.ensemble.pool import PoolEntry, noisy_pool
     from rs.smoothing.settings import Draws
 
     networks = [_network(architecture, seed) for seed in range(members)]
@@ -78,7 +78,7 @@ def _ways(
 
     def together(entries: Mapping[str, PoolEntry]) -> Certificates:
         return [
-            certify_entries(networks, entries, CLASSES, SIGMA, image, Draws(N0, n, ALPHA), index=index)
+            noisy_pool(networks, CLASSES, SIGMA, image, Draws(N0, n, ALPHA), index=index).certify(entries)
             for index, image in enumerate(x)
         ]
 

@@ -193,7 +193,7 @@ def logged(logs: Path, method: str, sigma: float, images: int) -> Source:
 
 def kept(path: Path) -> Source:
     """Rows of this project; p_A is the share of votes for the class that the n0 draws chose."""
-    rows = certificate_rows.read(path)
+    rows = certificate_rows.read_rows(path)
     chosen = np.array(
         [max(parse_counts(text).items(), key=lambda one: (one[1], -one[0]))[0] for text in rows["counts0"]]
     )

@@ -62,7 +62,7 @@ def main(
     import torch
 
     from rs.methods import METHODS
-    from rs.params import read
+    from rs.params import read_params
     from rs.runtime.device import device_named
     from rs.training.recipe import training_recipe
 
@@ -74,7 +74,7 @@ def main(
     print(f"| method | noisy images | {' | '.join(names)} | the fastest: times faster than the field's |")
     print(f"|---|---:|{'---:|' * len(names)}---:|")
     for name in methods.split(",") if methods else METHODS:
-        recipe = training_recipe(read(params), "cifar10", name, SIGMA)
+        recipe = training_recipe(read_params(params), "cifar10", name, SIGMA)
         steps_per_batch, draws = recipe.method.steps_per_batch, getattr(recipe.method, "draws", 1)
         size = images or recipe.training.batch // steps_per_batch
         with steps(architecture, recipe.method, size, where, chosen) as ways:
@@ -117,8 +117,8 @@ def random_images(shape: tuple[int, ...], count: int) -> PackedImages:
     """Images of this shape (C, H, W) and labels, of no meaning."""
     import numpy as np
 
-    from rs.data.format import Meta
     from rs.data.images import PackedImages
+    from rs.data.prepared import Meta
 
     channels, rng = shape[0], np.random.default_rng(1)
     pixels = rng.integers(256, size=(count, *shape), dtype=np.uint8)
@@ -171,12 +171,12 @@ def own_trainer(
     batch: int,
 ) -> Trainer:
     """A training of a copy of the model."""
-    from rs.params import read
+    from rs.params import read_params
     from rs.training.recipe import training_recipe
     from rs.training.settings import RunOptions
     from rs.training.trainer import Trainer
 
-    published = training_recipe(read(Path("params.yaml")), "cifar10", "gaussian", SIGMA).training
+    published = training_recipe(read_params(Path("params.yaml")), "cifar10", "gaussian", SIGMA).training
     settings = replace(
         published, epochs=1, batch=batch, learning_rate=0.01, milestones=[], precision=precision, engine=engine,
         eval_every=0,

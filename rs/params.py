@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 STRICT = ConfigDict(strict=True, extra="forbid")
 """No conversions and no unknown keys: ``lam: "12"`` and ``lamb: 12`` are mistakes, and are said so."""
 
-MOST_BYTES, MOST_VALUES, DEEPEST = 2**20, 100_000, 50
+MAX_BYTES, MAX_VALUES, MAX_DEPTH = 2**20, 100_000, 50
 """Bounds of a parameter file: its size, its keys and values with aliases as what they stand for, and its nesting."""
 
 T = TypeVar("T")
@@ -40,23 +41,23 @@ MAX_SIDE = 2**14
 """Largest side of an image, in pixels."""
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 """Channels, height or width of an image."""
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 """Classes of a data set or a model; ImageNet-21k has 21,841."""
-LARGEST_SIGMA = 10.0
+MAX_SIGMA = 10.0
 """Noise std, in pixels of [0, 1]; the field's are at most 1, and a larger one than this probably counts 255ths."""
 MAX_FAULTS, MAX_SHOWN = 20, 200
 """Faults of one record that a message names, and characters of a value at fault that it shows."""
-LONGEST_NAME = 200
+MAX_NAME = 200
 """Characters of a name that becomes part of a file's, at most: file systems take 255 bytes, temporaries add 28."""
-MOST_PATH = 3000
+MAX_PATH = 3000
 """Bytes of a path that a file names, at most: systems take 4,095, with what is added to it."""
 
 
 def _named(path: str) -> str:
     """Check that a file can have this path, so that to look for it is no error of the machine."""
     content = os.fsencode(path)
-    if b"\0" in content or len(content) > MOST_PATH or any(len(name) > 255 for name in content.split(b"/")):
-        raise ValueError(f"a path must have at most {MOST_PATH:,} bytes, 255 a name, and no NUL, got {path[:40]!r}")
+    if b"\0" in content or len(content) > MAX_PATH or any(len(name) > 255 for name in content.split(b"/")):
+        raise ValueError(f"a path must have at most {MAX_PATH:,} bytes, 255 a name, and no NUL, got {path[:40]!r}")
     return path
 
 
@@ -70,7 +71,7 @@ def validated(cls: type[T]) -> type[T]:
     return cast(type[T], pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=STRICT))
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_params(path: Path) -> dict[str, Any]:
     """Read a parameter file as YAML 1.2, as DVC does (``1e-3`` is a number).
 
     Raises:
@@ -78,8 +79,8 @@ def read(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise InputError(f"{path} must be a file, but there is none; run from the project's folder or give --params")
-    if path.stat().st_size > MOST_BYTES:
-        raise InputError(f"{path} must have at most {MOST_BYTES:,} bytes, got {path.stat().st_size:,}; give parameters")
+    if path.stat().st_size > MAX_BYTES:
+        raise InputError(f"{path} must have at most {MAX_BYTES:,} bytes, got {path.stat().st_size:,}; give parameters")
     try:
         values = parse(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:
@@ -91,21 +92,21 @@ def read(path: Path) -> dict[str, Any]:
 
 def packaged() -> dict[str, Any]:
     """Return the parameters of this project's study, whose file is a part of the package."""
-    return read(Path(__file__).with_name("params.yaml"))
+    return read_params(Path(__file__).with_name("params.yaml"))
 
 
 def parse(text: str, source: str) -> Any:
     """Parse YAML 1.2 from ``source``.
 
     Raises:
-        InputError: If the text is not YAML, or is nested deeper than :data:`DEEPEST`, or has more than
-            :data:`MOST_VALUES`, which aliases can make many times more than its text, or endlessly many.
+        InputError: If the text is not YAML, or is nested deeper than :data:`MAX_DEPTH`, or has more than
+            :data:`MAX_VALUES`, which aliases can make many times more than its text, or endlessly many.
 
     >>> parse("{first: 500}", "--subset")
     {'first': 500}
     """
     yaml = YAML(typ="safe", pure=True)
-    yaml.max_depth, yaml.Composer = DEEPEST, _BoundedComposer
+    yaml.max_depth, yaml.Composer = MAX_DEPTH, _BoundedComposer
     try:
         return yaml.load(text)
     except (YAMLError, ValueError) as error:  # ValueError: of a date or a number that there is none of
@@ -113,12 +114,12 @@ def parse(text: str, source: str) -> Any:
 
 
 class _BoundedComposer(Composer):
-    """Refuses more than :data:`MOST_VALUES` before any of them is built."""
+    """Refuses more than :data:`MAX_VALUES` before any of them is built."""
 
     def get_single_node(self) -> Any:
         root: Any = super().get_single_node()
         unseen: list[Node] = [root] if root is not None else []
-        for _ in range(MOST_VALUES):
+        for _ in range(MAX_VALUES):
             if not unseen:
                 return root
             node = unseen.pop()
@@ -126,7 +127,7 @@ class _BoundedComposer(Composer):
                 unseen.extend(part for pair in node.value for part in pair)
             elif isinstance(node, SequenceNode):
                 unseen.extend(node.value)
-        raise YAMLError(f"it has more than {MOST_VALUES:,} keys and values, aliases counted as what they stand for")
+        raise YAMLError(f"it has more than {MAX_VALUES:,} keys and values, aliases counted as what they stand for")
 
 
 def section(values: dict[str, Any], key: str) -> Any:
@@ -142,33 +143,33 @@ def section(values: dict[str, Any], key: str) -> Any:
     path = key.split(".")
     for depth, name in enumerate(path, 1):
         if not isinstance(value, dict) or name not in value:
-            known = ", ".join(map(str, value)) if isinstance(value, dict) else "none"
-            raise InputError(f"params.yaml must have the key {'.'.join(path[:depth])}; known here: {known}")
+            names = ", ".join(map(str, value)) if isinstance(value, dict) else "none"
+            raise InputError(f"params.yaml must have the key {'.'.join(path[:depth])}; known here: {names}")
         value = value[name]
     return value
 
 
-def load(values: dict[str, Any], key: str, kind: TypeForm[T]) -> T:
+def load_section(values: dict[str, Any], key: str, kind: TypeForm[T]) -> T:
     """Return the section at a dotted key as a ``kind``.
 
     Args:
-        values: The parameters, as :func:`read` returns them.
+        values: The parameters, as :func:`read_params` returns them.
         key: ``recipes.DATASET.NAME``, which is merged with ``defaults.NAME``, or another dotted key.
         kind: A class under :func:`validated`, or any annotated type.
     Raises:
-        InputError: If the section is missing, or as :func:`check` says.
+        InputError: If the section is missing, or as :func:`validate` says.
 
     >>> values = {"defaults": {"seeds": [0]}, "recipes": {"digits": {}, "svhn": {"seeds": [1, 2]}}}
-    >>> load(values, "recipes.digits.seeds", list[int]), load(values, "recipes.svhn.seeds", list[int])
+    >>> load_section(values, "recipes.digits.seeds", list[int]), load_section(values, "recipes.svhn.seeds", list[int])
     ([0], [1, 2])
     """
     keys = layers(key)
     section(values, keys[-1].rpartition(".")[0] or key)  # a data set without a recipe is a mistake
     if not _is_validated(kind):
-        given = next((layer for layer in reversed(keys) if _has(values, layer)), key)
-        return check(kind, section(values, given), given)
+        nearest = next((layer for layer in reversed(keys) if _has(values, layer)), key)
+        return validate(kind, section(values, nearest), nearest)
     merged, origins = merge(values, *keys)
-    return check(kind, merged, key, origins)
+    return validate(kind, merged, key, origins)
 
 
 def layers(key: str) -> tuple[str, ...]:
@@ -196,7 +197,7 @@ def merge(
     """Merge sections key by key, later ones over earlier ones; a value that is a mapping is replaced whole.
 
     Args:
-        values: The parameters, as :func:`read` returns them.
+        values: The parameters, as :func:`read_params` returns them.
         keys: Dotted keys of the sections. Missing and empty ones count as empty.
         sigma: Noise level, where values may depend on it.
         optional: Whether all of them may be missing.
@@ -211,16 +212,31 @@ def merge(
     """
     if not optional and not any(_has(values, key) for key in keys):
         recipe = ".".join(keys[-1].split(".")[:2])
-        known = ", ".join(map(str, section(values, recipe)))
-        raise InputError(f"params.yaml must have the key {' or '.join(keys)}; known in {recipe}: {known}")
+        names = ", ".join(map(str, section(values, recipe)))
+        raise InputError(f"params.yaml must have the key {' or '.join(keys)}; known in {recipe}: {names}")
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key in keys:
-        given = section(values, key) if _has(values, key) else None
-        given = for_sigma(given, sigma, key) if _by_sigma(given) else given
-        for name, value in check(dict[str, Any], {} if given is None else given, key).items():
+        layer = section(values, key) if _has(values, key) else None
+        layer = for_sigma(layer, sigma, key) if _by_sigma(layer) else layer
+        for name, value in validate(dict[str, Any], {} if layer is None else layer, key).items():
             merged[name], origins[name] = value, key
     return {name: for_sigma(value, sigma, f"{origins[name]}.{name}") for name, value in merged.items()}, origins
+
+
+def replace_in_recipe(values: dict[str, Any], dataset: str, key: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters whose section ``recipes.DATASET.KEY`` has ``changes`` over what it says.
+
+    >>> replace_in_recipe({"recipes": {"svhn": {"macer": {}}}}, "svhn", "macer.training", {"epochs": 2})
+    {'recipes': {'svhn': {'macer': {'training': {'epochs': 2}}}}}
+    """
+    changed = copy.deepcopy(values)
+    section = changed["recipes"][dataset]
+    for name in key.split("."):
+        section[name] = dict(section.get(name) or {})
+        section = section[name]
+    section.update(changes)
+    return changed
 
 
 def merge_recipe(
@@ -257,15 +273,15 @@ def _has(values: Any, key: str) -> bool:
 def base_dataset(values: dict[str, Any], dataset: str) -> str:
     """Return the data set under a recipe's name: ``cifar10`` for ``cifar10-fast``."""
     where = f"datasets.{dataset}"
-    return check(str, merge(values, where, optional=True)[0].get("dataset") or dataset, f"{where}.dataset")
+    return validate(str, merge(values, where, optional=True)[0].get("dataset") or dataset, f"{where}.dataset")
 
 
-def check(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str] | None = None) -> T:
+def validate(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str] | None = None) -> T:
     """Validate ``values`` as a ``kind`` (a pydantic model or dataclass, or any annotated type).
 
     Args:
         kind: Type to make of the values.
-        values: Plain Python values, as :func:`read` returns them.
+        values: Plain Python values, as :func:`read_params` returns them.
         where: Dotted key of the values, for the message.
         origins: Dotted key of the section of single values, where that is another one, as :func:`merge` returns it;
             or the option of the command line, ``--n``, that a value comes from.
@@ -375,8 +391,8 @@ def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = Fals
     if nearest:
         return values[min(values, key=lambda level: abs(math.log(level / sigma)))]
     if sigma not in values:
-        known = ", ".join(map(str, values))
-        raise InputError(f"params.yaml: {where} must have a value for sigma {sigma}; it has {known}")
+        levels = ", ".join(map(str, values))
+        raise InputError(f"params.yaml: {where} must have a value for sigma {sigma}; it has {levels}")
     return values[sigma]
 
 

@@ -23,14 +23,15 @@ def main(
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings
     from rs.certification.certify_pool import PoolSettings, certify_pool
-    from rs.params import load
+    from rs.params import load_section
     from rs.runtime.device import device_named
+    from rs.smoothing.settings import SmoothingOptions
 
-    settings = load(values, f"recipes.{dataset}.pool", PoolSettings)
+    settings = load_section(values, f"recipes.{dataset}.pool", PoolSettings)
     certification = certification_settings(values, dataset)
     launch(values)
-    place = device_named(device)
-    certify_pool(ensembles, weights, data, settings, certification, device=place, batch=batch, out=out, times=times)
+    options = SmoothingOptions(device=device_named(device), batch=batch)
+    certify_pool(ensembles, weights, data, settings, certification, options, out=out, times=times)
 
 
 if __name__ == "__main__":

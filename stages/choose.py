@@ -16,12 +16,12 @@ def main(
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Write DATASET into `dataset` of the parameters, and grids.DATASET over the keys of the grid."""
-    from rs.params import check, merge, read, section
+    from rs.params import merge, read_params, section, validate
     from rs.storage import files
 
-    values = read(params)
+    values = read_params(params)
     section(values, f"recipes.{dataset}")
-    grid = check(dict[str, Any], merge(values, "grids", optional=True)[0].get(dataset, {}), f"grids.{dataset}")
+    grid = validate(dict[str, Any], merge(values, "grids", optional=True)[0].get(dataset, {}), f"grids.{dataset}")
     check_keys(grid, f"grids.{dataset}")
     text = params.read_bytes().decode()
     changed = with_values(text.replace("\r\n", "\n"), {"dataset": dataset, **grid})

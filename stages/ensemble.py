@@ -17,9 +17,9 @@ def main(
 ) -> None:
     """Make every ensemble that the parameters declare, after checking that its members exist and fit each other."""
     from rs.ensemble.declare import write_ensembles
-    from rs.params import read
+    from rs.params import read_params
 
-    write_ensembles(read(params), dataset, sigma, models, out)
+    write_ensembles(read_params(params), dataset, sigma, models, out)
 
 
 if __name__ == "__main__":

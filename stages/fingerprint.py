@@ -26,11 +26,11 @@ def main(
 ) -> None:
     """Fingerprint the code of each stage and method, versions and raw data, and merge the parameters of each cell."""
     from rs.command_line.fingerprints import cell_fingerprints
-    from rs.params import read
+    from rs.params import read_params
     from rs.storage import files
 
-    contents = cell_fingerprints(read(params), dataset, prepared, out, root)
-    files.check_replaceable(out, "versions.json", "fingerprints", [prepared, params], suffixes=[".json"])
+    contents = cell_fingerprints(read_params(params), dataset, prepared, out, root)
+    files.check_replaceable(out, "versions.json", "fingerprints", [prepared, params])
     with files.replacing(out) as folder:
         for name, content in contents.items():
             files.write_json(folder / f"{name}.json", content)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rs.command_line.shell import DataFolder, Device, ParamsFile, parameters, run
-from rs.params import Count, NonNegativeCount, check, load, merge, validated
+from rs.params import Count, NonNegativeCount, load_section, merge, validate, validated
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
 
-    from rs.data.format import Meta
+    from rs.data.prepared import Meta
     from rs.training.recipe import Recipe
     from rs.training.settings import RunOptions
 
@@ -47,25 +47,26 @@ def main(
     """Train METHOD with each setting, and certify validation images; an interrupted search continues."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings, certify_model
-    from rs.data.format import read_meta
+    from rs.data.prepared import read_meta
     from rs.errors import InputError
     from rs.runtime import arithmetic
     from rs.runtime.device import device_named
+    from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows, files
     from rs.training.recipe import training_recipe
     from rs.training.run import is_unfinished, train_model
     from rs.training.settings import RunOptions
 
-    tuning = load(values, f"recipes.{dataset}.tuning", Tuning)
+    tuning = load_section(values, f"recipes.{dataset}.tuning", Tuning)
     if method not in tuning.settings:
         raise InputError(
             f"params.yaml: recipes.{dataset}.tuning.settings must list settings of {method}; it has those of "
             f"{', '.join(tuning.settings) or 'none'}"
         )
-    files.check_output(out, "a table of tuning", files.begins_with(",".join(COLUMNS) + "\n"))
+    files.check_output(out, "a file")
     tried = [changed(values, dataset, method, setting, tuning.epochs) for setting in tuning.settings[method]]
     for one in tried:
-        arithmetic.wanted(one, dataset)
+        arithmetic.recipe_arithmetic(one, dataset)
     recipes = [training_recipe(one, dataset, method, sigma) for one in tried]  # all are checked before any is trained
     place = device_named(device)
     options, meta = RunOptions(sigma=sigma, seed=tuning.seed, device=place), read_meta(data)
@@ -81,17 +82,9 @@ def main(
                 of_another.unlink()
         if not trained:
             train_model(recipe, data, options, out=folder / "model", log=folder / "log")
-        certify_model(
-            str(folder / "model"),
-            data,
-            certification,
-            split="validation",
-            sigma=None,
-            device=place,
-            batch=None,
-            out=rows,
-        )
-        table.append(row(method, sigma, setting, tuning, certificate_rows.read(rows)))
+        smoothing = SmoothingOptions(device=place)
+        certify_model(str(folder / "model"), data, certification, smoothing, out=rows, split="validation")
+        table.append(row(method, sigma, setting, tuning, certificate_rows.read_rows(rows)))
         files.write_csv(out, COLUMNS, table)
 
 
@@ -126,7 +119,7 @@ def is_of_this_code(rows: Path) -> bool:
     from rs.storage import certificate_rows, files
 
     sidecar = certificate_rows.sidecar_of(rows)
-    return sidecar.is_file() and files.read_json(sidecar).get("code") == code_fingerprint.version(MODULE)
+    return sidecar.is_file() and files.read_json(sidecar).get("code") == code_fingerprint.code_hash(MODULE)
 
 
 def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str, Any], epochs: int) -> dict[str, Any]:
@@ -139,7 +132,7 @@ def changed(values: dict[str, Any], dataset: str, method: str, setting: dict[str
     values = copy.deepcopy(values)
     where = f"recipes.{dataset}.{method}"
     (own, _), (trained, _) = (merge(values, key, optional=True) for key in (where, f"{where}.training"))
-    training = {**trained, **check(dict[str, Any], setting.get("training", {}), "training")}
+    training = {**trained, **validate(dict[str, Any], setting.get("training", {}), "training")}
     values["recipes"][dataset][method] = {**own, **setting, "training": {**training, "epochs": epochs, "eval_every": 0}}
     return values
 

@@ -25,10 +25,10 @@ def main(
     from rs.certification.certify_model import certification_settings
     from rs.ensemble.fit_weights import fit_weights
     from rs.ensemble.member_outputs import WeightSettings
-    from rs.params import load
+    from rs.params import load_section
     from rs.runtime.device import device_named
 
-    settings = load(values, f"recipes.{dataset}.weights", WeightSettings)
+    settings = load_section(values, f"recipes.{dataset}.weights", WeightSettings)
     certification = certification_settings(values, dataset)
     place = device_named(device)
     fit_weights(ensembles, data, settings, certification, device=place, batch=batch, out=out, seconds=seconds)

@@ -45,7 +45,7 @@ def test_the_files_named_beside_a_package_are_there() -> None:
 
 
 def test_the_stages_are_those_of_the_pipeline() -> None:
-    stages = params.read(ROOT / "dvc.yaml")["stages"]
+    stages = params.read_params(ROOT / "dvc.yaml")["stages"]
 
     def places(stage: dict, key: str) -> set[str]:
         names = (name if isinstance(name, str) else next(iter(name)) for name in stage.get(key, ()))
@@ -64,7 +64,7 @@ def test_the_stages_are_those_of_the_pipeline() -> None:
 def test_every_stage_has_a_line() -> None:
     text = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \| [a-z]", text.split("## Run it")[0], flags=re.M) == [
-        *params.read(ROOT / "dvc.yaml")["stages"]
+        *params.read_params(ROOT / "dvc.yaml")["stages"]
     ]
 
 

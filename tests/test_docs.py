@@ -103,6 +103,7 @@ NOT_RUN = {
     "network and GPU-days": "nothing here may load data or take days",
     "network": "no test may need one",
     "a network for 224 pixels": "tests/command_line/test_certify.py converts small pictures",
+    "a network and pictures of your own": "tests/command_line/test_own_network.py walks this way with small ones",
     "several processes": "tests/pipeline/test_launch.py starts several, tests/certification tries every option",
     "SLURM": "there is no such cluster",
     "GPU": "tests/benchmarks/test_gpu_check.py runs what it runs on a simulated one",
@@ -170,8 +171,8 @@ def test_a_command_has_the_options_that_it_is_given(
 def check_dvc(words: list[str]) -> None:
     """Parse words as DVC would; stages and parameters that are named must be there."""
     read = get_main_parser().parse_args(words)
-    values = params.read(ROOT / "params.yaml")
-    stages = {*params.read(ROOT / "dvc.yaml")["stages"], "largest"}
+    values = params.read_params(ROOT / "params.yaml")
+    stages = {*params.read_params(ROOT / "dvc.yaml")["stages"], "largest"}
     for target in getattr(read, "targets", None) or ():
         known = target.split("@")[0] in stages or (ROOT / target).is_file()
         assert known or MADE_UP.search(target) or "$" in target, target

@@ -44,30 +44,30 @@ def written(tmp_path, text):
 
 def test_a_file_is_read_as_its_sections(tmp_path):
     path = written(tmp_path, "train: {lam: 0.5}\nsigmas:\n  - 0.25\n  - 0.5\nnothing: null\n")
-    assert params.read(path) == {"train": {"lam": 0.5}, "sigmas": [0.25, 0.5], "nothing": None}
+    assert params.read_params(path) == {"train": {"lam": 0.5}, "sigmas": [0.25, 0.5], "nothing": None}
 
 
 def test_the_projects_own_file_can_be_read():
-    assert params.section(params.read(Path(__file__).parents[1] / "params.yaml"), "recipes")
+    assert params.section(params.read_params(Path(__file__).parents[1] / "params.yaml"), "recipes")
 
 
 def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
-    said = message(params.read, tmp_path / "absent.yaml")
+    said = message(params.read_params, tmp_path / "absent.yaml")
     assert str(tmp_path / "absent.yaml") in said
     assert "--params" in said
-    assert str(tmp_path) in message(params.read, tmp_path)  # a folder
+    assert str(tmp_path) in message(params.read_params, tmp_path)  # a folder
 
 
 @pytest.mark.parametrize(("text", "kind"), [("- 1\n- 2\n", "list"), ("", "NoneType"), ("7", "int"), ("text", "str")])
 def test_a_file_without_sections_is_refused_with_what_it_holds(tmp_path, text, kind):
-    assert message(params.read, written(tmp_path, text)).endswith(f"must hold a mapping of sections, got {kind}")
+    assert message(params.read_params, written(tmp_path, text)).endswith(f"must hold a mapping of sections, got {kind}")
 
 
 @pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "a: *b", "a: b: c", "a:\n\t- 1", "!!python/name:os.system {}"])
 def test_text_that_is_not_yaml_is_refused_in_one_line_that_names_its_source(tmp_path, text):
     assert message(params.parse, text, "--subset").startswith("--subset must be YAML, but: ")
     path = written(tmp_path, text)
-    assert message(params.read, path).startswith(f"{path} must be YAML, but: ")
+    assert message(params.read_params, path).startswith(f"{path} must be YAML, but: ")
 
 
 DOUBLED = "a0: &a0 [1, 1]\n" + "".join(f"a{k}: &a{k} [*a{k - 1}, *a{k - 1}]\n" for k in range(1, 40))
@@ -97,20 +97,20 @@ def test_aliases_are_what_they_stand_for():
 
 @pytest.mark.parametrize("path", ["x" * 256, "a/" + "\u00e9" * 128 + "/b", "a/" * 1501, "a\0b", "\ud800"])
 def test_a_path_that_no_file_can_have_is_refused_before_it_is_looked_for(path):
-    assert message(params.check, params.FilePath, path, "datasets.tiny.root").startswith(
+    assert message(params.validate, params.FilePath, path, "datasets.tiny.root").startswith(
         "params.yaml: datasets.tiny.root: "
     )
 
 
 @pytest.mark.parametrize("path", ["x" * 255, "a/" + "\u00e9" * 127 + "/b", "a/" * 1500, "", "/", ".."])
 def test_a_path_that_a_file_can_have_is_taken_as_it_is(path, tmp_path):
-    assert params.check(params.FilePath, path, "datasets.tiny.root") == path
+    assert params.validate(params.FilePath, path, "datasets.tiny.root") == path
     assert (tmp_path / path).exists() in (True, False)  # and no error
 
 
 def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
     path = written(tmp_path, "a: 1\n" + "#" * 2**20)
-    assert message(params.read, path).startswith(f"{path} must have at most 1,048,576 bytes, got 1,048,581")
+    assert message(params.read_params, path).startswith(f"{path} must have at most 1,048,576 bytes, got 1,048,581")
 
 
 @pytest.mark.parametrize(
@@ -213,27 +213,32 @@ class Certify:
 
 
 def test_a_section_is_loaded_as_its_class_or_plain_type():
-    assert params.load(LAYERED, "recipes.digits.certify", Certify) == Certify(n=1000, subset={"stride": 2})
+    assert params.load_section(LAYERED, "recipes.digits.certify", Certify) == Certify(n=1000, subset={"stride": 2})
     for dataset, arithmetic in (("digits", "portable"), ("cifar10", "native")):
-        assert params.load(LAYERED, f"recipes.{dataset}.arithmetic", str) == arithmetic
-    assert params.load({"sigmas": [0.5]}, "sigmas", list[Positive]) == [0.5]
+        assert params.load_section(LAYERED, f"recipes.{dataset}.arithmetic", str) == arithmetic
+    assert params.load_section({"sigmas": [0.5]}, "sigmas", list[Positive]) == [0.5]
 
 
 def test_a_fault_is_named_where_it_stands():
     values = {"defaults": {"certify": {"n": 0}}, "recipes": {"digits": {"certify": {"subset": 3, "m": 1}}}}
-    said = message(params.load, values, "recipes.digits.certify", Certify)
+    said = message(params.load_section, values, "recipes.digits.certify", Certify)
     assert "defaults.certify.n: " in said
     assert "recipes.digits.certify.subset: " in said
     assert "recipes.digits.certify.m is not a known key" in said
     assert "recipes.cifar10.certify.n is missing" in message(
-        params.load, {"defaults": {"certify": {}}, "recipes": {"cifar10": {}}}, "recipes.cifar10.certify", Certify
+        params.load_section,
+        {"defaults": {"certify": {}}, "recipes": {"cifar10": {}}},
+        "recipes.cifar10.certify",
+        Certify,
     )
-    said = message(params.load, {"defaults": {"seed": "0"}, "recipes": {"digits": {}}}, "recipes.digits.seed", int)
+    said = message(
+        params.load_section, {"defaults": {"seed": "0"}, "recipes": {"digits": {}}}, "recipes.digits.seed", int
+    )
     assert said.startswith("params.yaml: defaults.seed: ")
 
 
 def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
-    for load in (params.merge, lambda values, *keys: params.load(values, keys[-1], Certify)):
+    for load in (params.merge, lambda values, *keys: params.load_section(values, keys[-1], Certify)):
         said = message(load, LAYERED, *params.layers("recipes.digits.stop"))
         where = "defaults.stop or recipes.digits.stop; known in recipes.digits"
         assert said == f"params.yaml must have the key {where}: macer, training, certify, arithmetic"
@@ -241,21 +246,21 @@ def test_a_section_that_is_nowhere_is_named_with_every_place_it_can_have():
 
 
 def test_a_data_set_without_a_recipe_is_refused_though_there_are_defaults():
-    said = message(params.load, LAYERED, "recipes.huge.certify", Certify)
+    said = message(params.load_section, LAYERED, "recipes.huge.certify", Certify)
     assert said == "params.yaml must have the key recipes.huge; known here: cifar10, digits, empty"
 
 
 @pytest.mark.parametrize("section", [[1], "fast", 3])
 def test_a_section_that_is_no_mapping_is_refused(section):
     values = {"defaults": {"certify": {"n": 1}}, "recipes": {"digits": {"certify": section}}}
-    said = message(params.load, values, "recipes.digits.certify", Certify)
+    said = message(params.load_section, values, "recipes.digits.certify", Certify)
     assert said.startswith("params.yaml: recipes.digits.certify: ")
     assert said.endswith(f"got {section!r}")
 
 
 # ---------------------------------------------------------------------------------- the project's own parameters
 
-PROJECT = params.read(Path(__file__).parents[1] / "params.yaml")
+PROJECT = params.read_params(Path(__file__).parents[1] / "params.yaml")
 
 
 def merged_recipe(values, dataset):
@@ -269,7 +274,7 @@ def merged_recipe(values, dataset):
             merged[key].pop("training", None)
             merged[f"training of {name}"] = params.merge(values, *params.training_layers(dataset, name))[0]
         else:
-            merged[key] = params.load(values, key, str)
+            merged[key] = params.load_section(values, key, str)
     return merged
 
 
@@ -302,14 +307,14 @@ def test_a_recipe_has_no_sections_that_the_defaults_have_not():
 
 
 def test_good_values_become_the_dataclass_with_integers_accepted_as_floats():
-    made = params.check(Settings, GOOD | {"lam": 2, "clip": 1}, "macer")
+    made = params.validate(Settings, GOOD | {"lam": 2, "clip": 1}, "macer")
     assert made == Settings(**GOOD | {"lam": 2.0, "clip": 1.0})
     assert type(made.lam) is float
 
 
 def test_every_key_at_fault_is_named_at_once():
     values = {key: value for key, value in GOOD.items() if key != "steps"} | {"drawz": 3, "lam": -1.0}
-    said = message(params.check, Settings, values, "recipes.digits.macer")
+    said = message(params.validate, Settings, values, "recipes.digits.macer")
     assert said.startswith("params.yaml: ")
     assert "recipes.digits.macer.drawz is not a known key; correct its name or remove it" in said
     assert "recipes.digits.macer.steps is missing; add it" in said
@@ -345,7 +350,7 @@ def test_every_key_at_fault_is_named_at_once():
     ],
 )
 def test_a_wrong_value_is_refused_with_its_key_and_what_came(key, wrong):
-    said = message(params.check, Settings, GOOD | {key: wrong}, "where")
+    said = message(params.validate, Settings, GOOD | {key: wrong}, "where")
     assert f"params.yaml: where.{key}" in said
     assert ", got " in said
     assert str(wrong if not isinstance(wrong, list) else wrong[-1]) in said
@@ -353,7 +358,7 @@ def test_a_wrong_value_is_refused_with_its_key_and_what_came(key, wrong):
 
 @pytest.mark.parametrize("values", [None, 3, "text", [1, 2], {1: 2}, {None: 1}])
 def test_values_that_are_not_named_are_refused(values):
-    said = message(params.check, Settings, values, "macer")
+    said = message(params.validate, Settings, values, "macer")
     assert said == f"params.yaml: macer must be a mapping of named values, got {values!r}"
 
 
@@ -361,14 +366,14 @@ def test_models_and_plain_types_are_checked_too():
     class Part(BaseModel):
         size: Count
 
-    assert params.check(Part, {"size": 3}, "part").size == 3
-    assert "part.size: " in message(params.check, Part, {"size": 0}, "part")
-    assert params.check(list[int], [1, 2], "seeds") == [1, 2]
-    assert message(params.check, int, "3", "seed") == "params.yaml: seed: Input should be a valid integer, got '3'"
-    assert message(params.check, list[int], [1, "b"], "seeds").startswith("params.yaml: seeds.1: ")
+    assert params.validate(Part, {"size": 3}, "part").size == 3
+    assert "part.size: " in message(params.validate, Part, {"size": 0}, "part")
+    assert params.validate(list[int], [1, 2], "seeds") == [1, 2]
+    assert message(params.validate, int, "3", "seed") == "params.yaml: seed: Input should be a valid integer, got '3'"
+    assert message(params.validate, list[int], [1, "b"], "seeds").startswith("params.yaml: seeds.1: ")
     share = Annotated[float, Field(gt=0, lt=1)]
-    assert params.check(share, 0.5, "alpha") == 0.5
-    assert message(params.check, share, 1.0, "alpha") == "params.yaml: alpha: Input should be less than 1, got 1.0"
+    assert params.validate(share, 0.5, "alpha") == 0.5
+    assert message(params.validate, share, 1.0, "alpha") == "params.yaml: alpha: Input should be less than 1, got 1.0"
 
 
 def test_validated_classes_have_no_defaults_take_names_only_and_do_not_change():
@@ -404,7 +409,7 @@ def test_a_noise_level_without_a_value_is_named_with_the_levels_there_are():
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"must be text in UTF-8"):
-        params.read(tmp_path / "params.yaml")
+        params.read_params(tmp_path / "params.yaml")
 
 
 def test_a_recipe_may_be_of_a_data_set_of_another_name():

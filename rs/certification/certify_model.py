@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,21 +15,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs import params
-from rs.certification.forecast import LONG, forecast, is_worth_measuring
 from rs.certification.inference import members_of
-from rs.certification.load import Classifier, load_classifier
-from rs.certification.quantize import identity_of
-from rs.data import images as data
-from rs.data.format import Images
+from rs.certification.load import Classifier, load
+from rs.certification.quantize import openvino_identity
+from rs.data.images import load_images
+from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.backend import device_of
+from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
-from rs.smoothing.classifier import SmoothedClassifier
+from rs.runtime.progress import duration
+from rs.runtime.streams import Stream
+from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import watched
-from rs.smoothing.settings import CertificationSettings, Draws, Stop
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, Certificate, draws_at_most, radii_asked, round_down
+from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, radii_asked, round_down
 from rs.statistics.radius import cap, votes_needed
 from rs.statistics.sequential import Decider
 from rs.storage import certificate_rows
@@ -39,10 +42,7 @@ if TYPE_CHECKING:  # half a second to import
     import pandas as pd
 
 NO_RECIPE: dict[str, Any] = {
-    "n0": 100,
-    "n": 1_000,
-    "alpha": 0.001,
-    "seed": 0,
+    **asdict(Draws()),
     "subset": "all",
     "precision": "float32",
     "engine": "plain",
@@ -52,6 +52,12 @@ NO_RECIPE: dict[str, Any] = {
 
 STOPS = ("at_radius", "tolerance", "acr_error")
 """Settings of ``certify.stop`` that have an option of ``rs certify``."""
+
+LONG = 60.0
+"""Seconds above which a certification says beforehand how long it takes."""
+
+MAX_UNTIMED_BATCHES = 20
+"""Batches up to which a certification does not measure itself: that would take a tenth of its time or more."""
 
 MODULE = "rs/certification/certify_model.py"
 """Whose code rows depend on."""
@@ -71,12 +77,12 @@ def certification_settings(
     """
     where = f"recipes.{dataset}.certify"
     merged, origins = params.merge(values, *params.layers(where))
-    given = {key: value for key, value in (overrides or {}).items() if value is not None}
-    merged, origins = merged | given, origins | {key: f"--{key}" for key in given}
+    chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
+    merged, origins = merged | chosen, origins | {key: f"--{key}" for key in chosen}
     if merged.get("stop") is not None:
-        options = {key: f"--{key.replace('_', '-')}" for key in STOPS if "stop" in given}
-        merged["stop"] = params.check(Stop, merged["stop"], f"{where}.stop", options)
-    settings = params.check(CertificationSettings, merged, where, origins)
+        options = {key: f"--{key.replace('_', '-')}" for key in STOPS if "stop" in chosen}
+        merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", options)
+    settings = params.validate(CertificationSettings, merged, where, origins)
     subset_name(settings.subset)
     return settings
 
@@ -85,86 +91,97 @@ def certify_model(
     model: str,
     folder: Path,
     settings: CertificationSettings,
+    options: SmoothingOptions,
     *,
-    sigma: float | None,
-    device: torch.device,
-    batch: int | None,
     out: Path | None,
     split: str = "test",
 ) -> None:
-    """Certify a model on images of a data set; if that takes more than a minute, say so on stderr first.
+    """Certify a model on images of a prepared data set; see :func:`certify_split`.
 
     Args:
         model: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
-        folder: The prepared data set.
+        folder: The prepared data set, on which quantised networks are calibrated where none lies beside the model.
         settings: How to certify.
-        sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the model.
-        device: Where the model runs.
-        batch: Noisy images evaluated at once; chosen if ``None``.
+        options: Noise level, device and batch.
         out: The row file, ``*.tsv``; ``None`` prints how long it will take, and does nothing else.
         split: Whose images: "test", "validation" or "train".
     Raises:
         InputError: If the model does not fit the images, or ``out`` holds something else.
     """
-    images = data.load(folder, split)
-    base = load_classifier(model, images.meta)
-    warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
-    certify_split(base, images, settings, sigma=sigma, device=device, batch=batch, out=out, training=folder)
+    images = load_images(folder, split)
+    base = load(model, images.meta)
+    warn_of_radii_out_of_reach(settings, base.noise_std(options.sigma))
+    certify_split(base, images, settings, replace(options, calibration=folder), out=out)
 
 
 def certify_split(
-    base: Classifier,
-    images: Images,
-    settings: CertificationSettings,
-    *,
-    sigma: float | None,
-    device: torch.device,
-    batch: int | None,
-    out: Path | None,
-    training: Path | None = None,
+    base: Classifier, images: Images, settings: CertificationSettings, options: SmoothingOptions, *, out: Path | None
 ) -> None:
-    """Certify a classifier on images that are loaded already; see :func:`certify_model`.
+    """Certify a classifier on images; if that takes more than a minute, say so on stderr first.
 
     Args:
-        training: The prepared data set that quantised networks are calibrated on, where none lies beside the model.
+        base: The base classifier.
+        images: The images.
+        settings: How to certify; its noise, precision and engine are used.
+        options: The rest of how the classifier is smoothed.
+        out: The row file, ``*.tsv``; ``None`` prints how long it will take, and does nothing else.
     Raises:
         InputError: If ``out`` holds something else, or a shortcut is to be taken without labels.
     """
     limit_threads(images.meta.shape)
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
         raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
-    classifier = base.smooth(
-        sigma,
-        device=device,
-        noise=settings.noise,
-        precision=settings.precision,
-        engine=settings.engine,
-        batch=batch,
-        calibration=training,
-    )
+    options = replace(options, noise=settings.noise, precision=settings.precision, engine=settings.engine)
+    classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
     indices = select(len(images), settings.subset)
     if out is None or not out.exists():
         x, at_most = images.pixels(int(indices[0])).to(device), settings.shortcut or settings.stop is not None
         say_how_long(classifier, x, len(indices), settings.draws, at_most, dry_run=out is None)
     if out is None:
         return
-    identity = {"model": base.name, "classifier": fingerprint(base.module)}
+    identity = {"model": base.name, "classifier": model_fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
-    identity |= provenance(images, settings, classifier.sigma, device, classifier.engine, MODULE)
-    identity |= identity_of([classifier.base])
+    identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, MODULE)
+    identity |= openvino_identity([classifier.base])
     certify_images(classifier, images, indices, settings, device, identity, out)
 
 
 def say_how_long(
     classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws, at_most: bool = False, dry_run: bool = False
 ) -> None:
-    """Print how long it will take: on stderr if that is long, or on stdout if nothing else is wanted."""
-    if not (dry_run or is_worth_measuring(classifier, x, images, draws)):
+    """Print how long a certification will take: on stderr if that is long, or on stdout if nothing else is wanted.
+
+    Args:
+        classifier: The smoothed classifier.
+        x: One of the images, on its device.
+        images: How many there are; processes share them.
+        draws: Of each certificate.
+        at_most: Whether some of them may not be needed.
+        dry_run: Whether nothing else is wanted.
+    """
+    batch, draws_an_image = classifier.batch or default_batch(x), draws.n0 + draws.n
+    if not dry_run and images * draws_an_image <= MAX_UNTIMED_BATCHES * batch:
         return
-    expected = forecast(classifier, x, images, draws, at_most)
-    if processes.rank_and_world_size()[0] == 0 and (dry_run or expected.seconds > LONG):
-        print(expected, file=sys.stdout if dry_run else sys.stderr)
+    rank, world_size = processes.rank_and_world_size()
+    share = -(-images // world_size)  # of the process that has the most
+    rate = draws_per_second(classifier, x, min(batch, max(draws.n0, draws.n)), draws.seed)
+    seconds = share * draws_an_image / rate
+    if rank == 0 and (dry_run or seconds > LONG):
+        print(
+            f"{share:,} images of {draws_an_image:,} draws, {f'{rate:,.0f}' if rate >= 10 else f'{rate:.1f}'} draws a "
+            f"second: {'at most' if at_most else 'about'} {duration(seconds)} on this machine"
+            f"{'; compilation is extra' if classifier.engine == 'compiled' else ''}",
+            file=sys.stdout if dry_run else sys.stderr,
+        )
+
+
+def draws_per_second(classifier: SmoothedClassifier, x: Tensor, batch: int, seed: int) -> float:
+    """Measure the rate of one batch, after another one to warm up."""
+    classifier.votes(x, batch, seed, Stream.ESTIMATE, 0)
+    start = time.perf_counter()
+    classifier.votes(x, batch, seed, Stream.ESTIMATE, 0)
+    return batch / (time.perf_counter() - start)
 
 
 def certify_images(
@@ -195,30 +212,17 @@ def certify_images(
     with write_rows({out: identity}, certificate_rows.seconds_of(out), indices, counted) as writer:
         for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
-            certificate = certify_image(classifier, x, index, label, settings)
+            keys: dict[str, Any] = {"seed": settings.seed, "index": index}
+            keys["label"] = label if settings.shortcut else None
+            if settings.stop is None:
+                certificate = classifier.certify(x, settings.n0, settings.n, settings.alpha, **keys)
+            else:
+                run = settings.stop.run(classifier.sigma, settings.alpha, settings.n)
+                certificate = classifier.certify_until(x, settings.n0, run, **keys)
             writer.write(index, {out: certificate.row(index, label, identity["scope"])})
 
 
-def certify_image(
-    classifier: SmoothedClassifier, x: Tensor, index: int, label: int, settings: CertificationSettings
-) -> Certificate:
-    """Certify one image, with n draws or, with ``settings.stop``, with as many as the question needs.
-
-    Args:
-        classifier: The smoothed classifier.
-        x: The image, shape (C, H, W), in [0, 1], on the device of the classifier.
-        index: Number of the image, which keys its noise.
-        label: Its class, for ``settings.shortcut``.
-        settings: How to certify.
-    """
-    keys, expected = {"seed": settings.seed, "index": index}, label if settings.shortcut else None
-    if settings.stop is None:
-        return classifier.certify(x, settings.n0, settings.n, settings.alpha, label=expected, **keys)
-    run = settings.stop.run(classifier.sigma, settings.alpha, settings.n)
-    return classifier.certify_until(x, settings.n0, run, label=expected, **keys)
-
-
-def provenance(
+def row_identity(
     images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: str, module: str
 ) -> dict[str, Any]:
     """Return what rows depend on apart from the classifier, for their sidecar.
@@ -242,8 +246,8 @@ def provenance(
         "device": device.type,
         "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),
-        "code": code_fingerprint.version(module),
-        "versions": checkpoint.versions(),
+        "code": code_fingerprint.code_hash(module),
+        "versions": checkpoint.library_versions(),
     }
 
 
@@ -272,8 +276,8 @@ def warn_of_radii_out_of_reach(settings: CertificationSettings, sigma: float) ->
     assert isinstance(run, Decider)  # by at_radius
     if never := run.radii[run.open_to :]:
         print(
-            f"warning: radius {', '.join(f'{one:g}' for one in never)} cannot be certified: with n = {settings.n:,}, "
-            f"alpha = {settings.alpha:g} and sigma = {sigma:g} no radius exceeds "
+            f"warning: radius {', '.join(f'{radius:g}' for radius in never)} cannot be certified: "
+            f"with n = {settings.n:,}, alpha = {settings.alpha:g} and sigma = {sigma:g} no radius exceeds "
             f"{round_down(cap(settings.n, settings.alpha, sigma))}; take more draws or smaller radii",
             file=sys.stderr,
         )

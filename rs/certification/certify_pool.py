@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,26 +15,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.certification.certify_model import provenance, warn_if_n_too_small
+from rs.certification.certify_model import row_identity, warn_if_n_too_small
 from rs.certification.inference import Optimized, optimize_for_inference
-from rs.certification.quantize import identity_of, quantized_members
+from rs.certification.quantize import openvino_identity, quantized_members
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import NoisyPool, PoolEntry, noisy_pool
-from rs.ensemble.rules import RULES, Cascade, Ensemble, LogitAverage, Rule, SoftmaxAverage, WeightsByImage
+from rs.ensemble.rules import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.params import NonNegativeCount, validated
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import BLOCK
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import files
 from rs.storage.row_writer import write_rows
 from rs.study.layout import ALONE, model_name
@@ -60,9 +59,8 @@ def certify_pool(
     folder: Path,
     settings: PoolSettings,
     certification: CertificationSettings,
+    options: SmoothingOptions,
     *,
-    device: torch.device,
-    batch: int | None,
     out: Path,
     times: Path,
 ) -> None:
@@ -74,21 +72,21 @@ def certify_pool(
         folder: The prepared data set.
         settings: How to certify a pool.
         certification: How to certify each classifier.
-        device: Where the members run.
-        batch: Noisy images evaluated at once; chosen if ``None``.
+        options: Device and batch.
         out: Folder for the rows and sidecars.
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
             certificate of each classifier alone.
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
     """
-    alone = times / ALONE
-    files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
+    alone, device = times / ALONE, options.device or torch.device("cpu")
+    files.check_output(alone, "a file", option="--times")
     pool, specs = read_pool(ensembles, weights)
-    images = data.load(folder, "test")
+    images = data.load_images(folder, "test")
     limit_threads(images.meta.shape)
     models, _ = load_members(pool.members, pool.dataset, pool.sigma, ensembles / POOL, images.meta)
-    entries = pool_entries(pool, specs, models, ensembles, weights)
+    indices = select(len(images), certification.subset)
+    entries = pool_entries(pool, specs, models, ensembles, weights, indices.tolist())
     out.mkdir(parents=True, exist_ok=True)
     times.mkdir(parents=True, exist_ok=True)
     if not entries:
@@ -98,21 +96,18 @@ def certify_pool(
             "a pool must be certified with all n draws, got certify.stop; leave it null, or set members and ensembles "
             "to []"
         )
-    indices = select(len(images), certification.subset)
-    for entry, index in itertools.product(entries.values(), map(int, indices)):
-        entry.for_image(index)  # an image without weights is refused before the work begins
     members, shape, quantized = Ensemble(models, LogitAverage()), images.meta.shape, []
     if certification.engine == "quantized":
         paths = [member.path for member in pool.members]
         quantized = quantized_members(models, paths, folder, pool.sigma, shape)
     optimized = optimize_for_inference(
-        members, certification.engine, certification.precision, shape, device, batch, quantized
+        members, certification.engine, certification.precision, shape, device, options.batch, quantized
     )
-    members_on_images = MembersOnImages(optimized, images, indices, pool.sigma, certification, device, settings.cache)
-    shared = provenance(images, certification, pool.sigma, device, optimized.engine, MODULE)
+    runner = PoolRunner(optimized, images, indices, pool.sigma, certification, device, settings.cache)
+    shared = row_identity(images, certification, pool.sigma, device, optimized.engine, MODULE)
     shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {
-        out / f"{name}.tsv": entry.provenance | shared | identity_of(members_on_images.of(entry))
+        out / f"{name}.tsv": entry.provenance | shared | openvino_identity(runner.networks_of(entry))
         for name, entry in entries.items()
     }
     warn_if_n_too_small(certification.n, certification.alpha)
@@ -120,7 +115,7 @@ def certify_pool(
     with write_rows(outs, times / "images.csv", indices, counted) as writer:
         for index in writer.remaining:
             label = int(images.labels[index])
-            noisy = members_on_images.noisy_pool(index)
+            noisy = runner.noisy_pool(index)
             certificates = noisy.certify(entries, label if certification.shortcut else None)
             rows = (certificates[name].row(index, label, entry.provenance["scope"]) for name, entry in entries.items())
             writer.write(index, dict(zip(outs, rows, strict=True)))
@@ -128,11 +123,16 @@ def certify_pool(
         # ensembles of other seeds take as long
         timed = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
         firsts = {name: entry for name, entry in entries.items() if name not in specs or name in timed}
-        _write_times(alone, members_on_images, firsts, settings.timed)
+        _write_times(alone, runner, firsts, settings.timed)
 
 
 def pool_entries(
-    pool: PoolSpec, specs: Mapping[str, EnsembleSpec], models: Sequence[nn.Module], ensembles: Path, weights: Path
+    pool: PoolSpec,
+    specs: Mapping[str, EnsembleSpec],
+    models: Sequence[nn.Module],
+    ensembles: Path,
+    weights: Path,
+    indices: Sequence[int],
 ) -> dict[str, PoolEntry]:
     """Return the members of a pool and its ensembles, by the names of their row files.
 
@@ -140,11 +140,12 @@ def pool_entries(
         pool, specs: What ``read_pool`` returns for the folders ``ensembles`` and ``weights``.
         models: The members, loaded.
         ensembles, weights: These folders.
+        indices: The images to certify.
     Raises:
-        InputError: If weights that were solved image by image are missing or damaged.
+        InputError: If weights that were solved image by image are missing, for one of the images too, or damaged.
     """
     identities: list[dict[str, Any]] = [
-        {"method": member.method, "seed": member.seed, "classifier": fingerprint(model)}
+        {"method": member.method, "seed": member.seed, "classifier": model_fingerprint(model)}
         for member, model in zip(pool.members, models, strict=True)
     ]
     entries = {
@@ -157,22 +158,21 @@ def pool_entries(
     for slug, spec in specs.items():
         numbers, scope = tuple(pool.members.index(member) for member in spec.voting), spec.combination.scope
         source: dict[str, Any] = {"model": str((weights if spec.fitted else ensembles) / f"{slug}.json")}
+        weights_by_image = None
         if scope == "per-image":
             path = weights / f"{slug}.tsv"
-            rule: Rule | WeightsByImage = WeightsByImage(read_weights(path, len(numbers)), path)
+            weights_by_image = read_weights(path, len(numbers), indices)
             source["weights"] = files.sha256(path)
-        else:
-            rule = RULES[spec.combination.rule].build(spec.combination, len(numbers), spec.solution)
-        fixed = SoftmaxAverage() if isinstance(rule, WeightsByImage) else rule
-        classifier = fingerprint(Ensemble([models[number] for number in numbers], fixed))
+        rule = SoftmaxAverage() if weights_by_image else spec.rule
+        classifier = model_fingerprint(Ensemble([models[number] for number in numbers], rule))
         members = [identities[number] for number in numbers]
         source |= {"classifier": classifier, "members": members, "scope": scope}
-        entries[slug] = PoolEntry(numbers, rule, source)
+        entries[slug] = PoolEntry(numbers, rule, source, weights_by_image)
     return entries
 
 
 @dataclass(frozen=True)
-class MembersOnImages:
+class PoolRunner:
     """The members of a pool, and how their outputs on noisy images are taken."""
 
     optimized: Optimized  # the members, as an ensemble
@@ -217,7 +217,7 @@ class MembersOnImages:
         classifier.votes(x, draws, *key)
         return (time.perf_counter() - start) / draws * (self.settings.n0 + self.settings.n)
 
-    def of(self, entry: PoolEntry) -> list[nn.Module]:
+    def networks_of(self, entry: PoolEntry) -> list[nn.Module]:
         """Return the members of an entry, as they run."""
         return [self._members[number] for number in entry.member_ids]
 
@@ -231,7 +231,7 @@ class MembersOnImages:
         return (time.perf_counter() - start) / len(chosen)
 
     def _alone(self, entry: PoolEntry) -> SmoothedClassifier:
-        base = Ensemble(self.of(entry), entry.fixed_rule)
+        base = Ensemble(self.networks_of(entry), entry.rule)
         return SmoothedClassifier(
             base,
             len(self.images.meta.classes),
@@ -251,7 +251,7 @@ class MembersOnImages:
     def _cache(self) -> OutputCache:
         """The members' logits on disk; its size is printed before it is made."""
         key = CacheKey(
-            members=[fingerprint(member) for member in self._members],
+            members=[model_fingerprint(member) for member in self._members],
             images=self.images.fingerprint,
             indices=self.indices.tolist(),
             num_classes=len(self.images.meta.classes),
@@ -263,8 +263,8 @@ class MembersOnImages:
             precision=self.optimized.precision,
             device=self.device.type,
             arithmetic=arithmetic.current(),
-            code=code_fingerprint.version(MODULE),
-            versions=identity_of(self._members).get("versions", checkpoint.versions()),
+            code=code_fingerprint.code_hash(MODULE),
+            versions=openvino_identity(self._members).get("versions", checkpoint.library_versions()),
         )
         folder = scratch.root() / "outputs" / scratch.key(asdict(key))
         size = OutputCache.size(len(self._members), len(self.indices), key.n0 + key.n, key.num_classes)
@@ -275,11 +275,11 @@ class MembersOnImages:
         return self.images.pixels(index).to(self.device)
 
 
-def _write_times(path: Path, members: MembersOnImages, entries: Mapping[str, PoolEntry], draws: int) -> None:
+def _write_times(path: Path, runner: PoolRunner, entries: Mapping[str, PoolEntry], draws: int) -> None:
     """Write the seconds of a certificate of each classifier alone; only the header without ``draws``."""
-    first = int(members.indices[0])
+    first = int(runner.indices[0])
     rows = [
-        {"classifier": name, "seconds": members.seconds_alone(entry.for_image(first), first, draws)}
+        {"classifier": name, "seconds": runner.seconds_alone(entry.for_image(first), first, draws)}
         for name, entry in entries.items()
         if draws
     ]

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from rs.certification import openvino_network
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
+from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits
 from rs.models.backend import (
-    PASSES,
-    Engine,
-    InferenceEngine,
+    WARM_UP_PASSES,
     check_folding,
     compiled,
     device_of,
@@ -29,7 +28,7 @@ from rs.models.backend import (
     warn,
 )
 from rs.smoothing.attack import evaluating
-from rs.smoothing.classifier import Precision, autocast, default_batch
+from rs.smoothing.classifier import autocast, default_batch
 from rs.smoothing.determinism import check_deterministic, rounding
 from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK, noisy_pair
@@ -118,7 +117,7 @@ def _with_members(module: nn.Module, networks: Sequence[nn.Module]) -> nn.Module
 
 def _in_openvino(module: nn.Module, shape: Sequence[int]) -> nn.Module:
     """Return the classifier with its network, behind the normalisation, run by OpenVINO in float32."""
-    normalize, network = parts(module.cpu())
+    normalize, network = split_normalization(module.cpu())
     pair = noisy_pair(tuple(shape), torch.device("cpu"))
     with torch.no_grad(), evaluating(module):
         expected = logits_of(module(pair))
@@ -211,14 +210,14 @@ def _split(
     module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None
 ) -> InferenceNetwork:
     """Fuse the network of a classifier, in ``dtype`` if it is given, but not its normalisation."""
-    normalize, network = parts(module)
+    normalize, network = split_normalization(module)
     fused = fuse(network)
     if dtype is not None:
         fused = _cast(network, fused, dtype)
     return InferenceNetwork(normalize, fused, dtype or torch.float64).eval()
 
 
-def parts(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+def split_normalization(module: nn.Module) -> tuple[nn.Module, nn.Module]:
     """Return the normalisation and the network of a model of this project; of another one, nothing and itself."""
     if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
         return module[0], module[1]
@@ -274,6 +273,6 @@ def _compiled(module: nn.Module, sample: Tensor) -> nn.Module:
     """Compile for batches like ``sample``, and run it, because compilers fail at the first call."""
     network = FixedBatch(compiled(module, sample.device, frozen=True), len(sample))
     with torch.inference_mode(), unlimited():
-        for _ in range(PASSES):
+        for _ in range(WARM_UP_PASSES):
             network(sample.clone())  # made in inference mode, as in certification: other tensors compile again
     return network

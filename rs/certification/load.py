@@ -7,9 +7,10 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,16 +18,17 @@ from torch import nn
 
 from rs.certification.inference import Optimized, members_of, optimize_for_inference
 from rs.certification.quantize import quantized_members
-from rs.data.format import Meta, described
+from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError, nearest
-from rs.models import checkpoint
-from rs.models.backend import InferenceEngine, device_of
+from rs.models import InferenceEngine, Precision, architectures, checkpoint
+from rs.models.backend import device_of
 from rs.models.fingerprint import sources
-from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing import Noise
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import Base, Function, as_module, user_code
-from rs.smoothing.noise import Noise, noisy_pair
+from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
+from rs.smoothing.noise import noisy_pair
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,9 @@ class Classifier:
         return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 
 
-def load(model: str | Path | Base) -> Classifier:
+def load(
+    model: str | Path | Base, meta: Meta | None = None, network: str | Callable[[], nn.Module] | None = None
+) -> Classifier:
     """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
@@ -136,35 +140,62 @@ def load(model: str | Path | Base) -> Classifier:
             function that returns one; or, as objects, an ``nn.Module`` or any function of images
             (``rs.smoothing.classifier.SmoothedClassifier``). A model of the user's has no metadata: ``smooth`` needs
             sigma, and the number of classes is that of its logits.
+        meta: The data set to classify. A model of the user's takes classes and shape from it; those of any other model
+            are compared with it.
+        network: The function that builds the network of a model folder, or its name, where it is not of this project:
+            a folder never makes Python import anything.
     Raises:
-        InputError: If there is no such model.
+        InputError: If there is no such model, or it does not fit the images.
 
     >>> load(lambda x: x.flatten(1)).smooth(0.5).certify(torch.tensor([[[0.0, 1.0]]]), seed=1).predict
     1
     """
-    if not isinstance(model, str | Path):
-        return Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
     name = str(model)
-    return Classifier(name, _from_function(name)) if _is_function(name) else _from_disk(name)
+    if network is not None:
+        register_network(network, None if isinstance(network, str) else _network_of(name))
+    if not isinstance(model, str | Path):
+        classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
+    elif _is_function(name):
+        classifier = Classifier(name, _from_function(name))
+    else:
+        classifier = _from_disk(name)
+    return classifier if meta is None else for_images(classifier, meta)
 
 
-def load_classifier(name: str, meta: Meta | None = None) -> Classifier:
-    """Load a base classifier by path or name, with the classes and the shape of its images.
+def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
+    """Register a user's network, so that model folders that were trained from it load; return its name.
 
     Args:
-        name: As for :func:`load`.
-        meta: The data set to classify. A user's function takes classes and shape from it; those of any other model are
-            compared with it.
+        network: A function without arguments that returns an ``nn.Module``, or its name ``package.module:function``.
+        name: What folders call it; ``None`` for its own name.
     Raises:
-        InputError: If there is no such model, it does not fit the images, or classes and shape stay unknown.
+        InputError: If there is no such function, or what it returns is no ``nn.Module``.
     """
-    classifier = load(name)
-    if meta is None and not classifier.shape:
-        raise InputError(
-            f"the classes and the shape of the images must be known, but {name} names none; "
-            "give --data, the folder of a prepared data set that has them, or --images, a folder of pictures"
-        )
-    return classifier if meta is None else for_images(classifier, meta)
+    build = partial(_from_function, network) if isinstance(network, str) else network
+    modules = [network.partition(":")[0] if isinstance(network, str) else network.__module__]
+    modules += {type(module).__module__ for module in build().modules()}
+    own = [module for module in modules if module.partition(".")[0] not in ("torch", "torchvision", "__main__")]
+    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
+    own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
+    registered = name or own_name
+    architectures.register(registered, lambda shape: _with_plain_logits(build(), shape), hashes)
+    return registered
+
+
+def _with_plain_logits(network: nn.Module, shape: Sequence[int]) -> nn.Module:
+    """Return the network itself where its output is a tensor, which can be traced, and otherwise with one."""
+    try:
+        with torch.no_grad():
+            output = network.eval()(torch.zeros(1, *shape))
+    except RuntimeError:  # of a shape that it does not take, which is said where it is built
+        output = None
+    return LogitsOnly(network) if hasattr(output, "logits") else network
+
+
+def _network_of(folder: str) -> str | None:
+    """Return the name of the network of a model folder; ``None`` where it is none."""
+    path = Path(folder)
+    return checkpoint.read_card(path).architecture if (path / checkpoint.CARD).is_file() else None
 
 
 def for_images(classifier: Classifier, meta: Meta) -> Classifier:
@@ -190,8 +221,8 @@ def with_images(
         others = ((k, a, b) for k, (a, b) in enumerate(zip(classes, classifier.classes, strict=False)) if a != b)
         differ = "".join(f"; class {k} is {a} there, and {b} of the model" for k, a, b in [*others][:1])
         raise InputError(
-            f"{classifier.name} must be a classifier of {described(name, classes, shape)}, "
-            f"but it is one of {described(classifier.dataset, classifier.classes, classifier.shape)}{differ}"
+            f"{classifier.name} must be a classifier of {data_set_text(name, classes, shape)}, "
+            f"but it is one of {data_set_text(classifier.dataset, classifier.classes, classifier.shape)}{differ}"
         )
     return classifier
 
@@ -216,7 +247,7 @@ def _from_disk(name: str) -> Classifier:
         return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders)
     if not (path / checkpoint.CARD).is_file():
         raise InputError(f"{_MODEL}, got {name!r}, which has no {checkpoint.CARD}; {_meant(name)}")
-    module, card = checkpoint.load(path)
+    module, card = checkpoint.load_model(path)
     return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
 
 

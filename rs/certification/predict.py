@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,22 +12,21 @@ import torch
 from rs.certification.certify_model import say_how_long, warn_if_n_too_small
 from rs.certification.inference import members_of
 from rs.certification.load import Classifier
-from rs.certification.quantize import identity_of
+from rs.certification.quantize import openvino_identity
 from rs.data.image_folder import as_tensor
 from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
-from rs.models.backend import InferenceEngine
+from rs.models.backend import device_of
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import progress
-from rs.smoothing.classifier import Precision, check_draws
 from rs.smoothing.determinism import watched
-from rs.smoothing.noise import Noise
-from rs.smoothing.settings import Draws
+from rs.smoothing.inputs import check_draws
+from rs.smoothing.settings import Draws, SmoothingOptions
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
 
 @dataclass(frozen=True)
-class Answer:
+class Prediction:
     """The certificate of one image, and how it was computed."""
 
     file: str
@@ -69,64 +67,44 @@ class Answer:
         return json.dumps({**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False)
 
 
-def answers(
-    files: Sequence[str],
-    base: Classifier,
-    *,
-    n0: int,
-    n: int,
-    alpha: float,
-    seed: int,
-    sigma: float | None,
-    device: torch.device,
-    noise: Noise | None,
-    precision: Precision,
-    engine: InferenceEngine,
-    how: Conversion,
-    calibration: Path | None = None,
-) -> Iterator[Answer]:
+def predict_files(
+    files: Sequence[str], base: Classifier, draws: Draws, options: SmoothingOptions, conversion: Conversion
+) -> Iterator[Prediction]:
     """Classify and certify images one after the other, passing over files that are no such images; show the progress.
 
     Args:
-        files: Image files; the position of a file among them and ``seed`` key its noise.
+        files: Image files; the position of a file among them and the seed key its noise.
         base: The base classifier, with the classes and the shape of its images.
-        n0, n, alpha: See :meth:`rs.smoothing.classifier.SmoothedClassifier.certify`.
-        seed: At least 0; whoever chooses an image must not know it (see docs/method.md).
-        sigma: Noise of the certificate, in pixels of [0, 1]; ``None`` takes that of the model.
-        device: Where the base classifier runs.
-        noise: See :class:`rs.smoothing.classifier.SmoothedClassifier`.
-        precision, engine: See :func:`rs.certification.inference.optimize_for_inference`.
-        how: How images are converted; the radius is then one around the converted image.
-        calibration: What quantised networks are calibrated on, where none lies beside the model.
+        draws: Of each certificate; anyone who chooses an image must not know the seed (see docs/method.md).
+        options: How the base classifier is smoothed and runs, its device given.
+        conversion: How images are converted; the radius is then one around the converted image.
     Raises:
-        NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; no answer before it counts.
+        NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; no prediction before it counts.
         InputError: If a number is invalid; or in the end, if files failed: names each of them.
     """
     limit_threads(base.shape)
-    check_draws(torch.zeros(base.shape), alpha, n0=n0, n=n)
-    if seed < 0:
-        raise InputError(f"seed must be at least 0, got {seed}; it names the noise")
-    classifier = base.smooth(
-        sigma, device=device, noise=noise, precision=precision, engine=engine, calibration=calibration
-    )
-    warn_if_n_too_small(n, alpha)
+    check_draws(torch.zeros(base.shape), draws.alpha, n0=draws.n0, n=draws.n)
+    if draws.seed < 0:
+        raise InputError(f"seed must be at least 0, got {draws.seed}; it names the noise")
+    classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
+    warn_if_n_too_small(draws.n, draws.alpha)
     provenance = {"scope": base.scope, "device": device.type}
-    provenance |= {"precision": precision, "engine": classifier.engine}
-    identity = identity_of([classifier.base])
+    provenance |= {"precision": options.precision, "engine": classifier.engine}
+    identity = openvino_identity([classifier.base])
     provenance |= {name: identity[name] for name in ("precision", "quantized", "calibration") if name in identity}
-    provenance |= {"conversion": str(how)} if str(how) else {}
+    provenance |= {"conversion": str(conversion)} if str(conversion) else {}
     failed = []
     numbered = progress(enumerate(files), len(files), "predict", always=False)
     for index, file in watched(numbered, members_of(classifier.base), classifier.precision):
         try:
-            pixels, notes = picture_with_notes(file, base.shape, how)
+            pixels, notes = picture_with_notes(file, base.shape, conversion)
         except InputError as error:
             failed.append(str(error))
             continue
         x = as_tensor(pixels).to(device)
         if index == len(failed):  # the first that can be read
-            say_how_long(classifier, x, len(files) - index, Draws(n0, n, alpha, seed))
-        certificate = classifier.certify(x, n0, n, alpha, seed=seed, index=index)
-        yield Answer(file, base.classes, seed, certificate, provenance, notes)
+            say_how_long(classifier, x, len(files) - index, draws)
+        certificate = classifier.certify(x, **vars(draws), index=index)
+        yield Prediction(file, base.classes, draws.seed, certificate, provenance, notes)
     if failed:
         raise InputError(f"{len(failed)} of {len(files)} images failed: {' | '.join(failed)}")

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rs.certification.inference import parts
+from rs.certification.inference import split_normalization
 from rs.certification.openvino_network import Content, OpenVinoNetwork, content, converted, library
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.params import Count, Positive, validated
 from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
@@ -51,7 +51,7 @@ SEED = 0
 class QuantizedCard:
     """What a quantised network was made from; written beside it as ``quantized.json``."""
 
-    classifier: str  # rs.models.fingerprint.fingerprint of the model in float32
+    classifier: str  # rs.models.fingerprint.model_fingerprint of the model in float32
     dataset: str
     images: str  # fingerprint of the training split
     sigma: Positive  # noise of the calibration images, in pixels of [0, 1]
@@ -99,7 +99,7 @@ def quantized_members(
     made = []
     for member, folder in zip(members, map(Path, folders) if folders else repeat(None, len(members)), strict=True):
         quantized = _found(member, folder, sigma) or _new(member, folder, calibration, sigma)
-        made.append(as_module(member, quantized, shape))
+        made.append(quantized_classifier(member, quantized, shape))
     return made
 
 
@@ -114,15 +114,15 @@ def _new(member: nn.Module, folder: Path | None, calibration: Path | None, sigma
             "engine quantized needs a quantised network beside the model, or training images to calibrate one; make it "
             "with rs quantize MODEL --data DATA, or give --data"
         )
-    return quantize(member, data.load(calibration, "train"), sigma, CALIBRATION)
+    return quantize(member, data.load_images(calibration, "train"), sigma, CALIBRATION)
 
 
 def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | None:
     """Return the network on disk, after checking that it is the one that is asked for."""
     if folder is None or not (folder / CARD).exists():
         return None
-    quantized, again = read(folder), f"run rs quantize {folder} again"
-    if quantized.card.classifier != fingerprint(member):
+    quantized, again = read_quantized(folder), f"run rs quantize {folder} again"
+    if quantized.card.classifier != model_fingerprint(member):
         raise InputError(f"{folder / CARD} must be of the model beside it, but that has changed; {again}")
     if quantized.card.sigma != sigma:
         raise InputError(
@@ -131,9 +131,9 @@ def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | 
     return quantized
 
 
-def as_module(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
+def quantized_classifier(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
     """Return the quantised classifier: the normalisation of ``module``, in float32, and the network in int8."""
-    made = nn.Sequential(parts(module)[0], QuantizedNetwork(quantized)).eval()
+    made = nn.Sequential(split_normalization(module)[0], QuantizedNetwork(quantized)).eval()
     check_deterministic(made, noisy_pair(tuple(shape), torch.device("cpu")))
     return made
 
@@ -150,7 +150,7 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
         InputError: If the extra ``int8`` is not installed, or OpenVINO cannot convert the network.
     """
     noisy = calibration_images(images, sigma, count)
-    normalize, network = parts(module)
+    normalize, network = split_normalization(module)
     with torch.no_grad(), evaluating(module), redirect_stdout(io.StringIO()):  # progress bars
         made = _quantized(network, normalize(noisy))
     return Quantized(made, _card(module, images, sigma, count, made.fingerprint))
@@ -158,14 +158,14 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
 
 def _card(module: nn.Module, images: Images, sigma: float, count: int, network: str) -> QuantizedCard:
     return QuantizedCard(
-        classifier=fingerprint(module),
+        classifier=model_fingerprint(module),
         dataset=images.meta.name,
         images=images.fingerprint,
         sigma=sigma,
         calibration=count,
         network=network,
         arithmetic=arithmetic.current(),
-        versions=versions(),
+        versions=quantization_versions(),
     )
 
 
@@ -179,20 +179,20 @@ def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
     return x + certification_noise(range(len(x)), x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu")
 
 
-def check_folder(
+def check_quantized_output(
     folder: Path, module: nn.Module, images: Images, sigma: float, count: int, *, force: bool = True
 ) -> None:
-    """Check that :func:`write` may write what :func:`quantize` makes of these, before it takes its time.
+    """Check that :func:`write_quantized` may write what :func:`quantize` makes of these, before it takes its time.
 
     Raises:
-        InputError: As :func:`write`, where there is a network that was made from something else.
+        InputError: As :func:`write_quantized`, where there is a network that was made from something else.
     """
     card = asdict(_card(module, images, sigma, count, ""))
     del card["network"]  # which is not known yet
     _check(folder, card, force)
 
 
-def write(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
+def write_quantized(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
     """Write a quantised network beside its model; equal ones make equal bytes.
 
     Raises:
@@ -207,12 +207,11 @@ def write(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
 
 def _check(folder: Path, card: dict[str, Any], force: bool) -> None:
     """Check that what is there is the same, as a command has left it that is given again, or may be replaced."""
-    is_card = files.is_json_with("classifier", "network", "calibration")
     same = all(files.value_in(folder / CARD, key) == value for key, value in card.items())
-    files.check_output(folder / CARD, "a quantised network", is_card, option="MODEL", force=force or same)
+    files.check_output(folder / CARD, "a quantised network", option="MODEL", force=force or same)
 
 
-def read(folder: Path) -> Quantized:
+def read_quantized(folder: Path) -> Quantized:
     """Read the quantised network beside a model.
 
     Raises:
@@ -229,14 +228,14 @@ def read(folder: Path) -> Quantized:
     return Quantized(found, card)
 
 
-def identity_of(modules: Sequence[nn.Module]) -> dict[str, Any]:
+def openvino_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
     """Return what a sidecar says of the networks of OpenVINO in classifiers that run; nothing if there are none."""
     found = [one for module in modules for one in module.modules() if isinstance(one, OpenVinoNetwork)]
     if not found:
         return {}
     return _identity_in_int8([one for one in found if isinstance(one, QuantizedNetwork)]) | {
         "instructions": found[0].instructions,
-        "versions": checkpoint.versions() | {"openvino": library("openvino").__version__},
+        "versions": checkpoint.library_versions() | {"openvino": library("openvino").__version__},
     }
 
 
@@ -251,10 +250,10 @@ def _identity_in_int8(found: Sequence[QuantizedNetwork]) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
+def quantization_versions() -> dict[str, str]:
     """Return the versions that a quantised network depends on."""
     openvino, nncf = library("openvino"), library("nncf")
-    return checkpoint.versions() | {"openvino": openvino.__version__, "nncf": nncf.__version__}
+    return checkpoint.library_versions() | {"openvino": openvino.__version__, "nncf": nncf.__version__}
 
 
 def _quantized(network: nn.Module, normalised: Tensor) -> Content:

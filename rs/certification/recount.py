@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from rs.certification.load import load_classifier
-from rs.certification.quantize import identity_of
+from rs.certification.load import load
+from rs.certification.quantize import openvino_identity
 from rs.data import images as data
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.statistics.certificate import format_counts
 from rs.study.layout import GridCell
 
@@ -40,7 +40,7 @@ def recount(
     found = _at_hand(study, models)
     for rows in found.values():
         _row(content[f"{rows}.tsv"], index)
-    images = data.load(folder, "test")
+    images = data.load_images(folder, "test")
     path = f"data/{study['dataset']}/meta.json"
     if path in content and (size := json.loads(content[path])["sizes"]["test"]) != len(images):
         raise InputError(f"{folder} must have the {size:,} test images that {path} says, but has {len(images):,}")
@@ -88,17 +88,17 @@ def _same_votes(
             f"draws other noise; give --device {side['device']}"
         )
     row = _row(rows, index)
-    base = load_classifier(str(model), images.meta)
+    base = load(str(model), images.meta)
     for what, said, own in (
         ("images", side["images"], images.fingerprint),
-        ("weights", side["classifier"], fingerprint(base.module)),
+        ("weights", side["classifier"], model_fingerprint(base.module)),
     ):
         if said != own:
             raise InputError(f"{model} must have the {what} of the rows, {said[:12]}..., got {own[:12]}...")
     precision = "float32" if side["engine"] == "quantized" else side["precision"]  # that of what runs beside it
     how = {"noise": side.get("noise", "gaussian"), "precision": precision, "engine": side["engine"]}
     smoothed = base.smooth(side["sigma"], device=device, calibration=calibration, **how)
-    if (network := identity_of([smoothed.base]).get("quantized")) != side.get("quantized"):
+    if (network := openvino_identity([smoothed.base]).get("quantized")) != side.get("quantized"):
         raise InputError(
             f"{model}: the quantised network must be that of the rows, {side.get('quantized')}, got {network}; take "
             "the quantized.* files that the rows were made with"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from rs.command_line.shell import register_network_of
 from rs.data import sources
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.params import load, section
+from rs.params import load_section, section
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
 from rs.runtime.processes import launcher_words
@@ -35,18 +37,31 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     check_study(values, dataset)
     check_names(values, dataset, METHODS)
     launcher_words(values)
-    arithmetic.wanted(values, dataset)
-    contents: dict[str, Any] = code_fingerprint.fingerprints(root, METHODS) | {"versions": code_fingerprint.series()}
+    arithmetic.recipe_arithmetic(values, dataset)
+    contents: dict[str, Any] = code_fingerprint.stage_fingerprints(root, METHODS) | {
+        "versions": code_fingerprint.series()
+    }
     source = sources.settings(section(values, where), where)
     parameters = stage_parameters(values, dataset)
     if libraries := code_fingerprint.engine_series(parameters["certify"]["certify"].get("engine")):
         for name in ("certify", "certify_ensembles"):
             parameters[name] |= {"versions": libraries}
+    for name, sections in parameters.items():
+        if network := sections.get("model", {}).get("network"):
+            parameters[name] |= {"network": _network_files(network, sections["model"].get("weights"))}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     texts = {out / f"{name}.json": _json(name, content) for name, content in contents.items()}
     if not all(path.is_file() and files.read_json(path) == json.loads(text) for path, text in texts.items()):
         check_recipe(values, dataset)
-    return contents | {f"raw/{dataset}": sources.fingerprint(source, prepared)}
+    return contents | {f"raw/{dataset}": sources.raw_fingerprint(source, prepared)}
+
+
+def _network_files(network: str, weights: str | None) -> dict[str, str]:
+    """Return the SHA-256 of the source files of a user's network, by module, and of the weights that it starts from."""
+    from rs.models.fingerprint import sources as source_files  # which imports torch
+
+    hashes = {name: sha256(content).hexdigest() for name, content in source_files([network.partition(":")[0]]).items()}
+    return hashes if weights is None else hashes | {weights: files.sha256(Path(weights))}
 
 
 def _json(name: str, content: Any) -> str:
@@ -74,11 +89,12 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     from rs.ensemble.member_outputs import WeightSettings
     from rs.training.recipe import training_recipe
 
+    register_network_of(values, dataset)
     check_rules(values)
     grid = cells(values, dataset)
     for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in grid):
         training_recipe(values, dataset, method, sigma)
     certification_settings(values, dataset)
     if values.get("ensembles") or any(cell.is_member_seed for cell in grid):  # else there is no pool
-        load(values, f"recipes.{dataset}.pool", PoolSettings)
-        load(values, f"recipes.{dataset}.weights", WeightSettings)
+        load_section(values, f"recipes.{dataset}.pool", PoolSettings)
+        load_section(values, f"recipes.{dataset}.weights", WeightSettings)

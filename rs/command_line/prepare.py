@@ -7,10 +7,6 @@ import typer
 
 from rs.command_line.shell import ParamsFile
 
-EXAMPLE = """\
-rs prepare digits --out data/digits
-rs prepare cifar10 --source parquet --root downloads/cifar10 --out data/cifar10"""
-
 
 def main(
     name: Annotated[str, typer.Argument(help="Data set: a key of datasets in the parameters.")],
@@ -21,13 +17,20 @@ def main(
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the raw data, in place of the parameters' root.")] = None,
 ) -> None:
-    """Prepare the data set NAME: train.npz and test.npz, and meta.json, which describes them."""
+    """Turn a raw data set into the files that training and certification read.
+
+    The files are train.npz and test.npz with images and labels, and meta.json, which describes them.
+
+    Example:
+        rs prepare digits --out data/digits
+        rs prepare cifar10 --source parquet --root downloads/cifar10 --out data/cifar10
+    """
     from rs import params as parameters
     from rs.data import sources
-    from rs.data.format import described, read_meta
+    from rs.data.prepared import data_set_text, read_meta
 
-    values = parameters.section(parameters.read(params), f"datasets.{name}")
+    values = parameters.section(parameters.read_params(params), f"datasets.{name}")
     sources.settings(values, f"datasets.{name}", source, root).prepare(name, out)
     meta = read_meta(out)
     images = " and ".join(f"{size:,} {split}" for split, size in meta.sizes.items())
-    print(f"{images} images of {described(name, meta.classes, meta.shape)}; data set in {out}")
+    print(f"{images} images of {data_set_text(name, meta.classes, meta.shape)}; data set in {out}")

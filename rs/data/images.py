@@ -13,15 +13,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rs.data import format
-from rs.data.format import Epoch, Images, Meta, read_meta
+from rs.data import prepared
+from rs.data.prepared import Epoch, Images, Meta, read_meta
 from rs.errors import InputError
 from rs.runtime.streams import Stream, process_key, stream
 
 
 @dataclass(frozen=True, eq=False)
 class PackedImages:
-    """A split in memory; implements :class:`rs.data.format.Images`."""
+    """A split in memory; implements :class:`rs.data.prepared.Images`."""
 
     meta: Meta
     images: NDArray[np.uint8]  # (N, C, H, W)
@@ -34,7 +34,7 @@ class PackedImages:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of images and labels."""
-        return format.fingerprint(self.images, self.labels)
+        return prepared.images_fingerprint(self.images, self.labels)
 
     def pixels(self, index: int) -> Tensor:
         """Return image ``index``: float32 (C, H, W) in [0, 1], on the CPU."""
@@ -59,7 +59,7 @@ class PackedImages:
             yield augment(images[chosen].float() / 255, epoch.crop, epoch.flip, rng), labels[chosen]
 
 
-def load(folder: Path, split: str) -> Images:
+def load_images(folder: Path, split: str) -> Images:
     """Load a split, "train", "test" or "validation", of a prepared data set, and check it against ``meta.json``.
 
     Raises:
@@ -72,7 +72,7 @@ def load(folder: Path, split: str) -> Images:
         from rs.data.image_folder import split_of  # Pillow is needed here alone
 
         return split_of(meta, split)
-    return PackedImages(meta, *format.read_split(folder, split, meta))
+    return PackedImages(meta, *prepared.read_split(folder, split, meta))
 
 
 def batches(

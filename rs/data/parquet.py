@@ -11,23 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 
-from rs.data.format import SPLITS, Arrays
 from rs.data.pictures import decode
+from rs.data.prepared import SPLITS, Arrays
 from rs.data.readers import SPLIT_NAMES, Raw, stack
 from rs.errors import InputError, one_line
-from rs.params import MOST_CLASSES
+from rs.params import MAX_CLASSES
 from rs.storage import files
 
-ROWS = 64
+ROWS_AT_ONCE = 64
 """Rows that are decompressed at once: a file of one picture many times over can be small."""
 
-SHOWN = 200
+MAX_SHOWN_BYTES = 200
 """Bytes of a description that a message shows."""
 
-ClassNames = Annotated[list[str], Field(max_length=MOST_CLASSES)]
+ClassNames = Annotated[list[str], Field(max_length=MAX_CLASSES)]
 
 
-def read(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | None) -> Raw:
+def read_parquet(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | None) -> Raw:
     """Read parquet files in the layout of the Hugging Face hub.
 
     Args:
@@ -52,7 +52,7 @@ def read(root: Path, classes: Sequence[str] | None, sha256: Mapping[str, str] | 
 
 
 def sums(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files that :func:`read` reads, by name; none if a split has no file."""
+    """Return the SHA-256 of the files that :func:`read_parquet` reads, by name; none if a split has no file."""
     shards = [_files(root, split) for split in SPLITS]
     return {path.name: files.sha256(path) for paths in shards for path in paths} if all(shards) else {}
 
@@ -116,7 +116,7 @@ def rows(path: Path) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     with _open(path) as file:
         image, label = _columns(file.schema_arrow, path)
         try:
-            for batch in file.iter_batches(ROWS, columns=[image, label]):
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=[image, label]):
                 for pair in zip(batch[image], batch[label], strict=True):
                     cell, number = (value.as_py() for value in pair)
                     where = f"{path} row {row}"
@@ -136,12 +136,16 @@ def _hub_classes(path: Path) -> list[str] | None:
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         names = (
-            files.parse_json(text[: files.MOST_JSON]).get("info", {}).get("features", {}).get(label, {}).get("names")
+            files.decode_json(text[: files.MAX_JSON_BYTES])
+            .get("info", {})
+            .get("features", {})
+            .get(label, {})
+            .get("names")
         )
         return None if names is None else TypeAdapter(ClassNames).validate_python(names, strict=True)
     except (ValueError, AttributeError) as error:
         raise InputError(
-            f"{path} must describe its features as the hub does, got {text[:SHOWN]!r}; remove that"
+            f"{path} must describe its features as the hub does, got {text[:MAX_SHOWN_BYTES]!r}; remove that"
         ) from error
 
 

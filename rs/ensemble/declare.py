@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -14,8 +14,8 @@ from rs.ensemble.rules import check_rule
 from rs.ensemble.spec import REMEDY, EnsembleSpec, Member, check_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
-from rs.params import LONGEST_NAME, validated
+from rs.models.fingerprint import model_fingerprint
+from rs.params import MAX_NAME, validated
 from rs.storage import files, tsv
 from rs.study.ensembles import declared, declared_combinations, trained_as
 from rs.study.grid import pool_cells
@@ -31,7 +31,7 @@ class PoolSpec:
     dataset: str | None  # None of no members
     sigma: float
     members: list[Member]
-    ensembles: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+.-]+$", max_length=LONGEST_NAME)]]
+    ensembles: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+.-]+$", max_length=MAX_NAME)]]
 
 
 def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: Path, out: Path) -> None:
@@ -46,7 +46,7 @@ def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: 
         InputError: If a combination is of no rule, a member is not trained, members do not fit each other, or ``out``
             is something else.
     """
-    files.check_replaceable(out, POOL, "ensembles", [models], suffixes=[".json"], of={"sigma": sigma})
+    files.check_replaceable(out, POOL, "ensembles", [models])
     cells = pool_cells(values, dataset, sigma)
     declarations = declared(values)
     check_rules(values)
@@ -102,19 +102,23 @@ def _solved(spec: EnsembleSpec, path: Path) -> EnsembleSpec:
     return solved
 
 
-def read_weights(path: Path, members: int) -> dict[int, list[float]]:
+def read_weights(path: Path, member_count: int, indices: Iterable[int] = ()) -> dict[int, list[float]]:
     """Read weights that were solved image by image: by image, (L,).
 
     Raises:
-        InputError: If the file is missing or damaged; names the line.
+        InputError: If the file is missing or damaged, and names the line; or if an image of ``indices`` has none.
     """
-    names = [f"w{number}" for number in range(members)]
-    table = tsv.read(path, {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(names, tsv.finite))
+    names = [f"w{number}" for number in range(member_count)]
+    table = tsv.read_tsv(path, {"idx": tsv.whole, "class": tsv.whole} | dict.fromkeys(names, tsv.finite))
     weights = table[names].to_numpy()
     tsv.refuse(path, table["idx"].duplicated(), "idx must be unique")
-    off = (weights.min(axis=1) < -ROUNDING) | (abs(weights.sum(axis=1) - 1) > members * ROUNDING)
+    off = (weights.min(axis=1) < -ROUNDING) | (abs(weights.sum(axis=1) - 1) > member_count * ROUNDING)
     tsv.refuse(path, off, "weights must be at least 0 and sum to 1")
-    return dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))
+    by_image = dict(zip(table["idx"].tolist(), weights.tolist(), strict=True))
+    for index in indices:
+        if index not in by_image:
+            raise InputError(f"{path} must have weights for image {index}; make it again with python -m stages.weights")
+    return by_image
 
 
 def check_rules(values: Mapping[str, Any]) -> None:
@@ -138,9 +142,9 @@ def _members(cells: Sequence[GridCell], models: Path, sigma: float) -> tuple[dic
         raise InputError(
             f"every member must be trained, but {models} lacks {len(missing)}; dvc repro {' '.join(missing)}"
         )
-    loaded = [checkpoint.load(folder) for folder in folders.values()]
+    loaded = [checkpoint.load_model(folder) for folder in folders.values()]
     members = [
-        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=fingerprint(model))
+        Member(path=folder.as_posix(), method=cell.method, seed=cell.seed, classifier=model_fingerprint(model))
         for (cell, folder), (model, _) in zip(folders.items(), loaded, strict=True)
     ]
     cards = [card for _, card in loaded]

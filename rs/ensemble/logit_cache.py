@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry, Visitor
+from rs.ensemble.pool import MemberLogits, NoisyPool, Visitor
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models import Precision
+from rs.models.fingerprint import model_fingerprint
 from rs.params import validated
 from rs.runtime import scratch
 from rs.runtime.arithmetic import Arithmetic
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Precision, SmoothedClassifier
-from rs.smoothing.noise import Noise
+from rs.smoothing import Noise
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
-from rs.statistics.certificate import Certificate
 from rs.storage import files
 
 READ = 4096
@@ -34,7 +34,7 @@ READ = 4096
 class CacheKey:
     """What the logits in a cache are of; written beside them as ``cache.json``."""
 
-    members: list[str]  # fingerprints, ``rs.models.fingerprint.fingerprint``
+    members: list[str]  # fingerprints, ``rs.models.fingerprint.model_fingerprint``
     images: str  # fingerprint of the data set
     indices: list[int]  # of its images
     num_classes: int
@@ -46,8 +46,8 @@ class CacheKey:
     precision: Precision
     device: str  # its kind, which draws its own noise
     arithmetic: Arithmetic  # which rounds in its own way
-    code: str  # that made them, ``rs.runtime.code_fingerprint.version``
-    versions: dict[str, str]  # ``rs.models.checkpoint.versions``, with that of OpenVINO if it runs the members
+    code: str  # that made them, ``rs.runtime.code_fingerprint.code_hash``
+    versions: dict[str, str]  # ``rs.models.checkpoint.library_versions``, with that of OpenVINO if it runs the members
 
 
 class OutputCache:
@@ -95,7 +95,7 @@ class OutputCache:
         key = self.key
         if self._is_filled(index):
             return
-        if [fingerprint(member) for member in members] != key.members or x.device.type != key.device:
+        if [model_fingerprint(member) for member in members] != key.members or x.device.type != key.device:
             raise InputError(f"members and device must be those that {self.folder} is of; give another folder")
         classifier = SmoothedClassifier(
             MemberLogits(members), key.num_classes, key.sigma, noise=key.noise, precision=key.precision, batch=batch
@@ -110,12 +110,6 @@ class OutputCache:
                 classifier.visit(keep, x, draws, key.seed, phase, index)
             file.flush()
             os.fsync(file.fileno())  # before it takes its name, which says that it is whole
-
-    def certify(
-        self, entries: Mapping[str, PoolEntry], index: int, alpha: float, *, label: int | None = None
-    ) -> dict[str, Certificate]:
-        """:func:`rs.ensemble.pool.certify_entries` on image ``index`` from its cached logits."""
-        return self.noisy_pool(index, alpha).certify(entries, label)
 
     def noisy_pool(self, index: int, alpha: float) -> NoisyPool:
         """Return the cached logits of image ``index``, for certificates of failure probability ``alpha``."""

@@ -140,5 +140,5 @@ class _View(Outputs):
         super().__init__([whole.member_logits[number] for number in numbers])
         self.whole, self.numbers = whole, numbers
 
-    probabilities, classes = _taken("probabilities"), _taken("classes")
-    votes, gaps = _taken("votes"), _taken("gaps")
+    probabilities, classes, votes = _taken("probabilities"), _taken("classes"), _taken("votes")
+    gaps, nan = _taken("gaps"), _taken("nan")

@@ -10,8 +10,7 @@ Adding a rule takes a class and its line in :data:`RULES`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -19,19 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from rs.ensemble.cascade import CascadeOutput, accumulate, evaluate_cascade, top_two_gap
-from rs.ensemble.outputs import Outputs as Outputs
-from rs.ensemble.outputs import on_simplex as on_simplex
-from rs.ensemble.outputs import one_hot
-from rs.ensemble.outputs import weighted as weighted
-from rs.errors import InputError
-from rs.statistics.ensemble_weights import box_vertices as box_vertices
-from rs.statistics.ensemble_weights import clip_to_box as clip_to_box
+from rs.ensemble.outputs import Outputs, on_simplex, one_hot, weighted
+from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import BOUND_WEIGHTS, Combination
 
 RuleFunction = Callable[[Tensor], Tensor]
 """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
 
-PARTS = ("weights", "target", "agree", "low", "high", "thresholds", "share")
+PARTS = tuple(part.name for part in fields(Combination) if part.name not in ("rule", "scope"))
 """Parts of a combination that some rules need."""
 
 
@@ -46,19 +40,19 @@ class Rule:
     """Whether its weights can be solved for, from the margins of softmax outputs."""
 
     @classmethod
-    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
-        """Make the rule of a combination that fits so many members (:func:`check_rule`, ``check_members``).
+    def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
+        """Return the rule of a combination that fits that many members (:func:`check_rule`, ``check_members``).
 
-        ``weights`` (L,) are listed or solved, ``None`` equal. Of a cascade they are solved thresholds (L - 1,).
+        ``solution`` is weights (L,), or the thresholds (L - 1,) of a cascade, listed or fitted; ``None`` equal weights.
         """
         return cls()
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """Scores (N, K) of the members' outputs."""
+        """Return the scores (N, K) of the members' outputs."""
         raise NotImplementedError
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """(L, N, K) -> (N, K)."""
+        """Return the scores of logits: (L, N, K) -> (N, K)."""
         return self.scores(Outputs(logits))
 
 
@@ -72,9 +66,9 @@ class _Average(Rule):
             object.__setattr__(self, "weights", on_simplex(self.weights))
 
     @classmethod
-    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
-        """The average with these weights."""
-        return cls(weights)
+    def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
+        """Return the average with these weights."""
+        return cls(solution)
 
     def for_members(self, member_count: int) -> tuple[float, ...]:
         """Return the weights of so many members."""
@@ -92,13 +86,12 @@ class SoftmaxAverage(_Average):
     solvable: ClassVar = True
 
     @classmethod
-    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
-        """The average with these weights; of scope ``set`` the :class:`Polytope` of all weights in the box."""
-        if combination.scope == "set":
-            assert combination.low is not None  # its scope needs both
-            assert combination.high is not None
-            return Polytope(box_vertices(combination.low, combination.high, member_count).tolist())
-        return cls(weights)
+    def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
+        """Return the average with these weights; of scope ``set`` the :class:`Polytope` of all weights in the box."""
+        low, high = combination.low, combination.high
+        if combination.scope == "set" and low is not None and high is not None:  # its scope needs both
+            return Polytope(box_vertices(low, high, member_count).tolist())
+        return cls(solution)
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64."""
@@ -110,12 +103,9 @@ class LogitAverage(_Average):
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64; of one member its logits as they are."""
-        weights = self.for_members(len(outputs.member_logits))
-        return (
-            outputs.member_logits[0]
-            if len(weights) == len(outputs.member_logits) == 1
-            else weighted(weights, outputs.logits)
-        )
+        logits = outputs.member_logits
+        weights = self.for_members(len(logits))
+        return logits[0] if len(weights) == len(logits) == 1 else weighted(weights, outputs.logits)
 
 
 @dataclass(frozen=True)
@@ -160,8 +150,8 @@ class KConsensus(Rule):
             raise ValueError(f"k must be at least 1, got {self.k}; it is a number of members that must agree")
 
     @classmethod
-    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
-        """The consensus of the first ``agree`` members."""
+    def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
+        """Return the consensus of the first ``agree`` members."""
         assert combination.agree is not None  # its scope needs it
         return cls(combination.agree)
 
@@ -197,12 +187,10 @@ class Cascade(Rule):
         object.__setattr__(self, "thresholds", tuple(map(float, self.thresholds)))
 
     @classmethod
-    def build(cls, combination: Combination, member_count: int, weights: Sequence[float] | None) -> Rule:
-        """The cascade of these thresholds, or of those that the combination lists."""
-        thresholds = combination.thresholds if weights is None else weights
-        assert isinstance(thresholds, Sequence)  # its scope needs them
-        assert not isinstance(thresholds, str)  # those that are fitted come as ``weights``
-        return cls(thresholds)
+    def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
+        """Return the cascade of these thresholds."""
+        assert solution is not None  # its scope needs them
+        return cls(solution)
 
     def scores(self, outputs: Outputs) -> Tensor:
         """(N, K), float64: j / L of the average of j members; not numbers where a member that was asked gives none."""
@@ -211,7 +199,8 @@ class Cascade(Rule):
     def decide(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """Return the scores (N, K), and how many members each draw takes, (N,)."""
         first, *others = outputs.probabilities
-        member_count = self.check_members(len(outputs.member_logits))
+        member_count = len(outputs.member_logits)
+        self.check_members(member_count)
         total = scores = accumulate(None, first, member_count)
         taken = torch.ones(len(first), dtype=torch.int64, device=first.device)
         undecided = taken > 0
@@ -224,8 +213,8 @@ class Cascade(Rule):
             taken = taken + undecided
         return scores, taken
 
-    def check_members(self, member_count: int) -> int:
-        """Return the number of members if it is that of the thresholds and one more.
+    def check_members(self, member_count: int) -> None:
+        """Check that there is one threshold for each member but the last.
 
         Raises:
             ValueError: If not.
@@ -235,7 +224,6 @@ class Cascade(Rule):
                 "there must be one threshold for each member but the last, got "
                 f"{len(self.thresholds)} for {member_count}"
             )
-        return member_count
 
 
 @dataclass(frozen=True)
@@ -276,26 +264,6 @@ RULES: dict[str, type[Rule]] = {
 """The rules that combinations can name."""
 
 
-@dataclass(frozen=True)
-class WeightsByImage:
-    """Another softmax average for each clean image, whose weights were chosen beforehand and are frozen."""
-
-    weights: Mapping[int, Sequence[float]]  # (L,) by image
-    source: Path  # of the weights, for messages
-
-    def for_image(self, index: int) -> SoftmaxAverage:
-        """Return the rule of an image.
-
-        Raises:
-            InputError: If there are no weights for it.
-        """
-        if index not in self.weights:
-            raise InputError(
-                f"{self.source} must have weights for image {index}; make it again with python -m stages.weights"
-            )
-        return SoftmaxAverage(self.weights[index])
-
-
 def check_rule(combination: Combination) -> None:
     """Check that a combination names a rule, a scope of it, and the parts that the two need and no others.
 
@@ -322,13 +290,17 @@ def check_rule(combination: Combination) -> None:
             f"weights of scope per-image must be {' or '.join(BOUND_WEIGHTS)}, got {combination.weights!r}"
         )
     if combination.weights_solved and not rule.solvable:
-        solvable = " or ".join(name for name, one in RULES.items() if one.solvable)
+        solvable = " or ".join(name for name, candidate in RULES.items() if candidate.solvable)
         raise ValueError(f"weights that are solved for need the rule {solvable}, got {combination.rule!r}")
 
 
 def scores_of(rule: RuleFunction, outputs: Outputs) -> Tensor:
-    """Scores of any rule, (N, K) or (N, K + 1)."""
-    return rule.scores(outputs) if isinstance(rule, Rule) else rule(outputs.logits)
+    """Return the scores of any rule, (N, K) or (N, K + 1): NaN where a logit of a member is, so that no rule hides it.
+
+    Those of a cascade are NaN where a logit of a member is that it asks.
+    """
+    scores = rule.scores(outputs) if isinstance(rule, Rule) else rule(outputs.logits)
+    return scores if isinstance(rule, Cascade) else scores.masked_fill(outputs.nan.any(dim=0)[:, None], torch.nan)
 
 
 def is_undecided(rule: RuleFunction, member_count: int) -> bool:
@@ -349,7 +321,6 @@ def is_undecided(rule: RuleFunction, member_count: int) -> bool:
 class Ensemble(nn.Module):
     """Members and a rule as one classifier: images (N, C, H, W) -> scores (N, K), whose argmax is the vote.
 
-    Scores are NaN where a logit of any member is, so that no rule hides it; of a cascade, of any member that it asks.
     ``undecided`` tells whether there is an extra last score, also to ``SmoothedClassifier``.
     """
 
@@ -361,10 +332,8 @@ class Ensemble(nn.Module):
         self.members, self.rule = nn.ModuleList(members), rule
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores of images."""
-        outputs = Outputs([member(x) for member in self.members])
-        scores = scores_of(self.rule, outputs)
-        return scores if self.lazy else scores.masked_fill(outputs.nan.any(dim=0)[:, None], torch.nan)
+        """Return the scores of images."""
+        return scores_of(self.rule, Outputs([member(x) for member in self.members]))
 
     @property
     def lazy(self) -> bool:
@@ -384,10 +353,3 @@ class Ensemble(nn.Module):
     def extra_repr(self) -> str:
         """The rule and its weights are part of what the classifier is."""
         return repr(self.rule)
-
-
-class WeightedEnsemble(Ensemble):
-    """The softmax average with these weights; equal ones if ``None``."""
-
-    def __init__(self, members: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
-        super().__init__(members, SoftmaxAverage(weights))

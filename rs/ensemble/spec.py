@@ -15,12 +15,12 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 from torch import nn
 
-from rs.data.format import Meta, described
+from rs.data.prepared import Meta, data_set_text
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import RULES, Cascade, Ensemble, check_rule
+from rs.ensemble.rules import RULES, Cascade, Ensemble, Rule, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.params import FilePath, NonNegativeCount, Positive, validated
 from rs.storage import files
 from rs.study.ensembles import Combination, EnsembleDeclaration, Key
@@ -36,7 +36,7 @@ class Member:
     path: FilePath  # of the model folder, from the folder that commands run in
     method: Key
     seed: NonNegativeCount
-    classifier: str  # rs.models.fingerprint.fingerprint
+    classifier: str  # rs.models.fingerprint.model_fingerprint
 
 
 @validated
@@ -116,12 +116,18 @@ class EnsembleSpec:
 
     @property
     def solution(self) -> list[float] | None:
-        """The weights, one for each member that votes, solved for or listed; or the thresholds; else ``None``."""
+        """The weights, one for each member that votes, fitted or listed; or the thresholds; else ``None``."""
         if isinstance(self.fitted, FittedThresholds):
             return self.fitted.thresholds
         if self.fitted is None:
-            return self.combination.weights if isinstance(self.combination.weights, list) else None
+            listed = self.combination.weights or self.combination.thresholds
+            return listed if isinstance(listed, list) else None
         return [weight for weight in self.fitted.weights if weight > 0 or self.combination.chosen is None]
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the members that vote; of scope ``per-image`` each image has another one."""
+        return RULES[self.combination.rule].build(self.combination, len(self.voting), self.solution)
 
     def write(self, path: Path) -> None:
         """Write the ensemble; equal ensembles make equal bytes.
@@ -171,8 +177,7 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
         raise InputError(
             f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
         )
-    rule = RULES[spec.combination.rule].build(spec.combination, len(spec.voting), spec.solution)
-    return Ensemble(models, rule).eval(), spec, cards[0].classes, cards[0].shape
+    return Ensemble(models, spec.rule).eval(), spec, cards[0].classes, cards[0].shape
 
 
 def first_of_each(
@@ -192,19 +197,19 @@ def load_members(
         InputError: If one is missing, damaged or not what it was, or they do not classify the same images, those of
             ``meta`` if it is given.
     """
-    loaded = [checkpoint.load(Path(member.path)) for member in members]
+    loaded = [checkpoint.load_model(Path(member.path)) for member in members]
     models: list[nn.Module] = [model for model, _ in loaded]
     cards = [card for _, card in loaded]
     for member, model in zip(members, models, strict=True):
-        if fingerprint(model) != member.classifier:
+        if model_fingerprint(model) != member.classifier:
             raise InputError(
                 f"{member.path} must be the model {source} was made of, but it changed; make {source} again"
             )
     check_members(members, cards, dataset, sigma)
     if meta and cards and (cards[0].shape, cards[0].classes) != (list(meta.shape), list(meta.classes)):
         raise InputError(
-            f"{source} must be of classifiers of {described(meta.name, meta.classes, meta.shape)}, but they are of "
-            f"{described(dataset, cards[0].classes, cards[0].shape)}"
+            f"{source} must be of classifiers of {data_set_text(meta.name, meta.classes, meta.shape)}, but they are of "
+            f"{data_set_text(dataset, cards[0].classes, cards[0].shape)}"
         )
     return models, cards
 

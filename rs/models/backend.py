@@ -1,4 +1,4 @@
-"""Engines of certification and training: their names, and checks of folding and compiling."""
+"""Engines of certification and training: checks of folding and compiling."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-Engine = Literal["plain", "folded", "compiled"]
-InferenceEngine = Literal["plain", "folded", "compiled", "openvino", "quantized"]
-"""Certification has two more: OpenVINO's, in float32 and in int8 (``rs.certification.quantize``)."""
-
-EXACT = 1e-9
+MAX_ROUNDING = 1e-9
 """Largest relative difference of logits that counts as rounding in float64, for networks of a hundred layers."""
 
-VERSIONS = 1000
+MAX_COMPILED_NETWORKS = 1000
 """Largest number of networks that one process compiles."""
 
-PASSES = 3
+WARM_UP_PASSES = 3
 """Passes that warm up, record and replay a CUDA graph; each of them may fail."""
 
 
@@ -45,7 +41,7 @@ def check_folding(
         expected = exact(x)
         folded = fold(exact)(x)
     difference, largest = float((folded - expected).abs().max()), float(expected.abs().max())
-    if not difference <= EXACT * largest:
+    if not difference <= MAX_ROUNDING * largest:
         raise ValueError(f"folded, it is another function, by {difference:.2g} of logits up to {largest:.2g}")
 
 
@@ -87,7 +83,9 @@ def unlimited() -> Iterator[None]:
     ones silently run uncompiled.
     """
     with torch._dynamo.config.patch(
-        recompile_limit=VERSIONS, accumulated_recompile_limit=VERSIONS, fail_on_recompile_limit_hit=True
+        recompile_limit=MAX_COMPILED_NETWORKS,
+        accumulated_recompile_limit=MAX_COMPILED_NETWORKS,
+        fail_on_recompile_limit_hit=True,
     ):
         yield
 

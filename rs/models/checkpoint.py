@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.models import architectures
-from rs.params import MOST_CLASSES, Finite, NonNegativeCount, Positive, Side, validated
+from rs.params import MAX_CLASSES, Finite, NonNegativeCount, Positive, Side, validated
 from rs.runtime import arithmetic
 from rs.storage import files
 
@@ -33,7 +33,7 @@ class ModelCard:
 
     architecture: str
     shape: Annotated[list[Side], Field(min_length=3, max_length=3)]  # (C, H, W) of an image
-    classes: Annotated[list[str], Field(min_length=1, max_length=MOST_CLASSES)]
+    classes: Annotated[list[str], Field(min_length=1, max_length=MAX_CLASSES)]
     mean: list[Finite]  # of the normalisation layer, per channel, in pixels of [0, 1]
     std: list[Positive]
     dataset: str
@@ -46,13 +46,26 @@ class ModelCard:
     device: str
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
+    sources: dict[str, str] = field(default_factory=dict)  # SHA-256 of a user's source files, by module
 
     def build(self, seed: int | None = None) -> nn.Sequential:
-        """Build the network the card describes, with fresh weights."""
+        """Build the network the card describes, with fresh weights.
+
+        Raises:
+            InputError: If it is a user's network that is not registered, or whose source files have changed.
+        """
+        architectures.check_architecture(self.architecture)
+        now = architectures.USER_NETWORKS.get(self.architecture, {})
+        changed = [name for name in self.sources.keys() | now.keys() if self.sources.get(name) != now.get(name)]
+        if self.sources and changed:
+            raise InputError(
+                f"the source of {self.architecture} must be that of the training, but {', '.join(sorted(changed)[:5])} "
+                "changed; restore it, or train again"
+            )
         return architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
 
 
-def check_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
+def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> None:
     """Check that the model of ``card`` may be written into ``folder``: it is new, or holds that of an earlier run.
 
     That is a training of one method on one data set at one noise and seed, or an import of one checkpoint; its
@@ -83,12 +96,13 @@ def origin(card: Mapping[str, Any]) -> str:
 def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     """Write card and weights into ``folder``; equal models make equal bytes.
 
-    The card is first: where the weights do not follow, nothing loads it, and :func:`check_folder` knows whose it is.
+    The card is first: where the weights do not follow, nothing loads it, and :func:`check_model_folder` knows
+    whose it is.
     """
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     content = safetensors.torch.save(state)
     (folder / WEIGHTS).unlink(missing_ok=True)
-    files.write_json(folder / CARD, asdict(card))
+    files.write_json(folder / CARD, {key: value for key, value in asdict(card).items() if key != "sources" or value})
     files.write_bytes(folder / WEIGHTS, content)
 
 
@@ -101,7 +115,7 @@ def read_card(folder: Path) -> ModelCard:
     return files.read_as(ModelCard, folder / CARD, "the card of a model", "make the model again, into the same folder")
 
 
-def load(folder: Path) -> tuple[nn.Sequential, ModelCard]:
+def load_model(folder: Path) -> tuple[nn.Sequential, ModelCard]:
     """Load a model in eval mode, on the CPU, and its card.
 
     Raises:
@@ -145,7 +159,7 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
             f"expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}; give the architecture it was saved "
             "with"
         )
-    converted = {key: _as(own.dtype, state[key], f"{source}: {key}") for key, own in model.state_dict().items()}
+    converted = {key: _as(filled.dtype, state[key], f"{source}: {key}") for key, filled in model.state_dict().items()}
     broken = [key for key, value in converted.items() if not value.isfinite().all()]
     if broken:
         raise InputError(
@@ -167,7 +181,7 @@ def _as(dtype: torch.dtype, value: Tensor, name: str) -> Tensor:
     return value.to(dtype)
 
 
-def versions() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Return the versions that results depend on: Python without its patch level, NumPy and torch."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, "numpy": np.__version__, "torch": torch.__version__}

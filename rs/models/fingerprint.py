@@ -38,7 +38,7 @@ Outer = tuple[Any, ...]
 """What a value lies in, outermost first."""
 
 
-def fingerprint(model: nn.Module) -> str:
+def model_fingerprint(model: nn.Module) -> str:
     """Return the SHA-256 of the description of a classifier.
 
     Raises:

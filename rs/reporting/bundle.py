@@ -38,7 +38,7 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
         InputError: If there are no results of this name, a file is missing, or the study contradicts itself.
     """
     _check_results(root / "results", dataset)
-    study = study_of(params.read(parameters), dataset)
+    study = study_of(params.read_params(parameters), dataset)
     content = {check.CHECKER: Path(check.__file__).read_bytes(), check.PARAMETERS: parameters.read_bytes()}
     content[check.STUDY] = (json.dumps(study, indent=1) + "\n").encode()
     for path in sorted(check.file_names(study)[0] - content.keys() - {check.MANIFEST}):
@@ -136,11 +136,6 @@ def _named(name: str) -> Iterator[None]:
         raise InputError(
             f"{name} must be a bundle that agrees with itself, but: {reason}; do not believe it"
         ) from error
-
-
-def is_bundle(path: Path) -> bool:
-    """Whether a file is compressed as bundles are."""
-    return path.is_file() and path.read_bytes()[:6] == b"\xfd7zXZ\0"
 
 
 def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:

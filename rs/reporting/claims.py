@@ -296,7 +296,7 @@ def _at_equal_time(evidence: Evidence, sigma: Any) -> Comparison:
     claim, longer = "AdvMacer beats MACER at equal training time", evidence.macer_took_longer_by(sigma)
     seeds, rows = evidence.seeds_of_equal_time, evidence.rows_of_equal_time(sigma)
     if seeds and rows:
-        stopped = sample([certificate_rows.read(rows[seed]) for seed in seeds], [[seed] for seed in seeds])
+        stopped = sample([certificate_rows.read_rows(rows[seed]) for seed in seeds], [[seed] for seed in seeds])
         subject = f"means over seeds {', '.join(map(str, seeds))}"
         return _against(claim, sigma, subject, evidence.models("advmacer", sigma, seeds), stopped)
     if longer is None or longer < 0:

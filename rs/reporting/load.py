@@ -315,7 +315,7 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
         InputError: If not; ``command`` makes them.
     """
     sidecar = files.read_json(_existing(sidecar_of(_existing(path, command)), command))
-    rows = certificate_rows.read(path)
+    rows = certificate_rows.read_rows(path)
     check_sidecar(path, rows, sidecar, f"run {command}")
     if metrics.budget(rows, "sigma") != float(sigma):
         raise InputError(f"{path} must be of sigma {sigma}, but is not; run {command}")

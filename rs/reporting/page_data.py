@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from rs.data.format import read_meta, read_split
+from rs.data.prepared import read_meta, read_split
 from rs.reporting.results import Result
 from rs.statistics import metrics
 from rs.statistics.certificate import votes_for, votes_of

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import NonNegative, load, validated
+from rs.params import NonNegative, load_section, validated
 from rs.statistics.certificate import UNSOUND
 from rs.study.ensembles import declared
 from rs.study.grid import cells, pool_cells
@@ -29,7 +29,7 @@ def report_settings(values: dict[str, Any]) -> ReportSettings:
     Raises:
         InputError: If not; names the key.
     """
-    settings = load(values, "tables", ReportSettings)
+    settings = load_section(values, "tables", ReportSettings)
     combinations = {ensemble.key: ensemble.combination for ensemble in declared(values)}
     if combinations and settings.combination not in combinations:
         raise InputError(

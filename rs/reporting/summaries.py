@@ -213,7 +213,7 @@ def _sigmas_of(paths: Sequence[Path]) -> set[float]:
     """Return the sigmas of the files that say theirs, where others are logs that do not."""
     stating = [path for path in paths if not certificate_rows.is_field_log(path)]
     return (
-        {metrics.budget(certificate_rows.read(path), "sigma") for path in stating}
+        {metrics.budget(certificate_rows.read_rows(path), "sigma") for path in stating}
         if len(stating) < len(paths)
         else set()
     )

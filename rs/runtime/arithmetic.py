@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rs.errors import InputError
-from rs.params import layers, load, merge, training_layers
+from rs.params import layers, load_section, merge, training_layers
 
 Arithmetic = Literal["portable", "native"]
 
@@ -35,7 +35,7 @@ PORTABLE = {
 LIBRARIES = ("numpy", "torch")
 
 
-def choose(values: dict[str, Any], dataset: str) -> None:
+def set_arithmetic(values: dict[str, Any], dataset: str) -> None:
     """Make the arithmetic of this process that of ``recipes.DATASET.arithmetic``.
 
     On other processors than x86-64 there is no portable arithmetic; a warning says so, and what is made says
@@ -49,7 +49,7 @@ def choose(values: dict[str, Any], dataset: str) -> None:
             network or bfloat16, or the libraries are loaded already.
     """
     where = f"recipes.{dataset}.arithmetic"
-    if wanted(values, dataset) == "native" or current() == "portable":
+    if recipe_arithmetic(values, dataset) == "native" or current() == "portable":
         return
     if platform.machine().lower() not in ("x86_64", "amd64"):
         print(f"warning: {where} is portable on x86-64 only; here it is native", file=sys.stderr)
@@ -63,7 +63,7 @@ def choose(values: dict[str, Any], dataset: str) -> None:
     os.environ.update(PORTABLE)
 
 
-def wanted(values: dict[str, Any], dataset: str) -> Arithmetic:
+def recipe_arithmetic(values: dict[str, Any], dataset: str) -> Arithmetic:
     """Return ``recipes.DATASET.arithmetic``.
 
     Raises:
@@ -71,7 +71,7 @@ def wanted(values: dict[str, Any], dataset: str) -> Arithmetic:
             bfloat16.
     """
     where = f"recipes.{dataset}.arithmetic"
-    arithmetic = load(values, where, Arithmetic)
+    arithmetic = load_section(values, where, Arithmetic)
     for key in _machine_dependent(values, dataset) if arithmetic == "portable" else ():
         raise InputError(
             f"params.yaml: {key} depends on the processor, but {where} is portable; make it folded, "
@@ -92,6 +92,6 @@ def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
     for sections in (layers(f"recipes.{dataset}.certify"), *trainings):
         merged, origins = merge(values, *sections, optional=True)
         for name, value in (("engine", "compiled"), ("engine", "openvino"), ("precision", "bfloat16")):
-            given = merged.get(name)
-            if value in (given.values() if isinstance(given, dict) else [given]):  # or from noise levels
+            setting = merged.get(name)
+            if value in (setting.values() if isinstance(setting, dict) else [setting]):  # or from noise levels
                 yield f"{origins[name]}.{name} = {value}"

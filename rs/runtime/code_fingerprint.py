@@ -27,7 +27,7 @@ NO_STAGES = ("__init__", "shell", "fingerprint")
 """Modules in the folder of stages that no cell depends on by itself."""
 
 
-def fingerprints(root: Path, methods: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def stage_fingerprints(root: Path, methods: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return the fingerprint of every stage, as ``code/STAGE``, and of every training method, as ``code/methods/KEY``.
 
     Args:
@@ -35,12 +35,12 @@ def fingerprints(root: Path, methods: Mapping[str, str]) -> dict[str, dict[str, 
         methods: From key to ``module:Class``, as ``rs.methods.METHODS``.
     """
     stages = [path.relative_to(root) for path in sorted(root.glob("stages/*.py")) if path.stem not in NO_STAGES]
-    return {f"code/{path.stem}": fingerprint(root, path) for path in stages} | {
+    return {f"code/{path.stem}": module_hashes(root, path) for path in stages} | {
         f"code/methods/{key}": method_fingerprint(root, target) for key, target in methods.items()
     }
 
 
-def fingerprint(root: Path, entry: Path) -> dict[str, str]:
+def module_hashes(root: Path, entry: Path) -> dict[str, str]:
     """Return the hash of every module that ``entry`` imports, itself included.
 
     Args:
@@ -58,17 +58,17 @@ def method_fingerprint(root: Path, target: str) -> dict[str, str]:
     Other methods are not in it, so adding or editing one trains no other again.
     """
     module = Path(*target.partition(":")[0].split("."))
-    return {"class": target, **fingerprint(root, module.with_suffix(".py"))}
+    return {"class": target, **module_hashes(root, module.with_suffix(".py"))}
 
 
-def version(*entries: str, method: str | None = None) -> str:
+def code_hash(*entries: str, method: str | None = None) -> str:
     """Return one hash of the running code of modules such as ``rs/training/run.py``, and of all they import.
 
     Args:
         entries: Modules, as paths.
         method: A training method, ``module:Class``, whose code counts as well.
     """
-    hashes = [fingerprint(ROOT, Path(entry)) for entry in entries]
+    hashes = [module_hashes(ROOT, Path(entry)) for entry in entries]
     hashes += [method_fingerprint(ROOT, method)] if method is not None else []
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
@@ -91,13 +91,13 @@ def engine_series(engine: Any) -> dict[str, str]:
 
     Only of the two engines that have such libraries; so what other cells depend on does not name them.
     """
-    found = {}
+    libraries = {}
     for name in ENGINES.get(engine, ()):
         try:
-            found[name] = _series_of(metadata.version(name))
+            libraries[name] = _series_of(metadata.version(name))
         except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            libraries[name] = "absent"
+    return libraries
 
 
 def _series_of(release: str) -> str:

@@ -47,7 +47,7 @@ def key(identity: dict[str, Any]) -> str:
 
 
 @contextmanager
-def folder(identity: dict[str, Any]) -> Iterator[Path]:
+def scratch_folder(identity: dict[str, Any]) -> Iterator[Path]:
     """Lock and yield the scratch folder for ``identity``; remove it if the body succeeds.
 
     If the body raises or the process dies, the folder stays, and the next run with the same identity continues in it;
@@ -80,7 +80,7 @@ def folder(identity: dict[str, Any]) -> Iterator[Path]:
     shutil.rmtree(done, ignore_errors=True)  # now that the lock is closed: NFS removes no folder with an open file
 
 
-def is_unfinished(identity: dict[str, Any]) -> bool:
+def has_scratch_folder(identity: dict[str, Any]) -> bool:
     """Return whether there is a scratch folder for ``identity``: work that goes on, or was stopped before its end.
 
     Its end is that of its removal, in which it has another name.
@@ -91,8 +91,8 @@ def is_unfinished(identity: dict[str, Any]) -> bool:
 
 def discard(identity: dict[str, Any]) -> None:
     """Remove the scratch folder for ``identity``, if a process was killed after its work and nobody works in it."""
-    if is_unfinished(identity):
-        with suppress(InputError), folder(identity):
+    if has_scratch_folder(identity):
+        with suppress(InputError), scratch_folder(identity):
             pass
 
 

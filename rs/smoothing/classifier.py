@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 import torch
@@ -15,20 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs.errors import InputError
+from rs.models import Precision
 from rs.models.backend import device_of
 from rs.runtime.streams import Stream
+from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
-from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_key, evaluate, is_number
-from rs.smoothing.inputs import check_draws as check_draws
-from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, Noise, is_on_grid, noisy_batches
-from rs.smoothing.vote_counting import Tally, evaluations_of, of_tallies
-from rs.smoothing.vote_counting import VoteCounter as VoteCounter
-from rs.smoothing.vote_counting import certificate as certificate
-from rs.smoothing.vote_counting import shortcut as shortcut
-from rs.smoothing.vote_counting import winner as winner
+from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_draws, check_key, evaluate, is_number
+from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, is_on_grid, noisy_batches
+from rs.smoothing.vote_counting import Tally, VoteCounter, certificate, evaluations_of, winner
 from rs.statistics.certificate import ABSTAIN, Certificate
-
-Precision = Literal["float32", "bfloat16"]
 
 MIN_SIGMA = 1e-6
 """Smallest noise level, in pixels of [0, 1]: adding less to a pixel changes nothing in float32."""
@@ -43,7 +38,7 @@ class Run(Protocol):
 
     @property
     def mode(self) -> str:
-        """The mode of the certificate."""
+        """Mode of the certificate."""
 
     def next_draws(self) -> int:
         """Return how many draws to take next; 0 ends the run."""
@@ -119,9 +114,9 @@ class SmoothedClassifier:
                 f"least {MIN_SIGMA:g}"
             )
         chosen_noise = "gaussian" if noise is None else noise
-        for name, given, known in (("precision", precision, Precision), ("noise", chosen_noise, Noise)):
-            if given not in get_args(known):
-                raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
+        for name, value, names in (("precision", precision, Precision), ("noise", chosen_noise, Noise)):
+            if value not in get_args(names):
+                raise InputError(f"{name} must be one of {', '.join(get_args(names))}; got {value!r}")
         if batch is not None and (not is_number(batch, Integral) or batch < 1):
             raise InputError(f"batch must be at least 1, got {batch!r}")
         self.base, self.num_classes, self.sigma = as_module(base), num_classes, sigma
@@ -157,14 +152,11 @@ class SmoothedClassifier:
             InputError: If an argument is not what it must be, ``base`` returns something else than logits, or it is a
                 plain function and raises an error, which is the cause.
         """
-        x = self._image(x)
-        check_key(seed=seed, index=index)
-        check_draws(x, alpha, n0=n0, n=n)
-        self._check_label(x, label)
+        x = self._checked(x, alpha, seed, index, label, n0=n0, n=n)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         needs_more = label is None or winner(first.votes, self.undecided) == label
         second = self.tally(x, n, seed, Stream.ESTIMATE, index) if needs_more else None
-        return of_tallies(first, second, alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
+        return certificate(first, second, alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
 
     def certify_many(
         self,
@@ -210,7 +202,7 @@ class SmoothedClassifier:
     def certify_until(
         self, x: ImageLike, n0: int, run: Run, *, seed: int = 0, index: int = 0, label: int | None = None
     ) -> Certificate:
-        """CERTIFY with as many draws as ``run`` asks for; as valid as with a fixed number.
+        """Certify with as many draws as ``run`` asks for; as valid as with a fixed number.
 
         The class is selected as by :meth:`certify`. Then draws are taken until the run has decided which of its radii
         hold, or knows the radius to within its tolerance, or its budget is spent, in which case it may abstain.
@@ -224,26 +216,21 @@ class SmoothedClassifier:
             InputError: As :meth:`certify`, or if the run has counted draws already, or is one of another ``sigma``.
         """
         self._check_run(run)
-        x = self._image(x)
-        check_key(seed=seed, index=index)
-        check_draws(x, run.alpha, n0=n0)
-        self._check_label(x, label)
+        x = self._checked(x, run.alpha, seed, index, label, n0=n0)
         first = self.tally(x, n0, seed, Stream.SELECT, index)
-        counts0, tallies = first.votes, [first]
-        selected = winner(counts0, self.undecided)
+        selected = winner(first.votes, self.undecided)
         if label is not None and selected != label:
-            return of_tallies(first, None, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
-        counts = np.zeros_like(counts0)
+            return certificate(first, None, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
+        second, counts = [], np.zeros_like(first.votes)
         while selected != ABSTAIN and (draws := run.next_draws()):
-            more = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
-            tallies.append(more)
-            counts += more.votes
-            run.update(int(more.votes[selected]), draws)
+            second.append(self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum())))
+            counts += second[-1].votes
+            run.update(int(second[-1].votes[selected]), draws)
+        drawn = Tally(counts, evaluations_of(second))
+        of_votes = certificate(first, drawn, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
         p_lower, certified = run.certified()
         predict, r = (ABSTAIN, 0.0) if certified is None or selected == ABSTAIN else (selected, certified)
-        n = int(counts.sum())
-        made = Certificate(predict, r, p_lower, n0, n, run.alpha, self.sigma, counts0, counts, mode=run.mode)
-        return replace(made, evaluations=evaluations_of(tallies), noise=self.noise_of(x))
+        return replace(of_votes, predict=predict, radius=r, p_lower=p_lower, mode=run.mode)
 
     def predict(self, x: ImageLike, n: int = 1_000, alpha: float = 0.001, *, seed: int = 0, index: int = 0) -> int:
         """Return the class of g(x), or ABSTAIN; wrong with probability at most alpha (PREDICT).
@@ -254,9 +241,7 @@ class SmoothedClassifier:
         """
         from scipy.stats import binomtest  # a third of a second to import, which CERTIFY does not need
 
-        x = self._image(x)
-        check_key(seed=seed, index=index)
-        check_draws(x, alpha, n=n)
+        x = self._checked(x, alpha, seed, index, n=n)
         counts = self.tally(x, n, seed, Stream.PREDICT, index).votes
         classes = counts[: len(counts) - self.undecided]
         second, first = (int(count) for count in np.sort(classes)[-2:])
@@ -278,18 +263,15 @@ class SmoothedClassifier:
         return self.tally(x, draws, seed, *key, start=start).votes
 
     def tally(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Tally:
-        """:meth:`votes`, and the evaluations of members that they took if ``base`` is ``lazy``."""
+        """Count votes as :meth:`votes` does, and the evaluations of members that they took if ``base`` is ``lazy``."""
         width = self._classes(x) + self.undecided
-        counter = VoteCounter([width], x.device)
-        if not getattr(self.base, "lazy", False):
-            with self._ready(x):
-                for batch in self._batches(x, draws, seed, *key, start=start):
-                    scores = evaluate(self.base, batch).to(x.device)
-                    counter.add(scores[None], (len(batch), width))
-            return Tally(counter.fetch()[0])
-        evaluations = 0
+        counter, evaluations = VoteCounter([width], x.device), 0
         with self._ready(x):
             batches = self._batches(x, draws, seed, *key, start=start)
+            if not getattr(self.base, "lazy", False):
+                for batch in batches:
+                    counter.add(evaluate(self.base, batch).to(x.device)[None], (len(batch), width))
+                return Tally(counter.fetch()[0])
             for scores, evaluated in cast(Cascading, self.base).evaluate_cascade(batches):
                 counter.add(scores[None], (len(scores), width))
                 evaluations += evaluated
@@ -318,24 +300,25 @@ class SmoothedClassifier:
                 "the noise that is drawn"
             )
 
-    def _check_label(self, x: Tensor, label: int | None) -> None:
-        """Refuse a label that no class has: it would be a shortcut for every image."""
-        if label is None:
-            return
-        try:
-            known = 0 <= operator.index(label) < self._classes(x)  # of NumPy and torch too
-        except TypeError:
-            known = False
-        if not known:
-            raise InputError(
-                f"label must be a class, a whole number from 0 to {self._classes(x) - 1}, got {label!r}; leave it out "
-                "where it is not known"
-            )
-
-    def _image(self, x: ImageLike) -> Tensor:
-        """Return an image as :meth:`votes` takes it, on the device of ``base``."""
+    def _checked(
+        self, x: ImageLike, alpha: float, seed: int, index: int, label: int | None = None, **draws: int
+    ) -> Tensor:
+        """Check the arguments of a certificate, and return the image as :meth:`votes` takes it."""
         image = as_image(x)
-        return image.to(device_of(self.base, image))
+        image = image.to(device_of(self.base, image))
+        check_key(seed=seed, index=index)
+        check_draws(image, alpha, **draws)
+        if label is not None:  # one that no class has would be a shortcut for every image
+            try:
+                is_class = 0 <= operator.index(label) < self._classes(image)  # of NumPy and torch too
+            except TypeError:
+                is_class = False
+            if not is_class:
+                raise InputError(
+                    f"label must be a class, a whole number from 0 to {self._classes(image) - 1}, got {label!r}; leave "
+                    "it out where it is not known"
+                )
+        return image
 
     def _classes(self, x: Tensor) -> int:
         """Return K; of a classifier that was not told it, from its logits of ``x``."""
@@ -351,7 +334,7 @@ class SmoothedClassifier:
 
     @contextmanager
     def _ready(self, x: Tensor) -> Iterator[None]:
-        """What ``base`` is evaluated under."""
+        """Set what ``base`` is evaluated under."""
         with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
             yield
 
@@ -365,8 +348,8 @@ def _reported(images: Iterable[ImageLike]) -> Iterator[ImageLike]:
     """Yield images and report the progress on stderr."""
     from rs.runtime.progress import progress  # tqdm is needed for this alone
 
-    known = images if isinstance(images, Sized) else [*images]
-    return progress(known, len(known), "certify")
+    counted = images if isinstance(images, Sized) else [*images]
+    return progress(counted, len(counted), "certify")
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from rs.statistics.radius import lower_bound, radius
 
 
 class Tally(NamedTuple):
-    """What draws say."""
+    """Votes of noisy copies of an image."""
 
     votes: NDArray[np.int64]  # per class, shape (K,), or (K + 1,) where there are votes for no class
     evaluations: int | None = None  # of members, of a cascade (``rs.ensemble.cascade``)
@@ -81,17 +80,32 @@ def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
 
 
 def certificate(
-    counts0: NDArray[np.int64], counts: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False
+    first: Tally, second: Tally | None, alpha: float, sigma: float, noise: str = "gaussian", *, undecided: bool = False
 ) -> Certificate:
-    """Return the certificate from the votes of the n0 draws and of the n draws, each of shape (K,).
+    """Return the certificate of the votes of the n0 draws and of the n draws, each of shape (K,).
 
+    Without a ``second``, the n draws are skipped because the selected class is not the label: the mode is "shortcut".
     With ``undecided`` the last of K + 1 counts is of votes for no class; if it wins the n0 draws, no class has a bound
     and ``p_lower`` is 0.
     """
-    n0, n, selected = int(counts0.sum()), int(counts.sum()), winner(counts0, undecided)
-    p_lower, certified = (0.0, 0.0) if selected == ABSTAIN else _bound(int(counts[selected]), n, alpha, sigma)
-    predict = selected if p_lower >= 0.5 else ABSTAIN
-    return Certificate(predict, certified, p_lower, n0, n, alpha, sigma, counts0, counts)
+    selected, votes = winner(first.votes, undecided), np.zeros_like(first.votes) if second is None else second.votes
+    p_lower = certified = 0.0
+    if second is not None and selected != ABSTAIN:
+        p_lower, certified = _bound(int(votes[selected]), int(votes.sum()), alpha, sigma)
+    return Certificate(
+        predict=selected if second is None or p_lower >= 0.5 else ABSTAIN,
+        radius=certified,
+        p_lower=p_lower,
+        n0=int(first.votes.sum()),
+        n=int(votes.sum()),
+        alpha=alpha,
+        sigma=sigma,
+        counts0=first.votes,
+        counts=votes,
+        mode="shortcut" if second is None else "certify",
+        evaluations=evaluations_of([first] if second is None else [first, second]),
+        noise=noise,
+    )
 
 
 @lru_cache(maxsize=2**14)  # hundreds of classifiers of a pool share few numbers of votes
@@ -99,23 +113,6 @@ def _bound(votes: int, n: int, alpha: float, sigma: float) -> tuple[float, float
     """Return the lower bound of a probability and its radius."""
     p_lower = float(lower_bound(votes, n, alpha))
     return p_lower, float(radius(p_lower, sigma))
-
-
-def shortcut(counts0: NDArray[np.int64], alpha: float, sigma: float, *, undecided: bool = False) -> Certificate:
-    """Return the certificate of an image whose n draws are skipped because the selected class is not the label."""
-    n0, counts = int(counts0.sum()), np.zeros_like(counts0)
-    return Certificate(winner(counts0, undecided), 0.0, 0.0, n0, 0, alpha, sigma, counts0, counts, mode="shortcut")
-
-
-def of_tallies(
-    first: Tally, second: Tally | None, alpha: float, sigma: float, noise: str, *, undecided: bool = False
-) -> Certificate:
-    """Return the :func:`certificate` of the n0 and the n draws, or the :func:`shortcut` where those were skipped."""
-    if second is None:
-        made = shortcut(first.votes, alpha, sigma, undecided=undecided)
-        return replace(made, evaluations=first.evaluations, noise=noise)
-    made = certificate(first.votes, second.votes, alpha, sigma, undecided=undecided)
-    return replace(made, evaluations=evaluations_of([first, second]), noise=noise)
 
 
 def evaluations_of(tallies: Sequence[Tally]) -> int | None:

@@ -8,7 +8,7 @@ line.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,14 +58,14 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
     "scope": str,
 }
 
-MOST_SECONDS = 10**9
+MAX_SECONDS = 10**9
 """Of a certificate, at most; more is no time."""
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
 """A further column of the rows of cascades: evaluations of members, on all draws of the image."""
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
-"""First line of a file of rows, without the newline; :func:`header` has it for rows that count evaluations too."""
+"""First line of a file of rows, without the newline; :func:`row_header` has it for rows that count evaluations too."""
 
 
 def sidecar_of(path: Path) -> Path:
@@ -78,7 +78,7 @@ def seconds_of(path: Path) -> Path:
     return path.with_suffix(".seconds.csv")
 
 
-def header(counted: bool) -> str:
+def row_header(counted: bool) -> str:
     """Return the first line of a file of rows, without the newline; with the column :data:`EVALUATIONS` if counted."""
     return f"{HEADER}\t{EVALUATIONS}" if counted else HEADER
 
@@ -105,17 +105,7 @@ def _text(name: str, value: Any) -> str:
     return value if isinstance(value, str) else format_counts(value)
 
 
-def write(rows: pd.DataFrame | Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write rows with their header in one step."""
-    records = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
-    lines, counted = [], False
-    for record in records:
-        lines.append(format_row(record))
-        counted = record.get(EVALUATIONS) is not None
-    files.write_text(path, "\n".join([header(counted), *lines]) + "\n")
-
-
-def read(path: Path) -> pd.DataFrame:
+def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
@@ -124,14 +114,16 @@ def read(path: Path) -> pd.DataFrame:
     Raises:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
     """
-    counted = tsv.header(path) == (*COLUMNS, EVALUATIONS)
-    frame = tsv.read(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
+    counted = tsv.read_columns(path) == (*COLUMNS, EVALUATIONS)
+    frame = tsv.read_tsv(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
     rows = as_arrays(frame)
     check_columns(path, rows)
     if counted:
         tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
     votes = {name: votes_of(rows[name]) for name in ("counts0", "counts")}
-    totals = {name: np.bincount(row, weights=own, minlength=len(frame)) for name, (row, _, own) in votes.items()}
+    totals = {
+        name: np.bincount(row, weights=numbers, minlength=len(frame)) for name, (row, _, numbers) in votes.items()
+    }
     for bad, rule in (
         (
             ~by_mode(rows, is_mode),
@@ -172,24 +164,24 @@ def read_field_log(
     Returns:
         The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``.
     Raises:
-        InputError: As :func:`read`, or if a value is impossible, or a radius cannot come from sigma and budget where
-            they are given (:func:`check_ladder`).
+        InputError: As :func:`read_rows`, or if a value is impossible, or a radius cannot come from sigma and budget
+            where they are given (:func:`check_ladder`).
     """
-    rows = tsv.read(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
+    rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
     check_columns(path, as_arrays(rows))
-    given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
-    _check_known(path, **given)
-    known = {name: math.nan if value is None else value for name, value in given.items()}
-    rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify", scope="model")
+    budget = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
+    _check_budget(path, **budget)
+    columns = {name: math.nan if value is None else value for name, value in budget.items()}
+    rows = rows.assign(p_lower=math.nan, **columns, counts0="-", counts="-", mode="certify", scope="model")
     rows = rows[[*COLUMNS, "seconds"]]
     if sigma is not None and n is not None and alpha is not None:
         check_ladder(path, rows, sigma, n, alpha)
     return rows
 
 
-def _check_known(path: Path, **known: float | None) -> None:
+def _check_budget(path: Path, **budget: float | None) -> None:
     limits = {"sigma": (0, math.inf), "n0": (0, 2**63), "n": (0, 2**63), "alpha": (math.nextafter(MIN_ALPHA, 0), 1)}
-    stated = {name: value for name, value in known.items() if value is not None}
+    stated = {name: value for name, value in budget.items() if value is not None}
     bad = [f"{name} {value}" for name, value in stated.items() if not limits[name][0] < value < limits[name][1]]
     if bad:
         must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {MIN_ALPHA}"
@@ -202,7 +194,7 @@ def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: fl
     Raises:
         InputError: If one is not, naming its line, or if ``sigma``, ``n`` or ``alpha`` is none.
     """
-    _check_known(path, sigma=sigma, n=n, alpha=alpha)
+    _check_budget(path, sigma=sigma, n=n, alpha=alpha)
     bad = impossible(rows["radius"], sigma, n, alpha)
     if not bad.any():
         return
@@ -229,7 +221,7 @@ def is_field_log(path: Path) -> bool:
     Raises:
         InputError: If it is missing, empty, or no text.
     """
-    return tsv.header(path) == FIELD_COLUMNS
+    return tsv.read_columns(path) == FIELD_COLUMNS
 
 
 def read_any(path: Path, **known: Any) -> pd.DataFrame:
@@ -239,18 +231,18 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
         path: The file.
         known: Values that a six-column log does not contain, as for :func:`read_field_log`.
     Raises:
-        InputError: As :func:`read` and :func:`read_field_log`.
+        InputError: As :func:`read_rows` and :func:`read_field_log`.
     """
     if is_field_log(path):
         return read_field_log(path, **known)
-    columns = tsv.header(path)
+    columns = tsv.read_columns(path)
     if columns[: len(COLUMNS)] != COLUMNS:
         raise InputError(
             f"{path}, line 1: must be certificate rows of `rs certify`, with the columns {' '.join(COLUMNS)}, or a log "
             f"in the field's six columns, {' '.join(FIELD_COLUMNS)}, with tabs between them; got "
             f"{tsv.shortened(repr(' '.join(columns)))}"
         )
-    return read(path)
+    return read_rows(path)
 
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:
@@ -277,6 +269,6 @@ def with_seconds(rows: pd.DataFrame, path: Path) -> pd.DataFrame:
     numbers = all(kind.kind in "iuf" for kind in times.dtypes)
     if list(times) != ["idx", "seconds"] or not numbers or times["idx"].duplicated().any():
         raise InputError(f"{seconds} must have the columns idx and seconds, once an image; remove it or make it again")
-    if not times["seconds"].between(0, MOST_SECONDS).all():
-        raise InputError(f"{seconds} must have seconds of 0 to {MOST_SECONDS:,}; remove it or make it again")
+    if not times["seconds"].between(0, MAX_SECONDS).all():
+        raise InputError(f"{seconds} must have seconds of 0 to {MAX_SECONDS:,}; remove it or make it again")
     return rows.merge(times, on="idx", how="left")

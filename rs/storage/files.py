@@ -10,18 +10,19 @@ import re
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rs.errors import InputError
-from rs.params import DEEPEST, record
+from rs.params import MAX_DEPTH, record
 from rs.runtime.scratch import in_the_way_of
 
 T = TypeVar("T")
 
-MOST_JSON, MOST_TABLE = 2**21, 2**28
+MAX_JSON_BYTES, MAX_TABLE_BYTES = 2**21, 2**28
 """Bytes of a JSON file and of a table, rows or CSV, at most; larger ones are refused before they are read."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-([0-9]{1,9})(\.old)?\.tmp")
@@ -91,75 +92,57 @@ IsOurs = Callable[[Path], bool]
 def check_output(
     path: Path,
     what: str,
-    is_ours: IsOurs,
+    is_ours: IsOurs = Path.is_file,
     *,
     inputs: Iterable[Path] = (),
     there: str | None = None,
     option: str = "--out",
     force: bool = True,
 ) -> None:
-    """Check that ``path`` may be written: nothing is there, or what the command itself would make, and no input of it.
+    """Check that ``path`` may be written: nothing is there, or what may be replaced, and no input of the command.
+
+    A stage replaces its outputs, which DVC declares; a user's command replaces what is there with ``--force`` alone.
 
     Args:
         path: A file or folder; a link counts as what it leads to, and is refused where it leads nowhere.
         what: What it must be, in words.
-        is_ours: Whether it is, if it is there.
+        is_ours: Whether what is there may be replaced; any file by default.
         inputs: Files and folders that the command reads.
         there: What is there otherwise, in words; by default its first line, or the names in it.
         option: What named it.
-        force: Whether what the command itself would make is replaced.
+        force: Whether it is replaced.
     Raises:
         InputError: If something else would be lost.
     """
     if (obstacle := in_the_way_of(path.parent)) is not None:
         raise InputError(f"{path} must be {what} or new, but {obstacle} is no folder; name another {option}")
-    for one in inputs:
-        if one.resolve().is_relative_to(path.resolve()):
-            raise InputError(f"{path} must be {what} or new, but {one}, an input, is in it; name another {option}")
+    for read in inputs:
+        if read.resolve().is_relative_to(path.resolve()):
+            raise InputError(f"{path} must be {what} or new, but {read}, an input, is in it; name another {option}")
     if os.path.lexists(path) and not (path.exists() and is_ours(path)):
         raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
     if path.exists() and not (force or is_empty(path)):
         raise InputError(f"{path} must be new, but {what} is there; name another {option}, or replace it with --force")
 
 
-def check_replaceable(
-    folder: Path,
-    marker: str,
-    what: str,
-    inputs: Iterable[Path] = (),
-    *,
-    suffixes: Collection[str] = (),
-    of: Mapping[str, Any] | None = None,
-) -> None:
-    """Check that a folder of ours may be made here: there is none, it is empty, or it is such as we make.
+def check_replaceable(folder: Path, marker: str, what: str, inputs: Iterable[Path] = ()) -> None:
+    """Check that a stage may make its folder: there is none, it is empty, or the stage has made it.
+
+    DVC removes such a folder before the stage runs; this is for stages that are run by hand.
 
     Args:
         folder: The folder.
-        marker: A file that ours hold.
-        what: What they are of, in words.
-        inputs: Files and folders that the command reads.
-        suffixes: Of all files in them; any where none is given.
-        of: Values that their ``*.json`` have, where these have such keys.
+        marker: A file that is in it once the stage has made it.
+        what: What it holds, in words.
+        inputs: Files and folders that the stage reads.
     Raises:
         InputError: If it holds something else, or one of ``inputs``, which would be lost.
     """
-    is_there = (folder / marker).is_file()
-    paths = sorted(path for path in folder.rglob("*") if not path.is_dir()) if is_there else []
-    strange = [
-        path
-        for path in paths
-        if (suffixes and path.suffix not in suffixes)
-        or (
-            path.suffix == ".json"
-            and any(value_in(path, key) not in (None, value) for key, value in (of or {}).items())
-        )
-    ]
     check_output(
         folder,
         f"a folder of {what}",
-        lambda path: is_empty(path) or (is_there and not strange),
+        lambda path: is_empty(path) or (path / marker).is_file(),
         inputs=inputs,
-        there=str(strange[0].relative_to(folder)) if strange else None,
     )
 
 
@@ -171,33 +154,27 @@ def is_empty(folder: Path) -> bool:
 def begins_with(text: str) -> IsOurs:
     """Recognise files by their beginning, the names of their columns."""
     head = text.encode()
-
-    def is_ours(path: Path) -> bool:
-        return path.is_file() and _beginning(path, len(head)) == head
-
-    return is_ours
+    return lambda path: path.is_file() and _beginning(path, len(head)) == head
 
 
 def is_json_with(*keys: str) -> IsOurs:
     """Recognise JSON files by keys that they have."""
 
-    def is_ours(path: Path) -> bool:
-        try:
-            values = read_json(path)
-        except InputError:  # no file, or no JSON
-            return False
-        return isinstance(values, dict) and set(keys) <= set(values)
-
-    return is_ours
+    return lambda path: set(keys) <= _json_object(path).keys()
 
 
 def value_in(path: Path, key: str) -> Any:
     """Return a value of a JSON file; ``None`` where it has no such key, or is no JSON."""
+    return _json_object(path).get(key)
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """Return the values of a JSON file; none where it is missing, or holds something else."""
     try:
         values = read_json(path)
-    except (InputError, OSError):  # no file, or no JSON
-        return None
-    return values.get(key) if isinstance(values, dict) else None
+    except (InputError, OSError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _content(path: Path) -> str:
@@ -241,29 +218,30 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        InputError: If the file is missing, larger than :data:`MOST_JSON`, or is not JSON.
+        InputError: If the file is missing, larger than :data:`MAX_JSON_BYTES`, or is not JSON.
     """
-    content = read_bytes(path, MOST_JSON)
+    content = read_bytes(path, MAX_JSON_BYTES)
     try:
-        return parse_json(content)
+        return decode_json(content)
     except ValueError as error:
         raise InputError(f"{path} must hold JSON, but: {error}; make it again") from error
 
 
-def parse_json(content: bytes) -> Any:
+def decode_json(content: bytes) -> Any:
     """Parse JSON in UTF-8.
 
     Raises:
-        ValueError: If it is none, an object has a key twice, or it is nested deeper than ``rs.params.DEEPEST``.
+        ValueError: If it is none, an object has a key twice, or it is nested deeper than ``rs.params.MAX_DEPTH``.
     """
-    deep = f"it is nested deeper than {DEEPEST}"
+    deep = f"it is nested deeper than {MAX_DEPTH}"
     try:
         value = json.loads(content.decode(), object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError(deep) from error
     level = [value]
-    for _ in range(DEEPEST):
-        level = [inner for one in level if isinstance(one, dict | list) for inner in _inside(one)]
+    for _ in range(MAX_DEPTH):
+        inside = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = list(chain.from_iterable(inside))
         if not level:
             return value
     raise ValueError(deep)
@@ -276,10 +254,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"each key must be given once, got {twice!r} again")
     return values
-
-
-def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def read_bytes(path: Path, most: int, remedy: str = "correct its name, or make it again") -> bytes:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAMES = ("classifier", "ensemble", "method")
 """Columns of CSV files that hold names."""
 
-SHOWN = 100
+MAX_SHOWN = 100
 """Characters of a field that a message shows."""
 
 Kind = Callable[[str], Any]
@@ -69,7 +69,7 @@ def seconds(text: str) -> float:
     return 86400 * days + 3600 * hours + 60 * minutes + rest
 
 
-def header(path: Path) -> tuple[str, ...]:
+def read_columns(path: Path) -> tuple[str, ...]:
     """Return the names of the columns.
 
     Raises:
@@ -78,7 +78,7 @@ def header(path: Path) -> tuple[str, ...]:
     return tuple(_lines(path)[0].split("\t"))
 
 
-def read(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) -> pd.DataFrame:
+def read_tsv(path: Path, kinds: Mapping[str, Kind], *, blank_end: bool = False) -> pd.DataFrame:
     """Read a table that has exactly the columns ``kinds``, at least one row, and a newline at its end.
 
     Args:
@@ -133,7 +133,7 @@ def read_csv(path: Path, columns: Collection[str], remedy: str, *, empty: bool =
     """
     import pandas as pd
 
-    content = files.read_bytes(path, files.MOST_TABLE, remedy)
+    content = files.read_bytes(path, files.MAX_TABLE_BYTES, remedy)
     try:
         frame = pd.read_csv(io.BytesIO(content))
     except (ValueError, OverflowError) as error:  # pandas' own are of these
@@ -147,13 +147,13 @@ def read_csv(path: Path, columns: Collection[str], remedy: str, *, empty: bool =
 
 
 def shortened(text: str) -> str:
-    """Return a text as a message shows it: its first :data:`SHOWN` characters."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    """Return a text as a message shows it: its first :data:`MAX_SHOWN` characters."""
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _lines(path: Path) -> list[str]:
     """Return the lines, the last of them empty if the file ends with a newline."""
-    content = files.read_bytes(path, files.MOST_TABLE)
+    content = files.read_bytes(path, files.MAX_TABLE_BYTES)
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")  # as files that are opened as text
     except UnicodeDecodeError as error:

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.models.backend import PASSES, Engine, check_folding, compiled, unlimited, warn
+from rs.models import Engine
+from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, unlimited, warn
 
 
 def training_network(
@@ -82,7 +83,7 @@ class OneShape(nn.Module):
         try:
             fast = compiled(self.module, x.device)
             with unlimited():
-                for _ in range(PASSES if x.is_cuda else 1):
+                for _ in range(WARM_UP_PASSES if x.is_cuda else 1):
                     begin_step(x.device)
                     fast(x.detach().requires_grad_(x.requires_grad)).sum().backward()
                     self.module.zero_grad(set_to_none=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -9,9 +10,8 @@ import torch
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.models.backend import Engine
+from rs.models import Engine, Precision
 from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.smoothing.classifier import Precision
 from rs.statistics.certificate import MIN_ALPHA
 
 HISTORY = (
@@ -60,6 +60,9 @@ class RunOptions:
     device: torch.device  # where to train
     workers: int = 0  # processes that read images from disk, for data sets that are not in memory
     seconds: float | None = None  # end with the epoch in which so many seconds have passed, evaluation excluded
+    from_scratch: bool = False  # draw the weights of a user's network anew
+    on_epoch: Callable[[dict[str, Any]], None] | None = None  # called with the row of the history
+    trainable: str = "all"  # "all", "head" (the last linear layer), or a regular expression of parameters' names
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:  # a card holds no other

@@ -143,7 +143,7 @@ def pool(tmp_path_factory):
 
 
 def per_image(slug):
-    test, spec = data.load(Path("data"), "test"), ensemble_spec.read(Path("ensembles", f"{slug}.json"))
+    test, spec = data.load_images(Path("data"), "test"), ensemble_spec.read(Path("ensembles", f"{slug}.json"))
     group = falsify.Group(f"ensembles/{slug}.json", "gaussian", "float32")
     attacked, scope = group.attacked(test, tiny_pool.SETTINGS, CPU)
     assert isinstance(attacked, PerImage)
@@ -194,7 +194,7 @@ def test_the_gradient_goes_through_the_weights(pool, slug):
 def test_members_in_int8_are_attacked_by_the_gradients_of_those_in_float32_and_hold(pool, monkeypatch, slug):
     monkeypatch.setattr(falsify, "ALPHA", SURE)
     with chdir(pool):
-        test, voting = data.load(Path("data"), "test"), ensemble_spec.read(Path(f"{slug}.json")).voting
+        test, voting = data.load_images(Path("data"), "test"), ensemble_spec.read(Path(f"{slug}.json")).voting
         group = falsify.Group(f"{slug}.json", "gaussian", "int8", data=Path("data"))
         attacked, _ = group.attacked(test, tiny_pool.SETTINGS, CPU)
         assert in_int8_of(attacked.smoothed.base) == len(voting) > 0

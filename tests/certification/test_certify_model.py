@@ -87,7 +87,7 @@ def test_the_rows_are_those_of_a_slow_loop(unbroken):
 
 
 def test_the_rows_read_back_without_complaint_and_add_up(tmp_path, unbroken):
-    table = certificate_rows.read(tmp_path / "unbroken" / "rows.tsv")
+    table = certificate_rows.read_rows(tmp_path / "unbroken" / "rows.tsv")
     assert table["idx"].tolist() == INDICES.tolist()
     assert [sum(certificate_rows.parse_counts(text).values()) for text in table["counts"]] == [60] * SIZE
     assert [sum(certificate_rows.parse_counts(text).values()) for text in table["counts0"]] == [10] * SIZE
@@ -112,7 +112,7 @@ def test_nothing_but_the_three_files_is_left(tmp_path, unbroken, work):
 def test_the_shortcut_is_what_the_settings_say(tmp_path):
     settings = CertificationSettings(**{**vars(SETTINGS), "shortcut": True})
     certify_tiny(tmp_path / "rows.tsv", Constant(1), settings=settings)
-    modes = certificate_rows.read(tmp_path / "rows.tsv")["mode"]
+    modes = certificate_rows.read_rows(tmp_path / "rows.tsv")["mode"]
     assert modes.tolist() == ["certify" if i % 2 == 1 else "shortcut" for i in INDICES]
 
 
@@ -276,7 +276,7 @@ def test_a_loop_that_raises_after_the_last_image_publishes_nothing(tmp_path):
 
 def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
     with (
-        scratch.folder({"rows": [IDENTITY], "rank": 0, "world": 1}),
+        scratch.scratch_folder({"rows": [IDENTITY], "rank": 0, "world": 1}),
         pytest.raises(InputError, match="another process is making the same thing"),
     ):
         certify_tiny(tmp_path / "rows.tsv")
@@ -291,7 +291,7 @@ def test_a_number_of_draws_that_is_too_small_gets_one_line_of_warning(tmp_path, 
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning:")]
     assert len(warned) == lines
     assert all("n = 9 draws" in line and "at least 10" in line for line in warned)
-    assert certificate_rows.read(tmp_path / "rows.tsv")["n"].tolist() == [n] * SIZE
+    assert certificate_rows.read_rows(tmp_path / "rows.tsv")["n"].tolist() == [n] * SIZE
 
 
 @pytest.mark.parametrize("alpha", [0.4, 0.25, 0.1, 0.001, 1e-6, 2.0**-29, 2.0**-31, 2.0**-39])

@@ -16,7 +16,7 @@ from rs import params
 from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.openvino_network import library
-from rs.certification.quantize import quantize, write
+from rs.certification.quantize import quantize, write_quantized
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.declare import read_pool, read_weights
@@ -27,6 +27,7 @@ from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.settings import SmoothingOptions
 from rs.statistics.ensemble_weights import box_vertices
 from rs.storage import certificate_rows, files, row_writer
 from stages.certify_ensembles import main
@@ -62,12 +63,13 @@ PER_IMAGE = {f"{PAIR}.label": [1, 2], f"{PAIR}.printed": [1, 2], f"{PAIR}.clippe
 PER_IMAGE |= {f"{ALL}.per-image": [0, 1, 2], f"{ALL}.clipped": [0, 1, 2]}
 SCOPES = dict.fromkeys(MEMBERS, "model") | dict.fromkeys(FILES, "global") | dict.fromkeys(PER_IMAGE, "per-image")
 SCOPES |= {f"{ALL}.mme": "noisy-input", CASCADE: "noisy-input", f"{ALL}.set": "set"}
+ON_CPU = SmoothingOptions(device=CPU)
 
 
 def pool(out="rows", cache=False, timed=0, ensembles="ensembles", weights="weights", folder="data", **changes):
     certify_pool(
         Path(ensembles), Path(weights), Path(folder), PoolSettings(cache=cache, timed=timed),
-        replace(CERTIFICATION, **changes), device=CPU, batch=None, out=Path(out), times=Path(f"{out}-times"),
+        replace(CERTIFICATION, **changes), ON_CPU, out=Path(out), times=Path(f"{out}-times"),
     )  # fmt: skip
     return Path(out)
 
@@ -86,7 +88,7 @@ def stamps(*folders):
 def one_reading_of_the_code():
     """Sidecars hash the code, which takes a while and does not change here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rs.runtime.code_fingerprint.version", cache(code_fingerprint.version))
+        patch.setattr("rs.runtime.code_fingerprint.code_hash", cache(code_fingerprint.code_hash))
         yield
 
 
@@ -116,7 +118,7 @@ def project(tmp_path, made, monkeypatch, work):
 def test_there_are_rows_and_a_sidecar_for_every_classifier_and_nothing_else():
     names = sorted(path.name for path in Path("unbroken").iterdir())
     assert names == sorted(f"{name}{end}" for name in SCOPES for end in (".json", ".tsv"))
-    assert all(len(certificate_rows.read(path)) == IMAGES for path in Path("unbroken").glob("*.tsv"))
+    assert all(len(certificate_rows.read_rows(path)) == IMAGES for path in Path("unbroken").glob("*.tsv"))
     assert len(set(table("unbroken").values())) > len(SCOPES) / 2  # the classifiers differ
 
 
@@ -126,12 +128,12 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
     together = table(pool(shortcut=shortcut) if shortcut else "unbroken")
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
-        certify_model(model, Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
+        certify_model(model, Path("data"), settings, ON_CPU, out=out)
         assert together[name] == out.read_bytes(), name
     modes = {
         mode
         for name in SCOPES
-        for mode in certificate_rows.read(Path("rows" if shortcut else "unbroken", f"{name}.tsv"))["mode"]
+        for mode in certificate_rows.read_rows(Path("rows" if shortcut else "unbroken", f"{name}.tsv"))["mode"]
     }
     assert modes == ({"certify", "shortcut"} if shortcut else {"certify"})
 
@@ -139,7 +141,7 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
 def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_code_and_members():
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
-        certify_model(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=out)
+        certify_model(model, Path("data"), CERTIFICATION, ON_CPU, out=out)
         alone, together = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "unbroken"))
         assert alone.pop("code") != together.pop("code")
         listed = together.pop("members", [])
@@ -153,14 +155,14 @@ def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_code_and_
 
 def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone():
     """Those of the networks that lie beside the members."""
-    training = data.load(Path("data"), "train")
+    training = data.load_images(Path("data"), "train")
     for path in MEMBERS.values():
-        write(Path(path), quantize(checkpoint.load(Path(path))[0], training, SIGMA, 10))
+        write_quantized(Path(path), quantize(checkpoint.load_model(Path(path))[0], training, SIGMA, 10))
     settings = replace(CERTIFICATION, engine="quantized")
     together = table(pool(engine="quantized"))
     for name in (*MEMBERS, f"{ALL}.average", CASCADE):
         out = Path("alone", f"{name}.tsv")
-        certify_model((MEMBERS | FILES)[name], Path("data"), settings, sigma=None, device=CPU, batch=None, out=out)
+        certify_model((MEMBERS | FILES)[name], Path("data"), settings, ON_CPU, out=out)
         assert together[name] == out.read_bytes(), name
         alone, own = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "rows"))
         assert alone.pop("code") != own.pop("code")
@@ -172,7 +174,7 @@ def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone(
 
 def slow_rows(base_of, scope):
     """Rows by a loop over images; ``base_of(i)`` is the classifier of image i."""
-    images, lines = data.load(Path("data"), "test"), [certificate_rows.HEADER]
+    images, lines = data.load_images(Path("data"), "test"), [certificate_rows.HEADER]
     for i in range(IMAGES):
         base = base_of(i)
         classifier = SmoothedClassifier(base, 3, SIGMA, undecided=getattr(base, "undecided", False))
@@ -190,7 +192,7 @@ def test_rows_of_weights_chosen_by_the_image_are_those_of_a_slow_loop_over_their
 
 def test_every_row_and_sidecar_says_what_the_weights_depend_on():
     for name, scope in SCOPES.items():
-        assert set(certificate_rows.read(Path("unbroken", f"{name}.tsv"))["scope"]) == {scope}
+        assert set(certificate_rows.read_rows(Path("unbroken", f"{name}.tsv"))["scope"]) == {scope}
         assert files.read_json(Path("unbroken", f"{name}.json"))["scope"] == scope
 
 
@@ -353,8 +355,8 @@ def test_one_more_ensemble_needs_no_evaluation_and_changes_no_rows_of_the_others
 @pytest.mark.parametrize(
     ("function", "value"),
     [
-        ("rs.runtime.code_fingerprint.version", "mended"),
-        ("rs.models.checkpoint.versions", {"torch": "newer"}),
+        ("rs.runtime.code_fingerprint.code_hash", "mended"),
+        ("rs.models.checkpoint.library_versions", {"torch": "newer"}),
         ("rs.runtime.arithmetic.current", "portable"),
     ],
 )
@@ -391,7 +393,7 @@ def test_the_shortcut_is_taken_from_a_cache_too():
     """One draw selects; and gaussian-0 never says top, whose images are 2, 5 and 8."""
     pool("whole", cache=True, n0=1)
     pool("short", cache=True, n0=1, shortcut=True)
-    whole, short = (certificate_rows.read(Path(out, "gaussian-0.tsv")) for out in ("whole", "short"))
+    whole, short = (certificate_rows.read_rows(Path(out, "gaussian-0.tsv")) for out in ("whole", "short"))
     skipped = short["mode"] == "shortcut"
     assert 0 < skipped.sum() < IMAGES
     assert skipped[[2, 5, 8]].all()
@@ -470,17 +472,17 @@ def test_of_ensembles_that_differ_in_their_seeds_the_first_is_timed():
 
 
 def certified_alone(model, out="alone/rows.tsv"):
-    certify_model(model, Path("data"), CERTIFICATION, sigma=None, device=CPU, batch=None, out=Path(out))
+    certify_model(model, Path("data"), CERTIFICATION, ON_CPU, out=Path(out))
     return Path(out)
 
 
 def test_rows_of_a_cascade_and_they_alone_have_the_evaluations_that_they_take():
-    rows = {name: certificate_rows.read(Path("unbroken", f"{name}.tsv")) for name in SCOPES}
+    rows = {name: certificate_rows.read_rows(Path("unbroken", f"{name}.tsv")) for name in SCOPES}
     assert [name for name in rows if "evaluations" in rows[name]] == [CASCADE]
     per_draw = rows[CASCADE]["evaluations"] / 70
     assert per_draw.between(1, 3).all()
     assert per_draw.nunique() > 1
-    alone = certificate_rows.read(certified_alone(FILES[CASCADE]))
+    alone = certificate_rows.read_rows(certified_alone(FILES[CASCADE]))
     assert alone["evaluations"].tolist() == rows[CASCADE]["evaluations"].tolist()
 
 
@@ -501,7 +503,7 @@ def test_no_draws_give_a_head_without_times():
 @pytest.mark.parametrize("change", [{"timed": -1}, {"timed": 1.5}, {"cache": 1}, {"cached": True}])
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"pool\.{next(iter(change))}"):
-        params.check(PoolSettings, {"cache": False, "timed": 0} | change, "pool")
+        params.validate(PoolSettings, {"cache": False, "timed": 0} | change, "pool")
 
 
 # ------------------------------------------------------------------------------------------------- what is refused

@@ -1,16 +1,15 @@
-"""How long a certification takes: ``rs.certification.forecast``, with a clock that the tests turn."""
+"""How long a certification takes, which it says beforehand, with a clock that the tests turn."""
 
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rs.certification import certify_model as module
-from rs.certification.certify_model import certify_model
-from rs.certification.forecast import FEW, LONG, Forecast, forecast, is_worth_measuring
+from rs.certification.certify_model import LONG, MAX_UNTIMED_BATCHES, certify_model, say_how_long
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings, Stop
+from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
 from rs.storage import certificate_rows
 from tests.support.folders import contents
 from tests.support.helpers import SHAPE, Constant, write_tiny
@@ -19,8 +18,8 @@ from tests.support.untrained import save_model
 SETTINGS = CertificationSettings(
     n0=100, n=900, alpha=0.01, seed=0, subset="all", precision="float32", engine="plain", shortcut=False
 )
+STOP = Stop(at_radius=0.1, tolerance=None, beta=0.001, step=100)
 X = torch.zeros(SHAPE)
-CPU = torch.device("cpu")
 
 
 class Ticking(Constant):
@@ -36,58 +35,53 @@ class Ticking(Constant):
         return super().forward(x)
 
 
-def measured(rate=50, images=7, batch=200, settings=SETTINGS, engine="plain"):
-    network = Ticking(rate)
-    classifier = SmoothedClassifier(network, 2, 0.5, batch=batch, engine=engine)
-    at_most = settings.shortcut or settings.stop is not None
-    return forecast(classifier, X, images, settings.draws, at_most, clock=lambda: network.now), network.sizes
+@pytest.fixture
+def measured(monkeypatch, capsys):
+    """Return what a dry run of seven images says, and its batches."""
 
+    def say(rate=50, batch=200, draws=SETTINGS.draws, engine="plain", at_most=False, world="1"):
+        network = Ticking(rate)
+        monkeypatch.setenv("WORLD_SIZE", world)
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
+        classifier = SmoothedClassifier(network, 2, 0.5, batch=batch, engine=engine)
+        say_how_long(classifier, X, 7, draws, at_most, dry_run=True)
+        return capsys.readouterr().out, network.sizes
 
-def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch():
-    expected, sizes = measured(rate=50)
-    assert expected == Forecast(7, 1000, 50.0, at_most=False, compiled=False)
-    assert expected.seconds == 7 * 1000 / 50
-    assert sizes == [200, 200]
-
-
-def test_a_batch_is_no_larger_than_a_certificate_has_draws():
-    assert measured(batch=5000)[1] == [900, 900]
-    assert measured(batch=5000, settings=replace(SETTINGS, n=1, n0=900))[1] == [900, 900]
-
-
-@pytest.mark.parametrize(("world", "share"), [("1", 7), ("2", 4), ("3", 3), ("7", 1), ("8", 1)])
-def test_processes_share_the_images_and_the_largest_share_counts(monkeypatch, world, share):
-    monkeypatch.setenv("WORLD_SIZE", world)
-    assert measured()[0].images == share
-
-
-STOP = Stop(at_radius=0.1, tolerance=None, beta=0.001, step=100)
+    return say
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"), [({}, "about"), ({"shortcut": True}, "at most"), ({"stop": STOP}, "at most")]
+    ("options", "line"),
+    [
+        ({}, "7 images of 1,000 draws, 50 draws a second: about 2.3 min on this machine"),
+        ({"at_most": True}, "7 images of 1,000 draws, 50 draws a second: at most 2.3 min on this machine"),
+        (
+            {"engine": "compiled"},
+            "7 images of 1,000 draws, 50 draws a second: about 2.3 min on this machine; compilation is extra",
+        ),
+        ({"rate": 2.5}, "7 images of 1,000 draws, 2.5 draws a second: about 46.7 min on this machine"),
+    ],
 )
-def test_draws_that_may_not_be_needed_make_it_a_limit(changes, words):
-    line = str(measured(settings=replace(SETTINGS, **changes))[0])
-    assert line == f"7 images of 1,000 draws, 50 draws a second: {words} 2.3 min on this machine"
+def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch(measured, options, line):
+    assert measured(**options) == (f"{line}\n", [200, 200])
 
 
-def test_compilation_is_said_to_be_extra():
-    assert str(measured(engine="compiled")[0]).endswith("2.3 min on this machine; compilation is extra")
+@pytest.mark.parametrize("draws", [Draws(100, 900), Draws(900, 1)])
+def test_a_batch_is_no_larger_than_a_certificate_has_draws(measured, draws):
+    assert measured(batch=5000, draws=draws)[1] == [900, 900]
 
 
-def test_a_slow_network_has_a_decimal():
-    assert ", 2.5 draws a second: " in str(measured(rate=2.5)[0])
+@pytest.mark.parametrize(("world", "share"), [("2", 4), ("3", 3), ("7", 1), ("8", 1)])
+def test_processes_share_the_images_and_the_largest_share_counts(measured, world, share):
+    assert measured(world=world)[0].startswith(f"{share} images")
 
 
-def test_measuring_is_left_out_where_it_would_be_a_part_of_the_work():
-    classifier = SmoothedClassifier(Constant(0), 2, 0.5, batch=500)
-    draws = SETTINGS.n0 + SETTINGS.n
-    enough = FEW * 500 // draws
-    assert [is_worth_measuring(classifier, X, images, SETTINGS.draws) for images in (enough, enough + 1)] == [
-        False,
-        True,
-    ]
+@pytest.mark.parametrize("more", [0, 1])
+def test_measuring_is_left_out_where_it_would_be_a_part_of_the_work(more):
+    network, draws = Ticking(1e-3), SETTINGS.n0 + SETTINGS.n
+    classifier = SmoothedClassifier(network, 2, 0.5, batch=500)
+    say_how_long(classifier, X, MAX_UNTIMED_BATCHES * 500 // draws + more, SETTINGS.draws)
+    assert len(network.sizes) == 2 * more
 
 
 @pytest.fixture
@@ -97,18 +91,22 @@ def certify(tmp_path, work, monkeypatch):
     write_tiny(Path("data"))
     save_model(Path("model"))
 
-    def with_rate(rate, out="rows.tsv"):
-        monkeypatch.setattr(module, "forecast", lambda _, __, images, *___: Forecast(images, 1000, rate, False, False))
-        where = {"sigma": None, "device": CPU, "batch": 100, "out": out and Path(out)}
-        certify_model("model", Path("data"), SETTINGS, **where)
+    def with_rate(rate, out="rows.tsv", **changes):
+        monkeypatch.setattr(module, "draws_per_second", lambda *_: rate)
+        settings = CertificationSettings(**vars(SETTINGS) | changes)
+        certify_model("model", Path("data"), settings, SmoothingOptions(batch=100), out=out and Path(out))
 
     return with_rate
 
 
-def test_a_dry_run_says_how_long_it_would_take_and_writes_nothing(certify, capfd, tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "words"), [({}, "about"), ({"shortcut": True}, "at most"), ({"stop": STOP}, "at most")]
+)
+def test_a_dry_run_says_how_long_it_would_take_and_writes_nothing(certify, capfd, tmp_path, changes, words):
     before = contents(tmp_path)
-    certify(1.0, out=None)
-    assert capfd.readouterr() == ("10 images of 1,000 draws, 1.0 draws a second: about 2.8 h on this machine\n", "")
+    certify(1.0, out=None, **changes)
+    said = f"10 images of 1,000 draws, 1.0 draws a second: {words} 2.8 h on this machine\n"
+    assert capfd.readouterr() == (said, "")
     assert contents(tmp_path) == before
 
 
@@ -117,7 +115,7 @@ def test_a_certification_says_beforehand_that_it_is_long(certify, capfd, seconds
     certify(10 * 1000 / seconds)
     out, err = capfd.readouterr()
     assert (out, "draws a second: about" in err) == ("", said)
-    assert len(certificate_rows.read(Path("rows.tsv"))) == 10
+    assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 10
 
 
 def test_nothing_is_measured_for_rows_that_are_complete(certify, capfd):

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 import rs
-from rs.certification.load import Classifier, load_classifier
+from rs.certification.load import Classifier, load
 from rs.data import images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.ensemble_specs import MADE, PER_IMAGE, fitted, made, network, spec, written
 from tests.support.helpers import CLASSES, SHAPE, write_tiny
@@ -61,7 +61,7 @@ class Scale(nn.Module):
 @pytest.fixture
 def meta():
     """The data set that they classify."""
-    return images.load(write_tiny(Path("data")), "test").meta
+    return images.load_images(write_tiny(Path("data")), "test").meta
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def own(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_model_folder_is_the_model_in_it(meta, known):
-    loaded = load_classifier(FOLDER, meta if known else None)
-    assert fingerprint(loaded.module) == fingerprint(network(FOLDER))
+    loaded = load(FOLDER, meta if known else None)
+    assert model_fingerprint(loaded.module) == model_fingerprint(network(FOLDER))
     assert not any(module.training for module in loaded.module.modules())
     assert (loaded.name, loaded.dataset, loaded.sigma, loaded.scope) == (FOLDER, "tiny", 0.25, "model")
     assert (loaded.classes, loaded.shape) == (CLASSES, SHAPE)
@@ -89,7 +89,7 @@ def test_a_model_folder_is_the_model_in_it(meta, known):
 @pytest.mark.parametrize("named", MADE)
 def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(meta, named):
     path = written(made(named))
-    loaded = load_classifier(str(path), meta)
+    loaded = load(str(path), meta)
     assert isinstance(loaded.module, Ensemble)
     assert (loaded.name, loaded.dataset, loaded.sigma) == ("ensemble.json", "tiny", 0.25)
     assert (loaded.classes, loaded.shape, loaded.scope) == (CLASSES, SHAPE, MADE[named][0]["scope"])
@@ -97,29 +97,24 @@ def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(met
 
 def test_weights_of_images_are_no_classifier():
     with pytest.raises(InputError, match="weights chosen image by image are not one classifier"):
-        load_classifier(str(written(spec(**PER_IMAGE))))
+        load(str(written(spec(**PER_IMAGE))))
 
 
 def test_a_users_function_has_the_classes_and_the_shape_of_the_data_set_and_no_noise_level(meta, own):
-    loaded = load_classifier(f"{own}:make", meta)
+    loaded = load(f"{own}:make", meta)
     assert loaded.module(torch.rand(3, *SHAPE)).shape == (3, 2)
     assert (loaded.classes, loaded.shape) == (CLASSES, SHAPE)
     assert (loaded.dataset, loaded.sigma, loaded.scope) == (None, None, "model")
 
 
 def test_a_users_function_may_have_arguments_that_need_not_be_given(meta, own):
-    assert isinstance(load_classifier(f"{own}:defaults", meta).module, nn.Module)
-
-
-def test_a_users_function_needs_the_data_set(own):
-    with pytest.raises(InputError, match=rf"but {own}:make names none; give --data"):
-        load_classifier(f"{own}:make")
+    assert isinstance(load(f"{own}:defaults", meta).module, nn.Module)
 
 
 @pytest.mark.parametrize("name", ["macer:sigma", "macer.json"])
 def test_a_folder_is_a_folder_whatever_its_name(meta, name):
     Path(FOLDER).rename(name)
-    loaded = load_classifier(name, meta)
+    loaded = load(name, meta)
     assert (loaded.sigma, loaded.scope, loaded.sources) == (0.25, "model", None)
 
 
@@ -138,7 +133,7 @@ def test_a_folder_is_a_folder_whatever_its_name(meta, name):
 def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
     written(spec())
     with pytest.raises(InputError, match=message):
-        load_classifier(name, replace(meta, **change))
+        load(name, replace(meta, **change))
 
 
 @pytest.mark.parametrize(
@@ -170,12 +165,12 @@ def test_a_classifier_of_other_images_is_refused(meta, name, change, message):
 def test_a_model_that_is_none_is_refused(meta, own, spec, message):
     for known in (meta, None):
         with pytest.raises(InputError, match=message):
-            load_classifier(spec.format(own), known)
+            load(spec.format(own), known)
 
 
 def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
     with pytest.raises(InputError, match=r"it raised AttributeError: .*weights.*--debug shows where") as one:
-        load_classifier(f"{own}:broken", meta)
+        load(f"{own}:broken", meta)
     assert isinstance(one.value.__cause__, AttributeError)
 
 
@@ -183,13 +178,13 @@ def test_a_mistake_inside_the_users_function_is_kept_as_the_cause(meta, own):
 
 
 def test_the_noise_is_that_of_the_training_unless_another_is_given():
-    loaded = load_classifier(FOLDER)
+    loaded = load(FOLDER)
     assert loaded.smooth(None, device=CPU, precision="float32").sigma == 0.25
     assert loaded.smooth(0.75, device=CPU, precision="float32").sigma == 0.75
 
 
 def test_the_noise_must_be_known(meta, own):
-    loaded = load_classifier(f"{own}:make", meta)
+    loaded = load(f"{own}:make", meta)
     with pytest.raises(InputError, match=rf"but {own}:make does not say it; .*give --sigma"):
         loaded.smooth(None, device=CPU, precision="float32")
     assert loaded.smooth(0.5, device=CPU, precision="float32").sigma == 0.5
@@ -197,12 +192,12 @@ def test_the_noise_must_be_known(meta, own):
 
 def test_a_noise_of_nothing_is_refused_and_not_taken_for_that_of_the_training():
     with pytest.raises(InputError, match=r"sigma must be a positive number, got 0\.0"):
-        load_classifier(FOLDER).smooth(0.0, device=CPU, precision="float32")
+        load(FOLDER).smooth(0.0, device=CPU, precision="float32")
 
 
 def test_it_is_smoothed_where_and_as_it_is_asked_to_be(monkeypatch):
     monkeypatch.setattr("rs.certification.load.check_deterministic", lambda *_: None)  # nothing is computed on "meta"
-    loaded = load_classifier(FOLDER)
+    loaded = load(FOLDER)
     smoothed = loaded.smooth(None, device=torch.device("meta"), precision="bfloat16", batch=7)
     assert (smoothed.num_classes, smoothed.precision, smoothed.batch) == (2, "bfloat16", 7)
     assert {parameter.device.type for parameter in smoothed.base.parameters()} == {"meta"}
@@ -210,7 +205,7 @@ def test_it_is_smoothed_where_and_as_it_is_asked_to_be(monkeypatch):
 
 @pytest.mark.parametrize("named", MADE)
 def test_only_a_set_of_weights_has_votes_for_no_class(named):
-    smoothed = load_classifier(str(written(made(named)))).smooth(None, device=CPU, precision="float32")
+    smoothed = load(str(written(made(named)))).smooth(None, device=CPU, precision="float32")
     assert smoothed.undecided == (named == "set")
     assert len(smoothed.votes(torch.zeros(SHAPE), 20, 0)) == (3 if named == "set" else 2)
 
@@ -287,15 +282,15 @@ def test_what_cannot_be_loaded_or_smoothed_is_refused(ask, message):
 
 def test_the_sources_of_what_this_project_built_are_none_of_a_models():
     written(spec(fitted=fitted(1.0, 0.0, 0.0), **MADE["solved"][0]))
-    assert load_classifier(FOLDER).sources is None
-    assert load_classifier("ensemble.json").sources is None
+    assert load(FOLDER).sources is None
+    assert load("ensemble.json").sources is None
 
 
 def test_the_sources_of_a_users_model_are_the_files_of_its_function_and_of_what_it_imports(meta, own):
     """In the order of the names of the modules; the function's is the first, as a prefix of the other."""
     files = [Path(f"{name}.py").read_bytes() for name in (own, f"{own}_parts")]
-    assert load_classifier(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
-    assert load_classifier(f"{own}:plain", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
+    assert load(f"{own}:make", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
+    assert load(f"{own}:plain", meta).sources == hashlib.sha256(b"".join(files)).hexdigest()
 
 
 def test_an_edit_of_a_function_that_a_users_network_calls_is_another_source(meta, own):
@@ -305,7 +300,7 @@ def test_an_edit_of_a_function_that_a_users_network_calls_is_another_source(meta
         f"from torch import nn\n\nclass Scale(nn.Module):\n    def forward(self, x):\n"
         f"        from {own}_helper import pre\n        return pre(x)\n"
     )
-    loaded = load_classifier(f"{own}:make", meta)
+    loaded = load(f"{own}:make", meta)
     before = loaded.sources
     Path(f"{own}_helper.py").write_text("def pre(x):\n    return 1 - x\n")
     assert loaded.sources != before
@@ -313,7 +308,7 @@ def test_an_edit_of_a_function_that_a_users_network_calls_is_another_source(meta
 
 @pytest.mark.parametrize("part", ["", "_parts"])
 def test_an_edit_of_a_users_code_is_another_source(meta, own, part):
-    loaded = load_classifier(f"{own}:make", meta)
+    loaded = load(f"{own}:make", meta)
     before = loaded.sources
     with Path(f"{own}{part}.py").open("a") as file:
         file.write("# another version of it\n")

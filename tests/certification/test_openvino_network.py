@@ -12,12 +12,12 @@ from torch import nn
 from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
 from rs.certification.openvino_network import Content, content, converted
-from rs.certification.quantize import identity_of, quantize
+from rs.certification.quantize import openvino_identity, quantize
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.smoothing.determinism import check_deterministic, rounding
 from rs.smoothing.noise import noisy_pair
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from tests.support.helpers import SHAPE, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
@@ -93,8 +93,13 @@ def test_certificates_have_the_votes_of_the_plain_network_and_their_sidecar_says
     sides, rows = {}, {}
     for engine in ("openvino", "plain"):
         out = tmp_path / f"{engine}.tsv"
-        where = {"sigma": None, "device": CPU, "batch": None, "out": out}
-        certify_model(str(tmp_path / "model"), tmp_path / "data", replace(SETTINGS, engine=engine), **where)
+        certify_model(
+            str(tmp_path / "model"),
+            tmp_path / "data",
+            replace(SETTINGS, engine=engine),
+            SmoothingOptions(device=CPU),
+            out=out,
+        )
         sides[engine], rows[engine] = json.loads(out.with_suffix(".json").read_text()), out.read_bytes()
     assert rows["openvino"] == rows["plain"]
     assert sides["openvino"].keys() - sides["plain"].keys() == {"instructions"}
@@ -103,7 +108,7 @@ def test_certificates_have_the_votes_of_the_plain_network_and_their_sidecar_says
 
 
 def test_networks_that_torch_runs_have_nothing_to_say(network):
-    assert identity_of([network]) == {}
+    assert openvino_identity([network]) == {}
 
 
 # --------------------------------------------------------------------------------------- what is refused

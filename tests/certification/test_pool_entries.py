@@ -24,7 +24,7 @@ from rs.ensemble.rules import (
 )
 from rs.ensemble.spec import FittedWeights, load, load_members, read
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.storage import files
 from rs.study.ensembles import Combination
 from tests.support.helpers import SHAPE, tiny_params
@@ -99,10 +99,10 @@ def pool(tmp_path, monkeypatch, made):
     return models_and_entries()
 
 
-def models_and_entries():
+def models_and_entries(indices=tuple(FROZEN)):
     found, specs = read_pool(ENSEMBLES, WEIGHTS)
     models, _ = load_members(found.members, found.dataset, found.sigma, ENSEMBLES / POOL)
-    entries = pool_entries(found, specs, models, ENSEMBLES, WEIGHTS)
+    entries = pool_entries(found, specs, models, ENSEMBLES, WEIGHTS, indices)
     return dict(zip(entries, models, strict=False)), entries
 
 
@@ -132,7 +132,7 @@ def test_a_member_is_certified_as_itself(pool):
     for name, model in models.items():
         with torch.no_grad():
             assert torch.equal(scores(models, found[name].for_image(3)), model(images()).double())
-        expected = {"classifier": fingerprint(model), "scope": "model"}
+        expected = {"classifier": model_fingerprint(model), "scope": "model"}
         assert found[name].provenance == {"model": f"models/{name.replace('-', '/')}", **expected}
 
 
@@ -143,7 +143,7 @@ def test_an_ensemble_is_certified_as_the_one_built_by_hand(pool, key):
     assert torch.equal(scores(models, one.for_image(3)), by_hand(models, RULES[key]))
     assert one.for_image(3) == one.for_image(7) == one.for_image(10**6)
     alone = Ensemble([models[name] for name in PAIR], RULES[key])
-    assert one.provenance["classifier"] == fingerprint(alone)
+    assert one.provenance["classifier"] == model_fingerprint(alone)
 
 
 def test_a_member_that_was_not_chosen_is_not_evaluated(pool):
@@ -154,7 +154,7 @@ def test_a_member_that_was_not_chosen_is_not_evaluated(pool):
     entry = found[slug("choice")]
     assert entry.member_ids == (list(models).index("gaussian-0"),)
     alone = Ensemble([models["gaussian-0"]], SoftmaxAverage([1.0]))
-    assert entry.provenance["classifier"] == fingerprint(alone)
+    assert entry.provenance["classifier"] == model_fingerprint(alone)
 
 
 @pytest.mark.parametrize("key", RULES)
@@ -162,7 +162,7 @@ def test_an_ensemble_says_the_file_that_would_be_certified_alone(pool, key):
     provenance = pool[1][slug(key)].provenance
     folder = WEIGHTS if key in SOLUTIONS else ENSEMBLES
     assert provenance["model"] == str(folder / f"{slug(key)}.json")
-    assert provenance["classifier"] == fingerprint(load(Path(provenance["model"]))[0])
+    assert provenance["classifier"] == model_fingerprint(load(Path(provenance["model"]))[0])
     assert provenance["scope"] == HOW[key]["scope"]
     assert set(provenance) == {"model", "classifier", "members", "scope"}
 
@@ -199,7 +199,7 @@ def test_an_image_without_weights_is_named(pool):
     with pytest.raises(
         InputError, match=r"gaussian-0\.per-image\.tsv must have weights for image 4; .*python -m stages\.weights"
     ):
-        pool[1][slug("per-image")].for_image(4)
+        models_and_entries([3, 4])
 
 
 @pytest.mark.parametrize("name", [f"{slug('optimal')}.json", f"{slug('per-image')}.tsv"])

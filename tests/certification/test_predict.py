@@ -13,18 +13,16 @@ from PIL import Image
 from torch import nn
 
 from rs.certification import certify_model
-from rs.certification.forecast import Forecast
-from rs.certification.load import load_classifier
+from rs.certification.load import load
 from rs.command_line.shell import run
-from rs.data import format as data_format
 from rs.data import images as data
-from rs.data import pictures
+from rs.data import pictures, prepared
 from rs.data.image_folder import as_tensor
 from rs.ensemble.rules import Ensemble, Polytope, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, Member
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import round_down
 from rs.study.ensembles import Combination, EnsembleDeclaration
@@ -142,7 +140,7 @@ def colour(tmp_path):
     """A prepared data set of RGB images that are not square."""
     images = np.zeros((2, *COLOUR), np.uint8)
     split = (images, np.arange(2))
-    data_format.write(
+    prepared.save_images(
         tmp_path / "colour", "colour", {"train": split, "test": split}, CLASSES, mean=[0.5] * 3, std=[1.0] * 3
     )
     return tmp_path / "colour"
@@ -226,7 +224,7 @@ def test_votes_for_no_class_are_no_class(capfd, tmp_path, tiny):
 
 
 def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, model, tiny_files):
-    member = Member(path=str(model), method="gaussian", seed=0, classifier=fingerprint(smallnet()))
+    member = Member(path=str(model), method="gaussian", seed=0, classifier=model_fingerprint(smallnet()))
     average = Combination(rule="softmax", weights="equal", scope="global")
     declaration = EnsembleDeclaration(name="gaussian 0", members=(("gaussian", 0),), key="average", combination=average)
     spec = EnsembleSpec(declaration=declaration, dataset="tiny", sigma=0.25, members=[member], fitted=None)
@@ -238,8 +236,8 @@ def test_an_ensemble_is_predicted_with_as_a_model_is(capfd, tmp_path, tiny, mode
 
 
 def test_a_long_prediction_says_beforehand_how_long_it_takes(capfd, monkeypatch, model, tiny_files):
-    monkeypatch.setattr(certify_model, "is_worth_measuring", lambda *_: True)
-    monkeypatch.setattr(certify_model, "forecast", lambda *arguments: Forecast(arguments[2], 1100, 1.0, False, False))
+    monkeypatch.setattr(certify_model, "MAX_UNTIMED_BATCHES", 0)
+    monkeypatch.setattr(certify_model, "draws_per_second", lambda *_: 1.0)
     code, out, err = command(capfd, *words(tiny_files, model))
     assert (code, len(out)) == (0, len(tiny_files))
     assert err == [f"{len(tiny_files)} images of 1,100 draws, 1.0 draws a second: about 55.0 min on this machine"]
@@ -461,11 +459,11 @@ def test_the_size_of_most_files_is_that_of_a_model_that_states_none(capfd, tmp_p
 
 
 def test_a_model_folder_is_compared_with_the_data_set(model, tiny, colour):
-    meta, other = (data.load(folder, "test").meta for folder in (tiny, colour))
-    for loaded in (load_classifier(str(model), meta), load_classifier(str(model))):
+    meta, other = (data.load_images(folder, "test").meta for folder in (tiny, colour))
+    for loaded in (load(str(model), meta), load(str(model))):
         assert (loaded.classes, loaded.shape, loaded.sigma, loaded.scope) == (CLASSES, SHAPE, 0.25, "model")
     with pytest.raises(InputError, match="must be a classifier of colour"):
-        load_classifier(str(model), other)
+        load(str(model), other)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 0.99996, 1 / 3, 2.00005])

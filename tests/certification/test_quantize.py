@@ -16,18 +16,18 @@ from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.certification.openvino_network import library, runtime
-from rs.certification.quantize import QuantizedNetwork, calibration_images, identity_of, quantized_members
+from rs.certification.quantize import QuantizedNetwork, calibration_images, openvino_identity, quantized_members
 from rs.command_line import main as rs
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.noise import BLOCK, block, noisy_pair
-from rs.smoothing.settings import CertificationSettings
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
@@ -42,7 +42,7 @@ SETTINGS = CertificationSettings(
 def quantized(model, shape, seed=0):
     """A model in int8, calibrated on random pixels."""
     split = replace(tiny_images(COUNT), images=np.random.default_rng(seed).integers(0, 256, (COUNT, *shape), np.uint8))
-    return int8.as_module(model, int8.quantize(model, split, SIGMA, COUNT), shape)
+    return int8.quantized_classifier(model, int8.quantize(model, split, SIGMA, COUNT), shape)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(col
 
 def test_logits_are_equal_bit_for_bit_with_one_thread_and_two():
     x, quantised = images(100, COLOUR), int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
-    assert torch.equal(*with_one_thread_and_two(lambda: int8.as_module(residual(), quantised, COLOUR)(x)))
+    assert torch.equal(*with_one_thread_and_two(lambda: int8.quantized_classifier(residual(), quantised, COLOUR)(x)))
 
 
 def tiny_colours(seed=0):
@@ -101,8 +101,8 @@ def test_weights_have_seven_bits_so_that_no_processor_saturates():
 @needs_x86
 def test_with_portable_arithmetic_it_runs_with_the_instructions_that_all_have(tiny):
     script = (
-        "from rs.certification.load import load\nfrom rs.certification.quantize import identity_of\n"
-        f"print(identity_of([load({str(tiny / 'model')!r}).smooth(engine='quantized').base])['instructions'])"
+        "from rs.certification.load import load\nfrom rs.certification.quantize import openvino_identity\n"
+        f"print(openvino_identity([load({str(tiny / 'model')!r}).smooth(engine='quantized').base])['instructions'])"
     )
     ran = python("-c", script, **PORTABLE)
     assert ran.stdout == "Intel AVX2\n", ran.stderr
@@ -126,12 +126,12 @@ class Affine(nn.Module):
 
 SIGNALLED = """
 import gc, signal, subprocess, sys
-from rs.certification.quantize import as_module, quantize
+from rs.certification.quantize import quantized_classifier, quantize
 from tests.support.helpers import SHAPE, smallnet, tiny_images
 made = []
 for seed in range(2):
     model = smallnet(seed)
-    made.append(as_module(model, quantize(model, tiny_images(8), 0.25, 8), SHAPE))
+    made.append(quantized_classifier(model, quantize(model, tiny_images(8), 0.25, 8), SHAPE))
 while made:
     del made[0]  # the first one first
     gc.collect()
@@ -165,7 +165,7 @@ def test_logits_are_those_of_the_formula_of_quantisation():
     steps = np.rint((x.flatten(1).double().numpy().clip(low, high) - low) / (high - low) * (levels - 1))
     rounded = steps / (levels - 1) * (out_high - out_low) + out_low
     exact = rounded @ (weights * scales).T + bias
-    found = int8.as_module(Affine().eval(), made, SHAPE)(x).double().numpy()
+    found = int8.quantized_classifier(Affine().eval(), made, SHAPE)(x).double().numpy()
     size = np.abs(rounded) @ np.abs(weights * scales).T + np.abs(bias)
     step = (out_high - out_low) / (levels - 1) * np.abs(weights * scales).max()  # a tie of rounding, in float32
     assert np.abs(found - exact).max() <= 2**-22 * size.max() + step
@@ -199,28 +199,28 @@ def test_the_same_network_is_made_again_and_another_of_other_images_or_noise():
 
 
 def test_what_lies_beside_the_model_is_what_runs(tiny):
-    card = int8.read(tiny / "model").card
+    card = int8.read_quantized(tiny / "model").card
     loaded = load(str(tiny / "model"))
-    assert card.classifier == fingerprint(loaded.module)
+    assert card.classifier == model_fingerprint(loaded.module)
     assert (card.sigma, card.calibration) == (loaded.sigma, COUNT)
     assert card.versions.keys() == {"python", "numpy", "torch", "openvino", "nncf"}
-    found = identity_of([loaded.smooth(engine="quantized").base])
+    found = openvino_identity([loaded.smooth(engine="quantized").base])
     assert (found["precision"], found["quantized"], found["calibration"]) == ("int8", card.network, COUNT)
-    fresh = int8.quantize(loaded.module, data.load(tiny / "data", "train"), loaded.sigma, COUNT)
+    fresh = int8.quantize(loaded.module, data.load_images(tiny / "data", "train"), loaded.sigma, COUNT)
     assert fresh.card == card
 
 
 @pytest.mark.parametrize("name", [int8.GRAPH, int8.WEIGHTS])
 def test_a_damaged_network_is_refused(tiny, tmp_path, name):
-    int8.write(tmp_path, int8.read(tiny / "model"))
+    int8.write_quantized(tmp_path, int8.read_quantized(tiny / "model"))
     content = bytearray((tmp_path / name).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=r"must be those of quantized\.json, but they changed; run rs quantize"):
-        int8.read(tmp_path)
+        int8.read_quantized(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(InputError, match=r"must hold quantized\.xml and quantized\.bin beside quantized\.json"):
-        int8.read(tmp_path)
+        int8.read_quantized(tmp_path)
 
 
 def test_the_network_of_another_model_is_refused(tiny):
@@ -253,7 +253,7 @@ def test_the_same_command_makes_the_same_again_and_another_replaces_it_by_force_
     assert "a quantised network is there; name another MODEL, or replace it with --force" in capfd.readouterr().err
     assert quantized_files(tiny / "model") == before
     finished(*words, more, "--force")
-    assert int8.read(tiny / "model").card.calibration == more
+    assert int8.read_quantized(tiny / "model").card.calibration == more
     finished(*words, COUNT, "--force")
     assert quantized_files(tiny / "model") == before
 
@@ -262,7 +262,7 @@ def test_the_command_says_how_many_images_there_were(tiny, capfd, tmp_path):
     shutil.copytree(tiny / "model", tmp_path / "model")
     capfd.readouterr()
     finished("quantize", tmp_path / "model", "--data", tiny / "data", "--images", 99_999, "--force")
-    there = len(data.load(tiny / "data", "train"))
+    there = len(data.load_images(tiny / "data", "train"))
     assert f"int8, {there:,} calibration images, network" in capfd.readouterr().out
 
 
@@ -287,7 +287,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
     library.cache_clear()
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(InputError, match=r"pip install 'randomized-smoothing\[int8\]'"):
-        int8.versions()
+        int8.quantization_versions()
 
 
 @pytest.mark.parametrize(("precision", "device"), [("bfloat16", CPU), ("float32", torch.device("meta"))])
@@ -319,7 +319,7 @@ def test_members_of_an_ensemble_are_quantised_each(tiny):
     x = images(20, SHAPE)
     expected = 0.25 * both[0](x).double().softmax(1) + 0.75 * both[1](x).double().softmax(1)
     torch.testing.assert_close(made.module(x).double(), expected, rtol=1e-5, atol=1e-6)
-    prints = {identity_of(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
+    prints = {openvino_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
     assert len(prints) == 3
     assert len([one for one in made.module.modules() if isinstance(one, QuantizedNetwork)]) == 2
 
@@ -329,13 +329,12 @@ def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_p
     sides = {}
     for engine in ("quantized", "plain"):
         out, how = tmp_path / f"{engine}.tsv", replace(SETTINGS, engine=engine)
-        where = {"sigma": None, "device": CPU, "batch": None, "out": out}
-        certify_model(str(tiny / "model"), tiny / "data", how, **where)
+        certify_model(str(tiny / "model"), tiny / "data", how, SmoothingOptions(device=CPU), out=out)
         sides[engine] = json.loads(out.with_suffix(".json").read_text())
     assert {key: sides["quantized"][key] for key in ("engine", "precision", "quantized", "calibration")} == {
         "engine": "quantized",
         "precision": "int8",
-        "quantized": int8.read(tiny / "model").card.network,
+        "quantized": int8.read_quantized(tiny / "model").card.network,
         "calibration": COUNT,
     }
     assert sides["quantized"].keys() - sides["plain"].keys() == {"quantized", "calibration", "instructions"}
@@ -348,7 +347,7 @@ def test_an_image_is_classified_in_int8(tiny, tmp_path, capfd):
     finished("predict", tmp_path / "grey.png", "--model", tiny / "model", *how)
     answer = json.loads(capfd.readouterr().out)
     assert (answer["engine"], answer["precision"]) == ("quantized", "int8")
-    assert answer["quantized"] == int8.read(tiny / "model").card.network
+    assert answer["quantized"] == int8.read_quantized(tiny / "model").card.network
 
 
 def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say_which(tmp_path, monkeypatch, capfd):
@@ -356,8 +355,9 @@ def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say
     monkeypatch.setattr(int8, "CALIBRATION", 7)
     write_tiny(tmp_path / "data")
     save_model(tmp_path / "model")
-    where = {"sigma": None, "device": CPU, "batch": None, "out": tmp_path / "rows.tsv"}
-    certify_model(str(tmp_path / "model"), tmp_path / "data", SETTINGS, **where)
+    certify_model(
+        str(tmp_path / "model"), tmp_path / "data", SETTINGS, SmoothingOptions(device=CPU), out=tmp_path / "rows.tsv"
+    )
     side = json.loads((tmp_path / "rows.json").read_text())
     Image.fromarray(np.full(SHAPE[1:], 99, np.uint8)).save(tmp_path / "grey.png")
     finished(

@@ -13,14 +13,14 @@ from PIL import Image
 import rs
 from rs.certification.certify_model import NO_RECIPE
 from rs.command_line.certify import main as certify
-from rs.command_line.compare import main as compare
-from rs.command_line.export import main as export
+from rs.command_line.exchange import export_rows as export
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
-from rs.command_line.show import main as show
-from rs.data import format as data_format
-from rs.data.images import load as load_split
-from rs.ensemble.pool import PoolEntry, certify_entries
+from rs.command_line.show import compare_files as compare
+from rs.command_line.show import show_files as show
+from rs.data import prepared
+from rs.data.images import load_images as load_split
+from rs.ensemble.pool import PoolEntry, noisy_pool
 from rs.errors import InputError
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
@@ -76,7 +76,7 @@ def certified(capfd, folder, out, *more):
 def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
     """Noise on the grid where pixels are 8-bit, else Gaussian; every result says which."""
     splits = {"train": arrays(4, 0), "test": (IMAGES, LABELS)}
-    data_format.write(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    prepared.save_images(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     write_params(Path("params.yaml"))
     assert "noise" not in CERTIFY | NO_RECIPE
     draws, index = Draws(CERTIFY["n0"], CERTIFY["n"], CERTIFY["alpha"]), 1
@@ -87,7 +87,7 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
     x = load_split(Path("data"), "test").pixels(index)
     ways = [SmoothedClassifier(Linear(), 2, 0.5), rs.load(LINEAR).smooth(0.5)]
     made = [certificate(smoothed, form) for smoothed in ways for form in (x, IMAGES[index], Image.open("photos/1.png"))]
-    made += certify_entries([Linear()], {"alone": PoolEntry((0,))}, 2, 0.5, x, draws, index=index).values()
+    made += noisy_pool([Linear()], 2, 0.5, x, draws, index=index).certify({"alone": PoolEntry((0,))}).values()
     found = [(one.noise, format_counts(one.counts.tolist())) for one in made]
 
     numbers = [f"--{name}={CERTIFY[name]}" for name in ("n0", "n", "alpha")]
@@ -95,7 +95,7 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
     words = ["--data", "data", "--dataset", "tiny", "--sigma", "0.5", "--device", "cpu"]
     assert ended(capfd, certify, LINEAR, *words, "--out", "prepared.tsv")[0] == 0
     for path in map(Path, ("pictures.tsv", "prepared.tsv")):
-        row = certificate_rows.read(path).set_index("idx").loc[index]
+        row = certificate_rows.read_rows(path).set_index("idx").loc[index]
         found.append((json.loads(sidecar_of(path).read_text())["noise"], row["counts"]))
     words = ["--model", LINEAR, "--sigma", "0.5", "--device", "cpu", "--seed", "0", "--json"]
     line = json.loads(ended(capfd, predict, "photos/0.png", "photos/1.png", *words, *numbers)[1].splitlines()[index])
@@ -119,7 +119,7 @@ def refused(capfd, folder, *more):
 
 def test_subfolders_are_labels(capfd, labelled):
     assert certified(capfd, "labelled", "rows.tsv")[0] == 0
-    rows = certificate_rows.read(Path("rows.tsv"))
+    rows = certificate_rows.read_rows(Path("rows.tsv"))
     assert rows["label"].tolist() == [0, 0, 0, 1, 1, 1]  # by class and then by name
     first = [IMAGES[i, 0, 0, 0] > 127 for i in (0, 2, 4, 1, 3, 5)]
     assert [int(predict) for predict in rows["predict"]] == [int(right) for right in first]
@@ -158,14 +158,14 @@ def test_the_list_of_classes_orders_the_labels(capfd, labelled):
     )
     Path("names.txt").write_text("right\nleft\n")
     assert certified(capfd, "labelled", "other.tsv", "--classes", "names.txt")[0] == 0
-    rows, other = (certificate_rows.read(Path(name)) for name in ("rows.tsv", "other.tsv"))
+    rows, other = (certificate_rows.read_rows(Path(name)) for name in ("rows.tsv", "other.tsv"))
     assert (rows["label"] + other["label"] == 1).all()
     assert rows["predict"].tolist() == other["predict"].tolist()
 
 
 def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
     code, out, _ = certified(capfd, "photos", "rows.tsv", "--classes", "names.txt")
-    rows = certificate_rows.read(Path("rows.tsv"))
+    rows = certificate_rows.read_rows(Path("rows.tsv"))
     assert (code, rows["label"].unique().tolist(), rows["correct"].sum()) == (0, [-2], 0)
     assert out.startswith(f"{(rows['predict'] >= 0).sum()} of 6 images certified, mean radius ")
     about = summarize_rows(Path("rows.tsv"))
@@ -182,7 +182,7 @@ def test_without_labels_rows_have_no_accuracy_anywhere(capfd, flat):
         "\n".join([lines[0], "\t".join([fields[0], "0", "-1", "0.0", "0", *fields[5:]]), *lines[2:]])
     )
     with pytest.raises(InputError, match="label must be known of all or none"):
-        certificate_rows.read(Path("mixed.tsv"))
+        certificate_rows.read_rows(Path("mixed.tsv"))
     for command, words in ((compare, ["rows.tsv", "rows.tsv"]), (export, ["rows.tsv", "--out", "log.tsv"])):
         code, out, err = ended(capfd, command, *words)
         assert (code, out) == (2, "")
@@ -232,7 +232,7 @@ def test_a_conversion_makes_images_of_one_shape(capfd):
     assert "must be 8-bit RGB of 9x12" in line
     how = ("--resize", "5", "--crop", "4", "--convert", "--classes", "names.txt")
     assert certified(capfd, "photos", "rows.tsv", *how)[0] == 0
-    assert len(certificate_rows.read(Path("rows.tsv"))) == 3
+    assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 3
 
 
 BAD = {

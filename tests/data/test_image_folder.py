@@ -5,7 +5,7 @@ from PIL import Image
 
 from rs.data import images as data
 from rs.data import sources
-from rs.data.format import Epoch
+from rs.data.prepared import Epoch
 from rs.errors import InputError
 
 # torch starts worker processes with fork, and Python >= 3.12 warns of it in any process with threads.
@@ -46,7 +46,7 @@ def test_a_lazy_data_set_holds_its_description_alone(folder, root):
 
 
 def test_pixels_are_the_central_crop_of_the_resized_image(folder, root):
-    images = data.load(folder, "test")
+    images = data.load_images(folder, "test")
     assert images.labels.tolist() == [0, 0, 1, 1]
     with Image.open(root / "val" / "cat" / "0.png") as raw:  # 10 wide, 12 high: the shorter side becomes 8
         resized = np.asarray(raw.resize((8, 12 * 8 // 10), Image.Resampling.BILINEAR))
@@ -58,7 +58,7 @@ def test_pixels_are_the_central_crop_of_the_resized_image(folder, root):
 
 
 def test_without_augmentation_an_epoch_is_the_test_pixels_in_a_new_order(folder):
-    images = data.load(folder, "train")
+    images = data.load_images(folder, "train")
     x, y = epoch(images, crop=0, flip=False)
     everything = torch.stack([images.pixels(i) for i in range(len(images))])
     order = [int((everything == image).flatten(1).all(1).nonzero()) for image in x]
@@ -68,7 +68,7 @@ def test_without_augmentation_an_epoch_is_the_test_pixels_in_a_new_order(folder)
 
 @FORK
 def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed(folder):
-    images = data.load(folder, "train")
+    images = data.load_images(folder, "train")
     x, y = epoch(images)
     torch.manual_seed(17)
     other_x, other_y = epoch(images, workers=2)
@@ -77,7 +77,7 @@ def test_batches_are_the_same_for_any_number_of_workers_and_any_global_seed(fold
 
 
 def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epoch(folder):
-    images = data.load(folder, "train")
+    images = data.load_images(folder, "train")
     x = epoch(images)[0]
     assert torch.equal(epoch(images, size=1)[0], x)
     rows = [set(map(tuple, epoch(images, seed=s, epoch=e)[0].flatten(1).tolist())) for s, e in ((0, 0), (0, 1), (1, 0))]
@@ -86,13 +86,13 @@ def test_an_image_is_augmented_the_same_in_any_batch_and_differently_in_each_epo
 
 def test_an_epoch_leaves_the_global_generator_alone(folder):
     state = torch.get_rng_state()
-    epoch(data.load(folder, "train"))
+    epoch(data.load_images(folder, "train"))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_processes_share_out_the_images_and_each_file_is_read_once(folder, monkeypatch, world_size):
-    images, read = data.load(folder, "train"), []
+    images, read = data.load_images(folder, "train"), []
     image = images.image
     whole_x, whole_y = epoch(images, size=6)
     monkeypatch.setattr(images, "image", lambda index: read.append(index) or image(index))
@@ -104,7 +104,7 @@ def test_processes_share_out_the_images_and_each_file_is_read_once(folder, monke
 
 
 def test_fingerprint_is_that_of_the_list_of_files(folder):
-    train, test = data.load(folder, "train"), data.load(folder, "test")
+    train, test = data.load_images(folder, "train"), data.load_images(folder, "test")
     assert train.fingerprint == train.meta.sha256["train"] != test.fingerprint
 
 
@@ -114,7 +114,7 @@ def test_other_conversions_of_the_same_files_have_other_fingerprints(folder, roo
     constants = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     sources.settings(values | constants, "datasets.tiny").prepare("tiny", tmp_path / "other")
     for split in ("train", "test"):
-        assert data.load(folder, split).fingerprint != data.load(tmp_path / "other", split).fingerprint
+        assert data.load_images(folder, split).fingerprint != data.load_images(tmp_path / "other", split).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_other_conversions_of_the_same_files_have_other_fingerprints(folder, roo
 def test_files_that_changed_since_they_were_prepared_are_refused(folder, root, change):
     change(root)
     with pytest.raises(InputError):
-        data.load(folder, "train")
+        data.load_images(folder, "train")
 
 
 def test_an_unreadable_image_is_named(folder, root):
     (root / "val" / "dog" / "1.png").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"dog/1.png must be an image"):
-        data.load(folder, "test").pixels(3)
+        data.load_images(folder, "test").pixels(3)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.data import format as data_format
 from rs.data import images as data
+from rs.data import prepared
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 
@@ -21,12 +21,12 @@ def arrays(n=11, shape=(3, 4, 5), classes=3, seed=0):
 
 @pytest.fixture
 def folder(tmp_path):
-    data_format.write(tmp_path / "set", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
+    prepared.save_images(tmp_path / "set", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
     return tmp_path / "set"
 
 
 def epoch(images, size, *, seed=0, epoch=0, **changes):
-    return list(data.batches(images, data_format.Epoch(seed=seed, number=epoch, size=size, **changes), "cpu"))
+    return list(data.batches(images, prepared.Epoch(seed=seed, number=epoch, size=size, **changes), "cpu"))
 
 
 def slow_augment(x, crop, flip, rng):
@@ -81,7 +81,7 @@ def test_an_epoch_holds_every_image_once_with_its_label(n, size, seed):
 
 
 def test_batches_are_float_images_in_the_unit_interval_and_whole_labels(folder):
-    x, y = epoch(data.load(folder, "train"), 4, crop=1, flip=True)[0]
+    x, y = epoch(data.load_images(folder, "train"), 4, crop=1, flip=True)[0]
     assert (x.dtype, x.shape, y.dtype, y.shape) == (torch.float32, (4, 3, 4, 5), torch.int64, (4,))
     assert x.min() >= 0
     assert 0.9 < x.max() <= 1
@@ -96,7 +96,7 @@ def test_order_depends_on_seed_and_epoch_and_on_nothing_else():
 
 
 def test_an_epoch_can_be_repeated_and_leaves_the_global_generator_alone(folder):
-    images = data.load(folder, "train")
+    images = data.load_images(folder, "train")
     state = torch.get_rng_state()
     first, again = (torch.cat([x for x, _ in epoch(images, 4, crop=2, flip=True)]) for _ in range(2))
     assert torch.equal(first, again)
@@ -104,7 +104,7 @@ def test_an_epoch_can_be_repeated_and_leaves_the_global_generator_alone(folder):
 
 
 def test_images_are_copied_to_a_device_once(folder):
-    images = data.load(folder, "train")
+    images = data.load_images(folder, "train")
     assert images.resident("cpu")[0] is images.resident(torch.device("cpu"))[0]
 
 
@@ -133,12 +133,12 @@ def test_processes_augment_their_images_differently():
 @pytest.mark.parametrize(("size", "crop"), [(0, 0), (-1, 0), (1, -1)])
 def test_senseless_batches_are_refused(size, crop):
     with pytest.raises(ValueError, match="size must be at least 1"):
-        data_format.Epoch(seed=0, number=0, size=size, crop=crop)
+        prepared.Epoch(seed=0, number=0, size=size, crop=crop)
 
 
 def test_what_was_written_is_what_is_read(folder):
     images, labels = arrays()
-    train = data.load(folder, "train")
+    train = data.load_images(folder, "train")
     assert np.array_equal(train.images, images)
     assert np.array_equal(train.labels, labels)
     assert (train.images.dtype, train.labels.dtype, len(train)) == (np.uint8, np.int64, 11)
@@ -148,44 +148,49 @@ def test_what_was_written_is_what_is_read(folder):
 
 
 def test_fingerprint_is_that_of_meta_and_changes_with_any_number(folder):
-    train = data.load(folder, "train")
+    train = data.load_images(folder, "train")
     assert train.fingerprint == train.meta.sha256["train"]
     changed = [train.images.copy(), train.labels.copy()]
     changed[0][5, 1, 2, 3] ^= 1
     changed[1][5] ^= 1
-    others = {data_format.fingerprint(changed[0], train.labels), data_format.fingerprint(train.images, changed[1])}
-    others.add(data_format.fingerprint(train.images.reshape(11, 3, 5, 4), train.labels))
+    others = {
+        prepared.images_fingerprint(changed[0], train.labels),
+        prepared.images_fingerprint(train.images, changed[1]),
+    }
+    others.add(prepared.images_fingerprint(train.images.reshape(11, 3, 5, 4), train.labels))
     assert len(others | {train.fingerprint}) == 4
 
 
 def test_fingerprint_does_not_depend_on_memory_layout():
     images, labels = arrays()
-    assert data_format.fingerprint(np.asfortranarray(images), labels.astype(">i8")) == data_format.fingerprint(
+    assert prepared.images_fingerprint(np.asfortranarray(images), labels.astype(">i8")) == prepared.images_fingerprint(
         images, labels
     )
 
 
 def test_two_writes_give_equal_bytes(tmp_path, folder):
-    data_format.write(tmp_path / "again", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
+    prepared.save_images(tmp_path / "again", "tiny", {"train": arrays(), "test": arrays(5, seed=1)}, ["a", "b", "c"])
     for name in ("train.npz", "test.npz", "meta.json"):
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
 def test_normalisation_is_mean_and_deviation_of_each_channel():
     images, _ = arrays(50)
-    mean, std = data_format.normalisation(images)
+    mean, std = prepared.normalisation(images)
     scaled = images / 255
     np.testing.assert_allclose(mean, scaled.mean((0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-12)
 
 
 def test_a_constant_channel_is_not_scaled():
-    assert data_format.normalisation(np.full((3, 1, 2, 2), 51, np.uint8)) == ((0.2,), (1.0,))
+    assert prepared.normalisation(np.full((3, 1, 2, 2), 51, np.uint8)) == ((0.2,), (1.0,))
 
 
 def test_normalisation_comes_from_the_train_split_unless_given(tmp_path, folder):
-    assert data.read_meta(folder).mean == data_format.normalisation(arrays()[0])[0]
-    given_ = data_format.write(tmp_path / "b", "b", {"test": arrays()}, ["a", "b", "c"], mean=[0.5] * 3, std=[0.25] * 3)
+    assert data.read_meta(folder).mean == prepared.normalisation(arrays()[0])[0]
+    given_ = prepared.save_images(
+        tmp_path / "b", "b", {"test": arrays()}, ["a", "b", "c"], mean=[0.5] * 3, std=[0.25] * 3
+    )
     assert (given_.mean, given_.std) == ((0.5,) * 3, (0.25,) * 3)
     assert data.read_meta(tmp_path / "b") == given_
 
@@ -205,7 +210,7 @@ def bad_splits():
 @pytest.mark.parametrize(("split", "message"), [case[1:] for case in bad_splits()], ids=[c[0] for c in bad_splits()])
 def test_a_bad_split_is_refused_and_nothing_is_written(tmp_path, split, message):
     with pytest.raises(InputError, match=message):
-        data_format.write(tmp_path / "set", "bad", {"train": split}, ["a", "b", "c"])
+        prepared.save_images(tmp_path / "set", "bad", {"train": split}, ["a", "b", "c"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,19 +227,19 @@ def test_a_bad_split_is_refused_and_nothing_is_written(tmp_path, split, message)
 )
 def test_splits_and_constants_must_fit_each_other(tmp_path, splits, constants, message):
     with pytest.raises(InputError, match=message):
-        data_format.write(tmp_path / "set", "bad", splits, ["a", "b", "c"], **constants)
+        prepared.save_images(tmp_path / "set", "bad", splits, ["a", "b", "c"], **constants)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_older_data_set_is_replaced_but_other_things_are_not(tmp_path, folder):
     name = data.read_meta(folder).name
-    data_format.write(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
+    prepared.save_images(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "train.npz"]
     with pytest.raises(InputError, match=f"must be an older data set other or new, but holds the data set {name}"):
-        data_format.write(folder, "other", {"train": arrays(3)}, ["a", "b", "c"])
+        prepared.save_images(folder, "other", {"train": arrays(3)}, ["a", "b", "c"])
     (folder / "thesis.tex").touch()
     with pytest.raises(InputError, match=f"must be an older data set {name} or new, but holds meta"):
-        data_format.write(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
+        prepared.save_images(folder, name, {"train": arrays(3)}, ["a", "b", "c"])
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "thesis.tex", "train.npz"]
 
 
@@ -284,7 +289,7 @@ def edit(path, **changes):
 def test_a_damaged_data_set_is_refused_in_one_line(folder, damage, message):
     damage(folder)
     with pytest.raises(InputError, match=message) as caught:
-        data.load(folder, "train")
+        data.load_images(folder, "train")
     assert "\n" not in str(caught.value)
 
 
@@ -293,10 +298,10 @@ def test_a_truncated_file_is_refused_wherever_it_ends(folder):
     for length in range(0, len(whole), 97):
         (folder / "train.npz").write_bytes(whole[:length])
         with pytest.raises(InputError):
-            data.load(folder, "train")
+            data.load_images(folder, "train")
 
 
 def test_the_sum_of_a_split_is_that_of_its_types_shapes_and_bytes():
     images, labels = np.array([[[[7]]]], np.uint8), np.array([2], np.int64)
     expected = b"|u1 (1, 1, 1, 1)\n\x07" + b"<i8 (1,)\n\x02" + bytes(7)
-    assert data_format.fingerprint(images, labels) == hashlib.sha256(expected).hexdigest()
+    assert prepared.images_fingerprint(images, labels) == hashlib.sha256(expected).hexdigest()

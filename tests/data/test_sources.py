@@ -78,9 +78,9 @@ def test_a_share_of_each_class_of_the_train_split_is_kept_back(tmp_path):
     digits = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
     for name, share in (("all", 0.0), ("parts", 0.1)):
         sources.settings({**digits, "validation_share": share}, "datasets.digits").prepare("digits", tmp_path / name)
-    whole, test = images.load(tmp_path / "all", "train"), images.load(tmp_path / "all", "test")
-    train, kept = images.load(tmp_path / "parts", "train"), images.load(tmp_path / "parts", "validation")
-    assert images.load(tmp_path / "parts", "test").fingerprint == test.fingerprint
+    whole, test = images.load_images(tmp_path / "all", "train"), images.load_images(tmp_path / "all", "test")
+    train, kept = images.load_images(tmp_path / "parts", "train"), images.load_images(tmp_path / "parts", "validation")
+    assert images.load_images(tmp_path / "parts", "test").fingerprint == test.fingerprint
     for label, size in Counter(whole.labels.tolist()).items():
         assert (kept.labels == label).sum() == round(0.1 * size)
     shown = [(label, image.tobytes()) for image, label in zip(whole.images, whole.labels, strict=True)]
@@ -98,7 +98,7 @@ def is_in_order(part, whole):
 def test_without_a_share_nothing_is_kept_back(tmp_path):
     sources.settings({"source": "sklearn", "test_share": 0.2, "split_seed": 0}, "d").prepare("digits", tmp_path / "set")
     with pytest.raises(InputError, match="must have the split validation, but it has train, test"):
-        images.load(tmp_path / "set", "validation")
+        images.load_images(tmp_path / "set", "validation")
 
 
 # ------------------------------------------------------------------------------------------------- raw data
@@ -108,26 +108,26 @@ def made(tmp_path, **values):
     """A source, prepared into the folder ``set``; its fingerprint then."""
     source = sources.settings(values, "datasets.digits")
     source.prepare("digits", tmp_path / "set")
-    return source, sources.fingerprint(source, tmp_path / "set")
+    return source, sources.raw_fingerprint(source, tmp_path / "set")
 
 
 def test_what_is_prepared_says_what_it_was_made_of_and_that_counts_where_the_raw_data_is_not(tree, tmp_path):
     source = sources.settings({"source": "folder", "root": str(tree)}, "datasets.digits")
-    before = sources.fingerprint(source, tmp_path / "set")
+    before = sources.raw_fingerprint(source, tmp_path / "set")
     source, after = made(tmp_path, source="folder", root=str(tree))
     assert before == after == source.sums() == images.read_meta(tmp_path / "set").raw
     shutil.rmtree(tree)
     assert source.sums() == {}
-    assert sources.fingerprint(source, tmp_path / "set") == before
-    assert sources.fingerprint(source, tmp_path / "never") == {"raw": "absent"}
+    assert sources.raw_fingerprint(source, tmp_path / "set") == before
+    assert sources.raw_fingerprint(source, tmp_path / "never") == {"raw": "absent"}
 
 
 def test_raw_data_that_is_here_counts_whatever_was_prepared(tree, tmp_path):
     source, before = made(tmp_path, source="folder", root=str(tree))
     (tree / "train" / "ape" / "0.png").write_bytes(image_bytes(pixels(1, seed=1)[0]))
-    assert sources.fingerprint(source, tmp_path / "set") != before
+    assert sources.raw_fingerprint(source, tmp_path / "set") != before
     (tmp_path / "set" / "meta.json").write_text("{")
-    assert sources.fingerprint(source, tmp_path / "set") == source.sums()
+    assert sources.raw_fingerprint(source, tmp_path / "set") == source.sums()
 
 
 def same_size(path):
@@ -194,9 +194,9 @@ def test_the_sums_of_parquet_files_are_those_of_the_files_that_are_read(hub, tmp
 
 def test_a_download_changes_no_sums(cifar, tmp_path):
     source = sources.settings({"source": "torchvision", "root": str(cifar), "dataset": "cifar10"}, "datasets.x")
-    before = sources.fingerprint(source, tmp_path / "set")
+    before = sources.raw_fingerprint(source, tmp_path / "set")
     source.prepare("x", tmp_path / "set")
-    assert images.read_meta(tmp_path / "set").raw == before == sources.fingerprint(source, tmp_path / "set")
+    assert images.read_meta(tmp_path / "set").raw == before == sources.raw_fingerprint(source, tmp_path / "set")
 
 
 def test_the_digits_are_those_of_scikit_learn_s_file(tmp_path):

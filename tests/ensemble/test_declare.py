@@ -14,7 +14,7 @@ from rs.ensemble.rules import RULES
 from rs.ensemble.spec import EnsembleSpec, load, read
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.storage import certificate_rows
 from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.certify import main as certify
@@ -134,7 +134,7 @@ def test_made_twice_all_files_have_the_same_bytes():
 def test_each_combination_of_the_same_members_is_another_classifier():
     make(THREE | {"combinations": ["average", "mme"]})
     average, mme = (load(OUT / f"macer-0-1-2.{key}.json")[0] for key in ("average", "mme"))
-    assert fingerprint(average) != fingerprint(mme)
+    assert model_fingerprint(average) != model_fingerprint(mme)
 
 
 # ------------------------------------------------------------------------------------------ all or nothing
@@ -182,7 +182,7 @@ def test_a_run_that_dies_while_it_writes_leaves_what_was_there(monkeypatch):
 
 @pytest.mark.parametrize("change", [{"dataset": "other"}, {"classes": ["right", "left"]}, {"seed": 5}, {"sigma": 0.5}])
 def test_models_that_disagree_make_no_ensemble(change):
-    model, own = checkpoint.load(Path("models/macer/1"))
+    model, own = checkpoint.load_model(Path("models/macer/1"))
     checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
     with pytest.raises(InputError, match=f"models/macer/1 must have the {next(iter(change))} "):
         make()
@@ -268,8 +268,8 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
     assert command(*arguments, of=certify) == 0
     sidecar = json.loads(Path("rows.json").read_text())
     assert (sidecar["model"], sidecar["scope"]) == (str(one), "noisy-input")
-    assert sidecar["classifier"] == fingerprint(load(one)[0])
-    assert len(certificate_rows.read(Path("rows.tsv"))) == 10
+    assert sidecar["classifier"] == model_fingerprint(load(one)[0])
+    assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 10
 
 
 @pytest.mark.parametrize(

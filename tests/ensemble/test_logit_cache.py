@@ -11,7 +11,7 @@ from torch import nn
 from rs.ensemble.logit_cache import CacheKey, OutputCache
 from rs.ensemble.pool import MemberLogits, PoolEntry
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from tests.support.helpers import Constant, tiny_images
 from tests.support.small_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, Rounded, as_bytes, image, members, pool
@@ -19,7 +19,7 @@ from tests.support.small_pool import ALPHA, ENTRIES, N0, SIGMA, Counting, N, Rou
 
 def key_of(models, indices=(0, 7), **changes):
     key = CacheKey(
-        members=[fingerprint(model) for model in models],
+        members=[model_fingerprint(model) for model in models],
         images=tiny_images().fingerprint,
         indices=list(indices),
         num_classes=2,
@@ -50,7 +50,7 @@ def test_certificates_from_a_cache_are_those_of_the_pool_where_float16_is_exact(
     for read in (7, 4096):
         monkeypatch.setattr("rs.ensemble.logit_cache.READ", read)
         for index in (7, 0):
-            made, expected = cache.certify(ENTRIES, index, ALPHA), pool(models, index=index)
+            made, expected = cache.noisy_pool(index, ALPHA).certify(ENTRIES), pool(models, index=index)
             assert {n: as_bytes(c) for n, c in made.items()} == {n: as_bytes(c) for n, c in expected.items()}
 
 
@@ -60,7 +60,7 @@ def stored_logits(folder, index):
 
 
 def certificates(cache, index=0):
-    return {name: as_bytes(made) for name, made in cache.certify(ENTRIES, index, ALPHA).items()}
+    return {name: as_bytes(made) for name, made in cache.noisy_pool(index, ALPHA).certify(ENTRIES).items()}
 
 
 def test_a_process_that_looked_before_another_made_the_cache_does_not_empty_it(tmp_path, monkeypatch):
@@ -104,7 +104,7 @@ def test_an_image_of_another_size_is_refused_and_made_anew(tmp_path, change):
     expected, path = certificates(cache), tmp_path / "0.float16"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(InputError, match=r"image 0 must be in .* before it is certified"):
-        cache.certify(ENTRIES, 0, ALPHA)
+        cache.noisy_pool(0, ALPHA).certify(ENTRIES)
     assert certificates(filled(tmp_path, models)) == expected
 
 
@@ -138,14 +138,14 @@ def test_cached_logits_are_within_half_a_unit_of_float16_and_agree_where_classes
     apart = np.abs(direct[:, 0] - direct[:, 1]) > np.spacing(np.abs(direct).max(axis=1).astype(np.float16)) * 2
     assert (stored.argmax(axis=1) == direct.argmax(axis=1))[apart].all()
     assert apart.mean() > 0.9
-    one = cache.certify({"one": PoolEntry((0,))}, 7, ALPHA)["one"]
+    one = cache.noisy_pool(7, ALPHA).certify({"one": PoolEntry((0,))})["one"]
     assert abs(int(one.counts0[0]) - int((direct.argmax(axis=1) == 0).sum())) <= (~apart).sum()
 
 
 def test_a_cache_takes_the_shortcut_as_a_pool_does(tmp_path):
     models = [Rounded(model) for model in members()] + [Constant(0), Constant(1)]
     entries = {**ENTRIES, "zero": PoolEntry((3,)), "one": PoolEntry((4,))}
-    made = filled(tmp_path, models).certify(entries, 0, ALPHA, label=1)
+    made = filled(tmp_path, models).noisy_pool(0, ALPHA).certify(entries, label=1)
     expected = pool(models, entries, label=1)
     assert {n: as_bytes(c) for n, c in made.items()} == {n: as_bytes(c) for n, c in expected.items()}
     assert {c.mode for c in made.values()} == {"certify", "shortcut"}
@@ -159,11 +159,11 @@ def test_the_size_of_a_cache_is_known_beforehand(tmp_path):
 
 def test_a_cache_is_found_again_and_what_is_in_it_is_not_computed_again(tmp_path):
     first = [Counting(Rounded(model)) for model in members()]
-    expected = filled(tmp_path, first).certify(ENTRIES, 0, ALPHA)
+    expected = filled(tmp_path, first).noisy_pool(0, ALPHA).certify(ENTRIES)
     evaluated = [model.images for model in first]
     again = filled(tmp_path, first)
     assert [model.images for model in first] == evaluated == [2 * (N0 + N)] * 3
-    assert as_bytes(again.certify(ENTRIES, 0, ALPHA)["mme"]) == as_bytes(expected["mme"])
+    assert as_bytes(again.noisy_pool(0, ALPHA).certify(ENTRIES)["mme"]) == as_bytes(expected["mme"])
 
 
 def test_an_image_that_is_not_in_a_cache_is_refused(tmp_path):
@@ -171,8 +171,8 @@ def test_an_image_that_is_not_in_a_cache_is_refused(tmp_path):
     cache = OutputCache(tmp_path, key_of(models))
     cache.fill(models, image(0), 0)
     with pytest.raises(InputError, match=r"image 7 must be in .* before it is certified"):
-        cache.certify(ENTRIES, 7, ALPHA)
-    for use in (lambda: cache.certify(ENTRIES, 3, ALPHA), lambda: cache.fill(models, image(3), 3)):
+        cache.noisy_pool(7, ALPHA).certify(ENTRIES)
+    for use in (lambda: cache.noisy_pool(3, ALPHA).certify(ENTRIES), lambda: cache.fill(models, image(3), 3)):
         with pytest.raises(InputError, match="image 3 must be one of those"):
             use()
 
@@ -194,7 +194,7 @@ def test_an_image_whose_filling_failed_is_not_in_the_cache(tmp_path):
     with pytest.raises(RuntimeError, match="broken"):
         cache.fill(models, image(0), 0)
     with pytest.raises(InputError, match="before it is certified"):
-        cache.certify({"one": PoolEntry((0,))}, 0, ALPHA)
+        cache.noisy_pool(0, ALPHA).certify({"one": PoolEntry((0,))})
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import itertools
 import math
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.pool import PoolEntry, certify_entries, select_classes
+from rs.ensemble.pool import PoolEntry, noisy_pool
 from rs.ensemble.rules import (
     Ensemble,
     HardVote,
@@ -19,12 +18,12 @@ from rs.ensemble.rules import (
     MaxMargin,
     Polytope,
     SoftmaxAverage,
-    WeightsByImage,
     scores_of,
 )
 from rs.errors import InputError
-from rs.smoothing.classifier import SmoothedClassifier, winner
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
+from rs.smoothing.vote_counting import winner
 from rs.statistics.certificate import ABSTAIN
 from tests.support.helpers import Constant, Linear, smallnet
 from tests.support.small_pool import (
@@ -125,7 +124,7 @@ def balanced():
 @pytest.mark.parametrize("models", [networks, balanced])
 def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alone(models, batch, together, monkeypatch):
     """Mixed with other rules; alone each is ``SmoothedClassifier`` of its ``Ensemble``."""
-    monkeypatch.setattr("rs.ensemble.pool.TOGETHER", together)
+    monkeypatch.setattr("rs.ensemble.pool.SCORES_AT_ONCE", together)
     made = pool(models(), MANY | ENTRIES, batch=batch)
     assert list(made) == [*MANY, *ENTRIES]
     some = dict(list(MANY.items())[:: 1 if batch is None else 5]) | ENTRIES
@@ -201,11 +200,11 @@ def test_undecided_is_never_a_prediction_and_its_votes_are_kept():
     models = [Linear(0.4), Linear(0.6)]
     entries = {"set": PoolEntry((0, 1), Polytope([[1, 0], [0, 1]])), "one": PoolEntry((0,))}
     x = torch.full((1, 2, 2), 0.5)
-    made = certify_entries(models, entries, 2, 0.05, x, Draws(N0, N, ALPHA))["set"]
+    made = noisy_pool(models, 2, 0.05, x, Draws(N0, N, ALPHA)).certify(entries)["set"]
     assert (made.predict, made.radius, made.p_lower) == (ABSTAIN, 0.0, 0.0)
     assert made.counts0.argmax() == 2
     assert (len(made.counts), made.counts.sum()) == (3, N)
-    decided = certify_entries(models, entries, 2, 0.05, x + 0.3, Draws(N0, N, ALPHA))
+    decided = noisy_pool(models, 2, 0.05, x + 0.3, Draws(N0, N, ALPHA)).certify(entries)
     assert decided["set"].predict == 1
     assert 0 < decided["set"].radius <= decided["one"].radius
 
@@ -214,9 +213,10 @@ def test_the_selected_class_is_that_of_the_certificate_and_costs_n0_draws():
     models = [Counting(model) for model in [*members(), Linear(0.4), Linear(0.6)]]
     entries = {**ENTRIES, "undecided": PoolEntry((3, 4), Polytope([[1, 0], [0, 1]]))}
     x = torch.full((1, 4, 4), 0.5)  # between the two thresholds
-    made = select_classes(models, entries, 2, 0.05, x, N0, seed=1, index=3)
+    noisy = noisy_pool(models, 2, 0.05, x, DRAWS, index=3)
+    made = noisy.select(entries)
     assert [model.images for model in models] == [N0] * 5
-    certified = certify_entries(models, entries, 2, 0.05, x, DRAWS, index=3)
+    certified = noisy.certify(entries)
     assert made == {name: winner(one.counts0, entries[name].undecided) for name, one in certified.items()}
     assert made["undecided"] == ABSTAIN
     assert {0, 1} & set(made.values())
@@ -298,14 +298,12 @@ def test_a_pool_refuses_what_certify_refuses():
         settings = {"num_classes": 2, "sigma": SIGMA, "x": image(), **asdict(DRAWS), **changed}
         draws = Draws(*(settings.pop(name) for name in asdict(DRAWS)))
         with pytest.raises(InputError):
-            certify_entries(members(), ENTRIES, draws=draws, **settings)
+            noisy_pool(members(), draws=draws, **settings).certify(ENTRIES)
 
 
 def test_a_rule_chosen_by_the_image_is_the_one_of_that_image():
     models, weights = members(), {0: [0.3, 0.7], 7: [0.9, 0.1]}
-    entries = ENTRIES | {"own": PoolEntry((0, 1), WeightsByImage(weights, Path("own.tsv")))}
+    entries = ENTRIES | {"own": PoolEntry((0, 1), weights_by_image=weights)}
     for index, own in weights.items():
         fixed = PoolEntry((0, 1), SoftmaxAverage(own))
         assert as_bytes(pool(models, entries, index)["own"]) == as_bytes(alone(fixed, models, index))
-    with pytest.raises(InputError, match=r"own\.tsv must have weights for image 3; make it again"):
-        pool(models, entries, 3)

@@ -23,19 +23,19 @@ from rs.ensemble.rules import (
     MaxMargin,
     Polytope,
     SoftmaxAverage,
-    WeightedEnsemble,
     check_rule,
     is_undecided,
     scores_of,
 )
 from rs.errors import InputError
-from rs.models.fingerprint import fingerprint
-from rs.params import check, read
+from rs.models.fingerprint import model_fingerprint
+from rs.params import read_params, validate
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import SmoothedClassifier, Tally, certificate
+from rs.smoothing.classifier import SmoothedClassifier
+from rs.smoothing.vote_counting import Tally, certificate
 from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
-from rs.study.ensembles import SOLVED, Combination, declared
+from rs.study.ensembles import BOUND_WEIGHTS, Combination, declared
 from tests.support.combinations import EXAMPLES, GOOD, THRESHOLDS, WEIGHTS, fitting, rule_of, solution
 from tests.support.helpers import ROOT, Constant, smallnet, tiny_images
 
@@ -298,9 +298,10 @@ def test_the_radius_of_the_set_is_at_most_that_of_frozen_weights_clipped_into_it
     outputs, members = data.draw(outputs_of(len(weights[0]))), len(weights[0])
     radii = []
     for rule, classes in ((Polytope(box_vertices(low, high, members)), 4), (SoftmaxAverage(weights[0]), 3)):
-        votes = np.bincount(rule.scores(outputs).argmax(dim=-1), minlength=classes)
+        votes = Tally(np.bincount(rule.scores(outputs).argmax(dim=-1), minlength=classes))
         by_class = [
-            certificate(np.eye(classes, dtype=int)[c], votes, 0.1, 0.5, undecided=classes == 4) for c in range(3)
+            certificate(Tally(first), votes, 0.1, 0.5, undecided=classes == 4)
+            for first in np.eye(classes, dtype=int)[:3]
         ]
         radii.append([made.radius for made in by_class])
     assert (np.array(radii[0]) <= np.array(radii[1])).all()
@@ -320,26 +321,25 @@ def test_an_ensemble_is_the_rule_on_its_members():
     outputs = torch.stack([member(x) for member in members])
     for rule in SLOW:
         assert torch.equal(Ensemble(members, rule)(x), rule(outputs))
-    assert torch.equal(WeightedEnsemble(members, WEIGHTS)(x), SoftmaxAverage(WEIGHTS)(outputs))
 
 
 def test_weights_and_rule_are_part_of_what_a_classifier_is():
     members = [smallnet(0), smallnet(1)]
-    made = [WeightedEnsemble(members, w) for w in (None, [0.4, 0.6], [0.6, 0.4])]
-    made += [Ensemble(members, MaxMargin()), WeightedEnsemble(members[::-1])]
-    assert len({fingerprint(model) for model in made}) == len(made)
+    made = [Ensemble(members, SoftmaxAverage(w)) for w in (None, [0.4, 0.6], [0.6, 0.4])]
+    made += [Ensemble(members, MaxMargin()), Ensemble(members[::-1], SoftmaxAverage())]
+    assert len({model_fingerprint(model) for model in made}) == len(made)
 
 
 # ------------------------------------------------------------------------------------------ combinations
 
 PARTS_GIVEN = {"weights": "equal", "target": "label", "agree": 1, "low": 0.0, "high": 1.0}
 PARTS_GIVEN |= {"thresholds": [0.5, 0.5], "share": 0.5}
-REAL = read(ROOT / "params.yaml")
+REAL = read_params(ROOT / "params.yaml")
 
 
 def combination(**parts):
     """A combination that was checked."""
-    made = check(Combination, parts, "combinations.x")
+    made = validate(Combination, parts, "combinations.x")
     check_rule(made)
     return made
 
@@ -414,7 +414,7 @@ def test_weights_of_an_image_that_are_not_solved_for_are_refused(weights):
         combination(**GOOD["per-image"] | {"weights": weights})
 
 
-@pytest.mark.parametrize("weights", [*SOLVED, {"choose": 2}])
+@pytest.mark.parametrize("weights", [*BOUND_WEIGHTS, "radius", {"choose": 2}])
 def test_weights_of_logits_that_are_solved_for_are_refused(weights):
     with pytest.raises(ValueError, match="weights that are solved for need the rule softmax, got 'logits'"):
         combination(**GOOD["logits"] | {"weights": weights})
@@ -517,11 +517,11 @@ def test_a_rule_for_other_members_is_refused_at_once(rule, message):
 
 def test_senseless_ensembles_are_refused():
     with pytest.raises(ValueError, match="at least one member"):
-        WeightedEnsemble([])
+        Ensemble([], SoftmaxAverage())
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         KConsensus(0)
     with pytest.raises(ValueError, match="logits of one shape"):
-        WeightedEnsemble([Constant(0, 2), Constant(0, 3)])(torch.zeros(1, 1, 2, 2))
+        Ensemble([Constant(0, 2), Constant(0, 3)], SoftmaxAverage())(torch.zeros(1, 1, 2, 2))
 
 
 @pytest.mark.parametrize("rule", [*SLOW, KConsensus(1)], ids=str)
@@ -707,11 +707,11 @@ def at(u):
 
 
 def test_a_certificate_with_frozen_weights_passes_the_flip_of_the_pipeline_that_recomputes_them():
-    frozen = WeightedEnsemble(WAVES, recomputed(HERE))
+    frozen = Ensemble(WAVES, SoftmaxAverage(recomputed(HERE)))
     made = SmoothedClassifier(frozen, 2, 1.0).certify(at(HERE), 100, 10_000, 0.001)
     assert made.predict == 0
     assert made.radius > THERE - HERE == pytest.approx(0.4)
-    there = SmoothedClassifier(WeightedEnsemble(WAVES, recomputed(THERE)), 2, 1.0)
+    there = SmoothedClassifier(Ensemble(WAVES, SoftmaxAverage(recomputed(THERE))), 2, 1.0)
     assert there.certify(at(THERE), 100, 10_000, 0.001).predict == 1  # inside the radius, and surely another class
 
 
@@ -742,6 +742,6 @@ def test_polytope_votes_draw_the_noise_of_every_other_classifier():
     """The certificate is from the streams that CERTIFY always uses."""
     ensemble = Ensemble(WAVES, Polytope([[0.55, 0.45], [1, 0]]))
     classifier = SmoothedClassifier(ensemble, 2, 1.0, undecided=True)
-    plain = SmoothedClassifier(WeightedEnsemble(WAVES, [0.55, 0.45]), 2, 1.0)
+    plain = SmoothedClassifier(Ensemble(WAVES, SoftmaxAverage([0.55, 0.45])), 2, 1.0)
     votes, expected = (c.votes(at(HERE), 1000, 0, Stream.ESTIMATE, 0) for c in (classifier, plain))
     assert votes.tolist() == [expected[0], 0, expected[1]]  # A wins at w_1 = 1, so B never wins everywhere

@@ -16,8 +16,9 @@ from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import FittedWeights, check_members, load, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.runtime import code_fingerprint
+from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows
 from rs.study.ensembles import Combination
 from tests.support.ensemble_specs import GLOBAL, MADE, PER_IMAGE, fitted, made, member, network, spec, written
@@ -44,7 +45,7 @@ def test_a_loaded_ensemble_is_the_one_built_by_hand(named):
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
     assert not any(module.training for module in loaded.modules())
-    assert fingerprint(loaded) == fingerprint(by_hand)
+    assert model_fingerprint(loaded) == model_fingerprint(by_hand)
     assert (own, classes, shape) == (read(path), list(CLASSES), list(SHAPE))
 
 
@@ -52,14 +53,14 @@ def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
     some = [made(named) for named in MADE]
     some += [made("consensus", agree=1), made("set", low=0.1), spec(fitted=fitted(0.75, 0.25, 0.0), **GLOBAL)]
     some += [spec(members=[member(seed=seed) for seed in (2, 1, 0)])]
-    prints = {fingerprint(load(written(one))[0]) for one in some}
+    prints = {model_fingerprint(load(written(one))[0]) for one in some}
     assert len(prints) == len(some)
 
 
 def certified(model, out):
     settings = certification_settings(tiny_params(), "tiny")
-    certify_model(str(model), Path("data"), settings, sigma=None, device=torch.device("cpu"), batch=None, out=Path(out))
-    return certificate_rows.read(Path(out))
+    certify_model(str(model), Path("data"), settings, SmoothingOptions(), out=Path(out))
+    return certificate_rows.read_rows(Path(out))
 
 
 @pytest.mark.parametrize("named", ["equal", "logits", "vote", "mme", "consensus"])
@@ -91,7 +92,7 @@ def test_members_that_were_not_chosen_are_not_even_loaded():
     x = torch.randn(50, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(loaded(x), by_hand(x))
-    assert fingerprint(loaded) == fingerprint(by_hand)
+    assert model_fingerprint(loaded) == model_fingerprint(by_hand)
     assert ([one.seed for one in own.voting], own.solution, len(own.members)) == ([0, 2], [2 / 3, 1 / 3], 3)
 
 
@@ -274,7 +275,7 @@ def test_a_member_that_is_gone_is_refused():
 )
 def test_members_that_disagree_are_refused(change, message):
     """The weights of the network fit 4x4 and 3x3 images alike, as both pool to one feature map of 1x1."""
-    model, own = checkpoint.load(Path("models/macer/1"))
+    model, own = checkpoint.load_model(Path("models/macer/1"))
     checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
     with pytest.raises(InputError, match=message):
         load(written(spec()))
@@ -291,9 +292,9 @@ def test_members_that_agree_are_no_ensemble_of_another_data_set_or_noise_level()
 
 
 def test_members_come_in_their_order_and_must_be_classifiers_of_the_images():
-    members, meta = [member(seed=2), member(seed=0)], images.load(write_tiny(Path("data")), "test").meta
+    members, meta = [member(seed=2), member(seed=0)], images.load_images(write_tiny(Path("data")), "test").meta
     models, cards = load_members(members, "tiny", 0.25, Path("pool.json"), meta)
-    assert [fingerprint(model) for model in models] == [one.classifier for one in members]
+    assert [model_fingerprint(model) for model in models] == [one.classifier for one in members]
     assert [own.seed for own in cards] == [2, 0]
     for change, came in (({"classes": ("right", "left")}, "2 classes"), ({"shape": (1, 4, 3)}, r"shape \[1, 4, 4\]")):
         with pytest.raises(

@@ -38,7 +38,7 @@ every_form = pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name
 
 
 def method(name, **changes):
-    return params.check(method_class(name), VALUES[name] | changes, name)
+    return params.validate(method_class(name), VALUES[name] | changes, name)
 
 
 def generator(seed=0):
@@ -141,7 +141,7 @@ def test_a_missing_an_unknown_and_a_mistyped_parameter_are_refused_by_name(name)
     for key in VALUES[name]:
         without = {other: value for other, value in VALUES[name].items() if other != key}
         with pytest.raises(InputError, match=rf"{name}\.{key} is missing"):
-            params.check(method_class(name), without, name)
+            params.validate(method_class(name), without, name)
         with pytest.raises(InputError, match=rf"{name}\.{key}: "):
             method(name, **{key: "many"})
 

@@ -216,7 +216,7 @@ def slow_of(case, weights, model, images):
 def made(case, model, images):
     _, values, epoch = CASES[case]
     name = case.split()[0]
-    method = params.check(method_class(name), values | EXTRA.get(name, {}), name)
+    method = params.validate(method_class(name), values | EXTRA.get(name, {}), name)
     return method.loss(model, *images, sigma=SIGMA, rng=generator(), epoch=epoch)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.storage import files
 from tests.support import untrained
 from tests.support.helpers import SHAPE, smallnet, weights
@@ -35,7 +35,7 @@ def folder(tmp_path, trained):
 def refused(folder, *words):
     """The one line in which the model is refused."""
     with pytest.raises(InputError) as caught:
-        checkpoint.load(folder)
+        checkpoint.load_model(folder)
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -44,16 +44,16 @@ def refused(folder, *words):
 
 
 def test_a_model_comes_back_with_its_card_and_its_outputs(folder, trained):
-    loaded, card = checkpoint.load(folder)
+    loaded, card = checkpoint.load_model(folder)
     x = torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(1))
     assert card == CARD
     assert not loaded.training
     assert torch.equal(loaded(x), trained.eval()(x))
-    assert fingerprint(loaded) == fingerprint(trained)
+    assert model_fingerprint(loaded) == model_fingerprint(trained)
 
 
 def test_equal_models_make_equal_bytes(folder, trained, tmp_path):
-    loaded, card = checkpoint.load(folder)
+    loaded, card = checkpoint.load_model(folder)
     checkpoint.save(tmp_path / "again", loaded, card)
     for name in (checkpoint.WEIGHTS, checkpoint.CARD):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
@@ -128,7 +128,7 @@ def test_sparse_weights_are_refused():
 def test_weights_of_double_precision_must_be_finite_in_that_of_the_model(folder, trained):
     weight = trained.state_dict()["network.fc.weight"].double()
     change_weights(folder, trained, **{"network.fc.weight": weight})
-    assert weights(checkpoint.load(folder)[0]) == weights(trained)
+    assert weights(checkpoint.load_model(folder)[0]) == weights(trained)
     weight[0, 0] = 1e300
     change_weights(folder, trained, **{"network.fc.weight": weight})
     refused(folder, "network.fc.weight", "NaN or infinity in torch.float32")
@@ -211,20 +211,20 @@ def test_the_values_of_a_card_must_be_of_their_kind(folder, changes, said):
 def test_a_model_whose_card_is_of_another_version_can_be_made_again_in_its_folder(folder, trained, change):
     change_card(folder, change)
     refused(folder, "make the model again, into the same folder")
-    checkpoint.check_folder(folder, CARD)
+    checkpoint.check_model_folder(folder, CARD)
     checkpoint.save(folder, trained, CARD)
-    assert checkpoint.load(folder)[1] == CARD
+    assert checkpoint.load_model(folder)[1] == CARD
 
 
 def test_a_model_whose_card_is_damaged_can_be_made_again_in_its_folder(folder):
     change_card(folder, lambda card: {**card, "hyperparameters": ["checkpoint"]})
-    checkpoint.check_folder(folder, CARD)
+    checkpoint.check_model_folder(folder, CARD)
 
 
 def test_another_model_is_not_overwritten_whatever_the_version_of_its_card(folder):
     change_card(folder, without_epochs)
     with pytest.raises(InputError, match=r"but holds gaussian of tiny, sigma 0\.25, seed 3; name another --out"):
-        checkpoint.check_folder(folder, replace(CARD, seed=4))
+        checkpoint.check_model_folder(folder, replace(CARD, seed=4))
 
 
 def test_a_card_that_is_not_json_is_refused(folder):
@@ -250,11 +250,11 @@ def test_a_card_with_an_unknown_architecture_lists_the_known_ones(folder, traine
 )
 def test_a_fingerprint_sees_every_parameter_buffer_and_the_normalisation(name):
     model, same = smallnet(), smallnet()
-    assert fingerprint(model) == fingerprint(same)
+    assert model_fingerprint(model) == model_fingerprint(same)
     tensor = dict([*model.named_parameters(), *model.named_buffers()])[name]
     with torch.no_grad():
         tensor.view(-1)[-1].add_(1)
-    assert fingerprint(model) != fingerprint(same)
+    assert model_fingerprint(model) != model_fingerprint(same)
 
 
 def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
@@ -262,14 +262,14 @@ def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
     with torch.no_grad():
         weight = model.network.fc.weight
         weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(torch.inf))
-    assert fingerprint(model) != fingerprint(same)
+    assert model_fingerprint(model) != model_fingerprint(same)
 
 
 def test_a_fingerprint_sees_what_has_no_weights_and_the_type_of_what_has():
     layer = nn.Linear(2, 2)
     chains = [nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer, nn.Tanh()), nn.Sequential(nn.ReLU(), layer)]
-    prints = [fingerprint(chain) for chain in chains]
-    prints.append(fingerprint(nn.Sequential(layer.double(), nn.ReLU())))
+    prints = [model_fingerprint(chain) for chain in chains]
+    prints.append(model_fingerprint(nn.Sequential(layer.double(), nn.ReLU())))
     assert len(set(prints)) == 4
 
 
@@ -277,13 +277,13 @@ def test_a_fingerprint_tells_numbers_of_equal_bytes_and_unequal_types_apart():
     real, whole = nn.Module(), nn.Module()
     real.register_buffer("zero", torch.zeros(3, dtype=torch.float32))
     whole.register_buffer("zero", torch.zeros(3, dtype=torch.int32))
-    assert fingerprint(real) != fingerprint(whole)
+    assert model_fingerprint(real) != model_fingerprint(whole)
 
 
 def test_a_fingerprint_does_not_depend_on_the_mode_or_the_layout_in_memory():
     model = smallnet()
-    before = fingerprint(model)
-    assert fingerprint(model.eval().to(memory_format=torch.channels_last)) == before
+    before = model_fingerprint(model)
+    assert model_fingerprint(model.eval().to(memory_format=torch.channels_last)) == before
 
 
 def test_a_model_that_was_cut_off_between_its_files_is_made_again_in_its_folder(folder, trained, monkeypatch):
@@ -302,9 +302,9 @@ def test_a_model_that_was_cut_off_between_its_files_is_made_again_in_its_folder(
     monkeypatch.undo()
     assert written == [checkpoint.CARD, checkpoint.WEIGHTS]
     refused(folder, checkpoint.WEIGHTS, "there is none; train the model")
-    checkpoint.check_folder(folder, CARD)
+    checkpoint.check_model_folder(folder, CARD)
     checkpoint.save(folder, trained, CARD)
-    assert weights(checkpoint.load(folder)[0]) == weights(trained)
+    assert weights(checkpoint.load_model(folder)[0]) == weights(trained)
 
 
 def test_weights_that_are_nowhere_are_refused():

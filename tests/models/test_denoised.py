@@ -11,7 +11,7 @@ from torch import nn
 import rs
 from rs.errors import InputError
 from rs.models.denoised import Denoised, DiffusionDenoiser
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 
 CENTRES = torch.tensor([[0.2, 0.8, 0.5, 0.3], [0.7, 0.1, 0.6, 0.9], [0.4, 0.4, 0.1, 0.6]], dtype=torch.float64)
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
@@ -127,7 +127,7 @@ def test_the_fingerprint_covers_the_denoiser():
         denoiser = DiffusionDenoiser(TinyNetwork(), alphas)
         nn.init.constant_(denoiser.network.conv.weight, weight)
         nn.init.zeros_(denoiser.network.conv.bias)
-        return fingerprint(Denoised(classifier(), denoiser, sigma))
+        return model_fingerprint(Denoised(classifier(), denoiser, sigma))
 
     base = (0.5, linear_schedule(100), 0.25)
     changed = [(0.25, *base[1:]), (0.5, linear_schedule(101), 0.25), (*base[:2], 0.5)]

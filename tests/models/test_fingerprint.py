@@ -25,7 +25,7 @@ from rs.certification import inference
 from rs.ensemble.rules import RULES, Ensemble, KConsensus, MaxMargin, Polytope, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
-from rs.models.fingerprint import describe, fingerprint, sources
+from rs.models.fingerprint import describe, model_fingerprint, sources
 from tests.support.combinations import fitting, rule_of
 from tests.support.helpers import ROOT
 
@@ -122,7 +122,7 @@ def test_unlike_values_make_unlike_models_wherever_they_are(place):
     }[place]
     found = {}
     for number, value in enumerate(VALUES):
-        other = found.setdefault(fingerprint(made(value)), number)
+        other = found.setdefault(model_fingerprint(made(value)), number)
         assert other == number, (VALUES[other], value)
 
 
@@ -153,19 +153,19 @@ def test_a_hook_shows_and_so_does_how_it_is_called(register):
 
     one, other = multiply(2), multiply(3)
     some = [made([]), made([one]), made([other]), made([one, other]), made([other, one]), made([one], with_kwargs=True)]
-    assert len({fingerprint(model) for model in some}) == len(some)
+    assert len({model_fingerprint(model) for model in some}) == len(some)
     removed = Model(layer=nn.ReLU())
     getattr(removed.layer, register)(one).remove()
-    assert fingerprint(removed) == fingerprint(made([]))
+    assert model_fingerprint(removed) == model_fingerprint(made([]))
     getattr(removed.layer, register)(multiply(2))  # under another number than the first time
-    assert fingerprint(removed) == fingerprint(made([one]))
+    assert model_fingerprint(removed) == model_fingerprint(made([one]))
 
 
 def test_the_mode_gradients_and_the_place_in_memory_do_not_show():
     model = architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0)
-    before = fingerprint(model)
+    before = model_fingerprint(model)
     other = architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed=0).eval().requires_grad_(False)
-    assert fingerprint(other.to(memory_format=torch.contiguous_format)) == before
+    assert model_fingerprint(other.to(memory_format=torch.contiguous_format)) == before
     assert describe(torch.arange(6).view(2, 3).T) == describe(torch.tensor([[0, 3], [1, 4], [2, 5]]))
     assert describe(np.arange(6).reshape(2, 3).T) == describe(np.array([[0, 3], [1, 4], [2, 5]]))
 
@@ -181,7 +181,7 @@ def test_a_model_has_one_fingerprint_in_every_process():
         "from tests.models.test_fingerprint import *;"
         "values = dict(a={'x', 'y', 'z'}, b=multiply(2), c=F.relu, d=Plain(a=[1]), e=lambda x: x in {'x', 'y'});"
         "values['f'] = re.compile('x');"
-        "print(fingerprint(Model(**values)))"
+        "print(model_fingerprint(Model(**values)))"
     )
     runs = [
         subprocess.run([sys.executable, "-c", script], cwd=ROOT, env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
@@ -200,9 +200,9 @@ def test_what_holds_itself_is_described():
         model.child.parent = [model]
         model.child.method = model.extra_repr
     assert describe(values[0]) != describe(values[1])
-    assert fingerprint(parent) == fingerprint(twin)
+    assert model_fingerprint(parent) == model_fingerprint(twin)
     twin.child.parent = [twin.child]
-    assert fingerprint(parent) != fingerprint(twin)
+    assert model_fingerprint(parent) != model_fingerprint(twin)
 
 
 @pytest.mark.parametrize(
@@ -220,12 +220,12 @@ def test_what_cannot_be_told_is_refused_with_its_path_and_its_type(value):
         f"attribute 1.layers['a'][1].rng must be of a kind .* got {held}; make it a number, a tensor or a registered"
     )
     with pytest.raises(InputError, match=re.escape(message).replace(r"\.\*", ".*")):
-        fingerprint(model)
+        model_fingerprint(model)
 
 
 def test_an_open_file_is_refused(tmp_path):
     with (tmp_path / "file").open("w") as file, pytest.raises(InputError, match=r"attribute log .* _io.TextIOWrapper"):
-        fingerprint(Model(log=file))
+        model_fingerprint(Model(log=file))
 
 
 @pytest.mark.parametrize("architecture", architectures.ARCHITECTURES)
@@ -233,10 +233,13 @@ def test_every_architecture_and_its_folded_network_have_fingerprints_that_see_th
     shape = {"lenet": (1, 28, 28), "smallnet": (1, 8, 8)}.get(architecture, (3, 32, 32))
     constants = ([0.5] * shape[0], [0.25] * shape[0])
     one, same, other = (architectures.build(architecture, shape, 3, *constants, seed).eval() for seed in (0, 0, 1))
-    prints = [fingerprint(model) for model in (one, other)]
-    folded = [fingerprint(inference.fold(model, torch.float32, shape)) for model in (one, other)]
+    prints = [model_fingerprint(model) for model in (one, other)]
+    folded = [model_fingerprint(inference.fold(model, torch.float32, shape)) for model in (one, other)]
     assert len({*prints, *folded}) == 4
-    assert [fingerprint(same), fingerprint(inference.fold(same, torch.float32, shape))] == [prints[0], folded[0]]
+    assert [model_fingerprint(same), model_fingerprint(inference.fold(same, torch.float32, shape))] == [
+        prints[0],
+        folded[0],
+    ]
 
 
 def test_every_rule_is_another_ensemble():
@@ -245,8 +248,10 @@ def test_every_rule_is_another_ensemble():
     corners = [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     rules += [KConsensus(2), SoftmaxAverage([0.4, 0.3, 0.3]), Polytope(corners), lambda logits: logits[0]]
     made = [Ensemble(members, rule) for rule in rules] + [Ensemble(members[::-1], MaxMargin())]
-    assert len({fingerprint(model) for model in made}) == len(made)
-    assert fingerprint(Ensemble(members, SoftmaxAverage([0.4, 0.3, 0.3]))) == fingerprint(made[len(RULES) + 1])
+    assert len({model_fingerprint(model) for model in made}) == len(made)
+    assert model_fingerprint(Ensemble(members, SoftmaxAverage([0.4, 0.3, 0.3]))) == model_fingerprint(
+        made[len(RULES) + 1]
+    )
 
 
 def test_torchvision_s_and_torch_s_own_networks_have_fingerprints():
@@ -257,20 +262,20 @@ def test_torchvision_s_and_torch_s_own_networks_have_fingerprints():
         nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2)),
         nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
     ]
-    assert len({fingerprint(model) for model in some}) == len(some)
+    assert len({model_fingerprint(model) for model in some}) == len(some)
 
 
 def test_a_traced_network_shows_its_code_and_a_compiled_one_its_network():
     double, again, triple = (torch.fx.symbolic_trace(multiply(by)) for by in (2, 2, 3))
-    assert fingerprint(double) == fingerprint(again) != fingerprint(triple)
+    assert model_fingerprint(double) == model_fingerprint(again) != model_fingerprint(triple)
     one, other = (torch.compile(Model(value=value)) for value in (1, 2))
-    assert fingerprint(one) != fingerprint(other)
-    assert fingerprint(one) == fingerprint(torch.compile(Model(value=1)))
+    assert model_fingerprint(one) != model_fingerprint(other)
+    assert model_fingerprint(one) == model_fingerprint(torch.compile(Model(value=1)))
     plain = Model(value=1)
-    before = fingerprint(plain)
+    before = model_fingerprint(plain)
     torch.compile(plain)
     plain.compile()
-    assert fingerprint(plain) == before
+    assert model_fingerprint(plain) == before
 
 
 # ------------------------------------------------------------------------------------------------- users' modules

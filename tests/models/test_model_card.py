@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard as HubCard
 
-from rs.command_line.card import main as card_command
+from rs.command_line.share import write_card as card_command
 from rs.command_line.shell import run
 from rs.models import checkpoint, model_card
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.reporting.summaries import summarize_rows
-from rs.storage.certificate_rows import read, sidecar_of, write_field_log
+from rs.storage.certificate_rows import read_rows, sidecar_of, write_field_log
 from tests.support import untrained
 from tests.support.helpers import smallnet
 from tests.support.tiny_study import make_rows, write_rows
@@ -33,7 +33,7 @@ def folder(tmp_path, monkeypatch):
 def rows(folder):
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
     sidecar = json.loads(sidecar_of(Path("rows.tsv")).read_text())
-    sidecar |= {"classifier": fingerprint(smallnet()), "dataset": "photos"}
+    sidecar |= {"classifier": model_fingerprint(smallnet()), "dataset": "photos"}
     sidecar_of(Path("rows.tsv")).write_text(json.dumps(sidecar))
     return Path("rows.tsv")
 
@@ -67,7 +67,7 @@ def stated(rows, **how):
 
 def test_the_page_says_which_network_was_certified_and_how(rows):
     how = {"engine": "quantized", "precision": "int8", "noise": "grid", "arithmetic": "portable", "device": "cpu"}
-    page = HubCard(model_card.page(CARD, [stated(rows, **how)]))
+    page = HubCard(model_card.model_page(CARD, [stated(rows, **how)]))
     said = "engine quantized, precision int8, noise grid, arithmetic portable, outputs as computed, device cpu"
     assert f"Certified with {said}." in page.text
     assert {result.dataset_config.endswith(said) for result in page.data.eval_results} == {True}
@@ -78,7 +78,7 @@ def test_the_page_says_which_network_was_certified_and_how(rows):
     ("engine", "precision", "other"), [("compiled", "bfloat16", True), ("folded", "float32", False)]
 )
 def test_networks_in_other_precisions_are_others_and_those_of_other_engines_are_not(rows, engine, precision, other):
-    page = model_card.page(CARD, [stated(rows, engine=engine, precision=precision)])
+    page = model_card.model_page(CARD, [stated(rows, engine=engine, precision=precision)])
     assert f"Certified with engine {engine}, precision {precision}, noise gaussian" in page
     assert (f"engine {engine}, precision {precision} are of another network" in page) == other
 
@@ -86,17 +86,17 @@ def test_networks_in_other_precisions_are_others_and_those_of_other_engines_are_
 @pytest.mark.parametrize(("mode", "said"), [("certify", ""), ("acr-error:0.01:60", ", mode acr-error:0.01:60")])
 def test_the_page_says_that_rows_stopped_early(rows, mode, said):
     about = summarize_rows(rows) | {"mode": mode}
-    page = HubCard(model_card.page(CARD, [about]))
+    page = HubCard(model_card.model_page(CARD, [about]))
     assert f"alpha {about['alpha']}, {about['subset']}{said}\n" in page.text
     assert {f"{about['subset']}{said}, " in result.dataset_config for result in page.data.eval_results} == {True}
 
 
 def test_without_rows_a_page_has_no_numbers():
-    page = model_card.page(CARD)
+    page = model_card.model_page(CARD)
     assert page.startswith(model_card.BEGINNING)
     assert HubCard(page).data.eval_results is None
     assert re.search(r"\d%|ACR", page) is None
-    assert "..., " not in model_card.page(replace(CARD, classes=[str(k) for k in range(100)])).splitlines()[-1]
+    assert "..., " not in model_card.model_page(replace(CARD, classes=[str(k) for k in range(100)])).splitlines()[-1]
 
 
 def test_rows_of_another_model_are_refused(capfd, folder, rows):
@@ -107,17 +107,14 @@ def test_rows_of_another_model_are_refused(capfd, folder, rows):
 
 
 def test_a_log_in_six_columns_is_of_no_model(capfd, folder, rows):
-    write_field_log(read(rows), Path("theirs.log"))
+    write_field_log(read_rows(rows), Path("theirs.log"))
     code, err = written(capfd, folder, "--rows", "theirs.log", "--out", "README.md")
     assert (code, Path("README.md").exists()) == (2, False)
     assert "theirs.log must be certificate rows, but is a log in six columns, which names no model" in err
 
 
-@pytest.mark.parametrize("text", ["a page of one's own", ""])
-def test_a_page_replaces_nothing_but_a_page_and_that_by_force(capfd, folder, text):
-    Path("README.md").write_text(text)
-    assert written(capfd, folder, "--out", "README.md", "--force")[0] == 2
-    assert Path("README.md").read_text() == text
-    assert written(capfd, folder, "--out", "new.md")[0] == 0
-    assert written(capfd, folder, "--out", "new.md")[0] == 2
-    assert written(capfd, folder, "--out", "new.md", "--force")[0] == 0
+def test_a_page_replaces_what_is_there_by_force_alone(capfd, folder):
+    Path("README.md").write_text("a page of one's own")
+    assert written(capfd, folder, "--out", "README.md")[0] == 2
+    assert Path("README.md").read_text() == "a page of one's own"
+    assert written(capfd, folder, "--out", "README.md", "--force")[0] == 0

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rs.command_line.shell import run
-from rs.data.format import read_meta, write
+from rs.data.prepared import read_meta, save_images
 from rs.errors import InputError
 from rs.models import architectures, checkpoint
 from rs.models.published_checkpoints import import_checkpoint, read_network
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     """A data set of 32x32 colour images."""
     images = torch.randint(0, 256, (20, 3, 32, 32), generator=torch.Generator().manual_seed(0)).byte().numpy()
     labels = torch.arange(20).remainder(10).numpy()
-    write(tmp_path / "data", "tiny", {"train": (images, labels), "test": (images, labels)}, list("abcdefghij"))
+    save_images(tmp_path / "data", "tiny", {"train": (images, labels), "test": (images, labels)}, list("abcdefghij"))
     return tmp_path / "data"
 
 
@@ -55,7 +55,7 @@ def test_an_imported_network_gives_the_outputs_of_the_original(
     path = save(tmp_path / "checkpoint.pth.tar", net, *LAYOUTS[layout], old=old)
     meta = read_meta(folder)
     import_checkpoint(path, meta, "resnet20", "mean-std", 0.25, tmp_path / "model")
-    model, card = checkpoint.load(tmp_path / "model")
+    model, card = checkpoint.load_model(tmp_path / "model")
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     mean, std = (torch.tensor(values)[:, None, None] for values in (meta.mean, meta.std))
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_the_normalisation_is_the_one_that_was_named(normalisation: str, folder:
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     shifted = x - torch.tensor(meta.mean)[:, None, None] if normalisation == "centre" else x
     with torch.no_grad():
-        assert torch.equal(checkpoint.load(tmp_path / "model")[0](x), net(shifted))
+        assert torch.equal(checkpoint.load_model(tmp_path / "model")[0](x), net(shifted))
 
 
 def test_another_architecture_is_refused_and_nothing_is_written(folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rs.certification.certify_model import certification_settings
 from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.training.recipe import training_recipe
 from rs.training.run import train_model
 from rs.training.settings import HISTORY, TIMING, RunOptions
@@ -84,7 +84,7 @@ def test_a_training_starts_from_the_weights_of_its_own_seed_and_needs_no_git(tmp
     still = tiny_params(training={**TRAINING, "learning_rate": 1e-30})
     recipe = training_recipe(still, "tiny", "gaussian", 0.25)
     train_model(recipe, tiny, RunOptions(sigma=0.25, seed=7, device=CPU), out=tmp_path / "model", log=tmp_path / "log")
-    trained, card = checkpoint.load(tmp_path / "model")
+    trained, card = checkpoint.load_model(tmp_path / "model")
     assert torch.equal(trained.network.fc.weight, card.build(initial_seed(7)).network.fc.weight)
     assert json.loads((tmp_path / "log" / "provenance.json").read_text())["git_commit"] is None
 
@@ -116,7 +116,7 @@ def test_rows_of_a_model_trained_anew_do_not_take_the_place_of_the_old(tmp_path,
     out = tmp_path / "rows.tsv"
     certify_tiny(model, tiny, out)
     before = out.read_bytes()
-    network, card = checkpoint.load(model)
+    network, card = checkpoint.load_model(model)
     with torch.no_grad():
         network.network.fc.bias[0] += 1
     checkpoint.save(model, network, card)
@@ -145,8 +145,8 @@ def test_chosen_settings_take_the_place_of_the_recipes_unless_they_are_none():
 
 
 def test_the_fingerprint_of_a_loaded_classifier_is_that_of_the_same_network_built_by_hand(model):
-    loaded, _ = checkpoint.load(model)
+    loaded, _ = checkpoint.load_model(model)
     twin = smallnet()
     twin.load_state_dict(loaded.state_dict())
     twin.normalize.mean.copy_(loaded.normalize.mean)
-    assert fingerprint(twin) == fingerprint(loaded)
+    assert model_fingerprint(twin) == model_fingerprint(loaded)

@@ -7,7 +7,7 @@ from rs.command_line.shell import run
 from stages.choose import GRID, main
 from tests.support.helpers import ROOT
 
-PROJECT = params.read(ROOT / "params.yaml")
+PROJECT = params.read_params(ROOT / "params.yaml")
 
 
 def choose(path, dataset):
@@ -31,7 +31,7 @@ def comments(path):
 @pytest.mark.parametrize("dataset", PROJECT["recipes"])
 def test_what_a_recipe_says_of_the_grid_is_written_and_all_else_stays(file, dataset):
     assert choose(file, dataset) == 0
-    assert params.read(file) == PROJECT | {"dataset": dataset} | PROJECT["grids"].get(dataset, {})
+    assert params.read_params(file) == PROJECT | {"dataset": dataset} | PROJECT["grids"].get(dataset, {})
     if dataset not in PROJECT["grids"]:
         assert comments(file) == comments(ROOT / "params.yaml")
     before = file.read_bytes()

@@ -288,7 +288,7 @@ def test_the_acrs_on_cifar10_are_those_of_the_committed_rows(archive, level):
         row = committed("main", "cifar10-cpu", method=method, sigma=float(level))
         paths = [archive / "results/cifar10-cpu" / level / f"{method}-0.tsv"]
         paths += [paths[0].parent / "pool" / f"{method}-{seed}.tsv" for seed in range(1, row["seeds"])]
-        found = [acr(certificate_rows.read(path)) for path in paths]
+        found = [acr(certificate_rows.read_rows(path)) for path in paths]
         assert np.mean(found) == pytest.approx(row["acr"], rel=1e-12)
 
 
@@ -305,10 +305,10 @@ def rows_of(name, folder):
     """The rows of a method's trainings, or of its ensemble of three, and the seeds of each."""
     method, _, combination = name.partition(" x3, ")
     if combination:
-        return [certificate_rows.read(folder / "pool" / f"{method}-0-1-2.{combination}.tsv")], [[0, 1, 2]]
+        return [certificate_rows.read_rows(folder / "pool" / f"{method}-0-1-2.{combination}.tsv")], [[0, 1, 2]]
     paths = {seed: [folder / f"{method}-{seed}.tsv", folder / "pool" / f"{method}-{seed}.tsv"] for seed in range(3)}
     found = {seed: path for seed, both in paths.items() for path in [*filter(Path.exists, both)][:1]}
-    return [certificate_rows.read(path) for path in found.values()], [[seed] for seed in found]
+    return [certificate_rows.read_rows(path) for path in found.values()], [[seed] for seed in found]
 
 
 def estimated_gain(gain):

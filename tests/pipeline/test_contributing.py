@@ -37,7 +37,7 @@ def follow(root: Path, section: str, dataset: str = "digits") -> str:
             (root / name).write_text(text)
         if kind == "diff":
             (root / name).write_text(edited((root / name).read_text(), text))
-    values = params.read(root / "params.yaml")
+    values = params.read_params(root / "params.yaml")
     values |= {"members": [], "member_seeds": [], "ensembles": []}
     shrink(values, dataset)
     write_params(root, values)

@@ -1,7 +1,6 @@
 """No command writes over what it reads, or over what it would not make itself."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -75,7 +74,7 @@ def place(work, models_here):
     Path("params.yaml").write_text(json.dumps(values))
     assert command(ensemble, out="ensembles") == 0
     write_rows(make_rows(0.25, 0), Path("rows.tsv"))
-    indices = certificate_rows.read(Path("rows.tsv"))["idx"]
+    indices = certificate_rows.read_rows(Path("rows.tsv"))["idx"]
     Path("rows.seconds.csv").write_text("idx,seconds\n" + "".join(f"{index},0.5\n" for index in indices))
     Path("link.tsv").symlink_to("rows.tsv")
     torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
@@ -85,14 +84,8 @@ def place(work, models_here):
     Path("notes", "b.seconds.csv").write_text("seconds\n1.0\n")
     for name in ("nowhere", "nowhere.tsv"):
         Path(name).symlink_to("absent")
-    Path("desk").mkdir()  # of somebody who keeps other things beside what commands have made
-    for name in ("pool.json", "spreads.csv", "versions.json", "thesis.tex"):
-        Path("desk", name).write_text("{}")
     Path("logs").mkdir()
     Path("logs", "provenance.json").write_text('{"model": "macer of tiny, sigma 0.25, seed 3", "training_seconds": 1}')
-    shutil.copytree("ensembles", "others")
-    for path in Path("others").iterdir():
-        path.write_text(path.read_text().replace('"sigma": 0.25', '"sigma": 0.5'))
 
 
 def command(stage, *first, force=False, **options):
@@ -113,60 +106,41 @@ def contents():
     ("stage", "first", "options"),
     [
         (export, (), {"out": "rows.tsv"}),
-        (export, (), {"out": "./data/../rows.tsv"}),
         (export, (), {"out": "link.tsv"}),
         (export, ("link.tsv",), {"out": "rows.tsv"}),
         (export, (), {"out": "rows.json"}),
         (export, (), {"out": "rows.seconds.csv"}),
-        (export, (), {"out": "models/macer/0/model.safetensors"}),
         (export, (), {"out": "notes/a.tsv"}),
         (export, (), {"out": "nowhere"}),
-        (export, (), {"out": "nowhere/a.tsv"}),
         (export, (), {"out": "rows.tsv/a.tsv"}),
         (certify, (), {"out": "rows.tsv"}),
         (certify, ("ensembles/macer-0.average.json",), {"out": "ensembles/macer-0.average.tsv"}),
         (certify, (), {"out": "models/macer/0/model.tsv"}),
-        (certify, (), {"out": "data/meta.tsv"}),
         (certify, (), {"out": "notes/a.tsv"}),
-        (certify, (), {"out": "notes/b.tsv"}),
         (certify, (), {"out": "nowhere.tsv"}),
         (certify, (), {"out": "rows.tsv/a.tsv"}),
         (train, (), {"out": "models/macer/0"}),
-        (train, (), {"out": "models/gaussian/1"}),
         (train, (), {"out": "models/gaussian/0", "sigma": 0.5}),
-        (train, (), {"out": "models"}),
         (train, (), {"out": "data"}),
-        (train, (), {"out": "notes"}),
         (train, (), {"log": "notes"}),
         (train, (), {"log": "rows.tsv/log"}),
         (train, (), {"out": "rows.tsv/model"}),
         (train, (), {"out": "nowhere"}),
         (train, (), {"log": "logs"}),
         (import_, (), {"out": "models/macer/0"}),
-        (import_, (), {"out": "data"}),
         (import_, (), {"out": "."}),
-        (prepare, (), {"out": "models"}),
         (prepare, (), {"out": "notes"}),
         (prepare, (), {"out": "data"}),
         (prepare, (), {"out": "rows.tsv/data"}),
-        (prepare, (), {"out": "nowhere/data"}),
-        (ensemble, (), {"out": "models"}),
         (ensemble, (), {"out": "."}),
         (ensemble, (), {"models": "ensembles", "out": "ensembles"}),
-        (ensemble, (), {"out": "others"}),
-        (ensemble, (), {"out": "desk"}),
-        (weights, (), {"out": "ensembles"}),
         (weights, (), {"out": "data"}),
-        (weights, (), {"out": "desk"}),
         (weights, (), {"seconds": "rows.tsv/seconds.csv"}),
-        (weights, (), {"seconds": "ensembles/pool.json"}),
-        (weights, (), {"seconds": "notes/images.csv"}),
+        (weights, (), {"seconds": "nowhere"}),
         (certify_ensembles, (), {"out": "ensembles"}),
-        (certify_ensembles, (), {"times": "notes"}),
-        (tables, (), {"out": "models"}),
+        (certify_ensembles, (), {"times": "rows.tsv/times"}),
         (tables, (), {"out": "notes"}),
         (fingerprint, (), {"out": "notes"}),
-        (fingerprint, (), {"out": "desk"}),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
@@ -202,8 +176,17 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
         assert contents() == made
         assert command(stage, force=True) == 0
         assert contents() == made
-        assert command(stage, force=True, out="models/macer/0/model.json") == 2
-        assert contents() == made
+
+
+@pytest.mark.parametrize(
+    ("stage", "out"),
+    [(export, "rows.tsv"), (export, "link.tsv"), (export, "nowhere"), (export, "notes"), (import_, "models/macer/0")],
+    ids=lambda value: value.__name__ if hasattr(value, "main") else None,
+)
+def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
+    before = contents()
+    assert command(stage, force=True, out=out) == 2
+    assert contents() == before
 
 
 def test_the_message_says_what_must_be_there_and_what_is(capfd):

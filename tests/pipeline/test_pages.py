@@ -229,10 +229,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: Path) -> 
     monkeypatch.syspath_prepend(tmp_path)
     shutil.copytree(digits, "data/digits")
     shutil.copytree(digits, "data/cifar10")
-    meta = params.read(digits / "meta.json")
+    meta = params.read_params(digits / "meta.json")
     shape = {name: meta[name] for name in ("shape", "classes")}
-    save_model(Path("models/digits/0.25/advmacer/0"), dataset="digits", versions=checkpoint.versions(), **shape)
-    certify = params.read(ROOT / "params.yaml")["defaults"]["certify"] | {"n": 1000, "engine": "plain"}
+    save_model(Path("models/digits/0.25/advmacer/0"), dataset="digits", versions=checkpoint.library_versions(), **shape)
+    certify = params.read_params(ROOT / "params.yaml")["defaults"]["certify"] | {"n": 1000, "engine": "plain"}
     recipes = {name: {"arithmetic": "native", "certify": certify} for name in ("digits", "cifar10")}
     write_json(Path("params.yaml"), {"recipes": recipes})
     names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

@@ -33,7 +33,7 @@ def test_digits_are_prepared_from_the_command_line(params, tmp_path, capsys):
     said = r"[\d,]+ train and \d+ test images of digits \(10 classes, shape \[1, 8, 8\]\); data set in (.*)\n"
     assert re.fullmatch(said, capsys.readouterr().out)[1] == str(folder)
     assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "test.npz", "train.npz"]
-    train, test = images.load(folder, "train"), images.load(folder, "test")
+    train, test = images.load_images(folder, "train"), images.load_images(folder, "test")
     assert len(train) + len(test) == 1797
     assert np.isclose(train.meta.mean[0], (train.images / 255).mean(), rtol=1e-12)
 

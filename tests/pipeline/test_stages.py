@@ -9,7 +9,7 @@ from rs.command_line.shell import run
 from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.storage import certificate_rows
 from stages.certify import main as certify
 from stages.train import main as train
@@ -51,7 +51,7 @@ def trained(tmp_path, tiny, capfd):
 
 def test_train_then_certify(tmp_path, tiny, trained):
     assert command(certify, *certify_words(tmp_path, tiny)) == 0
-    made = certificate_rows.read(tmp_path / "rows.tsv")
+    made = certificate_rows.read_rows(tmp_path / "rows.tsv")
     assert (len(made), set(made["sigma"]), set(made["n"])) == (10, {0.25}, {50})
     assert made["correct"].sum() > 0
     assert checkpoint.read_card(trained).method == "gaussian"
@@ -65,14 +65,14 @@ def test_train_then_certify(tmp_path, tiny, trained):
 def test_what_the_command_line_chooses_is_in_rows_and_sidecar(tmp_path, tiny, trained):
     options = {"subset": "{stride: 4}", "n0": 20, "n": 30, "alpha": 0.05, "sigma": 0.5, "batch": 100}
     assert command(certify, *certify_words(tmp_path, tiny, **options)) == 0
-    made, sidecar = certificate_rows.read(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
+    made, sidecar = certificate_rows.read_rows(tmp_path / "rows.tsv"), json.loads((tmp_path / "rows.json").read_text())
     assert made["idx"].tolist() == [0, 4, 8]
     for name in ("n0", "n", "alpha", "sigma"):
         assert set(made[name]) == {options[name]} == {sidecar[name]}
     assert sidecar["subset"] == "stride-4"
     assert sidecar["model"] == str(trained)
-    assert sidecar["classifier"] == fingerprint(checkpoint.load(trained)[0])
-    assert sidecar["images"] == images.load(tiny, "test").fingerprint
+    assert sidecar["classifier"] == model_fingerprint(checkpoint.load_model(trained)[0])
+    assert sidecar["images"] == images.load_images(tiny, "test").fingerprint
     assert (sidecar["dataset"], sidecar["device"]) == ("tiny", "cpu")
     assert "batch" not in sidecar  # it does not change the rows
 
@@ -106,7 +106,7 @@ def test_a_model_of_the_users_own_needs_sigma_and_nothing_else(tmp_path, tiny, m
     assert command(certify, *certify_words(tmp_path, tiny, "own_model:make")) == 2
     assert one_error(capfd).endswith("give --sigma")
     assert command(certify, *certify_words(tmp_path, tiny, "own_model:make", sigma=0.5)) == 0
-    assert set(certificate_rows.read(tmp_path / "rows.tsv")["sigma"]) == {0.5}
+    assert set(certificate_rows.read_rows(tmp_path / "rows.tsv")["sigma"]) == {0.5}
 
 
 def one_error(capfd):

@@ -51,7 +51,7 @@ def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, f
     assert [line["setting"] for line in tried] == ["lam 0.5", "lam 3.0; learning_rate 0.01"]
     for number, line in enumerate(tried):
         own = tmp_path / "work" / "macer" / "0.25" / str(number)
-        rows = certificate_rows.read(own / "rows.tsv")
+        rows = certificate_rows.read_rows(own / "rows.tsv")
         assert float(line["acr"]) == pytest.approx(acr(rows), abs=5e-5)
         assert rows["idx"].tolist() == list(range(6))
         assert rows["label"].tolist() == [0, 1] * 3
@@ -61,7 +61,7 @@ def test_every_setting_is_trained_and_certified_on_validation_images(tmp_path, f
         rates = {0: TRAINING["learning_rate"], 1: 0.01}
         assert card["training"]["learning_rate"] == rates[number]
         sidecar = json.loads((own / "rows.json").read_text())
-        assert sidecar["images"] == images.load(folder, "validation").fingerprint
+        assert sidecar["images"] == images.load_images(folder, "validation").fingerprint
 
 
 def test_the_test_split_does_not_matter(tmp_path, folder):

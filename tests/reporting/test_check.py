@@ -409,7 +409,7 @@ def test_the_last_line_is_the_verdict(bundle):
 def test_models_and_images_that_are_missing_are_said_before_the_check(study, bundle, tmp_path, monkeypatch):
     out = tmp_path / "tiny.tar.xz"
     out.write_bytes(bundle)
-    monkeypatch.setattr("rs.runtime.arithmetic.choose", lambda *_: None)  # torch is loaded
+    monkeypatch.setattr("rs.runtime.arithmetic.set_arithmetic", lambda *_: None)  # torch is loaded
     monkeypatch.setattr("rs.reporting.bundle.verify", None)  # a call would fail
     words = ["verify", str(out), "--models", str(tmp_path / "nowhere"), "--data", str(tmp_path)]
     found = CliRunner().invoke(app, words)

@@ -39,7 +39,7 @@ def tiny(tmp_path):
 
 @pytest.fixture
 def values(tiny):
-    return params.read(tiny / "params.yaml")
+    return params.read_params(tiny / "params.yaml")
 
 
 def ensemble(values, slug):
@@ -104,7 +104,9 @@ def test_a_member_that_is_not_trained_is_named_with_what_to_do(values):
 @pytest.mark.parametrize("slug", ENSEMBLES)
 def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
     found, one = read_one(tiny, values, slug), ensemble(values, slug)
-    pd.testing.assert_frame_equal(found.rows, certificate_rows.read(tiny / "results" / "0.5" / "pool" / f"{slug}.tsv"))
+    pd.testing.assert_frame_equal(
+        found.rows, certificate_rows.read_rows(tiny / "results" / "0.5" / "pool" / f"{slug}.tsv")
+    )
     assert (found.sigma, found.seed, found.subset, found.training_seconds) == (0.5, None, "first-12", None)
     assert (found.ensemble, found.combination, found.members) == (one.name, one.key, one.members)
     assert (found.scope, found.classes) == (one.combination.scope, CLASSES)

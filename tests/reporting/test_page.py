@@ -18,7 +18,7 @@ from PIL import Image
 from scipy.special import ndtri
 
 from rs.errors import InputError
-from rs.params import read
+from rs.params import read_params
 from rs.reporting import page, page_data
 from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
@@ -27,10 +27,9 @@ from rs.reporting.settings import report_settings
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import estimate, sample
 from rs.statistics.radius import lower_bound
-from rs.statistics.resampling import label_bounds
-from rs.statistics.two_sided import two_sided
+from rs.statistics.resampling import label_bounds, two_sided
 from rs.storage import certificate_rows, files
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, write_row_file
 from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study, write_rows
 
 NODE = shutil.which("node")
@@ -52,7 +51,7 @@ def study(tmp_path_factory):
 
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
-    values = read(root / "params.yaml")
+    values = read_params(root / "params.yaml")
     settings = report_settings(values)
     folders = [root / name for name in ("results", "logs", "weights")]
     declared = StudyFiles.of(values, "tiny", settings.combination, *folders)
@@ -142,7 +141,7 @@ def test_the_votes_in_the_page_are_those_of_the_rows(study, text):
 
 def test_skipped_draws_have_a_number_of_their_own(study):
     path = study / "results/0.25/gaussian-0.tsv"
-    rows = certificate_rows.read(path)[:2]
+    rows = certificate_rows.read_rows(path)[:2]
     skipped = rows.assign(n=0, counts="-", counts0=f"2:{N0}", label=1)
     assert page_data.vote_columns(skipped, N).tolist() == [[3, 3], [N + 1, N + 1], [0, 0], [0, 0]]
 
@@ -203,8 +202,8 @@ def test_the_committed_pages_are_small_enough(path):
 def test_results_without_votes_are_left_out(study, tmp_path):
     shutil.copytree(study, tmp_path / "s")
     for path in (tmp_path / "s/results").rglob("*.tsv"):
-        rows = certificate_rows.read(path)
-        certificate_rows.write(rows.assign(mode=f"within:0.1:{N}"), path)
+        rows = certificate_rows.read_rows(path)
+        write_row_file(rows.assign(mode=f"within:0.1:{N}"), path)
     assert page.study_page(*read_study(tmp_path / "s")) is None
 
 
@@ -264,7 +263,7 @@ def add_set(root):
     files.write_text(root / "params.yaml", params)
     for sigma in SIGMAS:
         pool = root / "results" / str(sigma) / "pool"
-        rows = certificate_rows.read(pool / "advmacer-0-1.average.tsv").assign(scope="set")
+        rows = certificate_rows.read_rows(pool / "advmacer-0-1.average.tsv").assign(scope="set")
         none = {"predict": -1, "radius": 0.0, "correct": 0, "p_lower": 0.0, "counts0": f"{CLASSES}:{N0}"}
         none["counts"] = f"0:3,{CLASSES}:{N - 3}"
         write_rows(rows.assign(**{k: rows[k].mask(rows["idx"] == 0, v) for k, v in none.items()}), pool / SET)
@@ -278,7 +277,7 @@ SET = "advmacer-0-1.set.tsv"
 def test_votes_for_no_class_make_no_certificate(tmp_path):
     study = add_set(make_study(tmp_path))
     data = data_of(page_of(study))
-    rows = certificate_rows.read(study / "results" / "0.25" / "pool" / SET)
+    rows = certificate_rows.read_rows(study / "results" / "0.25" / "pool" / SET)
     names = [one["file"] for one in data["levels"][0]["results"]]
     index = names.index(f"results/tiny/0.25/pool/{SET}")
     found = page_says(data, index, "Object.values(certificates(state.classifier)).map((column) => Array.from(column))")
@@ -435,7 +434,7 @@ def test_two_sided_radii_are_those_of_the_same_votes(shown, study):
     before = shown.numbers()
     shown.tab.check("input[value=two]")
     shown.updated()
-    check_headline(shown, groups[0.25], lambda rows: two_sided(rows, CLASSES))
+    check_headline(shown, groups[0.25], lambda rows: two_sided(rows, CLASSES)["even"])
     assert shown.numbers() != before
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rs.data import format
+from rs.data import prepared
 from rs.reporting import page_data
 from rs.reporting.page_data import COLUMNS, SIDE, Pictures
 
@@ -56,9 +56,9 @@ def test_large_images_are_made_smaller():
 def test_a_data_set_is_read_with_its_classes_and_its_test_images(tmp_path):
     one = some(6)
     splits = {split: (one.pixels, np.array([0, 1] * 3)) for split in ("train", "test")}
-    format.write(tmp_path / "tiny", "tiny", splits, ["cat", "dog"])
+    prepared.save_images(tmp_path / "tiny", "tiny", splits, ["cat", "dog"])
     read = Pictures.read(tmp_path / "tiny")
-    assert (read.classes, read.fingerprint) == (("cat", "dog"), format.read_meta(tmp_path / "tiny").sha256["test"])
+    assert (read.classes, read.fingerprint) == (("cat", "dog"), prepared.read_meta(tmp_path / "tiny").sha256["test"])
     assert (read.pixels == one.pixels).all()
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from rs.command_line.shell import run
 from rs.errors import InputError
-from rs.params import read
+from rs.params import read_params
 from rs.reporting import report
 from rs.reporting.tables import notes
 from rs.statistics import metrics
@@ -25,6 +25,7 @@ from rs.statistics.two_way import half_width, mean_squares
 from rs.storage import certificate_rows, tsv
 from rs.storage.files import write_json
 from stages.tables import main
+from tests.support.helpers import write_row_file
 from tests.support.tiny_study import (
     ALPHA,
     ENSEMBLES,
@@ -66,7 +67,7 @@ def made(tmp_path_factory):
 def tiny_report(root, external_logs=(), drawn=False, **options):
     folders = [root / name for name in ("results", "logs", "weights")]
     with nullcontext() if drawn else patch("rs.reporting.report._drawn", undrawn):
-        return report.make_report(read(root / "params.yaml"), "tiny", *folders, external_logs, **options)
+        return report.make_report(read_params(root / "params.yaml"), "tiny", *folders, external_logs, **options)
 
 
 def markdown(content):
@@ -187,7 +188,7 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
     for sigma in SIGMAS:
         path = tiny / "results" / str(sigma) / f"{name}.tsv"
         skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut", "counts0": f"2:{N0}"}
-        certificate_rows.write(certificate_rows.read(path).assign(predict=2, correct=0, **skipped), path)
+        write_row_file(certificate_rows.read_rows(path).assign(predict=2, correct=0, **skipped), path)
     tables = markdown(tiny_report(tiny)).values()
     assert not [text for text in tables if "nan" in text]
     captions = [text for text in tables if "n₀ = " in text]
@@ -250,7 +251,7 @@ def test_sub_ensembles_stand_in_every_table_as_one_ensemble(families):
 def test_the_main_table_names_the_largest_acr_of_all_rules_and_not_of_unsound_ones(tiny):
     text = markdown(tiny_report(add_vote(tiny)))["main.md"]
     for sigma in SIGMAS:
-        rows = certificate_rows.read(tiny / f"results/{sigma}/pool/advmacer-0-1.vote.tsv")
+        rows = certificate_rows.read_rows(tiny / f"results/{sigma}/pool/advmacer-0-1.vote.tsv")
         (note,) = re.findall(rf"^σ = {sigma}: of all 5 models and ensembles .*", text, re.MULTILINE)
         assert f"advmacer 0-1 (vote) has the largest ACR, {metrics.acr(rows):.4f} ± " in note
 
@@ -315,7 +316,7 @@ def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, 
     for sigma in SIGMAS:
         write_json(tiny / f"logs/{sigma}/gaussian/0/provenance.json", {"device": "cuda", "training_seconds": 1e4})
     stray = cell_rows("gaussian", 0.5, 0)
-    certificate_rows.write(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
+    write_row_file(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
     again = tiny_report(tiny, drawn=True)
     timed = {name for name in made if name.startswith("times/")} | {"index.html"}  # which shows times of training
     assert {name for name in made if again[name] != made[name]} == timed
@@ -432,7 +433,7 @@ def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
     p_lower = lower_bound(N, N, ALPHA)
     votes = {"counts0": [f"{k}:{N0}" for k in sure["label"]], "counts": [f"{k}:{N}" for k in sure["label"]]}
     best = {"predict": sure["label"], "correct": 1, "p_lower": p_lower, "radius": radius(p_lower, 0.5), **votes}
-    certificate_rows.write(sure.assign(**best), ours)  # the best there can be, if it were sound
+    write_row_file(sure.assign(**best), ours)  # the best there can be, if it were sound
     made = tiny_report(tiny, [{"name": "theirs", "path": ours}])
     main = pd.read_csv(io.BytesIO(made["main.csv"]))
     line = main[main["method"] == "theirs"].iloc[0]
@@ -461,9 +462,9 @@ def test_an_external_log_of_other_draws_is_refused_before_all_rows_are_read(tiny
 
 
 def test_every_row_file_is_read_once_beside_an_external_log(tiny, tmp_path, monkeypatch):
-    log, seen, own = tmp_path / "log.tsv", [], tsv.read
+    log, seen, own = tmp_path / "log.tsv", [], tsv.read_tsv
     certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), log)
-    monkeypatch.setattr(tsv, "read", lambda path, *kinds, **how: seen.append(path) or own(path, *kinds, **how))
+    monkeypatch.setattr(tsv, "read_tsv", lambda path, *kinds, **how: seen.append(path) or own(path, *kinds, **how))
     tiny_report(tiny, [{"name": "theirs", "path": log, "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}])
     assert {log, tiny / "results/0.25/gaussian-0.tsv"} < set(seen)
     assert len(seen) == len(set(seen))

@@ -11,11 +11,12 @@ from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.summaries import compare_rows, comparison_text, radii_shown, summarize_rows, summary_text
-from rs.smoothing.vote_counting import certificate, shortcut
+from rs.smoothing.vote_counting import Tally, certificate
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows, files
+from tests.support.helpers import write_row_file
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
 
 LABELS = np.arange(IMAGES) % 2
@@ -73,7 +74,7 @@ def test_without_a_sidecar_the_numbers_stay_and_the_model_is_not_stated(a):
 
 def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
     log = tmp_path / "log.txt"
-    certificate_rows.write_field_log(certificate_rows.read(a), log)
+    certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
     about = summarize_rows(log)
     assert [about[name] for name in ("sigma", "n0", "n", "alpha", "p_lower_quartiles")] == [None] * 5
     assert about["acr"] == summarize_rows(a)["acr"]
@@ -82,7 +83,7 @@ def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
 
 def test_a_log_with_a_byte_order_mark_is_the_log(tmp_path, a):
     log = tmp_path / "log.txt"
-    certificate_rows.write_field_log(certificate_rows.read(a), log)
+    certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
     plain = summarize_rows(log)
     log.write_bytes(b"\xef\xbb\xbf" + log.read_bytes())
     assert summarize_rows(log) == plain
@@ -109,7 +110,7 @@ def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
         .iloc[[index]]
         .assign(predict=0, label=1, correct=0, radius=0.0, p_lower=0.0, n=0, counts="-", mode="shortcut")
     )
-    certificate_rows.write(row, tmp_path / "one.tsv")
+    write_row_file(row, tmp_path / "one.tsv")
     about = summarize_rows(tmp_path / "one.tsv")
     assert (about["acr"], about["standard_error"], about["p_lower_quartiles"]) == (0.0, None, None)
     assert "±" not in summary_text(about)
@@ -288,7 +289,7 @@ def rows_of_10_000(tmp_path):
         for label, own in zip(LABELS, votes, strict=True)
     ]
     rows = frame(1).assign(**certified, **budget, counts0=[f"{label}:100" for label in LABELS], counts=counts)
-    certificate_rows.write(rows, tmp_path / "rows.tsv")
+    write_row_file(rows, tmp_path / "rows.tsv")
     return tmp_path / "rows.tsv"
 
 
@@ -419,13 +420,14 @@ def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path):
 
 def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_path):
     """Of five images of class 1 one is certified; n0 draws choose class 0 for the others, which would abstain."""
-    few, many = np.array([40, 60]), np.array([100, 900])
+    few, many, most = (Tally(np.array(votes)) for votes in ([40, 60], [100, 900], [510, 490]))
+    swapped = Tally(few.votes[::-1])
     last = certificate(few, many, 0.001, 0.5).row(4, 1)
-    skipped = [shortcut(few[::-1], 0.001, 0.5).row(i, 1) for i in range(4)]
-    whole = [certificate(few[::-1], np.array([510, 490]), 0.001, 0.5).row(i, 1) for i in range(4)]
+    skipped = [certificate(swapped, None, 0.001, 0.5).row(i, 1) for i in range(4)]
+    whole = [certificate(swapped, most, 0.001, 0.5).row(i, 1) for i in range(4)]
     paths = {name: tmp_path / f"{name}.tsv" for name in ("some", "none", "all")}
     for name, rows in {"some": [*skipped, last], "none": [*whole, last], "all": skipped}.items():
-        certificate_rows.write(rows, paths[name])
+        write_row_file(rows, paths[name])
     abouts = {name: summarize_rows(path) for name, path in paths.items()}
     counts = {name: (about["skipped"], about["abstentions"]) for name, about in abouts.items()}
     assert counts == {"some": (4, 0), "none": (0, 4), "all": (4, 0)}

@@ -62,7 +62,7 @@ def here(tmp_path_factory):
 
 def test_defaults_that_are_no_sections_are_named():
     with pytest.raises(InputError, match=r"params\.yaml: defaults: Input should be a valid dictionary, got True"):
-        arithmetic.wanted(tiny_params(arithmetic="portable") | {"defaults": True}, "tiny")
+        arithmetic.recipe_arithmetic(tiny_params(arithmetic="portable") | {"defaults": True}, "tiny")
 
 
 @needs_x86
@@ -108,17 +108,17 @@ def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
 def test_arithmetic_that_cannot_be_is_refused(monkeypatch, recipe, message):
     monkeypatch.setenv("MKL_CBWR", "AVX2")  # this process is not portable already
     with pytest.raises(InputError, match=message):
-        arithmetic.choose({"recipes": {"tiny": {"arithmetic": "portable"} | recipe}}, "tiny")
+        arithmetic.set_arithmetic({"recipes": {"tiny": {"arithmetic": "portable"} | recipe}}, "tiny")
 
 
 def test_a_recipe_must_say_its_arithmetic():
     with pytest.raises(InputError, match=r"must have the key recipes\.tiny\.arithmetic; known here: model"):
-        arithmetic.choose({"recipes": {"tiny": {"model": {}}}}, "tiny")
+        arithmetic.set_arithmetic({"recipes": {"tiny": {"model": {}}}}, "tiny")
 
 
 def test_native_arithmetic_changes_nothing(monkeypatch):
     before = dict(os.environ)
-    arithmetic.choose({"recipes": {"tiny": {"arithmetic": "native"}}}, "tiny")
+    arithmetic.set_arithmetic({"recipes": {"tiny": {"arithmetic": "native"}}}, "tiny")
     assert dict(os.environ) == before
 
 
@@ -126,7 +126,7 @@ def test_another_processor_computes_natively_and_says_so(monkeypatch, capfd):
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     monkeypatch.delenv("MKL_CBWR", raising=False)
     before = dict(os.environ)
-    arithmetic.choose({"recipes": {"tiny": {"arithmetic": "portable"}}}, "tiny")
+    arithmetic.set_arithmetic({"recipes": {"tiny": {"arithmetic": "portable"}}}, "tiny")
     assert dict(os.environ) == before
     assert capfd.readouterr().err == (
         "warning: recipes.tiny.arithmetic is portable on x86-64 only; here it is native\n"

@@ -43,7 +43,7 @@ def test_a_fingerprint_names_modules_at_any_depth(tmp_path: Path) -> None:
     root = project(
         tmp_path, stages__a="import os\ndef f():\n    from rs import b\n", rs__b="import rs.c", rs__c="", rs__d=""
     )
-    assert list(code_fingerprint.fingerprint(root, Path("stages/a.py"))) == ["rs/b.py", "rs/c.py", "stages/a.py"]
+    assert list(code_fingerprint.module_hashes(root, Path("stages/a.py"))) == ["rs/b.py", "rs/c.py", "stages/a.py"]
 
 
 def test_relative_imports_and_public_names_count(tmp_path: Path) -> None:
@@ -52,14 +52,14 @@ def test_relative_imports_and_public_names_count(tmp_path: Path) -> None:
         tmp_path, stages__a="from rs import load", stages__b="import rs.c", rs____init__="",
         rs__c="from . import e\nfrom .e import x", rs__certification__load="", rs__e="",
     )  # fmt: skip
-    stages = [code_fingerprint.fingerprint(root, Path("stages", f"{name}.py")) for name in "ab"]
+    stages = [code_fingerprint.module_hashes(root, Path("stages", f"{name}.py")) for name in "ab"]
     assert list(stages[0]) == ["rs/__init__.py", "rs/certification/load.py", "stages/a.py"]
     assert list(stages[1]) == ["rs/__init__.py", "rs/c.py", "rs/e.py", "stages/b.py"]
 
 
 def test_modules_may_import_each_other(tmp_path: Path) -> None:
     root = project(tmp_path, rs__a="import rs.b", rs__b="import rs.a")
-    assert set(code_fingerprint.fingerprint(root, Path("rs/a.py"))) == {"rs/a.py", "rs/b.py"}
+    assert set(code_fingerprint.module_hashes(root, Path("rs/a.py"))) == {"rs/a.py", "rs/b.py"}
 
 
 def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_path: Path) -> None:
@@ -72,12 +72,12 @@ def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_pa
         rs__methods__base="import rs.soft",
         rs__soft="",
     )
-    assert set(code_fingerprint.fingerprint(root, Path("stages/train.py"))) == {
+    assert set(code_fingerprint.module_hashes(root, Path("stages/train.py"))) == {
         "stages/train.py",
         "rs/methods/base.py",
         "rs/soft.py",
     }
-    assert set(code_fingerprint.fingerprint(root, Path("rs/methods/macer.py"))) == {
+    assert set(code_fingerprint.module_hashes(root, Path("rs/methods/macer.py"))) == {
         "rs/methods/macer.py",
         "rs/methods/base.py",
         "rs/soft.py",
@@ -174,7 +174,7 @@ def test_a_method_depends_on_the_methods_it_imports(tmp_path: Path) -> None:
         rs__methods__mine="from rs.methods.macer import Macer",
         rs__methods__macer="",
     )
-    assert set(code_fingerprint.fingerprint(root, Path("rs/methods/mine.py"))) == {
+    assert set(code_fingerprint.module_hashes(root, Path("rs/methods/mine.py"))) == {
         "rs/methods/mine.py",
         "rs/methods/macer.py",
     }
@@ -186,12 +186,12 @@ def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(tm
         rs__methods__mine="class Mine: pass",
     )  # fmt: skip
     table = {"macer": "rs.methods.macer:Macer", "mine": "rs.methods.mine:Mine"}
-    prints = code_fingerprint.fingerprints(root, table)
+    prints = code_fingerprint.stage_fingerprints(root, table)
     assert prints["code/methods/mine"]["class"] == "rs.methods.mine:Mine"
     assert set(prints["code/methods/mine"]) == {"class", "rs/methods/mine.py"}
     (root / code_fingerprint.TABLE).write_text("NEW = 1")  # the table of the methods is in no fingerprint
-    assert code_fingerprint.fingerprints(root, table | {"new": "rs.methods.mine:New"}).items() > prints.items()
-    remapped = code_fingerprint.fingerprints(root, table | {"mine": "rs.methods.macer:Macer"})
+    assert code_fingerprint.stage_fingerprints(root, table | {"new": "rs.methods.mine:New"}).items() > prints.items()
+    remapped = code_fingerprint.stage_fingerprints(root, table | {"mine": "rs.methods.macer:Macer"})
     assert remapped["code/methods/mine"] != prints["code/methods/mine"]
 
 
@@ -221,8 +221,8 @@ def test_an_upgrade_shows_and_a_release_of_the_same_series_does_not(
 
 def test_the_version_of_a_stage_changes_with_the_code_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_fingerprint, "ROOT", project(tmp_path, stages__a="import rs.b", rs__b="x = 1"))
-    before = code_fingerprint.version("stages/a.py")
+    before = code_fingerprint.code_hash("stages/a.py")
     (tmp_path / "rs" / "b.py").write_text("x = 1  # the same")
-    assert code_fingerprint.version("stages/a.py") == before
+    assert code_fingerprint.code_hash("stages/a.py") == before
     (tmp_path / "rs" / "b.py").write_text("x = 2")
-    assert code_fingerprint.version("stages/a.py") != before
+    assert code_fingerprint.code_hash("stages/a.py") != before

@@ -4,13 +4,13 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.certification.certify_model import certification_settings, certify_model
 from rs.errors import InputError
 from rs.runtime import processes
+from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows, row_writer
 from tests.support.cells import train_tiny
 from tests.support.helpers import python, tiny_params, write_params, write_tiny
@@ -60,8 +60,7 @@ def cell(tmp_path_factory):
         patch.setenv("RS_WORK", str(root / "work"))
         train_tiny(data, root)
         settings = certification_settings(tiny_params(), "tiny")
-        where = {"sigma": None, "device": torch.device("cpu"), "batch": None}
-        certify_model(str(root / "model"), data, settings, **where, out=root / "one.tsv")
+        certify_model(str(root / "model"), data, settings, SmoothingOptions(), out=root / "one.tsv")
     write_params(root / "params.yaml")
     return root
 
@@ -81,7 +80,7 @@ def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work, wo
     assert (tmp_path / "rows.json").read_bytes() == (cell / "one.json").read_bytes()
     seconds = (tmp_path / "rows.seconds.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in seconds[1:]] == [
-        str(i) for i in certificate_rows.read(cell / "one.tsv")["idx"]
+        str(i) for i in certificate_rows.read_rows(cell / "one.tsv")["idx"]
     ]
     assert list(work.iterdir()) == []
 

@@ -12,14 +12,14 @@ from threading import Event, Thread
 import pytest
 
 from rs.errors import InputError
-from rs.runtime.scratch import discard, folder, key, locked
+from rs.runtime.scratch import discard, key, locked, scratch_folder
 from tests.support.helpers import ROOT
 
 WHAT = {"model": "a", "sigma": 0.5}
 
 
 def _fail_midway():
-    with folder(WHAT) as path:
+    with scratch_folder(WHAT) as path:
         (path / "part").write_text("half")
         raise RuntimeError("midway")
 
@@ -34,7 +34,7 @@ def test_other_work_has_another_key(other):
 
 
 def test_the_folder_is_gone_after_success(work):
-    with folder(WHAT) as path:
+    with scratch_folder(WHAT) as path:
         assert path.parent == work
         (path / "part").write_text("half")
     assert not path.exists()
@@ -43,9 +43,9 @@ def test_the_folder_is_gone_after_success(work):
 def test_what_a_failure_leaves_is_found_by_the_same_work_alone(work):
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway()
-    with folder({**WHAT, "sigma": 1.0}) as other:
+    with scratch_folder({**WHAT, "sigma": 1.0}) as other:
         assert not (other / "part").exists()
-    with folder(WHAT) as again:
+    with scratch_folder(WHAT) as again:
         assert (again / "part").read_text() == "half"
 
 
@@ -55,7 +55,7 @@ def test_work_where_there_can_be_no_folder_is_refused(tmp_path, monkeypatch, nam
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     monkeypatch.setenv("RS_WORK", str(tmp_path / name))
     with pytest.raises(InputError, match=r"must be a folder or new, but .*/(file|nowhere) is no folder; set RS_WORK"):
-        folder(WHAT).__enter__()
+        scratch_folder(WHAT).__enter__()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "nowhere"]
 
 
@@ -72,31 +72,34 @@ def test_the_folder_is_that_of_the_environment_or_lies_in_the_dvc_root(tmp_path,
     ):
         if variable:
             monkeypatch.setenv(variable, str(value))
-        with folder(WHAT) as path:
+        with scratch_folder(WHAT) as path:
             assert path.parent.resolve() == expected
 
 
 @pytest.mark.usefixtures("work")
 def test_the_same_work_is_not_done_twice_at_once():
-    with folder(WHAT) as path:
+    with scratch_folder(WHAT) as path:
         (path / "part").write_text("half")
-        with pytest.raises(InputError, match="another process is making the same thing"), folder(WHAT):
+        with pytest.raises(InputError, match="another process is making the same thing"), scratch_folder(WHAT):
             pytest.fail("two at the same work")
         assert (path / "part").exists()
-        with folder({**WHAT, "sigma": 1.0}):
+        with scratch_folder({**WHAT, "sigma": 1.0}):
             pass
 
 
 @pytest.mark.usefixtures("work")
 def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
-    hold = f"from rs.runtime.scratch import folder; w = folder({WHAT!r}); print(w.__enter__(), flush=True); input()"
+    hold = (
+        f"from rs.runtime import scratch; w = scratch.scratch_folder({WHAT!r}); "
+        "print(w.__enter__(), flush=True); input()"
+    )
     holder = subprocess.Popen([sys.executable, "-c", hold], cwd=ROOT, stdin=-1, stdout=-1, text=True)
     path = holder.stdout.readline().strip()
-    with pytest.raises(InputError, match=path), folder(WHAT):
+    with pytest.raises(InputError, match=path), scratch_folder(WHAT):
         pytest.fail("two at the same work")
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
-    with folder(WHAT) as mine:
+    with scratch_folder(WHAT) as mine:
         assert str(mine) == path
 
 
@@ -115,7 +118,7 @@ def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypa
         flock(lock, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with pytest.raises(InputError, match="run again"), folder(WHAT):
+    with pytest.raises(InputError, match="run again"), scratch_folder(WHAT):
         pytest.fail("worked in a folder that is not its own")
 
 
@@ -125,7 +128,7 @@ def test_what_was_left_of_finished_work_is_removed_unless_somebody_works_in_it(w
     (work / f"{key(WHAT)}.done").mkdir(parents=True)  # of a process that was killed while it removed it
     with pytest.raises(RuntimeError, match="midway"):
         _fail_midway()
-    with folder({**WHAT, "sigma": 1.0}) as other:
+    with scratch_folder({**WHAT, "sigma": 1.0}) as other:
         discard({**WHAT, "sigma": 1.0})
         discard(WHAT)
         assert list(work.iterdir()) == [other]
@@ -175,9 +178,9 @@ def test_finished_work_is_removed_where_the_disk_keeps_the_name_of_an_open_file(
             raise OSError(errno.ENOTEMPTY, "Directory not empty")
 
     monkeypatch.setattr(shutil, "rmtree", of_nfs)
-    with folder(WHAT) as path:
+    with scratch_folder(WHAT) as path:
         (path / "part").write_text("half")
-    with folder(unfinished) as path:
+    with scratch_folder(unfinished) as path:
         (path / "part").write_text("half")
         assert [*work.iterdir()] == [path]
     assert [*work.iterdir()] == []

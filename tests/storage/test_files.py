@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.errors import InputError
-from rs.params import DEEPEST
+from rs.params import MAX_DEPTH
 from rs.storage import files
 
-DEEP = b'{"a":' * DEEPEST + b"0" + b"}" * DEEPEST
+DEEP = b'{"a":' * MAX_DEPTH + b"0" + b"}" * MAX_DEPTH
 """Nested so little that Python reads it, and so much that what comes after does not."""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rs.errors import InputError
 from rs.runtime import scratch
-from rs.smoothing.vote_counting import certificate
+from rs.smoothing.vote_counting import Tally, certificate
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.row_writer import write_rows
@@ -29,7 +29,8 @@ def unpublished(out, n):
     with write_rows({out: identity}, seconds_of(out), IMAGES) as writer:
         remaining = list(writer.remaining)
         for index in remaining:
-            writer.write(index, {out: certificate(np.array([100, 0]), np.array([n, 0]), 0.001, 0.5).row(index, 0)})
+            certified = certificate(Tally(np.array([100, 0])), Tally(np.array([n, 0])), 0.001, 0.5)
+            writer.write(index, {out: certified.row(index, 0)})
         yield remaining
 
 
@@ -67,14 +68,14 @@ def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refuse
         elsewhere.read_bytes(),
         sidecar_of(elsewhere).read_bytes(),
     ]
-    assert certificate_rows.read(out)["n"].tolist() == [1000, 1000]
+    assert certificate_rows.read_rows(out)["n"].tolist() == [1000, 1000]
 
 
 def test_rows_that_another_run_publishes_just_before_the_lock_are_seen_under_it(out, monkeypatch):
     interrupt_lock(monkeypatch, lambda: publish(out, 1000))
     with pytest.raises(InputError, match="its n is 1000 and here it is 10000"):
         publish(out, 10_000)
-    assert certificate_rows.read(out)["n"].tolist() == [1000, 1000]
+    assert certificate_rows.read_rows(out)["n"].tolist() == [1000, 1000]
 
 
 def test_refused_rows_are_published_elsewhere_without_a_draw(out, work):
@@ -83,7 +84,7 @@ def test_refused_rows_are_published_elsewhere_without_a_draw(out, work):
     other = out.with_name("other.tsv")
     with unpublished(other, 10_000) as remaining:
         assert remaining == []
-    assert certificate_rows.read(other)["n"].tolist() == [10_000, 10_000]
+    assert certificate_rows.read_rows(other)["n"].tolist() == [10_000, 10_000]
     assert list(work.iterdir()) == []
 
 

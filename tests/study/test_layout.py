@@ -15,7 +15,7 @@ from rs.study.grid import cells
 from rs.study.layout import GridCell
 from tests.support.helpers import ROOT
 
-PARAMS = params.read(ROOT / "params.yaml")
+PARAMS = params.read_params(ROOT / "params.yaml")
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 ITEM = {"dataset": "digits", "method": "macer", "sigma": "0.5", "seed": "0"}
 CELL = GridCell("digits", "macer", 0.5, 0)

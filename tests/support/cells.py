@@ -3,6 +3,7 @@
 import torch
 
 from rs.certification.certify_model import certification_settings, certify_model
+from rs.smoothing.settings import SmoothingOptions
 from rs.training.recipe import training_recipe
 from rs.training.run import train_model
 from rs.training.settings import RunOptions
@@ -20,4 +21,4 @@ def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
 
 def certify_tiny(model, folder, out, sigma=None, **chosen):
     settings = certification_settings(tiny_params(), "tiny", chosen)
-    certify_model(str(model), folder, settings, sigma=sigma, device=CPU, batch=None, out=out)
+    certify_model(str(model), folder, settings, SmoothingOptions(sigma=sigma), out=out)

@@ -73,5 +73,6 @@ def rule_of(combination, members, solution=None):
     """The rule of a combination of so many members, checked as ``rs.ensemble.spec.EnsembleSpec`` checks it."""
     check_rule(combination)
     combination.check_members(members)
-    listed = combination.weights if isinstance(combination.weights, list) else None
-    return RULES[combination.rule].build(combination, members, solution if combination.solved else listed)
+    listed = [part for part in (combination.weights, combination.thresholds) if isinstance(part, list)]
+    listed_or_none = next(iter(listed), None)
+    return RULES[combination.rule].build(combination, members, solution if combination.solved else listed_or_none)

@@ -5,7 +5,7 @@ from pathlib import Path
 from rs.ensemble.rules import Cascade, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, FittedThresholds, FittedWeights, Member
 from rs.models import checkpoint
-from rs.models.fingerprint import fingerprint
+from rs.models.fingerprint import model_fingerprint
 from rs.study.ensembles import Combination, EnsembleDeclaration
 
 GLOBAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
@@ -15,11 +15,11 @@ PER_IMAGE = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "tar
 def member(method="macer", seed=0):
     """The model in models/METHOD/SEED as a member."""
     path = f"models/{method}/{seed}"
-    return Member(path=path, method=method, seed=seed, classifier=fingerprint(network(path)))
+    return Member(path=path, method=method, seed=seed, classifier=model_fingerprint(network(path)))
 
 
 def network(path):
-    return checkpoint.load(Path(path))[0]
+    return checkpoint.load_model(Path(path))[0]
 
 
 def spec(members=None, fitted=None, **combination):

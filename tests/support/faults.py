@@ -24,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rs.certification.openvino_network import library
+from rs.command_line.main import COMMANDS
 from rs.command_line.shell import run
 
 ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
@@ -85,8 +86,9 @@ to import."""
 def command_of(stage):
     """The function of a stage, or of the command of ``rs`` that has no stage."""
     stage = stage.partition(" ")[0]
-    package = "stages" if (Path(__file__).parents[2] / "stages" / f"{stage}.py").is_file() else "rs.command_line"
-    return import_module(f"{package}.{stage}").main
+    if (Path(__file__).parents[2] / "stages" / f"{stage}.py").is_file():
+        return import_module(f"stages.{stage}").main
+    return COMMANDS[stage]
 
 
 class Points:
@@ -184,7 +186,7 @@ def make_study(root, bundled=False):
         values["recipes"]["tiny"]["certify"] |= {"n": 2000, "subset": {"first": 3}}  # more than a small disk has left
         Path("cached.yaml").write_text(json.dumps(values))
         tiny_pool.solve()
-        torch.save({"state_dict": checkpoint.load(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
+        torch.save({"state_dict": checkpoint.load_model(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))
         tiny_study.make_study(Path("study"))
         if bundled:  # with its report, which takes as long as all the rest

@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 from rs import params
-from rs.data import format as data_format
-from rs.data.format import Meta, fingerprint
+from rs.data import prepared
 from rs.data.images import PackedImages
+from rs.data.prepared import Meta, images_fingerprint
 from rs.methods import METHODS, method_class
+from rs.storage import certificate_rows
 from rs.training.settings import RunOptions, Training
 from rs.training.trainer import Trainer
 
@@ -52,7 +53,7 @@ TRAINING = {
     "eval_n": 20,
     "eval_alpha": 0.01,
 }
-DEFAULTS = params.read(ROOT / "params.yaml")
+DEFAULTS = params.read_params(ROOT / "params.yaml")
 
 
 def method_parameters(name, **small):
@@ -91,7 +92,7 @@ def write_tiny(folder, train=24, test=10, validation=0):
     """Write the tiny data set to ``folder`` and return it; without a validation split if that has no images."""
     splits = {"train": arrays(train, 0), "test": arrays(test, 1)}
     splits |= {"validation": arrays(validation, 2)} if validation else {}
-    data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    prepared.save_images(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
     return folder
 
 
@@ -106,7 +107,7 @@ def tiny_images(size=24, seed=0):
         std=(0.25,),
         source="tests",
         sizes={"train": size},
-        sha256={"train": fingerprint(images, labels)},
+        sha256={"train": images_fingerprint(images, labels)},
     )
     return PackedImages(meta, images, labels)
 
@@ -194,3 +195,11 @@ def help_of(stage, *more):
         f"print(code, sorted({heavy!r} & set(sys.modules)))"
     )
     return python("-c", script)
+
+
+def write_row_file(rows, path):
+    """Write certificate rows, of a frame or dicts, with their header."""
+    records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
+    counted = any(record.get(certificate_rows.EVALUATIONS) is not None for record in records)
+    lines = [certificate_rows.row_header(counted), *map(certificate_rows.format_row, records)]
+    path.write_text("\n".join(lines) + "\n")

@@ -26,7 +26,7 @@ def pixels(n, shape=(4, 5, 3), seed=0):
 
 def prepare(tmp_path, name="mine", **values):
     sources.settings(values, f"datasets.{name}").prepare(name, tmp_path / "set")
-    return images.load(tmp_path / "set", "train"), images.load(tmp_path / "set", "test")
+    return images.load_images(tmp_path / "set", "train"), images.load_images(tmp_path / "set", "test")
 
 
 def refused(tmp_path, message, name="mine", **values):

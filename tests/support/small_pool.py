@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rs.ensemble.pool import PoolEntry, certify_entries
+from rs.ensemble.pool import PoolEntry, noisy_pool
 from rs.ensemble.rules import Cascade, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
 from rs.smoothing.settings import Draws
 from tests.support.helpers import tiny_images
@@ -55,8 +55,8 @@ def as_bytes(certificate):
     }
 
 
-def pool(models, entries=ENTRIES, index=0, **settings):
-    return certify_entries(models, entries, 2, SIGMA, image(index), DRAWS, index=index, **settings)
+def pool(models, entries=ENTRIES, index=0, label=None, **settings):
+    return noisy_pool(models, 2, SIGMA, image(index), DRAWS, index=index, **settings).certify(entries, label)
 
 
 EVALUATED = WeakKeyDictionary()

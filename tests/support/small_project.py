@@ -19,7 +19,7 @@ MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "resul
 def small_project(root: Path, **training: Any) -> Path:
     """Make a repository in ``root``: the code, the pipeline, and a study of two methods, one epoch and ten images."""
     copy_project(root)
-    values = params.read(root / "params.yaml")
+    values = params.read_params(root / "params.yaml")
     values |= {"methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
     values["ensembles"] = [
         {"members": {"macer": 2}, "combinations": ["average", "optimal"]},

@@ -32,7 +32,7 @@ def make_bundled_study(root: Path) -> Path:
         (root / "moved").rename(root / name / "tiny")
     for path in sorted((root / "results").rglob("*.json")):
         _complete(root, path)
-    values = params.read(root / "params.yaml")
+    values = params.read_params(root / "params.yaml")
     folders = [root / name / "tiny" for name in ("results", "logs", "weights")]
     with patch("rs.reporting.report._drawn", undrawn):
         report.write_report(root / "reports" / "tiny", report.make_report(values, "tiny", *folders))

@@ -10,11 +10,10 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from rs.data import format as data_format
+from rs.data import prepared
 from rs.ensemble.declare import write_ensembles
 from rs.ensemble.fit_weights import fit_weights
-from rs.ensemble.member_outputs import WeightSettings
-from rs.ensemble.perturbation import NOISE, perturbed_parameters
+from rs.ensemble.member_outputs import NOISE, WeightSettings, perturbed_parameters
 from rs.models import checkpoint
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import block
@@ -73,7 +72,7 @@ def write_three(folder, train=24, test=10, seed=0):
         images[labels == 1, :, :, 2:] += 180
         images[labels == 2, :, :2] += 180
         splits[name] = (images, labels.astype(np.int64))
-    data_format.write(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    prepared.save_images(folder, "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
 
 
 SEES = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.0, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])
@@ -96,7 +95,13 @@ def save_member(method, seed, folder=None, gain=1.0):
     """A small network whose weights are set by hand to :func:`logits_of`: it keeps a number and its negative, as
     rectified numbers; looks at one pixel of each quadrant; and takes the four apart."""
     values = {"shape": list(SHAPE), "classes": list(CLASSES), "mean": [0.5], "std": [0.25], "dataset": "tiny"}
-    values |= {"hyperparameters": {}, "training": {}, "epochs": 1, "device": "cpu", "versions": checkpoint.versions()}
+    values |= {
+        "hyperparameters": {},
+        "training": {},
+        "epochs": 1,
+        "device": "cpu",
+        "versions": checkpoint.library_versions(),
+    }
     values |= {"arithmetic": "native"}
     card = checkpoint.ModelCard(architecture="smallnet", method=method, sigma=SIGMA, seed=seed, **values)
     model = card.build(0)
@@ -144,7 +149,7 @@ def change_recipe(section, key, value):
 
 def pool_members():
     """The members of the pool, loaded one by one."""
-    return [checkpoint.load(Path("models", method, str(seed)))[0] for method, seed in POOL]
+    return [checkpoint.load_model(Path("models", method, str(seed)))[0] for method, seed in POOL]
 
 
 def slow_probabilities(who, member, images, index, perturbed=True, repeat=0, noises=SETTINGS.noises):

@@ -23,7 +23,7 @@ CARD = checkpoint.ModelCard(
     epochs=1,
     device="cpu",
     arithmetic="native",
-    versions=checkpoint.versions(),
+    versions=checkpoint.library_versions(),
 )
 
 

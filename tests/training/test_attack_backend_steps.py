@@ -10,7 +10,7 @@ from torch import nn
 
 from rs import params
 from rs.methods import METHODS, method_class
-from rs.models.backend import EXACT
+from rs.models.backend import MAX_ROUNDING
 from rs.runtime.streams import stream
 from rs.training.attack_backend import training_network
 from tests.support.folding import close, tiny
@@ -32,7 +32,7 @@ def step(name, changes, made, model, seed):
     """Loss, gradients and statistics of one step, as a Trainer takes it, on 12 images in float64."""
     own = METHOD_PARAMETERS[name] | ({"epsilon": 0.2} if "epsilon" in METHOD_PARAMETERS[name] else {}) | changes
     x, y = images(12, SHAPE, seed).double(), torch.arange(12) % 2
-    result = params.check(method_class(name), own, name).loss(made, x, y, sigma=0.25, rng=stream(seed), epoch=0)
+    result = params.validate(method_class(name), own, name).loss(made, x, y, sigma=0.25, rng=stream(seed), epoch=0)
     model.zero_grad()
     result.loss.backward()
     gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
@@ -82,7 +82,7 @@ def is_the_plain_step(engine, name, changes):
         for model in (exact, same, *narrow.values()):
             model.load_state_dict(start)
         expected = step(name, changes, exact, exact, seed)
-        assert all(map(lambda a, b: close(a, b, EXACT), step(name, changes, wide, same, seed), expected))
+        assert all(map(lambda a, b: close(a, b, MAX_ROUNDING), step(name, changes, wide, same, seed), expected))
         for each, model in narrow.items():
             found = step(name, changes, networks[each], model, seed)
             errors[each].append([float((a - b).norm()) for a, b in zip(found, expected, strict=True)])

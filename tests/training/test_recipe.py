@@ -27,7 +27,7 @@ def test_every_method_gets_its_own_section(method):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("sigma", [0.25, 0.5])
 def test_the_projects_own_parameters_make_every_method_of_the_default_data_set(method, sigma):
-    values = params.read(ROOT / "params.yaml")
+    values = params.read_params(ROOT / "params.yaml")
     assert training_recipe(values, "digits", method, sigma).name == method
 
 

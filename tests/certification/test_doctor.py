@@ -1,4 +1,4 @@
-"""Planted faults are found, and nothing is found in good classifiers: ``rs.certification.examine``."""
+"""Planted faults are found, and nothing is found in good classifiers: ``rs.certification.doctor``."""
 
 import itertools
 import math
@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rs.certification.examine import ORDERS, chance, examine
+from rs.certification.doctor import ORDERS, chance, diagnose
 from rs.certification.load import Classifier
 from rs.command_line.shell import check_sigma
-from rs.data.format import Meta
 from rs.data.images import PackedImages
+from rs.data.prepared import Meta
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED
@@ -100,7 +100,7 @@ class Always(nn.BatchNorm2d):
 
 def examined(model, sigma=SIGMA, images=None):
     loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
-    return examine(loaded, labelled() if images is None else images, sigma, CPU)
+    return diagnose(loaded, labelled() if images is None else images, sigma, CPU)
 
 
 def by_chance(x):
@@ -224,7 +224,12 @@ def test_without_labels_faults_that_need_none_are_found():
 
 def test_without_images_it_is_one_function_and_no_more_is_known():
     loaded = Classifier("own:model", Nearest(), None, tuple("abcde"), SHAPE, None, "model")
-    (finding,) = examine(loaded, None, SIGMA, CPU)
+    (finding,) = diagnose(loaded, None, SIGMA, CPU)
     assert (finding.level, "give --data or --images" in finding.text) == ("warning", True)
-    (finding,) = examine(replace(loaded, module=FAULTS["state"][0]), None, SIGMA, CPU)
+    (finding,) = diagnose(replace(loaded, module=FAULTS["state"][0]), None, SIGMA, CPU)
     assert finding.level == "fault"
+
+
+def test_without_images_a_model_must_say_what_images_it_is_for():
+    with pytest.raises(InputError, match="but own:model names none; give --data"):
+        diagnose(Classifier("own:model", Nearest()), None, SIGMA, CPU)

@@ -11,10 +11,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from rs.certification.load import Classifier
-from rs.data.format import Images
+from rs.data.prepared import Images
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
-from rs.params import LARGEST_SIGMA
+from rs.params import MAX_SIGMA
 from rs.smoothing.attack import evaluating
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import logits_of, user_code
@@ -39,16 +39,16 @@ NOT_LOOKED_AT = (
 )
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """Something that was found, and what to do about it."""
 
     level: Literal["fault", "warning"]  # a fault makes certificates wrong or worthless
     text: str
 
 
-def examine(
+def diagnose(
     classifier: Classifier, images: Images | None, sigma: float | None, device: torch.device, count: int = 200
-) -> list[Finding]:
+) -> list[Diagnosis]:
     """Look for common mistakes in a classifier, most of them with labelled images.
 
     Its accuracy is compared with those in what it may have been made for instead: pixels of 0 to 255, normalised ones,
@@ -63,16 +63,23 @@ def examine(
         device: Where it runs.
         count: Images that are looked at, spread over the split.
     Returns:
-        Findings, in the order in which to mend them; none of a classifier that seems right.
+        Diagnoses, in the order in which to mend them; none of a classifier that seems right.
+    Raises:
+        InputError: If the classes and the shape of the images are unknown.
     """
+    if not classifier.shape:
+        raise InputError(
+            f"the classes and the shape of the images must be known, but {classifier.name} names none; "
+            "give --data, the folder of a prepared data set that has them, or --images, a folder of pictures"
+        )
     try:
         with user_code(f"{classifier.name} must run on {device}"):
             module = classifier.module.to(device)
             check_deterministic(module, noisy_pair(classifier.shape, device))
     except InputError as error:
-        return [Finding("fault", str(error))]
+        return [Diagnosis("fault", str(error))]
     if images is None:
-        return [Finding("warning", f"no images were given, so {NOT_LOOKED_AT}; give --data or --images")]
+        return [Diagnosis("warning", f"no images were given, so {NOT_LOOKED_AT}; give --data or --images")]
     with torch.inference_mode(), evaluating(module):
         return list(_findings(_Trial(module, images, device, count), images, classifier, sigma))
 
@@ -102,10 +109,10 @@ class _Trial:
         return self.x + gaussian(self.x.shape, sigma, rng).to(self.x.device)
 
 
-def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: float | None) -> Iterator[Finding]:
+def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: float | None) -> Iterator[Diagnosis]:
     logits, classes = trial.logits(trial.x), len(classifier.classes)
     if logits.shape[1] != classes:
-        yield Finding(
+        yield Diagnosis(
             "fault", f"the classifier must have {classes} logits, one for each class; it has {logits.shape[1]}"
         )
         return
@@ -116,24 +123,26 @@ def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: floa
             if finding.level == "fault":
                 return
     else:
-        yield Finding("warning", f"the images have no labels, so {NOT_LOOKED_AT}; put them into one subfolder a class")
+        yield Diagnosis(
+            "warning", f"the images have no labels, so {NOT_LOOKED_AT}; put them into one subfolder a class"
+        )
     yield from _of_outputs(logits, trial)
     noise = classifier.sigma if sigma is None else sigma
     if noise is None:
-        yield Finding(
+        yield Diagnosis(
             "warning", "the noise of the certificate is not known, so nothing was tried under noise; give --sigma"
         )
         return
     yield from _of_noise(trial, logits, noise)
 
 
-def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Finding | None:
+def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis | None:
     predicted = logits.argmax(1)
     right = predicted == trial.labels
     others = {**_as_other_pixels(trial, images), **_as_other_classes(logits, trial.labels)}
     text, best = max(others.items(), key=lambda item: int(item[1].sum()))
     if _larger(best, right):
-        return Finding("fault", f"{text} (accuracy {_percent(best)} then, {_percent(right)} now)")
+        return Diagnosis("fault", f"{text} (accuracy {_percent(best)} then, {_percent(right)} now)")
     p_value, expected = chance(predicted, trial.labels)
     if p_value <= LEVEL:
         return None
@@ -142,10 +151,10 @@ def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Finding | Non
     )
     told += f"not look at them (permutation test, p = {p_value:.2g})"
     if chance(trial.labels, trial.labels)[0] > LEVEL:
-        return Finding("warning", f"its accuracy cannot be told from chance with these images: {told}; give more")
+        return Diagnosis("warning", f"its accuracy cannot be told from chance with these images: {told}; give more")
     if len(predicted.unique()) == 1:  # a fault of its own
         return None
-    return Finding("fault", f"its accuracy is not better than chance: {told}; train it, or load its weights")
+    return Diagnosis("fault", f"its accuracy is not better than chance: {told}; train it, or load its weights")
 
 
 def chance(predicted: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -172,12 +181,12 @@ def chance(predicted: Tensor, labels: Tensor) -> tuple[float, float]:
     return (1 + as_right) / (1 + ORDERS), expected
 
 
-def _of_outputs(logits: Tensor, trial: _Trial) -> Iterator[Finding]:
+def _of_outputs(logits: Tensor, trial: _Trial) -> Iterator[Diagnosis]:
     probabilities = bool((logits >= 0).all()) and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]))
     if probabilities and not isinstance(trial.module, Ensemble):
-        yield Finding("warning", "it returns probabilities: ensembles average a softmax of logits; return the logits")
+        yield Diagnosis("warning", "it returns probabilities: ensembles average a softmax of logits; return the logits")
     if len(logits.argmax(1).unique()) == 1 and len(trial.labels.unique()) > 1:
-        yield Finding("fault", "it gives every image the same class; look at its weights and its normalisation")
+        yield Diagnosis("fault", "it gives every image the same class; look at its weights and its normalisation")
 
 
 def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
@@ -217,21 +226,23 @@ def _as_other_classes(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     return {f"its classes seem to have other numbers than the data set's: {pairs}": renamed}
 
 
-def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Finding]:
-    if sigma > LARGEST_SIGMA:
-        yield Finding(
+def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Diagnosis]:
+    if sigma > MAX_SIGMA:
+        yield Diagnosis(
             "fault", f"sigma must be given in pixels of [0, 1], got {sigma:g}; in 255ths it is {sigma / 255:.3g}"
         )
         return
     noisy = trial.noisy(sigma)
     under_noise = trial.logits(noisy)
     if torch.equal(under_noise, trial.logits(noisy.clamp(0, 1))):
-        yield Finding("warning", "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping")
+        yield Diagnosis(
+            "warning", "it clips its images to [0, 1], which cuts the noise off; smoothing needs no clipping"
+        )
     if not trial.is_labelled:
         return
     right, under = (one.argmax(1) == trial.labels for one in (logits, under_noise))
     if float(under.float().mean()) < 0.5 * float(right.float().mean()) and _larger(right, under):
-        yield Finding(
+        yield Diagnosis(
             "warning",
             f"it seems not to be trained with noise of {sigma:g}: accuracy {_percent(right)} without noise, "
             f"{_percent(under)} with it; most certificates will abstain",

@@ -7,7 +7,6 @@ import hashlib
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from rs.errors import InputError
-from rs.params import MOST_CLASSES, Count, FilePath, Finite, Positive, Side, faults, validated
+from rs.params import MAX_CLASSES, Count, FilePath, Finite, Positive, Side, faults, validated
 from rs.storage import files
 
 if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
@@ -32,7 +31,7 @@ Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @validated
-class Lazy:
+class ImagesOnDisk:
     """Location of the images of a data set that is not packed: ``root/folders[split]/class/*``."""
 
     root: FilePath
@@ -50,14 +49,14 @@ class Meta:
     """Description of a data set, as ``meta.json`` holds it."""
 
     name: str
-    classes: Annotated[tuple[str, ...], Field(min_length=2, max_length=MOST_CLASSES)]
+    classes: Annotated[tuple[str, ...], Field(min_length=2, max_length=MAX_CLASSES)]
     shape: tuple[Side, Side, Side]  # C, H, W
     mean: tuple[Finite, ...]  # (C,), images in [0, 1]; for the model's first layer
     std: tuple[Positive, ...]  # (C,), as mean
     source: str  # where the images came from, for people
     sizes: dict[str, Count]  # images in each split
     sha256: dict[str, str]  # of each split: of its arrays; where lazy, of its file list and conversion
-    lazy: Lazy | None = None
+    lazy: ImagesOnDisk | None = None
     raw: dict[str, str] | None = None  # sums of the raw data it was made of, as its source takes them
 
     def __post_init__(self) -> None:
@@ -95,10 +94,10 @@ def check_names_differ(classes: Sequence[str], what: str) -> None:
         raise InputError(f"{what} must have different names, got {', '.join(classes)}; correct the list")
 
 
-def described(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
+def data_set_text(name: str | None, classes: Sequence[str], shape: Sequence[int]) -> str:
     """Return the text that names the data set of a classifier.
 
-    >>> described("digits", ["0", "1"], (1, 8, 8))
+    >>> data_set_text("digits", ["0", "1"], (1, 8, 8))
     'digits (2 classes, shape [1, 8, 8])'
     """
     return f"{name} ({len(classes)} classes, shape {list(shape)})"
@@ -116,13 +115,13 @@ def read_meta(folder: Path) -> Meta:
     return files.read_as(Meta, path, "the description of a data set", "prepare it")
 
 
-def fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
+def images_fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
     """Return the SHA-256 of both arrays: type, shape and numbers, however they were compressed."""
     digest = hashlib.sha256()
     for array in (images, labels):
-        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        digest.update(f"{little.dtype.str} {little.shape}\n".encode())
-        digest.update(little.data)
+        content = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"{content.dtype.str} {content.shape}\n".encode())
+        digest.update(content.data)
     return digest.hexdigest()
 
 
@@ -144,7 +143,7 @@ def normalisation(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[f
     return tuple(mean), tuple(std)
 
 
-def write(
+def save_images(
     folder: Path,
     name: str,
     splits: Mapping[str, tuple[NDArray[np.uint8], NDArray[np.integer]]],
@@ -173,14 +172,13 @@ def write(
         raise InputError(f"data set {name}: give both mean and std or neither, got {mean} and {std}")
     if mean is None and "train" not in splits:
         raise InputError(f"data set {name}: give mean and std, which there is no train split to compute from")
-    given = {split: (images, np.asarray(labels)) for split, (images, labels) in splits.items()}
-    shape = tuple(next(iter(given.values()))[0].shape[1:])
-    for split, arrays in given.items():
+    shape = tuple(next(iter(splits.values()))[0].shape[1:])
+    for split, arrays in splits.items():
         check_split(*arrays, shape, len(classes), f"{name}, {split} split")
     if mean is None or std is None:
-        mean, std = normalisation(given["train"][0])
-    packed = {split: (images, labels.astype(np.int64)) for split, (images, labels) in given.items()}
-    meta = describe(
+        mean, std = normalisation(splits["train"][0])
+    packed = {split: (images, labels.astype(np.int64)) for split, (images, labels) in splits.items()}
+    meta = make_meta(
         name=name,
         classes=tuple(classes),
         shape=shape,
@@ -188,14 +186,14 @@ def write(
         std=tuple(std),
         source=source,
         sizes={split: len(labels) for split, (_, labels) in packed.items()},
-        sha256={split: fingerprint(*arrays) for split, arrays in packed.items()},
+        sha256={split: images_fingerprint(*arrays) for split, arrays in packed.items()},
         raw=raw,
     )
     write_folder(folder, meta, packed)
     return meta
 
 
-def describe(**values: Any) -> Meta:
+def make_meta(**values: Any) -> Meta:
     """Return a :class:`Meta`, or name the value that does not fit.
 
     Raises:
@@ -212,29 +210,22 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
     """Write ``meta`` and ``splits`` (none where the images stay where they are), whole or not at all.
 
     Raises:
-        InputError: If ``folder`` is there and holds anything but a data set.
+        InputError: If ``folder`` is there and holds anything but a data set of that name.
     """
-    with _replacing(folder, meta.name) as temporary:
-        temporary.mkdir()
-        for split, (images, labels) in splits.items():
-            np.savez_compressed(temporary / f"{split}.npz", images=images, labels=labels)
-        files.write_json(temporary / "meta.json", asdict(meta))
-
-
-@contextmanager
-def _replacing(folder: Path, name: str) -> Iterator[Path]:
-    """Replace a folder as :func:`rs.storage.files.replacing` does, but only one that holds a data set of that name."""
     names = {"meta.json", *(f"{split}.npz" for split in (*SPLITS, "validation"))}
     is_data_set = folder.is_dir() and names >= {child.name for child in folder.iterdir()}
     old = files.value_in(folder / "meta.json", "name") if is_data_set else None
     files.check_output(
         folder,
-        f"an older data set {name}",
-        lambda _: is_data_set and old in (None, name),
+        f"an older data set {meta.name}",
+        lambda _: is_data_set and old in (None, meta.name),
         there=f"the data set {old}" if old else None,
     )
     with files.replacing(folder.absolute()) as temporary:
-        yield temporary
+        temporary.mkdir()
+        for split, (images, labels) in splits.items():
+            np.savez_compressed(temporary / f"{split}.npz", images=images, labels=labels)
+        files.write_json(temporary / "meta.json", asdict(meta))
 
 
 def check_split(images: np.ndarray, labels: np.ndarray, shape: Sequence[int], classes: int, where: str) -> None:
@@ -278,14 +269,14 @@ def read_split(folder: Path, split: str, meta: Meta) -> Arrays:
     except Exception as error:  # damaged archives make zipfile and NumPy raise errors of every kind
         raise InputError(f"{path} must hold the arrays images and labels, but: {error}; prepare it again") from error
     check_split(images, labels, meta.shape, meta.num_classes, str(path))
-    if (sha256 := fingerprint(images, labels)) != meta.sha256[split]:
+    if (sha256 := images_fingerprint(images, labels)) != meta.sha256[split]:
         raise InputError(
             f"{path} must have the sha256 {meta.sha256[split]} of meta.json, got {sha256}; prepare it again"
         )
     return images, labels
 
 
-HEADER = 2**16
+MAX_HEADER_BYTES = 2**16
 """Bytes of the header of an array on disk, at most."""
 
 
@@ -298,7 +289,7 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
     numbers = {"images": math.prod(meta.shape), "labels": 8}
     with zipfile.ZipFile(path) as archive:
         for name, each in numbers.items():
-            size, most = archive.getinfo(f"{name}.npy").file_size, meta.sizes[split] * each + HEADER
+            size, most = archive.getinfo(f"{name}.npy").file_size, meta.sizes[split] * each + MAX_HEADER_BYTES
             if size > most:
                 raise ValueError(f"{name} have {size:,} bytes where meta.json says at most {most:,}")
 
