@@ -128,10 +128,6 @@ def test_an_option_that_would_count_for_nothing_is_refused(photos, words, messag
     assert message in str(doctor(*words).exception)
 
 
-def test_images_come_from_one_place(photos, data):
-    assert "got both" in str(doctor("own_models:good", "--images", photos, "--data", data).exception)
-
-
 def test_a_model_folder_is_looked_at_without_images(data, monkeypatch):
     save_model(data.parent / "model")
     result = doctor(data.parent / "model")
