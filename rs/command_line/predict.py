@@ -5,13 +5,14 @@ import secrets
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, files_of, for_files
 from rs.command_line.shell import Device, Noise, Sigma
 from rs.errors import InputError
+from rs.models import InferenceEngine, Precision
 
 EXAMPLE = """\
 rs predict photo.png --model models/digits/0.25/advmacer/0
@@ -45,10 +46,10 @@ def main(
     device: Device = "auto",
     noise: Noise = None,
     precision: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="Precision of the network's weights and activations.")
+        Precision, typer.Option(help="Precision of the network's weights and activations.")
     ] = "float32",
     engine: Annotated[
-        Literal["plain", "folded", "compiled", "openvino", "quantized"],
+        InferenceEngine,
         typer.Option(help="How the network runs; openvino: OpenVINO on a CPU; quantized: OpenVINO in int8."),
     ] = "plain",
     resize: Resize = None,

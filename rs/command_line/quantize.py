@@ -36,6 +36,6 @@ def main(
         check_quantized_output(Path(folder), member, training, classifier.sigma, count, force=force)
     for folder, member in members:
         made = quantize(member, training, classifier.sigma, count)
-        write_quantized(Path(folder), made, force=force)
+        write_quantized(Path(folder), made)
         used = min(count, len(training))
         print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {made.card.network}")

@@ -1,4 +1,4 @@
-"""Engines of certification and training: their names, and checks of folding and compiling."""
+"""Engines of certification and training: checks of folding and compiling."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-Engine = Literal["plain", "folded", "compiled"]
-InferenceEngine = Literal["plain", "folded", "compiled", "openvino", "quantized"]
-"""Certification has two more: OpenVINO's, in float32 and in int8 (``rs.certification.quantize``)."""
 
 MAX_ROUNDING = 1e-9
 """Largest relative difference of logits that counts as rounding in float64, for networks of a hundred layers."""

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs.errors import InputError
+from rs.models import Precision as Precision
 from rs.models.backend import device_of
 from rs.runtime.streams import Stream
 from rs.smoothing.attack import evaluating
@@ -21,8 +22,6 @@ from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_draw
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, Noise, is_on_grid, noisy_batches
 from rs.smoothing.vote_counting import Tally, VoteCounter, certificate, evaluations_of, winner
 from rs.statistics.certificate import ABSTAIN, Certificate
-
-Precision = Literal["float32", "bfloat16"]
 
 MIN_SIGMA = 1e-6
 """Smallest noise level, in pixels of [0, 1]: adding less to a pixel changes nothing in float32."""

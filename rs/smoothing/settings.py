@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import BeforeValidator, Field
 
-from rs.models.backend import InferenceEngine
+from rs.models import InferenceEngine
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.classifier import Precision
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, Noise

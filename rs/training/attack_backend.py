@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.models.backend import WARM_UP_PASSES, Engine, check_folding, compiled, unlimited, warn
+from rs.models import Engine
+from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, unlimited, warn
 
 
 def training_network(

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.models.backend import Engine
+from rs.models import Engine
 from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.classifier import Precision
 from rs.statistics.certificate import MIN_ALPHA

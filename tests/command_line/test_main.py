@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from rs.command_line.main import app, main
 from rs.errors import DISTRIBUTION
 from rs.methods import METHODS
+from rs.models import InferenceEngine
 from rs.models.architectures import ARCHITECTURES
-from rs.models.backend import InferenceEngine
 from rs.models.published_checkpoints import Normalisation
 from rs.smoothing.classifier import Precision
 from tests.support.helpers import ROOT, help_of, python

@@ -23,7 +23,7 @@ from contextlib import chdir, contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
-from rs.certification.openvino_network import library
+from rs.certification.quantize import library
 from rs.command_line.shell import run
 
 ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
