@@ -44,9 +44,14 @@ from rs.certification.load import load
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
 from rs.data.images import load_images
 from rs.ensemble import spec as ensemble_spec
-from rs.ensemble.member_outputs import WeightSettings
+from rs.ensemble.member_outputs import (
+    WeightSettings,
+    margins,
+    noisy_copies,
+    perturbed_parameters,
+    perturbed_probabilities,
+)
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.perturbation import margins, noisy_copies, perturbed_parameters, perturbed_probabilities
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import device_named
@@ -159,7 +164,7 @@ class PerImage:
         ``repeat`` 1 takes other noise and other perturbations of the members.
         """
         p = perturbed_probabilities(
-            self.members, x[None], self.settings, sigma=self.spec.sigma, seed=self.settings.seed, indices=[index],
+            self.members, x[None], self.settings, sigma=self.spec.sigma, indices=[index],
             names=self.names, repeat=repeat,
         )  # fmt: skip
         y = [self.target(x, index)]

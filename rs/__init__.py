@@ -48,6 +48,7 @@ MODULES = {
     "SmoothedClassifier": "rs.smoothing.classifier",
     "load": "rs.certification.load",
     "loss": "rs.methods.loss",
+    "train": "rs.training.train",
 }
 __all__ = [
     "ABSTAIN",
@@ -59,6 +60,7 @@ __all__ = [
     "__version__",
     "load",
     "loss",
+    "train",
 ]
 
 

@@ -8,6 +8,7 @@ from rs.models.denoised import DiffusionDenoiser as DiffusionDenoiser
 from rs.smoothing.classifier import SmoothedClassifier as SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN as ABSTAIN
 from rs.statistics.certificate import Certificate as Certificate
+from rs.training.train import train as train
 
 __version__: str
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -142,8 +143,8 @@ def section(values: dict[str, Any], key: str) -> Any:
     path = key.split(".")
     for depth, name in enumerate(path, 1):
         if not isinstance(value, dict) or name not in value:
-            known = ", ".join(map(str, value)) if isinstance(value, dict) else "none"
-            raise InputError(f"params.yaml must have the key {'.'.join(path[:depth])}; known here: {known}")
+            names = ", ".join(map(str, value)) if isinstance(value, dict) else "none"
+            raise InputError(f"params.yaml must have the key {'.'.join(path[:depth])}; known here: {names}")
         value = value[name]
     return value
 
@@ -165,8 +166,8 @@ def load_section(values: dict[str, Any], key: str, kind: TypeForm[T]) -> T:
     keys = layers(key)
     section(values, keys[-1].rpartition(".")[0] or key)  # a data set without a recipe is a mistake
     if not _is_validated(kind):
-        given = next((layer for layer in reversed(keys) if _has(values, layer)), key)
-        return validate(kind, section(values, given), given)
+        nearest = next((layer for layer in reversed(keys) if _has(values, layer)), key)
+        return validate(kind, section(values, nearest), nearest)
     merged, origins = merge(values, *keys)
     return validate(kind, merged, key, origins)
 
@@ -211,16 +212,31 @@ def merge(
     """
     if not optional and not any(_has(values, key) for key in keys):
         recipe = ".".join(keys[-1].split(".")[:2])
-        known = ", ".join(map(str, section(values, recipe)))
-        raise InputError(f"params.yaml must have the key {' or '.join(keys)}; known in {recipe}: {known}")
+        names = ", ".join(map(str, section(values, recipe)))
+        raise InputError(f"params.yaml must have the key {' or '.join(keys)}; known in {recipe}: {names}")
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key in keys:
-        given = section(values, key) if _has(values, key) else None
-        given = for_sigma(given, sigma, key) if _by_sigma(given) else given
-        for name, value in validate(dict[str, Any], {} if given is None else given, key).items():
+        layer = section(values, key) if _has(values, key) else None
+        layer = for_sigma(layer, sigma, key) if _by_sigma(layer) else layer
+        for name, value in validate(dict[str, Any], {} if layer is None else layer, key).items():
             merged[name], origins[name] = value, key
     return {name: for_sigma(value, sigma, f"{origins[name]}.{name}") for name, value in merged.items()}, origins
+
+
+def replace_in_recipe(values: dict[str, Any], dataset: str, key: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters whose section ``recipes.DATASET.KEY`` has ``changes`` over what it says.
+
+    >>> replace_in_recipe({"recipes": {"svhn": {"macer": {}}}}, "svhn", "macer.training", {"epochs": 2})
+    {'recipes': {'svhn': {'macer': {'training': {'epochs': 2}}}}}
+    """
+    changed = copy.deepcopy(values)
+    section = changed["recipes"][dataset]
+    for name in key.split("."):
+        section[name] = dict(section.get(name) or {})
+        section = section[name]
+    section.update(changes)
+    return changed
 
 
 def merge_recipe(
@@ -375,8 +391,8 @@ def for_sigma(values: Any, sigma: float | None, where: str, nearest: bool = Fals
     if nearest:
         return values[min(values, key=lambda level: abs(math.log(level / sigma)))]
     if sigma not in values:
-        known = ", ".join(map(str, values))
-        raise InputError(f"params.yaml: {where} must have a value for sigma {sigma}; it has {known}")
+        levels = ", ".join(map(str, values))
+        raise InputError(f"params.yaml: {where} must have a value for sigma {sigma}; it has {levels}")
     return values[sigma]
 
 

@@ -103,6 +103,7 @@ NOT_RUN = {
     "network and GPU-days": "nothing here may load data or take days",
     "network": "no test may need one",
     "a network for 224 pixels": "tests/command_line/test_certify.py converts small pictures",
+    "a network and pictures of your own": "tests/command_line/test_own_network.py walks this way with small ones",
     "several processes": "tests/pipeline/test_launch.py starts several, tests/certification tries every option",
     "SLURM": "there is no such cluster",
     "GPU": "tests/benchmarks/test_gpu_check.py runs what it runs on a simulated one",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, python
 
 KERNEL = {"errors", "params"}
 
@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "models": {"data", "runtime", "storage"},
     "smoothing": {"models", "runtime", "statistics", "study"},
     "methods": {"smoothing"},
-    "training": {"data", "methods", "models", "runtime", "smoothing", "statistics", "storage"},
+    "training": {"certification", "data", "methods", "models", "runtime", "smoothing", "statistics", "storage"},
     "ensemble": {"data", "models", "runtime", "smoothing", "statistics", "storage", "study"},
     "certification": {"data", "ensemble", "models", "runtime", "smoothing", "statistics", "storage", "study"},
     "reporting": {"data", "runtime", "statistics", "storage", "study"},
@@ -93,6 +93,33 @@ def test_the_table_has_no_cycle() -> None:
         for name in free:
             del left[name]
     assert not left
+
+
+PURE = (
+    "rs.statistics.radius",
+    "rs.statistics.metrics",
+    "rs.storage.certificate_rows",
+    "rs.reporting.tables.method_tables",
+    "rs.reporting.figures",
+    "rs.params",
+    "rs.runtime.code_fingerprint",
+    "rs.storage.files",
+    "rs.data.sources",
+)
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        (["rs"], {"torch", "numpy"}),
+        (["rs.reporting.settings"], {"torch", "pandas", "matplotlib"}),
+        (PURE, {"torch"}),
+    ],
+    ids=["package", "check of a study", "pure modules"],
+)
+def test_an_import_does_not_load_what_it_does_not_need(modules: list[str], absent: set[str]) -> None:
+    code = f"import sys, rs, {', '.join(modules)}; dir(rs), rs.__version__; print({absent!r} & {{*sys.modules}})"
+    assert python("-c", code).stdout == "set()\n"
 
 
 @pytest.mark.parametrize(

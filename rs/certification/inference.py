@@ -65,12 +65,9 @@ def optimize_for_inference(
             run by another engine than plain, what is folded is not one function of each image, or OpenVINO is to run it
             in bfloat16 or elsewhere than on a CPU, or cannot convert it.
     """
-    for name, value, choices in (
-        ("engine", engine, get_args(InferenceEngine)),
-        ("precision", precision, get_args(Precision)),
-    ):
-        if value not in choices:
-            raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    for name, value, kind in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
+        if value not in get_args(kind):
+            raise InputError(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}")
     if engine != "plain" and any(isinstance(member, Function) for member in members_of(module)):
         raise InputError(
             f"engine must be plain for a plain function, whose networks are not known, got {engine}; give the nn.Module"
@@ -81,9 +78,8 @@ def optimize_for_inference(
                 f"engine {engine} must run on a CPU, with precision left at float32, got {precision} on "
                 f"{device.type}; take engine compiled there"
             )
-        networks = (
-            quantized if engine == "quantized" else [_in_openvino(member, shape) for member in members_of(module)]
-        )
+        if engine == "openvino":
+            quantized = [_in_openvino(member, shape) for member in members_of(module)]
         return Optimized(_with_members(module, quantized), precision, batch, engine)
     dtype: torch.dtype = getattr(torch, precision)
     module = module.to(device)

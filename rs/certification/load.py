@@ -7,9 +7,10 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,12 +21,12 @@ from rs.certification.quantize import quantized_members
 from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError, nearest
-from rs.models import InferenceEngine, checkpoint
+from rs.models import InferenceEngine, architectures, checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import sources
 from rs.smoothing.classifier import Precision, SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import Base, Function, as_module, user_code
+from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
 from rs.smoothing.noise import Noise, noisy_pair
 
 
@@ -125,7 +126,9 @@ class Classifier:
         return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 
 
-def load(model: str | Path | Base, meta: Meta | None = None) -> Classifier:
+def load(
+    model: str | Path | Base, meta: Meta | None = None, network: str | Callable[[], nn.Module] | None = None
+) -> Classifier:
     """Load a base classifier, to be smoothed by :meth:`Classifier.smooth`.
 
     Args:
@@ -135,6 +138,8 @@ def load(model: str | Path | Base, meta: Meta | None = None) -> Classifier:
             sigma, and the number of classes is that of its logits.
         meta: The data set to classify. A model of the user's takes classes and shape from it; those of any other model
             are compared with it.
+        network: The function that builds the network of a model folder, or its name, where it is not of this project:
+            a folder never makes Python import anything.
     Raises:
         InputError: If there is no such model, or it does not fit the images.
 
@@ -142,6 +147,8 @@ def load(model: str | Path | Base, meta: Meta | None = None) -> Classifier:
     1
     """
     name = str(model)
+    if network is not None:
+        register_network(network, None if isinstance(network, str) else _network_of(name))
     if not isinstance(model, str | Path):
         classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
     elif _is_function(name):
@@ -149,6 +156,42 @@ def load(model: str | Path | Base, meta: Meta | None = None) -> Classifier:
     else:
         classifier = _from_disk(name)
     return classifier if meta is None else for_images(classifier, meta)
+
+
+def register_network(network: str | Callable[[], nn.Module], name: str | None = None) -> str:
+    """Register a user's network, so that model folders that were trained from it load; return its name.
+
+    Args:
+        network: A function without arguments that returns an ``nn.Module``, or its name ``package.module:function``.
+        name: What folders call it; ``None`` for its own name.
+    Raises:
+        InputError: If there is no such function, or what it returns is no ``nn.Module``.
+    """
+    build = partial(_from_function, network) if isinstance(network, str) else network
+    modules = [network.partition(":")[0] if isinstance(network, str) else network.__module__]
+    modules += {type(module).__module__ for module in build().modules()}
+    own = [module for module in modules if module.partition(".")[0] not in ("torch", "torchvision", "__main__")]
+    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
+    own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
+    registered = name or own_name
+    architectures.register(registered, lambda shape: _with_plain_logits(build(), shape), hashes)
+    return registered
+
+
+def _with_plain_logits(network: nn.Module, shape: Sequence[int]) -> nn.Module:
+    """Return the network itself where its output is a tensor, which can be traced, and otherwise with one."""
+    try:
+        with torch.no_grad():
+            output = network.eval()(torch.zeros(1, *shape))
+    except RuntimeError:  # of a shape that it does not take, which is said where it is built
+        output = None
+    return LogitsOnly(network) if hasattr(output, "logits") else network
+
+
+def _network_of(folder: str) -> str | None:
+    """Return the name of the network of a model folder; ``None`` where it is none."""
+    path = Path(folder)
+    return checkpoint.read_card(path).architecture if (path / checkpoint.CARD).is_file() else None
 
 
 def for_images(classifier: Classifier, meta: Meta) -> Classifier:

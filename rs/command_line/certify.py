@@ -9,6 +9,7 @@ from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, che
 from rs.command_line.shell import (
     Batch,
     Device,
+    Network,
     Noise,
     ParamsFile,
     Sigma,
@@ -80,6 +81,7 @@ def main(
         bool, typer.Option("--dry-run", help="Print how long it would take on this machine, and write nothing.")
     ] = False,
     params: ParamsFile = PARAMS,
+    network: Network = None,
     device: Device = "auto",
     batch: Batch = None,
 ) -> None:
@@ -108,7 +110,7 @@ def main(
         summary,
         warn_of_radii_out_of_reach,
     )
-    from rs.certification.load import load
+    from rs.certification.load import load, register_network
     from rs.data.pictures import Conversion
     from rs.params import parse
     from rs.runtime.device import device_named
@@ -133,6 +135,8 @@ def main(
         overrides["stop"] = asked | {"beta": 0.01, "step": 100}
     recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": NO_RECIPE}}}
     settings = certification_settings(recipes, dataset or NAMELESS, overrides)
+    if network is not None:
+        register_network(network)
     launch(values)
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch)
     out_rows = None if dry_run else out

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_sources, pictures
-from rs.command_line.shell import Device, Sigma
+from rs.command_line.shell import Device, Network, Sigma
 
 EXAMPLE = """\
 rs doctor
@@ -33,6 +33,7 @@ def main(
     convert: Convert = False,
     count: Annotated[int, typer.Option(min=20, help="Number of images to use, evenly spread.")] = 200,
     sigma: Sigma = None,
+    network: Network = None,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -63,9 +64,9 @@ def main(
         shown = None if data is None else load_images(data, split or "test")
         with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
             if images is not None:
-                base, shown = pictures(images, classes, load(model), Conversion(resize, crop, convert))
+                base, shown = pictures(images, classes, load(model, network=network), Conversion(resize, crop, convert))
             else:
-                base = load(model, None if shown is None else shown.meta)
+                base = load(model, None if shown is None else shown.meta, network)
             found = diagnose(base, shown, sigma, place, count)
         tried = "" if shown is None else f" on {min(count, len(shown)):,} images"
     if as_json:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from rs.command_line.shell import register_network_of
 from rs.data import sources
 from rs.errors import InputError
 from rs.methods import METHODS
@@ -44,11 +46,22 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     if libraries := code_fingerprint.engine_series(parameters["certify"]["certify"].get("engine")):
         for name in ("certify", "certify_ensembles"):
             parameters[name] |= {"versions": libraries}
+    for name, sections in parameters.items():
+        if network := sections.get("model", {}).get("network"):
+            parameters[name] |= {"network": _network_files(network, sections["model"].get("weights"))}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
     texts = {out / f"{name}.json": _json(name, content) for name, content in contents.items()}
     if not all(path.is_file() and files.read_json(path) == json.loads(text) for path, text in texts.items()):
         check_recipe(values, dataset)
     return contents | {f"raw/{dataset}": sources.raw_fingerprint(source, prepared)}
+
+
+def _network_files(network: str, weights: str | None) -> dict[str, str]:
+    """Return the SHA-256 of the source files of a user's network, by module, and of the weights that it starts from."""
+    from rs.models.fingerprint import sources as source_files  # which imports torch
+
+    hashes = {name: sha256(content).hexdigest() for name, content in source_files([network.partition(":")[0]]).items()}
+    return hashes if weights is None else hashes | {weights: files.sha256(Path(weights))}
 
 
 def _json(name: str, content: Any) -> str:
@@ -76,6 +89,7 @@ def check_recipe(values: dict[str, Any], dataset: str) -> None:
     from rs.ensemble.member_outputs import WeightSettings
     from rs.training.recipe import training_recipe
 
+    register_network_of(values, dataset)
     check_rules(values)
     grid = cells(values, dataset)
     for method, sigma in dict.fromkeys((cell.method, cell.sigma) for cell in grid):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,12 @@ Classes = Annotated[
 Resize = Annotated[int | None, typer.Option(help="Resize the shorter side to this many pixels, before the crop.")]
 Crop = Annotated[int | None, typer.Option(help="Crop a centred square of this many pixels a side.")]
 Convert = Annotated[bool, typer.Option("--convert", help="Convert images to 8-bit grey or RGB, as the model's are.")]
+
+VALIDATION_SHARE = 0.1
+"""Share of the pictures of each class that is left out of a training."""
+
+IMBALANCE = 3
+"""Ratio of the pictures of two classes above which a training says so."""
 
 SHOWN = 10
 """Classes of a line that says their order."""
@@ -83,8 +90,8 @@ def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversi
         base: The classifier that they are for.
         how: How they are converted.
     Raises:
-        InputError: As :func:`listed_classes`, and ``listed`` and ``read`` of :mod:`rs.data.image_folder`, or if the
-            classifier states another shape or other classes.
+        InputError: As :func:`listed_classes`, and ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or
+            if the classifier states another shape or other classes.
     """
     from rs.certification.load import for_images
     from rs.data.image_folder import read_pictures
@@ -92,6 +99,38 @@ def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversi
     tree, shape = _listed(folder, classes, base, how)
     shown = read_pictures(tree, shape, how)
     return for_images(base, shown.meta), shown
+
+
+def training_pictures(folder: Path, classes: Path | None, how: Conversion) -> tuple[FolderImages, FolderImages]:
+    """Return the pictures of --images to train with and those to validate with, :data:`VALIDATION_SHARE` of a class.
+
+    Args:
+        folder: Of one subfolder a class.
+        classes: The list of --classes.
+        how: How they are converted.
+    Raises:
+        InputError: As ``listed`` and ``read`` of :mod:`rs.data.image_folder`, or if a picture has no class.
+    """
+    from rs.data.image_folder import common_shape, listed, read_pictures, split_by_content
+    from rs.data.readers import class_names
+
+    tree = listed(folder, () if classes is None else class_names(classes))
+    shape, _ = common_shape([path for path, _ in tree.samples], how)
+    train, validation = split_by_content(tree, VALIDATION_SHARE)
+    say_counts(tree)
+    return read_pictures(train, shape, how), read_pictures(validation, shape, how)
+
+
+def say_counts(tree: Tree) -> None:
+    """Say on stderr if classes differ in their number of pictures by more than :data:`IMBALANCE`."""
+    counts = Counter(label for _, label in tree.samples)
+    (most, many), (least, few) = counts.most_common()[0], counts.most_common()[-1]
+    if many > IMBALANCE * few:
+        line = (
+            f"warning: the classes are not in balance: {many:,} pictures of {tree.classes[most]}, {few:,} of "
+            f"{tree.classes[least]}; accuracy and ACR weigh them by their number"
+        )
+        print(printable(line), file=sys.stderr)
 
 
 def files_of(folder: Path, classes: Path | None, base: Classifier, how: Conversion) -> tuple[Classifier, list[str]]:

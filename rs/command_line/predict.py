@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, files_of, for_files
-from rs.command_line.shell import Device, Noise, Sigma
+from rs.command_line.shell import Device, Network, Noise, Sigma
 from rs.errors import InputError
 from rs.models import InferenceEngine, Precision
 
@@ -43,6 +43,7 @@ def main(
         int | None,
         typer.Option(help="Seed of the noise; default: drawn from the operating system."),
     ] = None,
+    network: Network = None,
     device: Device = "auto",
     noise: Noise = None,
     precision: Annotated[
@@ -79,7 +80,7 @@ def main(
 
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):  # what the model prints is no part of the answers
-        base, conversion = load(model), Conversion(resize, crop, convert)
+        base, conversion = load(model, network=network), Conversion(resize, crop, convert)
         base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
         if images is not None:
             base, files = files_of(images, classes, base, conversion)

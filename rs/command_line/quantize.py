@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import DataFolder, Force
+from rs.command_line.shell import DataFolder, Force, Network
 
 EXAMPLE = """\
 rs quantize models/digits/0.25/advmacer/0 --data data/digits
@@ -19,6 +19,7 @@ def main(
     images: Annotated[
         int | None, typer.Option(min=1, help="Number of noisy training images for calibration; default: 300.")
     ] = None,
+    network: Network = None,
     force: Force = False,
 ) -> None:
     """Write quantized.xml, .bin and .json beside the weights of MODEL, which the engine quantized then runs."""
@@ -29,7 +30,7 @@ def main(
 
     check_has_folder(model)
     training = load_images(data, "train")
-    classifier = load(model, training.meta)
+    classifier = load(model, training.meta, network)
     assert classifier.sigma is not None  # every model on disk has one
     members, count = [*zip(classifier.folders, members_of(classifier.module), strict=True)], images or CALIBRATION
     for folder, member in members:

@@ -27,6 +27,10 @@ ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file."
 Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="auto, cpu, cuda or cuda:N.")]
 EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles, made by stages.ensemble.")]
 Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")]
+Network = Annotated[
+    str | None,
+    typer.Option(help="Function that returns the nn.Module of a network of your own, package.module:function."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run of this command made there.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
 
@@ -37,6 +41,9 @@ Noise = Annotated[
         "rounding cannot break the certificate."
     ),
 ]
+PACKAGED = Path(__file__).parent.parent / "params.yaml"
+"""The parameters of this project, a part of the package."""
+
 Radii = Annotated[
     str | None,
     typer.Option(
@@ -243,7 +250,19 @@ def parameters(path: Path, dataset: str) -> dict[str, Any]:
 
     values = read_params(path)
     arithmetic.set_arithmetic(values, dataset)
+    register_network_of(values, dataset)
     return values
+
+
+def register_network_of(values: dict[str, Any], dataset: str) -> None:
+    """Register the network of the recipe ``dataset`` if it is the user's, so that its models are built and loaded."""
+    from rs.params import layers, merge
+
+    network = merge(values, *layers(f"recipes.{dataset}.model"), optional=True)[0].get("network")
+    if isinstance(network, str):
+        from rs.certification.load import register_network  # which imports torch
+
+        register_network(network)
 
 
 def warn_of_another_data_set(values: dict[str, Any], recipe: str, data: Path) -> None:

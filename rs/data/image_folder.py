@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -25,19 +25,20 @@ from rs.data.readers import Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.statistics.certificate import UNLABELLED
+from rs.storage import files
 
 
 @dataclass(eq=False)
 class FolderImages:
     """A split whose images stay where they are; implements :class:`rs.data.prepared.Images`.
 
-    Test images: shorter side to ``how.resize``, central crop of ``meta.shape``.
+    Test images: shorter side to ``conversion.resize``, central crop of ``meta.shape``.
     """
 
     meta: Meta
     tree: Tree
     fingerprint: str
-    how: Conversion
+    conversion: Conversion
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
@@ -49,7 +50,7 @@ class FolderImages:
 
     def pixels(self, index: int) -> Tensor:
         """Return image ``index`` with the test transform: float32 (C, H, W) in [0, 1]."""
-        return as_tensor(pictures.picture(self.tree.samples[index][0], self.meta.shape, self.how))
+        return as_tensor(pictures.picture(self.tree.samples[index][0], self.meta.shape, self.conversion))
 
     def image(self, index: int) -> Image.Image:
         """Return image ``index`` as it is on disk, in RGB.
@@ -58,7 +59,7 @@ class FolderImages:
             InputError: If the file is unreadable.
         """
         path = self.tree.samples[index][0]
-        return Image.fromarray(pictures.picture(path, how=Conversion(convert=True)).transpose(1, 2, 0))
+        return Image.fromarray(pictures.picture(path, conversion=Conversion(convert=True)).transpose(1, 2, 0))
 
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
@@ -83,26 +84,26 @@ def split_of(meta: Meta, split: str) -> FolderImages:
     """
     assert meta.lazy is not None  # a packed data set has PackedImages
     tree, fingerprint = readers.tree(Path(meta.lazy.root) / meta.lazy.folders[split]), meta.sha256[split]
-    how = Conversion(meta.lazy.resize, meta.shape[1], convert=True)
-    if tree.classes != meta.classes or readers.tree_sum(tree, how) != fingerprint:
+    conversion = Conversion(meta.lazy.resize, meta.shape[1], convert=True)
+    if tree.classes != meta.classes or readers.tree_sum(tree, conversion) != fingerprint:
         raise InputError(f"{tree.root} must hold the files that were prepared; prepare the data set again")
-    return FolderImages(meta, tree, fingerprint, how)
+    return FolderImages(meta, tree, fingerprint, conversion)
 
 
-def read_pictures(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderImages:
+def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> FolderImages:
     """Return the pictures of a list of files, each of which is read once and known to fit.
 
     Raises:
         InputError: If one does not fit.
     """
-    digest = hashlib.sha256(f"{how}\n".encode())
+    digest = hashlib.sha256(f"{conversion}\n".encode())
     for path, label in tree.samples:
-        pixels = pictures.picture(path, shape, how)  # so that all are known to fit before the first is certified
+        pixels = pictures.picture(path, shape, conversion)  # so that all are known to fit before the first is certified
         name, content = Path(path).relative_to(tree.root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
         digest.update(os.fsencode(f"{name} {label} {content}\n"))
     fingerprint = digest.hexdigest()
     meta = make_meta(
-        name=tree.root.resolve().name + (f" ({how})" if str(how) else ""),
+        name=tree.root.resolve().name + (f" ({conversion})" if str(conversion) else ""),
         classes=tree.classes,
         shape=shape,
         mean=(0.0,) * shape[0],  # the model has its own normalisation
@@ -111,10 +112,35 @@ def read_pictures(tree: Tree, shape: Sequence[int], how: Conversion) -> FolderIm
         sizes={"test": len(tree.samples)},
         sha256={"test": fingerprint},
     )
-    return FolderImages(meta, tree, fingerprint, how)
+    return FolderImages(meta, tree, fingerprint, conversion)
 
 
-def common_shape(paths: Sequence[str], how: Conversion) -> tuple[tuple[int, ...], int]:
+def split_by_content(tree: Tree, share: float) -> tuple[Tree, Tree]:
+    """Split labelled pictures in two, class by class: the larger part, and ``share`` of them by the SHA-256 of files.
+
+    Files of one content lie on one side, whatever their names. Each class has at least one picture on each side.
+
+    Raises:
+        InputError: If a picture has no class, or a class has less than two pictures of different content.
+    """
+    hashes = [files.sha256(Path(path)) for path, _ in tree.samples]
+    chosen = set()
+    for label, name in enumerate(tree.classes):
+        contents = sorted({content for content, (_, other) in zip(hashes, tree.samples, strict=True) if other == label})
+        if len(contents) < 2:
+            raise InputError(
+                f"each class in {tree.root} must have two different pictures or more, got {len(contents)} of {name}; "
+                "put the pictures of each class into a subfolder of its name"
+            )
+        chosen |= {(label, content) for content in contents[: max(1, round(share * len(contents)))]}
+    sides: tuple[list[tuple[str, int]], list[tuple[str, int]]] = ([], [])
+    for content, (path, label) in zip(hashes, tree.samples, strict=True):
+        sides[(label, content) in chosen].append((path, label))
+    larger, smaller = (replace(tree, samples=tuple(samples)) for samples in sides)
+    return larger, smaller
+
+
+def common_shape(paths: Sequence[str], conversion: Conversion) -> tuple[tuple[int, ...], int]:
     """Return the shape (C, H, W) that most pictures have after a conversion, and how many have it.
 
     Of several, that which comes first. Pictures that cannot be read have none.
@@ -122,8 +148,8 @@ def common_shape(paths: Sequence[str], how: Conversion) -> tuple[tuple[int, ...]
     Raises:
         InputError: If no picture can be read.
     """
-    shapes = Counter(shape for path in paths if (shape := pictures.shape_of(path, how)))
-    return shapes.most_common(1)[0] if shapes else (pictures.picture(paths[0], how=how).shape, 1)
+    shapes = Counter(shape for path in paths if (shape := pictures.shape_of(path, conversion)))
+    return shapes.most_common(1)[0] if shapes else (pictures.picture(paths[0], conversion=conversion).shape, 1)
 
 
 def listed(root: Path, classes: Sequence[str] = ()) -> Tree:
@@ -184,7 +210,7 @@ def _augmentation(images: FolderImages, epoch: Epoch) -> Callable[[Image.Image],
     """Return what makes an image of an epoch from one on disk."""
     from torchvision.transforms import v2  # slow to import, and no part of a small installation
 
-    cut = v2.RandomResizedCrop(images.meta.shape[1]) if epoch.crop > 0 else partial(images.how.apply, channels=3)
+    cut = v2.RandomResizedCrop(images.meta.shape[1]) if epoch.crop > 0 else partial(images.conversion.apply, channels=3)
     flip = [v2.RandomHorizontalFlip()] if epoch.flip else []
     return v2.Compose([cut, *flip, _pixels])
 

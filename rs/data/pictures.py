@@ -108,37 +108,39 @@ class Conversion:
         return width, height
 
 
-def shape_of(file: str | Path, how: Conversion | None = None) -> tuple[int, int, int] | None:
+def shape_of(file: str | Path, conversion: Conversion | None = None) -> tuple[int, int, int] | None:
     """Return (C, H, W) of :func:`picture`, without decoding the file; ``None`` if it is no such image.
 
     Args:
         file: Its path.
-        how: How it is converted; grey or RGB, it has three channels after ``how.convert``.
+        conversion: How it is converted; grey or RGB, it has three channels after ``conversion.convert``.
     """
-    how = how or Conversion()
+    conversion = conversion or Conversion()
     try:
         with _opened(files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")) as image:
-            mode = "RGB" if how.convert and image.mode in CONVERTIBLE else image.mode
-            width, height = how.size(*image.size)
+            mode = "RGB" if conversion.convert and image.mode in CONVERTIBLE else image.mode
+            width, height = conversion.size(*image.size)
     except Exception:  # Pillow raises errors of every kind on damaged files; whoever reads the picture says which
         return None
     return (channels, height, width) if (channels := {"L": 1, "RGB": 3}.get(mode)) else None
 
 
-def picture(file: str | Path, shape: Sequence[int] | None = None, how: Conversion | None = None) -> NDArray[np.uint8]:
+def picture(
+    file: str | Path, shape: Sequence[int] | None = None, conversion: Conversion | None = None
+) -> NDArray[np.uint8]:
     """Read an image file as uint8 (C, H, W); see :func:`picture_with_notes`."""
-    return picture_with_notes(file, shape, how)[0]
+    return picture_with_notes(file, shape, conversion)[0]
 
 
 def picture_with_notes(
-    file: str | Path, shape: Sequence[int] | None = None, how: Conversion | None = None
+    file: str | Path, shape: Sequence[int] | None = None, conversion: Conversion | None = None
 ) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
     """Read an image file as uint8 (C, H, W), and say what of the file these pixels do not have.
 
     Args:
         file: Its path.
         shape: (C, H, W) of the images of a model; ``None`` takes what comes.
-        how: How it is converted first; ``None`` leaves it as it is.
+        conversion: How it is converted first; ``None`` leaves it as it is.
     Raises:
         InputError: If it is unreadable, or not an 8-bit grey or RGB image of exactly ``shape``.
     """
@@ -146,7 +148,7 @@ def picture_with_notes(
         content = files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
     except OSError as error:
         raise InputError(f"{file} must be a file that can be read, but: {one_line(error)}; correct its name") from error
-    pixels, notes = _decoded(content, str(file), how, 3 if shape is None else shape[0])
+    pixels, notes = _decoded(content, str(file), conversion, 3 if shape is None else shape[0])
     if shape is not None and pixels.shape != tuple(shape):
         expected, actual = kind(shape), kind(pixels.shape)
         steps = {"convert": pixels.shape[0] != shape[0], "resize": pixels.shape[1:] != tuple(shape[1:])}
@@ -178,11 +180,11 @@ def decode(data: bytes, where: str) -> NDArray[np.uint8]:
 
 
 def _decoded(
-    data: bytes, where: str, how: Conversion | None, channels: int
+    data: bytes, where: str, conversion: Conversion | None, channels: int
 ) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
     try:
         with _opened(data) as file:
-            image = file if how is None else how.apply(file, channels)
+            image = file if conversion is None else conversion.apply(file, channels)
             mode, pixels, notes = image.mode, np.asarray(image), _notes(file, image.mode)
     except InputError as error:  # of the conversion
         raise InputError(f"{where} {error}") from error

@@ -7,7 +7,6 @@ import hashlib
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -120,9 +119,9 @@ def images_fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> 
     """Return the SHA-256 of both arrays: type, shape and numbers, however they were compressed."""
     digest = hashlib.sha256()
     for array in (images, labels):
-        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        digest.update(f"{little.dtype.str} {little.shape}\n".encode())
-        digest.update(little.data)
+        content = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"{content.dtype.str} {content.shape}\n".encode())
+        digest.update(content.data)
     return digest.hexdigest()
 
 
@@ -173,13 +172,12 @@ def save_images(
         raise InputError(f"data set {name}: give both mean and std or neither, got {mean} and {std}")
     if mean is None and "train" not in splits:
         raise InputError(f"data set {name}: give mean and std, which there is no train split to compute from")
-    given = {split: (images, np.asarray(labels)) for split, (images, labels) in splits.items()}
-    shape = tuple(next(iter(given.values()))[0].shape[1:])
-    for split, arrays in given.items():
+    shape = tuple(next(iter(splits.values()))[0].shape[1:])
+    for split, arrays in splits.items():
         check_split(*arrays, shape, len(classes), f"{name}, {split} split")
     if mean is None or std is None:
-        mean, std = normalisation(given["train"][0])
-    packed = {split: (images, labels.astype(np.int64)) for split, (images, labels) in given.items()}
+        mean, std = normalisation(splits["train"][0])
+    packed = {split: (images, labels.astype(np.int64)) for split, (images, labels) in splits.items()}
     meta = make_meta(
         name=name,
         classes=tuple(classes),
@@ -212,29 +210,22 @@ def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None
     """Write ``meta`` and ``splits`` (none where the images stay where they are), whole or not at all.
 
     Raises:
-        InputError: If ``folder`` is there and holds anything but a data set.
+        InputError: If ``folder`` is there and holds anything but a data set of that name.
     """
-    with _replacing(folder, meta.name) as temporary:
-        temporary.mkdir()
-        for split, (images, labels) in splits.items():
-            np.savez_compressed(temporary / f"{split}.npz", images=images, labels=labels)
-        files.write_json(temporary / "meta.json", asdict(meta))
-
-
-@contextmanager
-def _replacing(folder: Path, name: str) -> Iterator[Path]:
-    """Replace a folder as :func:`rs.storage.files.replacing` does, but only one that holds a data set of that name."""
     names = {"meta.json", *(f"{split}.npz" for split in (*SPLITS, "validation"))}
     is_data_set = folder.is_dir() and names >= {child.name for child in folder.iterdir()}
     old = files.value_in(folder / "meta.json", "name") if is_data_set else None
     files.check_output(
         folder,
-        f"an older data set {name}",
-        lambda _: is_data_set and old in (None, name),
+        f"an older data set {meta.name}",
+        lambda _: is_data_set and old in (None, meta.name),
         there=f"the data set {old}" if old else None,
     )
     with files.replacing(folder.absolute()) as temporary:
-        yield temporary
+        temporary.mkdir()
+        for split, (images, labels) in splits.items():
+            np.savez_compressed(temporary / f"{split}.npz", images=images, labels=labels)
+        files.write_json(temporary / "meta.json", asdict(meta))
 
 
 def check_split(images: np.ndarray, labels: np.ndarray, shape: Sequence[int], classes: int, where: str) -> None:

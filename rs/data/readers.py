@@ -6,9 +6,10 @@ import hashlib
 import importlib.util
 import os
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,13 +83,16 @@ def split_validation(raw: Raw, share: float) -> Raw:
     if share == 0:
         return raw
     images, labels = raw.splits["train"]
-    kept = _stratified(labels, share, seed=0)
-    if kept.all() or not kept.any():
+    held_out = _stratified(labels, share, seed=0)
+    if held_out.all() or not held_out.any():
         raise InputError(
             f"validation_share must leave some of {len(labels)} train images on each side, got {share}, which keeps "
-            f"back {kept.sum()}"
+            f"back {held_out.sum()}"
         )
-    parts = {"train": (images[~kept], labels[~kept]), "validation": (images[kept], labels[kept])}
+    parts = {
+        "train": (images[~held_out], labels[~held_out]),
+        "validation": (images[held_out], labels[held_out]),
+    }
     source = f"{raw.source}; validation: {share} of each class of the train split"
     return Raw({**raw.splits, **parts}, raw.classes, source)
 
@@ -109,7 +113,7 @@ def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
 
     folder = Path(root) if root else Path(torch.hub.get_dir()).parent / "datasets"
     try:
-        opened = {split: TORCHVISION[name](folder, split, download) for split in SPLITS}
+        opened = {split: _open_torchvision(name, folder, split, download) for split in SPLITS}
     except (RuntimeError, OSError, EOFError, tarfile.TarError) as error:
         raise InputError(
             f"{folder} must hold torchvision's {name} with the right checksums, but: {one_line(error)}; "
@@ -119,31 +123,19 @@ def read_torchvision(name: str, root: str | None, download: bool) -> Raw:
     return Raw(splits, list(opened["train"][2]), f"torchvision {name}, files checked by torchvision's md5 sums")
 
 
-Opened = tuple[NDArray[np.uint8], Sequence[int], Sequence[str]]
+TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN"}
+"""Data sets of torchvision, and the names of their classes there."""
 
 
-def _cifar(kind: str) -> Callable[[Path, str, bool], Opened]:
-    """Return the function that opens a split of torchvision's class ``kind``."""
-
-    def opened(root: Path, split: str, download: bool) -> Opened:
-        from torchvision import datasets
-
-        data = getattr(datasets, kind)(root, train=split == "train", download=download)
-        return data.data.transpose(0, 3, 1, 2), data.targets, data.classes
-
-    return opened
-
-
-def _svhn(root: Path, split: str, download: bool) -> Opened:
-    """Open a split of SVHN; its "extra" split is never used."""
+def _open_torchvision(name: str, root: Path, split: str, download: bool) -> tuple[Any, Any, Sequence[str]]:
+    """Return images (N, C, H, W), labels (N,) and the names of the classes; the "extra" split of SVHN is never used."""
     from torchvision import datasets
 
-    data = datasets.SVHN(root, split=split, download=download)
-    return data.data, data.labels, [str(digit) for digit in range(10)]
-
-
-TORCHVISION = {"cifar10": _cifar("CIFAR10"), "cifar100": _cifar("CIFAR100"), "svhn": _svhn}
-"""Torchvision's data sets, and how to open a split of each."""
+    if name == "svhn":
+        digits = datasets.SVHN(root, split=split, download=download)
+        return digits.data, digits.labels, [str(digit) for digit in range(10)]
+    data = getattr(datasets, TORCHVISION[name])(root, train=split == "train", download=download)
+    return data.data.transpose(0, 3, 1, 2), data.targets, data.classes
 
 
 def read_image_folder(root: Path, test_folder: str | None) -> Raw:
@@ -153,7 +145,7 @@ def read_image_folder(root: Path, test_folder: str | None) -> Raw:
         InputError: If folders are missing or differ in classes, or an image is unreadable or of another size.
     """
     trees = split_trees(root, test_folder)
-    splits = {split: stack(_files(tree)) for split, tree in trees.items()}
+    splits = {split: stack(_pictures(tree)) for split, tree in trees.items()}
     sums = ", ".join(f"{split} (sha256 of its list of files {tree_sum(tree)})" for split, tree in trees.items())
     return Raw(splits, list(trees["train"].classes), f"folders of images: {sums}")
 
@@ -205,11 +197,10 @@ def folder_sums(root: Path, test_folder: str | None, contents: bool) -> dict[str
         test_folder: Name of the test folder; ``None`` tries :data:`SPLIT_NAMES`.
         contents: Whether the SHA-256 of each image is in its list, or only its size in bytes.
     """
-    names = _split_names(test_folder).values()
-    paths = [path for of_split in names if (path := _split_folder(root, of_split))]
-    return (
-        {os.path.relpath(path, root): _folder_sum(path, contents) for path in paths} if len(paths) == len(names) else {}
-    )
+    paths = [_split_folder(root, names) for names in _split_names(test_folder).values()]
+    if None in paths:
+        return {}
+    return {os.path.relpath(path, root): _folder_sum(path, contents) for path in paths if path}
 
 
 def _folder_sum(folder: Path, contents: bool) -> str:
@@ -257,7 +248,7 @@ def tree(path: Path) -> Tree:
     except OSError as error:
         raise InputError(f"{path} must hold class folders with images, but: {one_line(error)}; check it") from error
     files_of = {name: _images_of_class(path / name) for name in classes}
-    empty = [name for name, found in files_of.items() if not found]
+    empty = [name for name, images in files_of.items() if not images]
     if empty or not classes:
         what = f"there is none in {', '.join(empty[:5])}" if empty else "it has no folder"
         raise InputError(f"{path} must hold class folders with images, but {what}; check it")
@@ -287,17 +278,17 @@ def class_names(path: Path) -> tuple[str, ...]:
     return names
 
 
-def tree_sum(tree: Tree, how: Conversion | None = None) -> str:
+def tree_sum(tree: Tree, conversion: Conversion | None = None) -> str:
     """Return the SHA-256 of the sorted list of files, relative to the tree's root; not of their contents.
 
-    With ``how``, their conversion where they are read, other conversions of the same files have other sums.
+    With ``conversion``, their conversion where they are read, other conversions of the same files have other sums.
     """
     names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
-    lines = [*([] if how is None else [str(how)]), *names]
+    lines = [*([] if conversion is None else [str(conversion)]), *names]
     return hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in lines))).hexdigest()
 
 
-def _files(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
+def _pictures(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     for path, label in tree.samples:
         yield path, decode(files.read_bytes(Path(path), MAX_PICTURE_BYTES, "replace it"), path), label
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rs.data import parquet, readers
 from rs.data.pictures import Conversion
 from rs.data.prepared import ImagesOnDisk, make_meta, read_meta, save_images, write_folder
+from rs.data.readers import Raw
 from rs.errors import InputError
 from rs.params import FilePath, validate, validated
 
@@ -20,37 +21,50 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 """Share of each class of the train split to keep back as the split ``validation``."""
 
 
-class DataSource(Protocol):
-    """Settings of a source, and how a data set is made from it."""
+@validated
+class DataSource:
+    """Settings that all sources share, and how a data set is made from raw data."""
+
+    mean: Constants = None
+    std: Constants = None
+    validation_share: Share = 0.0
+
+    def read(self, name: str) -> Raw:
+        """Read the raw data of the data set ``name``.
+
+        Raises:
+            InputError: If it is missing, broken or does not fit the settings.
+        """
+        raise NotImplementedError
+
+    def sums(self) -> dict[str, str]:
+        """Return sums of the raw data, by file or folder; none if it is not on this machine. Needs no torch."""
+        raise NotImplementedError
 
     def prepare(self, name: str, folder: Path) -> None:
         """Write the data set ``name`` to ``folder``, whole or not at all.
 
         Raises:
-            InputError: If the raw data is missing, broken or does not fit the settings.
+            InputError: As :meth:`read`.
         """
-
-    def sums(self) -> dict[str, str]:
-        """Return sums of the raw data, by file or folder; none if it is not on this machine. Needs no torch."""
+        sums = self.sums()
+        raw = readers.split_validation(self.read(name), self.validation_share)
+        save_images(folder, name, raw.splits, raw.classes, mean=self.mean, std=self.std, source=raw.source, raw=sums)
 
 
 @validated
-class Digits:
+class Digits(DataSource):
     """Scikit-learn's 1,797 handwritten digits, which come with the package."""
 
     source: Literal["sklearn"]
     test_share: Annotated[float, Field(gt=0, lt=1)]  # of each class
     split_seed: Annotated[int, Field(ge=0)]
-    mean: Constants = None
-    std: Constants = None
-    validation_share: Share = 0.0
 
-    def prepare(self, name: str, folder: Path) -> None:
+    def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
         if name != "digits":
             raise InputError(f"source sklearn has the data set digits alone, got {name}; name another source")
-        sums = self.sums()
-        _pack(name, folder, readers.read_digits(self.test_share, self.split_seed), self, sums)
+        return readers.read_digits(self.test_share, self.split_seed)
 
     def sums(self) -> dict[str, str]:
         """See :class:`DataSource`."""
@@ -58,43 +72,35 @@ class Digits:
 
 
 @validated
-class Torchvision:
+class Torchvision(DataSource):
     """CIFAR-10, CIFAR-100 or SVHN, downloaded by torchvision or in its layout on disk."""
 
     source: Literal["torchvision"]
     dataset: str | None = None  # torchvision's name of it; None: the name of the section
     root: FilePath | None = None  # folder of torchvision's files; None: torch's cache
     download: bool = True  # what is missing
-    mean: Constants = None
-    std: Constants = None
-    validation_share: Share = 0.0
 
-    def prepare(self, name: str, folder: Path) -> None:
+    def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
-        raw = readers.read_torchvision(self.dataset or name, self.root, self.download)
-        _pack(name, folder, raw, self, self.sums())
+        return readers.read_torchvision(self.dataset or name, self.root, self.download)
 
     def sums(self) -> dict[str, str]:
-        """See :class:`DataSource`; the same before and after the download, because torchvision takes no other files."""
+        """See :class:`DataSource`; the same before and after the download: torchvision takes no other files."""
         return {"files": "checked by torchvision's md5 sums"}
 
 
 @validated
-class Parquet:
+class Parquet(DataSource):
     """A folder of parquet files in the layout of the Hugging Face hub."""
 
     source: Literal["parquet"]
     root: FilePath
     classes: list[str] | None = None  # names, where the files have none
     sha256: dict[str, str] | None = None  # sums the files must have, by file name
-    mean: Constants = None
-    std: Constants = None
-    validation_share: Share = 0.0
 
-    def prepare(self, name: str, folder: Path) -> None:
+    def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
-        sums = self.sums()
-        _pack(name, folder, parquet.read_parquet(Path(self.root), self.classes, self.sha256), self, sums)
+        return parquet.read_parquet(Path(self.root), self.classes, self.sha256)
 
     def sums(self) -> dict[str, str]:
         """See :class:`DataSource`."""
@@ -102,18 +108,15 @@ class Parquet:
 
 
 @validated
-class Folder:
+class Folder(DataSource):
     """A folder with ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), packed or read image by image."""
 
     source: Literal["folder"]
     root: FilePath
     test_folder: FilePath | None = None  # None: test, val or validation, whichever is there
-    lazy: bool = False  # leave the images where they are
+    lazy: bool = False  # leave the images where they are; then validation_share is 0
     resize: Annotated[int, Field(ge=1)] | None = None  # lazy: shorter side before the test crop, in pixels
     crop: Annotated[int, Field(ge=1)] | None = None  # lazy: side of the model's input, in pixels
-    mean: Constants = None
-    std: Constants = None
-    validation_share: Share = 0.0  # 0 of a lazy folder
 
     def __post_init__(self) -> None:
         sides = self.resize is not None and self.crop is not None and self.crop <= self.resize
@@ -127,34 +130,31 @@ class Folder:
         if self.lazy and ("/" in test_folder or test_folder in (".", "..")):
             raise ValueError(f"test_folder of a lazy folder must be a name in the root, got {test_folder!r}")
 
-    def prepare(self, name: str, folder: Path) -> None:
+    def read(self, name: str) -> Raw:
         """See :class:`DataSource`."""
-        if self.lazy:
-            self._describe(name, folder, self.sums())
-        else:
-            sums = self.sums()
-            _pack(name, folder, readers.read_image_folder(Path(self.root), self.test_folder), self, sums)
+        return readers.read_image_folder(Path(self.root), self.test_folder)
 
     def sums(self) -> dict[str, str]:
         """See :class:`DataSource`; of images that stay where they are, names and sizes count, and not each byte."""
         return readers.folder_sums(Path(self.root), self.test_folder, contents=not self.lazy)
 
-    def _describe(self, name: str, folder: Path, sums: dict[str, str]) -> None:
-        """Write ``meta.json`` alone."""
-        assert self.resize is not None  # a lazy folder has it, and the constants
-        assert self.mean is not None
-        assert self.std is not None
-        trees = readers.split_trees(Path(self.root), self.test_folder)
-        how = Conversion(self.resize, self.crop, convert=True)
+    def prepare(self, name: str, folder: Path) -> None:
+        """See :class:`DataSource`; where the images stay where they are, ``meta.json`` is all that is written."""
+        if not self.lazy:
+            super().prepare(name, folder)
+            return
+        assert self.resize is not None  # as crop, mean and std
+        sums, trees = self.sums(), readers.split_trees(Path(self.root), self.test_folder)
+        conversion = Conversion(self.resize, self.crop, convert=True)
         meta = make_meta(
             name=name,
-            classes=tuple(trees["train"].classes),
+            classes=trees["train"].classes,
             shape=(3, self.crop, self.crop),
-            mean=tuple(self.mean),
-            std=tuple(self.std),
+            mean=tuple(self.mean or ()),
+            std=tuple(self.std or ()),
             source=f"images left in {self.root}, read one by one",
             sizes={split: len(tree.samples) for split, tree in trees.items()},
-            sha256={split: readers.tree_sum(tree, how) for split, tree in trees.items()},
+            sha256={split: readers.tree_sum(tree, conversion) for split, tree in trees.items()},
             lazy=ImagesOnDisk(
                 root=self.root,
                 folders={split: Path(tree.root).name for split, tree in trees.items()},
@@ -211,10 +211,3 @@ def raw_fingerprint(source: DataSource, folder: Path) -> dict[str, str]:
     if not sums and (folder / "meta.json").is_file():
         sums = read_meta(folder).raw or {}
     return sums or {"raw": "absent"}
-
-
-def _pack(
-    name: str, folder: Path, raw: readers.Raw, own: Digits | Torchvision | Parquet | Folder, sums: dict[str, str]
-) -> None:
-    kept = readers.split_validation(raw, own.validation_share)
-    save_images(folder, name, kept.splits, kept.classes, mean=own.mean, std=own.std, source=kept.source, raw=sums)

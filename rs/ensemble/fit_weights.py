@@ -1,9 +1,9 @@
 """One cell of the pipeline: the weights of all ensembles at one noise level, and the theory of them in numbers.
 
 OUT/SLUG.json       an ensemble whose weights are solved for all images: its file with these weights; or a cascade with
-                    its thresholds (``rs.ensemble.fit_cascades``)
+                    its thresholds
 OUT/SLUG.tsv        weights solved image by image: idx, the class whose margins they come from, a weight a member
-OUT/spreads.csv     variances and covariances of margins (``rs.reporting.tables.variance_tables``)
+OUT/spreads.csv     variances and covariances of margins (``rs.ensemble.theory``)
 OUT/bounds.csv      lower bounds on the probability of the label, and its measured share
 
 Global weights see training images alone, or those of a validation split. What test images choose (weights of scope
@@ -13,10 +13,10 @@ per-image, and the theory) never meets the draws that certify.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,25 +24,24 @@ from numpy.typing import NDArray
 
 from rs.data import images as data
 from rs.data.prepared import Images
+from rs.ensemble.cascade import accumulate, top_two_gap
 from rs.ensemble.declare import POOL, read_pool
-from rs.ensemble.fit_cascades import fit_cascades
-from rs.ensemble.fit_radius import fit_radius
-from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings
-from rs.ensemble.perturbation import margins
+from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings, margins
 from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import SoftmaxAverage
-from rs.ensemble.spec import EnsembleSpec, FittedWeights, first_of_each
+from rs.ensemble.spec import EnsembleSpec, Fitted, FittedThresholds, FittedWeights
+from rs.ensemble.theory import BOUNDS, SPREADS, EnsembleTheory, ImageWeights
 from rs.runtime.device import limit_threads
 from rs.smoothing.settings import CertificationSettings
-from rs.statistics import ensemble_variance
+from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import Moments, clip_to_box, global_weights, moments, per_image_weights
+from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
 from rs.storage import files
 from rs.study.ensembles import BOUND_WEIGHTS
 from rs.study.subset import select
 
-SPREADS = ("ensemble", "members", "source", "images", "alpha", "beta", "variance", "within", "across")
-BOUNDS = ("ensemble", "members", "combination", "images", "bound", "bound_minimum", "measured", "other_class")
-"""``other_class``: share of the images whose weights come from the margins of another class than the label."""
+Specs = Mapping[str, EnsembleSpec]
+"""Ensembles by the names of their files."""
 
 
 def fit_weights(
@@ -75,182 +74,179 @@ def fit_weights(
     files.check_output(seconds, "the seconds of weights", files.begins_with("seconds\n"), option="--seconds")
     train, test = data.load_images(folder, "train"), data.load_images(folder, "test")
     limit_threads(test.meta.shape)
-    member_outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
-    of_bound, largest = _solved(specs)
+    outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)
     split = "validation" if "validation" in train.meta.sizes else "train"  # best are images that no member has seen
     images = train if split == "train" else data.load_images(folder, split)
-    fitted = _fit_bound(member_outputs, of_bound, images, split)
-    fitted |= fit_radius(member_outputs, largest, images, split)
-    fitted |= fit_cascades(member_outputs, specs, images, split)
-    study = _Study(member_outputs, specs | fitted, certification)
+    fitted = _fit_for_all_images(outputs, specs, images, split)
+    specs = specs | fitted
+    averages = {  # of softmax outputs, which the theory is about
+        slug: spec
+        for slug, spec in specs.items()
+        if spec.combination.rule == "softmax" and spec.combination.scope != "set"
+    }
+    theory, per_image = EnsembleTheory(specs, averages), PerImageWeights(averages, certification)
+    used = [theory.spread_specs, theory.bound_specs, per_image.specs]
+    outputs = outputs.only([spec for group in used for spec in group.values()])
     indices, taken = select(len(test), certification.subset), 0.0
-    for chunk, spent in _timed(study.member_outputs.chunks(test, indices) if specs else iter(())):
-        taken += spent / (len(indices) * len(study.member_outputs.members))
-        study.add(test, chunk)
+    for chunk, spent in _timed(outputs.chunks(test, indices) if specs else iter(())):
+        taken += spent / (len(indices) * len(outputs.members))
+        theory.add(outputs, test, chunk, per_image.solve(outputs, test, chunk))
     with files.replacing(out) as temporary:
         temporary.mkdir()
         for slug, spec in fitted.items():
             spec.write(temporary / f"{slug}.json")
-        for slug, lines in study.lines.items():
+        for slug, lines in per_image.lines.items():
             files.write_text(temporary / f"{slug}.tsv", "\n".join(lines) + "\n")
-        files.write_csv(temporary / "spreads.csv", SPREADS, study.spread_rows())
-        files.write_csv(temporary / "bounds.csv", BOUNDS, study.bound_rows())
+        files.write_csv(temporary / "spreads.csv", SPREADS, theory.spread_rows())
+        files.write_csv(temporary / "bounds.csv", BOUNDS, theory.bound_rows())
     files.write_text(seconds, f"seconds\n{taken:.6f}\n")
 
 
 def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:
-    """Chunks, and the seconds that the outputs of the perturbed copies took: nearly all of the cost of weights."""
+    """Yield chunks, and the seconds that their outputs took: nearly all of the cost of weights."""
     start = time.perf_counter()
     for chunk in chunks:
         yield chunk, time.perf_counter() - start
         start = time.perf_counter()
 
 
-def _solved(specs: Mapping[str, EnsembleSpec]) -> tuple[dict[str, EnsembleSpec], dict[str, EnsembleSpec]]:
-    """The ensembles whose weights are solved for all images: by the paper's bound, and by the radius."""
-    solved = {
-        slug: spec
-        for slug, spec in specs.items()
-        if spec.combination.weights_solved and spec.combination.scope == "global"
-    }
-    of_bound = {slug: spec for slug, spec in solved.items() if spec.combination.weights in BOUND_WEIGHTS}
-    return of_bound, {slug: spec for slug, spec in solved.items() if slug not in of_bound}
+# ------------------------------------------------------------------------------------------------- once for all images
 
 
-def _fit_bound(
-    member_outputs: MemberOutputs, unfitted: Mapping[str, EnsembleSpec], images: Images, split: str
-) -> dict[str, EnsembleSpec]:
-    """Ensembles with the weights that make the paper's bound the largest."""
-    if not unfitted:
-        return {}
-    chosen = member_outputs.settings.fitting_images(images)
-    parts = [moments(margins(chunk.perturbed, chunk.labels)) for chunk in member_outputs.chunks(images, chosen)]
-    stats = Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-    fitted = {}
-    for slug, spec in unfitted.items():
-        numbers = member_outputs.numbers(spec)
-        some = Moments(stats.means[:, numbers], stats.covariances[:, :, numbers][..., numbers])
-        form = cast(str, spec.combination.weights)  # it is solved
-        weights, used_share = global_weights(some, images.labels[chosen], form)
-        fit = FittedWeights(
+def _fit_for_all_images(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, EnsembleSpec]:
+    """Return the ensembles whose weights or thresholds are fitted once for all images, with these."""
+    fits = {"bound": _fit_bound, "radius": _fit_radius, "thresholds": _fit_thresholds}
+    groups: dict[str, dict[str, EnsembleSpec]] = {name: {} for name in fits}
+    for slug, spec in specs.items():
+        if spec.combination.solved and spec.combination.scope != "per-image":
+            by_radius = "thresholds" if spec.combination.thresholds else "radius"
+            groups["bound" if spec.combination.weights in BOUND_WEIGHTS else by_radius][slug] = spec
+    fitted: dict[str, Fitted] = {}
+    for name, group in groups.items():
+        if group:
+            fitted |= fits[name](outputs, group, images, split)
+    return {slug: replace(specs[slug], fitted=fit) for slug, fit in fitted.items()}
+
+
+def _fit_bound(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, Fitted]:
+    """Return the weights that make the paper's bound the largest."""
+    chosen = outputs.settings.fitting_images(images)
+    parts = [moments(margins(chunk.probabilities, chunk.labels)) for chunk in outputs.chunks(images, chosen)]
+    means, covariances = (np.concatenate(part) for part in zip(*parts, strict=True))
+    fitted: dict[str, Fitted] = {}
+    for slug, spec in specs.items():
+        ids = outputs.member_ids(spec)
+        stats = Moments(means[:, ids], covariances[:, :, ids][..., ids])
+        weights, used_share = global_weights(stats, images.labels[chosen], cast(str, spec.combination.weights))
+        fitted[slug] = FittedWeights(
             weights=weights.tolist(), split=split, images=len(chosen), used_share=used_share, shrinkage=0.0
         )
-        fitted[slug] = replace(spec, fitted=fit)
     return fitted
 
 
-class _Study:
-    """Per-image weights, and the theory in numbers, collected over chunks of test images.
+def _fit_radius(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, Fitted]:
+    """Return the weights, or choices of members, of the largest average certified radius; each as it would be alone."""
+    outputs = outputs.only(specs.values()).unperturbed(outputs.settings.draws)
+    chunks = outputs.chunks(images, outputs.settings.fitting_images(images))
+    disputed = DisputedDraws.joined(
+        [DisputedDraws.of(margins(chunk.probabilities, chunk.labels), chunk.labels) for chunk in chunks]
+    )
+    fitted: dict[str, Fitted] = {}
+    for slug, spec in specs.items():
+        draws, budget = disputed.of_members(outputs.member_ids(spec)), spec.combination.chosen
+        weights, shrinkage = radius_weights(draws) if budget is None else chosen_weights(draws, budget)
+        fitted[slug] = FittedWeights(
+            weights=list(weights),
+            split=split,
+            images=draws.images,
+            used_share=draws.used_share,
+            shrinkage=shrinkage,
+        )
+    return fitted
 
-    Of ensembles that differ in their seeds alone the theory is that of the first one.
+
+def _fit_thresholds(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, Fitted]:
+    """Return the thresholds of cascades.
+
+    As many noisy copies of an image are drawn as the fit of weights has outputs of it, ``noises * copies``; the members
+    are not perturbed, because thresholds are about these members.
+    """
+    draws = outputs.settings.noises * outputs.settings.copies
+    outputs = outputs.only(specs.values()).unperturbed(draws)
+    chosen = outputs.settings.fitting_images(images)
+    parts: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {slug: [] for slug in specs}
+    for chunk in outputs.chunks(images, chosen):
+        probabilities = torch.from_numpy(chunk.probabilities).transpose(0, 1).flatten(1, 2)  # (L, B n, K)
+        for slug, spec in specs.items():
+            parts[slug].append(_stages(probabilities[outputs.member_ids(spec)]))
+    fitted: dict[str, Fitted] = {}
+    for slug, spec in specs.items():
+        gaps, differs = (torch.cat(part, dim=1).numpy() for part in zip(*parts[slug], strict=True))
+        fit = fit_thresholds(gaps, differs, cast(float, spec.combination.share))  # it is left to be fitted
+        fitted[slug] = FittedThresholds(
+            thresholds=[*fit.thresholds],
+            split=split,
+            images=len(chosen),
+            draws=draws,
+            share=fit.share,
+            evaluations=fit.evaluations,
+        )
+    return fitted
+
+
+def _stages(probabilities: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gaps of averages of the first 1, ..., L - 1 members, and where their class is not that of all.
+
+    (L, N, K) -> (L - 1, N) each.
+    """
+    count, totals = len(probabilities), [accumulate(None, probabilities[0], len(probabilities))]
+    for values in probabilities[1:]:
+        totals.append(accumulate(totals[-1], values, count))
+    classes = torch.stack(totals).max(dim=-1).indices
+    gaps = [top_two_gap(total, asked, count) for asked, total in enumerate(totals[:-1], start=1)]
+    return torch.stack(gaps), classes[:-1] != classes[-1]
+
+
+# ------------------------------------------------------------------------------------------------- image by image
+
+
+class PerImageWeights:
+    """Weights of scope per-image: solved for each test image, and kept as the lines of their files.
+
+    Args:
+        specs: Ensembles by the names of their files; those of another scope are left out.
+        certification: The n0 draws whose class weights are solved for, where their target is the predicted class.
     """
 
-    def __init__(
-        self,
-        member_outputs: MemberOutputs,
-        specs: Mapping[str, EnsembleSpec],
-        certification: CertificationSettings,
-    ) -> None:
+    def __init__(self, specs: Specs, certification: CertificationSettings) -> None:
+        self.specs = {slug: spec for slug, spec in specs.items() if spec.combination.scope == "per-image"}
         self.certification = certification
-        self.firsts = first_of_each(specs, lambda declaration: declaration.kind)
-        # the theory is about weighted averages of softmax outputs
-        averages = {
-            slug: spec
-            for slug, spec in specs.items()
-            if spec.combination.rule == "softmax" and spec.combination.scope != "set"
-        }
-        self.bounded = first_of_each(averages, lambda declaration: (declaration.kind, declaration.key))
-        per_image = [slug for slug, spec in averages.items() if spec.combination.scope == "per-image"]
-        self.averages = {slug: spec for slug, spec in averages.items() if slug in {*self.bounded, *per_image}}
-        used = [*self.firsts.values(), *self.averages.values()]
-        self.member_outputs = member_outputs.only({pair for spec in used for pair in spec.declaration.members})
         self.lines = {
-            slug: ["\t".join(["idx", "class", *(f"w{i}" for i in range(len(averages[slug].members)))])]
-            for slug in per_image
+            slug: ["\t".join(["idx", "class", *(f"w{number}" for number in range(len(spec.members)))])]
+            for slug, spec in self.specs.items()
         }
-        self.spreads: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
-        self.bounds: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
 
-    def add(self, images: Images, chunk: Chunk) -> None:
-        """Take in the outputs on some images."""
-        self._spread(chunk, self.member_outputs.probabilities(images, chunk.indices, perturbed=False))
-        predicted = self._predicted(images, chunk)
-        # weights are not judged by the draws that chose them
-        fresh = self.member_outputs.probabilities(images, chunk.indices, repeat=1)
-        for slug, spec in self.averages.items():
-            target = spec.combination.target
-            classes = predicted[spec.declaration.name] if target == "predicted" else chunk.labels
-            weights = self._weights(spec, chunk, classes)
-            if slug in self.lines:
-                self.lines[slug] += _lines(chunk.indices, classes, weights)
-            if slug in self.bounded:
-                z = margins(fresh[:, self.member_outputs.numbers(spec)], chunk.labels)
-                bounds = ensemble_variance.chebyshev_bounds(z, chunk.labels, weights)
-                columns = [bounds.weighted, bounds.minimum, bounds.measured, classes != chunk.labels]
-                key = (spec.declaration.kind, spec.declaration.name, spec.declaration.key)
-                self.bounds.setdefault(key, []).append(np.stack(columns, axis=-1))
+    def solve(self, outputs: MemberOutputs, images: Images, chunk: Chunk) -> dict[str, ImageWeights]:
+        """Return the weights of some images by ensemble, after adding them to the lines."""
+        predicted = self._predicted(outputs, images, chunk)
+        solved = {}
+        for slug, spec in self.specs.items():
+            combination = spec.combination
+            classes = predicted[spec.declaration.name] if combination.target == "predicted" else chunk.labels
+            z = margins(chunk.probabilities[:, outputs.member_ids(spec)], classes)
+            weights = per_image_weights(z, classes, cast(str, combination.weights))  # those of this scope are solved
+            if combination.low is not None and combination.high is not None:
+                weights = clip_to_box(weights, combination.low, combination.high)
+            solved[slug] = ImageWeights(weights, classes)
+            for index, target, values in zip(chunk.indices, classes.tolist(), weights.tolist(), strict=True):
+                self.lines[slug].append("\t".join([str(index), str(target), *map(repr, values)]))
+        return solved
 
-    def _spread(self, chunk: Chunk, plain: NDArray[np.float64]) -> None:
-        perturbed, trained = (margins(p, chunk.labels) for p in (chunk.perturbed, plain))
-        for spec in self.firsts.values():
-            numbers, methods = self.member_outputs.numbers(spec), [member.method for member in spec.members]
-            for source, covariances in (
-                ("perturbed", moments(perturbed[:, numbers]).covariances),
-                ("trained", ensemble_variance.trained_covariances(trained[:, numbers], methods)),
-            ):
-                key = (spec.declaration.kind, spec.declaration.name, source)
-                self.spreads.setdefault(key, []).append(_spread(covariances, chunk.labels, methods))
-
-    def _weights(self, spec: EnsembleSpec, chunk: Chunk, classes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Weights of an ensemble for each image, (B, L); ``classes`` (B,) are those whose margins choose them."""
-        count, combination = len(spec.members), spec.combination
-        if combination.scope == "per-image":
-            z = margins(chunk.perturbed[:, self.member_outputs.numbers(spec)], classes)
-            solved = per_image_weights(z, classes, cast(str, combination.weights))  # those of this scope are solved
-            if combination.low is None or combination.high is None:
-                return solved
-            return clip_to_box(solved, combination.low, combination.high)
-        fixed = spec.fitted.weights if isinstance(spec.fitted, FittedWeights) else combination.weights
-        weights = np.full(count, 1 / count) if fixed == "equal" else np.asarray(fixed)
-        return np.broadcast_to(weights, (len(classes), count))
-
-    def _predicted(self, images: Images, chunk: Chunk) -> dict[str, NDArray[np.int64]]:
-        """The class that n0 draws of the plain average select, by ensemble, (B,); where weights need it."""
-        averages = self.averages.values()
-        needed = {spec.declaration.name: spec for spec in averages if spec.combination.target == "predicted"}
-        if not needed:
-            return {}
+    def _predicted(self, outputs: MemberOutputs, images: Images, chunk: Chunk) -> dict[str, NDArray[np.int64]]:
+        """Return the class that n0 draws of the plain average select, by ensemble, (B,); where weights need it."""
         entries = {
-            name: PoolEntry(tuple(self.member_outputs.numbers(needed[name])), SoftmaxAverage())
-            for name in sorted(needed)
+            spec.declaration.name: PoolEntry(tuple(outputs.member_ids(spec)), SoftmaxAverage())
+            for spec in self.specs.values()
+            if spec.combination.target == "predicted"
         }
-        return self.member_outputs.selected(images, chunk.indices, entries, self.certification)
-
-    def spread_rows(self) -> list[dict[str, Any]]:
-        """Means over images, for ``spreads.csv``."""
-        return [_means(SPREADS, key, parts) for key, parts in self.spreads.items()]
-
-    def bound_rows(self) -> list[dict[str, Any]]:
-        """Means over images, for ``bounds.csv``."""
-        return [_means(BOUNDS, key, parts) for key, parts in self.bounds.items()]
-
-
-def _spread(covariances: NDArray[np.float64], labels: NDArray[np.int64], methods: list[str]) -> NDArray[np.float64]:
-    """Alpha, beta, variance, within, across of each image, (B, 5); alpha and beta as means over wrong classes."""
-    wrong = np.arange(covariances.shape[1]) != labels[:, None]  # (B, K)
-    alpha_beta = ensemble_variance.spread(covariances) if len(methods) > 1 else (np.full(wrong.shape, np.nan),) * 2
-    means = [np.where(wrong, values, 0.0).sum(axis=-1) / wrong.sum(axis=-1) for values in alpha_beta]
-    return np.stack([*means, *ensemble_variance.mean_covariances(covariances, labels, methods)], axis=-1)
-
-
-def _means(columns: Sequence[str], key: tuple[str, ...], parts: Sequence[NDArray[np.float64]]) -> dict[str, Any]:
-    values = np.concatenate(parts)
-    numbers = [len(values), *(None if np.isnan(mean) else mean for mean in values.mean(axis=0).tolist())]
-    return dict(zip(columns, [*key, *numbers], strict=True))
-
-
-def _lines(indices: Sequence[int], classes: NDArray[np.int64], weights: NDArray[np.float64]) -> list[str]:
-    return [
-        "\t".join([str(index), str(y), *map(repr, w)])
-        for index, y, w in zip(indices, classes.tolist(), weights.tolist(), strict=True)
-    ]
+        return outputs.select(images, chunk.indices, entries, self.certification) if entries else {}

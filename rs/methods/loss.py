@@ -14,19 +14,7 @@ from rs import params
 from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method, Step
-from rs.smoothing.inputs import logits_of
-
-
-class LogitsOnly(nn.Module):
-    """A network whose output may have its logits in the attribute ``logits``, as those of transformers do."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) -> logits (N, K)."""
-        return logits_of(self.network(x))
+from rs.smoothing.inputs import LogitsOnly
 
 
 @dataclass(frozen=True)

@@ -174,12 +174,35 @@ ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
 normalisation."""
 
 
+USER_NETWORKS: dict[str, dict[str, str]] = {}
+"""SHA-256 of each source file of a user's network, by module, by the network's name ``package.module:function``."""
+
+
+def register(name: str, build: Callable[[Sequence[int]], nn.Module], sources: dict[str, str]) -> None:
+    """Register a user's network, so that models that were trained from it can be built.
+
+    A model folder names its network and never imports it: what is loaded runs code that the user has named.
+
+    Args:
+        name: ``package.module:function``, as model folders name it.
+        build: From the shape (C, H, W) of an image to the network: images (N, C, H, W) in [0, 1] -> logits (N, K).
+        sources: SHA-256 of its source files, by module.
+    """
+    ARCHITECTURES[name] = lambda shape, num_classes: build(shape)
+    USER_NETWORKS[name] = sources
+
+
 def check_architecture(architecture: str) -> None:
     """Check that there is such an architecture.
 
     Raises:
         InputError: If not; names those that there are.
     """
+    if ":" in architecture and architecture not in ARCHITECTURES:
+        raise InputError(
+            f"the network {architecture} must be given, because a model folder never imports code by itself; add "
+            f"--network {architecture}, or in Python network={architecture!r}"
+        )
     if architecture not in ARCHITECTURES:
         raise InputError(f"architecture must be one of {', '.join(ARCHITECTURES)}; got {architecture!r}")
 
@@ -222,17 +245,22 @@ def build(
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device
         model.add_module("normalize", Normalize(mean, std))
         model.add_module("network", ARCHITECTURES[architecture](shape, num_classes))
-        _try_shape(model, architecture, shape)
+        _try_shape(model, architecture, shape, num_classes)
     return model.to(memory_format=torch.channels_last)
 
 
-def _try_shape(model: nn.Module, architecture: str, shape: Sequence[int]) -> None:
-    """Run the network on one image, so that a shape it cannot take is an error now."""
+def _try_shape(model: nn.Module, architecture: str, shape: Sequence[int], num_classes: int) -> None:
+    """Run the network on one image, so that a shape or classes that it cannot take are an error now."""
     model.eval()
     try:
         with torch.no_grad():
-            model(torch.zeros(1, *shape))
+            logits = model(torch.zeros(1, *shape))
     except RuntimeError as error:
         message = f"{architecture} must be given images of a shape it takes, got {tuple(shape)}: {error}"
         raise InputError(" ".join(message.split())) from error
+    if logits.shape != (1, num_classes):
+        raise InputError(
+            f"{architecture} must return one logit for each of {num_classes} classes, got logits of shape "
+            f"{tuple(logits.shape)} for one image; give the network a last layer of {num_classes} outputs"
+        )
     model.train()

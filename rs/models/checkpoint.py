@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,9 +46,22 @@ class ModelCard:
     device: str
     arithmetic: arithmetic.Arithmetic
     versions: dict[str, str]
+    sources: dict[str, str] = field(default_factory=dict)  # SHA-256 of a user's source files, by module
 
     def build(self, seed: int | None = None) -> nn.Sequential:
-        """Build the network the card describes, with fresh weights."""
+        """Build the network the card describes, with fresh weights.
+
+        Raises:
+            InputError: If it is a user's network that is not registered, or whose source files have changed.
+        """
+        architectures.check_architecture(self.architecture)
+        now = architectures.USER_NETWORKS.get(self.architecture, {})
+        changed = [name for name in self.sources.keys() | now.keys() if self.sources.get(name) != now.get(name)]
+        if self.sources and changed:
+            raise InputError(
+                f"the source of {self.architecture} must be that of the training, but {', '.join(sorted(changed)[:5])} "
+                "changed; restore it, or train again"
+            )
         return architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
 
 
@@ -89,7 +102,7 @@ def save(folder: Path, model: nn.Module, card: ModelCard) -> None:
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     content = safetensors.torch.save(state)
     (folder / WEIGHTS).unlink(missing_ok=True)
-    files.write_json(folder / CARD, asdict(card))
+    files.write_json(folder / CARD, {key: value for key, value in asdict(card).items() if key != "sources" or value})
     files.write_bytes(folder / WEIGHTS, content)
 
 
@@ -146,7 +159,7 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
             f"expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}; give the architecture it was saved "
             "with"
         )
-    converted = {key: _as(own.dtype, state[key], f"{source}: {key}") for key, own in model.state_dict().items()}
+    converted = {key: _as(filled.dtype, state[key], f"{source}: {key}") for key, filled in model.state_dict().items()}
     broken = [key for key, value in converted.items() if not value.isfinite().all()]
     if broken:
         raise InputError(

@@ -48,7 +48,7 @@ def model_page(card: ModelCard, results: Sequence[Mapping[str, Any]] = ()) -> st
         results: Numbers of rows that are of this model, as ``rs.reporting.summaries.summarize_rows`` returns them.
     """
     name = f"{card.method}-{card.dataset}-{card.sigma}-{card.seed}"
-    other = [how for about in results if (how := _of_another_network(about))]
+    other = [network for about in results if (network := _of_another_network(about))]
     header: dict[str, Any] = {"library_name": "rs", "pipeline_tag": "image-classification", "tags": [*TAGS]}
     if results:
         header["model-index"] = [{"name": name, "results": [_result(card, about) for about in results]}]
@@ -87,12 +87,12 @@ def _metrics(about: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
 
 
 def _result(card: ModelCard, about: Mapping[str, Any]) -> dict[str, Any]:
-    known = [(name, kind, value) for name, (kind, value) in _metrics(about).items() if value is not None]
+    metrics = [(name, kind, value) for name, (kind, value) in _metrics(about).items() if value is not None]
     config = ", ".join(filter(None, (_budget(about), _how(about, HOW))))
     return {
         "task": {"type": "image-classification"},
         "dataset": dict.fromkeys(("name", "type"), _dataset(card, about)) | {"config": config},
-        "metrics": [{"type": kind, "name": name, "value": value} for name, kind, value in known],
+        "metrics": [{"type": kind, "name": name, "value": value} for name, kind, value in metrics],
     }
 
 
@@ -126,5 +126,8 @@ def _table(card: ModelCard, about: Mapping[str, Any]) -> str:
         if value is not None
     ]
     head = f"## {about['images']:,} images of {_dataset(card, about)}: {_budget(about)}\n\n| | |\n|---|---:|\n"
-    how = _how(about, HOW) or "not stated how"
-    return head + "\n".join(lines) + f"\n\nCertified with {how}. ± is the standard error over images.\n"
+    return (
+        head
+        + "\n".join(lines)
+        + f"\n\nCertified with {_how(about, HOW) or 'not stated how'}. ± is the standard error over images.\n"
+    )

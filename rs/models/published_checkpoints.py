@@ -84,11 +84,11 @@ def read_network(path: Path) -> dict[str, Tensor]:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of any bytes makes torch raise anything
         raise InputError(f"{path} must be a checkpoint of tensors and plain values, but: {_reason(error)}") from error
-    known = [content[key] for key in ("state_dict", "net") if key in content] if isinstance(content, dict) else []
-    state = known[0] if known else None
+    networks = [content[key] for key in ("state_dict", "net") if key in content] if isinstance(content, dict) else []
+    state = networks[0] if networks else None
     if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
         held = type(content).__name__
-        if isinstance(content, dict) and not known:
+        if isinstance(content, dict) and not networks:
             held = f"a dict with {', '.join(str(key)[:40] for key in [*content][:3]) or 'nothing'}"
         raise InputError(f"{path} must hold a dict with state_dict or net, of tensors by name, got {held}")
     return {_bare(key): value for key, value in state.items() if not key.startswith("0.")}

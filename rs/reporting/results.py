@@ -17,7 +17,7 @@ from rs.statistics import metrics
 from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
 from rs.statistics.metrics import Terms
-from rs.statistics.two_sided import SPLITS, Split, two_sided_acrs
+from rs.statistics.resampling import SPLITS, Split, two_sided
 from rs.study.ensembles import kind_of, trained_as
 
 MUST_AGREE = {"images": "images", "seed": "noise seed"}
@@ -119,7 +119,8 @@ class Result:
     def acr_two_sided(self) -> dict[Split, float]:
         """ACRs of the two-sided certificates from the same votes; none where the number of classes is not known."""
         classes = self.classes
-        return two_sided_acrs(self.rows, classes) if classes else {}
+        by_split = two_sided(self.rows, classes) if classes else {}
+        return {split: metrics.acr(rows) for split, rows in by_split.items()}
 
     @property
     def sound(self) -> bool:

@@ -92,6 +92,6 @@ def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
     for sections in (layers(f"recipes.{dataset}.certify"), *trainings):
         merged, origins = merge(values, *sections, optional=True)
         for name, value in (("engine", "compiled"), ("engine", "openvino"), ("precision", "bfloat16")):
-            given = merged.get(name)
-            if value in (given.values() if isinstance(given, dict) else [given]):  # or from noise levels
+            setting = merged.get(name)
+            if value in (setting.values() if isinstance(setting, dict) else [setting]):  # or from noise levels
                 yield f"{origins[name]}.{name} = {value}"

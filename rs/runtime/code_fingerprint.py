@@ -91,13 +91,13 @@ def engine_series(engine: Any) -> dict[str, str]:
 
     Only of the two engines that have such libraries; so what other cells depend on does not name them.
     """
-    found = {}
+    libraries = {}
     for name in ENGINES.get(engine, ()):
         try:
-            found[name] = _series_of(metadata.version(name))
+            libraries[name] = _series_of(metadata.version(name))
         except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            libraries[name] = "absent"
+    return libraries
 
 
 def _series_of(release: str) -> str:

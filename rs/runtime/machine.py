@@ -39,14 +39,14 @@ def describe_machine(device: torch.device) -> dict[str, str]:
 
 def warnings(device: torch.device) -> list[str]:
     """Return what will be slow or will not work here."""
-    found = []
+    lines = []
     if device.type == "cpu" and not any(name in processor() for name in MATRICES):
-        found.append("this CPU has no instructions for bfloat16, which will be slow; use float32")
+        lines.append("this CPU has no instructions for bfloat16, which will be slow; use float32")
     if _compiler() is None:
-        found.append("there is no C++ compiler, so the engine compiled runs as folded; install g++ or clang")
+        lines.append("there is no C++ compiler, so the engine compiled runs as folded; install g++ or clang")
     if torch.get_num_threads() > (os.cpu_count() or 1):
-        found.append("there are more threads than cores, which is slow; set OMP_NUM_THREADS")
-    return found
+        lines.append("there are more threads than cores, which is slow; set OMP_NUM_THREADS")
+    return lines
 
 
 def _compiler() -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Protocol, cast, get_args
 
@@ -36,7 +37,7 @@ class Run(Protocol):
 
     @property
     def mode(self) -> str:
-        """The mode of the certificate."""
+        """Mode of the certificate."""
 
     def next_draws(self) -> int:
         """Return how many draws to take next; 0 ends the run."""
@@ -200,7 +201,7 @@ class SmoothedClassifier:
     def certify_until(
         self, x: ImageLike, n0: int, run: Run, *, seed: int = 0, index: int = 0, label: int | None = None
     ) -> Certificate:
-        """CERTIFY with as many draws as ``run`` asks for; as valid as with a fixed number.
+        """Certify with as many draws as ``run`` asks for; as valid as with a fixed number.
 
         The class is selected as by :meth:`certify`. Then draws are taken until the run has decided which of its radii
         hold, or knows the radius to within its tolerance, or its budget is spent, in which case it may abstain.
@@ -219,28 +220,16 @@ class SmoothedClassifier:
         selected = winner(first.votes, self.undecided)
         if label is not None and selected != label:
             return certificate(first, None, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
-        tallies, counts = [first], np.zeros_like(first.votes)
+        second, counts = [], np.zeros_like(first.votes)
         while selected != ABSTAIN and (draws := run.next_draws()):
-            more = self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum()))
-            tallies.append(more)
-            counts += more.votes
-            run.update(int(more.votes[selected]), draws)
+            second.append(self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum())))
+            counts += second[-1].votes
+            run.update(int(second[-1].votes[selected]), draws)
+        drawn = Tally(counts, evaluations_of(second))
+        of_votes = certificate(first, drawn, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
         p_lower, certified = run.certified()
         predict, r = (ABSTAIN, 0.0) if certified is None or selected == ABSTAIN else (selected, certified)
-        return Certificate(
-            predict=predict,
-            radius=r,
-            p_lower=p_lower,
-            n0=n0,
-            n=int(counts.sum()),
-            alpha=run.alpha,
-            sigma=self.sigma,
-            counts0=first.votes,
-            counts=counts,
-            mode=run.mode,
-            evaluations=evaluations_of(tallies),
-            noise=self.noise_of(x),
-        )
+        return replace(of_votes, predict=predict, radius=r, p_lower=p_lower, mode=run.mode)
 
     def predict(self, x: ImageLike, n: int = 1_000, alpha: float = 0.001, *, seed: int = 0, index: int = 0) -> int:
         """Return the class of g(x), or ABSTAIN; wrong with probability at most alpha (PREDICT).
@@ -273,7 +262,7 @@ class SmoothedClassifier:
         return self.tally(x, draws, seed, *key, start=start).votes
 
     def tally(self, x: Tensor, draws: int, seed: int, *key: int, start: int = 0) -> Tally:
-        """:meth:`votes`, and the evaluations of members that they took if ``base`` is ``lazy``."""
+        """Count votes as :meth:`votes` does, and the evaluations of members that they took if ``base`` is ``lazy``."""
         width = self._classes(x) + self.undecided
         counter, evaluations = VoteCounter([width], x.device), 0
         with self._ready(x):
@@ -344,7 +333,7 @@ class SmoothedClassifier:
 
     @contextmanager
     def _ready(self, x: Tensor) -> Iterator[None]:
-        """What ``base`` is evaluated under."""
+        """Set what ``base`` is evaluated under."""
         with torch.inference_mode(), evaluating(self.base), autocast(x.device, self.precision):
             yield
 

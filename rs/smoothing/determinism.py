@@ -18,7 +18,7 @@ from rs.smoothing.inputs import logits_of
 
 T = TypeVar("T")
 
-LONE = 4
+ALONE = 4
 """Images of a batch that are also evaluated alone."""
 
 MIN_REPEATED = 8
@@ -44,10 +44,10 @@ def check_deterministic(module: nn.Module, images: Tensor) -> None:
         NotDeterministicError: If logits differ; the message names the layers that are the likely cause.
         InputError: If logits are not finite or have another shape, or the images are changed.
     """
-    given, turned, before = images.clone(), images.flip(0), _state(module)
+    unchanged, turned, before = images.clone(), images.flip(0), _state(module)
     with torch.inference_mode(), evaluating(module):
         alone, both = _logits(module, images[:1]), _logits(module, turned)
-        if not (torch.equal(images, given) and torch.equal(turned, given.flip(0))):
+        if not (torch.equal(images, unchanged) and torch.equal(turned, unchanged.flip(0))):
             raise InputError(
                 "the classifier must leave its images as they are, but it writes into them; copy them first"
             )
@@ -80,7 +80,7 @@ def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32"
 def watched(items: Iterable[T], modules: Sequence[nn.Module], precision: Precision = "float32") -> Iterator[T]:
     """Yield what is to be certified, and check that networks stay one function of each image all the while.
 
-    Whenever a batch is larger than all before it, :data:`LONE` of its images are evaluated alone. After the last item,
+    Whenever a batch is larger than all before it, :data:`ALONE` of its images are evaluated alone. After the last item,
     images of the largest batch are evaluated again: as many as take less than 1 % of the evaluations with those alone,
     at least :data:`MIN_REPEATED`. Differences count as rounding as in :func:`check_deterministic`.
 
@@ -116,7 +116,7 @@ class _Watch:
         if len(images) <= len(self.batch) or logits.shape[:1] != images.shape[:1]:  # the second is refused elsewhere
             return
         self.batch, self.logits = images, logits.clone()
-        rows = self._spread(LONE)
+        rows = self._spread(ALONE)
         self.lone += len(rows)
         self._compare(rows, 1, f"between a batch of {len(self.batch)} and its images alone")
 
@@ -142,8 +142,8 @@ class _Watch:
             raise _refusal(self.module, self.before, when, difference, largest)
 
 
-def _difference(one: Tensor, another: Tensor) -> float:
-    return float((one - another).abs().max()) if one.shape == another.shape else math.inf
+def _difference(logits: Tensor, others: Tensor) -> float:
+    return float((logits - others).abs().max()) if logits.shape == others.shape else math.inf
 
 
 def _logits(module: nn.Module, images: Tensor) -> Tensor:
@@ -182,8 +182,9 @@ def _refusal(
 
 def _cause(module: nn.Module, before: dict[str, Tensor]) -> str:
     """Return which layers are the likely cause, and what to do."""
-    batch = [name for name, one in module.named_modules() if isinstance(one, _BatchNorm) and one.running_mean is None]
-    on = [name for name, one in module.named_modules() if isinstance(one, (_BatchNorm, _DropoutNd)) and one.training]
+    layers = [*module.named_modules()]
+    batch = [name for name, layer in layers if isinstance(layer, _BatchNorm) and layer.running_mean is None]
+    on = [name for name, layer in layers if isinstance(layer, (_BatchNorm, _DropoutNd)) and layer.training]
     moved = [name for name, value in _state(module).items() if not torch.equal(value, before[name])]
     if batch:
         return f"{_listed(batch)} normalises by the statistics of the batch: give it running statistics"

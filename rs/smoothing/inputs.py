@@ -236,6 +236,18 @@ def logits_of(output: Any) -> Tensor:
     )
 
 
+class LogitsOnly(nn.Module):
+    """A network whose output may have its logits in the attribute ``logits``, as those of transformers do."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W) -> logits (N, K)."""
+        return logits_of(self.network(x))
+
+
 @contextmanager
 def user_code(must: str) -> Iterator[None]:
     """Turn whatever a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-PARTS = 20
-"""Into so many parts at most the draws that may be decided otherwise are shared out among the members."""
+MAX_SHARES = 20
+"""Largest number of shares of the draws that may be decided otherwise, which are split among the members."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ def fit_thresholds(leads: NDArray[np.float64], differs: NDArray[np.bool_], share
 
     A draw is decided by the first j members for the first j with ``leads[j] >= tau[j]``, else by all L, and takes so
     many evaluations. With b = floor(share N) draws that may be decided otherwise, the search is over all ways to let
-    the first members take k_1 of them, the first two k_2 of the rest, and so on, in steps of ceil(b / :data:`PARTS`);
-    the last stage may take what is left. Given k_j the least threshold is best: it leaves fewer draws to the members
-    that follow, and fewer that they could decide otherwise. So for L = 2, and with at most PARTS such draws for any L,
-    no thresholds need fewer evaluations on these draws.
+    the first members take k_1 of them, the first two k_2 of the rest, and so on, in steps of
+    ceil(b / :data:`MAX_SHARES`); the last stage may take what is left. Given k_j the least threshold is best: it leaves
+    fewer draws to the members that follow, and fewer that they could decide otherwise. So for L = 2, and with at most
+    MAX_SHARES such draws for any L, no thresholds need fewer evaluations on these draws.
 
     Args:
         leads: Lead of the largest class in the average of the first 1, ..., L - 1 members, shape (L - 1, N).
@@ -45,27 +45,27 @@ def fit_thresholds(leads: NDArray[np.float64], differs: NDArray[np.bool_], share
         raise ValueError(f"share must lie in [0, 1), got {share}")
     draws = leads.shape[1]
     budget = int(share * draws)
-    thresholds = _search(leads, differs, budget, step=max(1, -(-budget // PARTS)))[1]
+    thresholds = _search(leads, differs, budget, step=max(1, -(-budget // MAX_SHARES)))[1]
     return _fit(leads, differs, thresholds)
 
 
 def _search(
     leads: NDArray[np.float64], differs: NDArray[np.bool_], budget: int, step: int
 ) -> tuple[int, tuple[float, ...]]:
-    """The fewest further evaluations of these draws, and the thresholds that need them."""
+    """Return the fewest further evaluations of these draws, and the thresholds that need them."""
     if not len(leads):
         return 0, ()
     wrong = np.sort(leads[0][differs[0]])[::-1]
     least = min(budget, len(wrong))  # more is of no use here
     spends = {*range(0, least, step), least} if len(leads) > 1 else {least}
-    found = []
+    choices = []
     for spend in sorted(spends):
         threshold = float(np.nextafter(wrong[spend], np.inf)) if spend < len(wrong) else 0.0
         left = leads[0] < threshold
         taken = int((differs[0] & ~left).sum())  # fewer than ``spend`` where leads are equal
         further, later = _search(leads[1:, left], differs[1:, left], budget - taken, step)
-        found.append((int(left.sum()) + further, (threshold, *later)))
-    return min(found)
+        choices.append((int(left.sum()) + further, (threshold, *later)))
+    return min(choices)
 
 
 def _fit(leads: NDArray[np.float64], differs: NDArray[np.bool_], thresholds: tuple[float, ...]) -> CascadeFit:

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from rs.errors import InputError
 
 ABSTAIN = -1
-"""The prediction of a smoothed classifier that is not sure."""
+"""Prediction that stands for an abstention."""
 
 UNLABELLED = -2
-"""The label of an image whose class is not known; no prediction is that, and no such image counts as correct."""
+"""Label of an image whose class is not known; no prediction equals it, so no such image counts as correct."""
 
 
 MIN_ALPHA = 1e-200
-"""Of a certificate. SciPy's quantiles of the beta distribution go wrong at some levels below 1e-260, and a certificate
-may need them at parts of its alpha."""
+"""Smallest alpha of a certificate. SciPy's quantiles of the beta distribution go wrong at some levels below 1e-260, and
+a certificate may need them at shares of its alpha."""
 
 MAX_DRAWS = 10**9
-"""Draws of a certificate, which would take days beyond."""
+"""Largest number of draws of a certificate; more would take days."""
 
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
@@ -117,8 +117,8 @@ def votes_for(votes: Votes, classes: NDArray[np.int64]) -> NDArray[np.int64]:
     >>> votes_for(votes_of(["1:3,3:97", "-", "0:5"]), np.array([3, 0, 1])).tolist()
     [97, 0, 0]
     """
-    row, k, own = votes
-    return np.bincount(row, weights=own * (k == classes[row]), minlength=len(classes)).astype(np.int64)
+    row, k, counts = votes
+    return np.bincount(row, weights=counts * (k == classes[row]), minlength=len(classes)).astype(np.int64)
 
 
 def draws_at_most(mode: str) -> int | None:
@@ -195,7 +195,7 @@ class Certificate:
     p_lower: float  # lower confidence bound on the probability of the selected class
     n0: int = field(repr=False)  # draws that selected the class
     n: int  # draws that bound its probability; 0 where they were skipped
-    alpha: float  # the certificate is wrong with at most this probability
+    alpha: float  # failure probability
     sigma: float = field(repr=False)  # noise standard deviation, in pixels of [0, 1]
     counts0: NDArray[np.int64] = field(repr=False)  # votes of the n0 draws, shape (K,)
     counts: NDArray[np.int64] = field(repr=False)  # votes of the n draws, shape (K,)

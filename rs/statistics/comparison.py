@@ -48,8 +48,8 @@ class Sample:
 
     def mean(self, without: int | None = None) -> Floats | None:
         """Return mean scores (images,) of the classifiers that a seed is not in; ``None`` if there is none."""
-        kept = [without not in seeds for seeds in self.seeds]
-        return self.scores[kept].mean(axis=0) if any(kept) else None
+        is_left = [without not in seeds for seeds in self.seeds]
+        return self.scores[is_left].mean(axis=0) if any(is_left) else None
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]], radius: float |
     return Sample(terms[0], scores, tuple(map(frozenset, seeds)))
 
 
-def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
+def estimate(first: Sample, second: Sample | None = None) -> Estimate:
     """Return the mean score of a sample, such as its ACR, or its difference to another one's, with both errors.
 
     Seeds of the same number are one seed in both: they begin with the same weights and see the images in the same
@@ -108,7 +108,7 @@ def estimate(ours: Sample, theirs: Sample | None = None) -> Estimate:
     Raises:
         InputError: If the two are of different images or budgets, or of fewer than two images.
     """
-    samples = [ours] if theirs is None else [ours, theirs]
+    samples = [first] if second is None else [first, second]
     metrics.check_comparable([group.terms for group in samples])
     trained_with = [seeds for group in samples for seeds in group.seeds]
     seeds = sorted(frozenset[int]().union(*trained_with))

@@ -1,6 +1,6 @@
 """The paper's analysis of ensembles in numbers, image by image: variances, covariances and Chebyshev's bound.
 
-Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.ensemble.perturbation``). Moments are those of
+Margins have shape (..., L, N, K): L members, N draws, K classes (``rs.ensemble.member_outputs``). Moments are those of
 the N draws, so Chebyshev's inequality holds exactly for the share of the same draws.
 """
 
@@ -57,9 +57,9 @@ def trained_covariances(margins: ArrayLike, methods: Sequence[str]) -> Floats:
     means, covariances = moments(margins)  # (..., L, K), (..., K, L, L)
     added = np.zeros_like(means)
     for method in set(methods):
-        own = np.array([name == method for name in methods])
-        if own.sum() > 1:
-            added[..., own, :] = means[..., own, :].var(axis=-2, ddof=1)[..., None, :]
+        of_method = np.array([name == method for name in methods])
+        if of_method.sum() > 1:
+            added[..., of_method, :] = means[..., of_method, :].var(axis=-2, ddof=1)[..., None, :]
     return covariances + np.eye(len(methods)) * np.moveaxis(added, -1, -2)[..., None]
 
 
@@ -147,7 +147,7 @@ def _chebyshev(variances: Floats, e: Floats, others: NDArray[np.bool_]) -> Float
 
 def _others(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
     """Return a mask of the classes other than y; (...) -> (..., K)."""
-    given = np.asarray(y)
-    if not np.isin(given, np.arange(classes)).all():
-        raise ValueError(f"y must be classes in [0, {classes}), got {given.tolist()}")
-    return np.arange(classes) != given[..., None]
+    labels = np.asarray(y)
+    if not np.isin(labels, np.arange(classes)).all():
+        raise ValueError(f"y must be classes in [0, {classes}), got {labels.tolist()}")
+    return np.arange(classes) != labels[..., None]

@@ -28,7 +28,7 @@ class Moments(NamedTuple):
 
 
 def moments(margins: ArrayLike) -> Moments:
-    """Means and covariances of margins (..., L, N, K) over their N draws."""
+    """Return means and covariances of margins (..., L, N, K) over their N draws."""
     z = np.asarray(margins, dtype=np.float64)
     if z.ndim < 3 or z.shape[-2] < 1:
         raise ValueError(f"margins must have shape (..., L, N, K) with N >= 1, got {z.shape}")
@@ -38,7 +38,7 @@ def moments(margins: ArrayLike) -> Moments:
 
 
 def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
-    """a_i = min_l(mean margin of member l against class i)^-2, and 0 for the class y itself.
+    """Return a_i = min_l(mean margin of member l against class i)^-2, and 0 for the class y itself.
 
     Chebyshev's step needs positive mean margins: where the smallest one is not positive, the bound on that class says
     nothing, and neither does its a_i. It is infinite then, which :func:`optimal_weights` answers with equal weights.
@@ -62,7 +62,7 @@ def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def per_image_weights(margins: ArrayLike, y: ArrayLike, form: str = "optimal") -> Floats:
-    """The paper's ComputeWeight, for any number of members.
+    """Compute the paper's weights (ComputeWeight) of each image, for any number of members.
 
     They hold for the image the margins come from: certified as fixed weights they are sound, recomputed for every
     image they are not (the certificate does not see how they change with it).
@@ -86,7 +86,7 @@ class GlobalWeights(NamedTuple):
 
 
 def global_weights(stats: Moments, ys: ArrayLike, form: str = "optimal") -> GlobalWeights:
-    """One weight vector for all images: the minimiser of sum_b sum_i a_bi w' S_bi w on the simplex.
+    """Return one weight vector for all images: the minimiser of sum_b sum_i a_bi w' S_bi w on the simplex.
 
     Fitted on images that are not certified, it makes an ordinary fixed classifier. The sum is over the images on which
     the bound 1 - sum_i a_i w' S_i w says something at equal weights, that is, exceeds 0. On the others it could be
@@ -110,7 +110,7 @@ def global_weights(stats: Moments, ys: ArrayLike, form: str = "optimal") -> Glob
 
 
 def optimal_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
-    """Weights on the simplex that minimise sum_i a_i w' S_i w.
+    """Return the weights on the simplex that minimise sum_i a_i w' S_i w.
 
     Args:
         covariances: S_i of each class, shape (..., K, L, L), symmetric and positive semi-definite.
@@ -132,7 +132,7 @@ def optimal_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
 
 
 def _objective(covariances: ArrayLike, a: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
-    """Sum of a_i S_i, (..., L, L), scaled to a largest entry of 1; and where it can be minimised, (...)."""
+    """Return the sum of a_i S_i, (..., L, L), scaled to a largest entry of 1; and where it has a minimum, (...)."""
     s, factors = np.asarray(covariances, dtype=np.float64), np.asarray(a, dtype=np.float64)
     if s.ndim < 3 or s.shape[-1] != s.shape[-2] or s.shape[-1] < 1 or factors.shape != s.shape[:-2]:
         raise ValueError(f"covariances must be (..., K, L, L) and a (..., K), got {s.shape} and {factors.shape}")
@@ -162,7 +162,7 @@ def _minimise(matrix: Floats) -> Floats:
 
 
 def printed_pair_weights(covariances: ArrayLike, a: ArrayLike) -> Floats:
-    """The paper's printed form for two members, for comparison only: it takes the covariance with the opposite sign.
+    """Compute the paper's printed form for two members, for comparison: its covariance has the opposite sign.
 
         A = sum_i a_i (b_i + c_i + d_i),  B = -sum_i a_i (c_i + 2 d_i),  w_1 = clip(-B / 2A, 0, 1)
 
@@ -185,7 +185,7 @@ SOLVERS = {"optimal": optimal_weights, "printed": printed_pair_weights}
 
 
 def variance(weights: ArrayLike, covariances: ArrayLike, a: ArrayLike) -> Floats:
-    """The objective sum_i a_i w' S_i w: (..., L), (..., K, L, L), (..., K) -> (...)."""
+    """Compute the objective sum_i a_i w' S_i w: (..., L), (..., K, L, L), (..., K) -> (...)."""
     w = np.asarray(weights, dtype=np.float64)
     return np.einsum("...k,...klm,...l,...m->...", np.asarray(a), np.asarray(covariances), w, w)
 
@@ -200,7 +200,7 @@ def _box(low: ArrayLike, high: ArrayLike, members: int) -> tuple[Floats, Floats]
 
 
 def box_vertices(low: ArrayLike, high: ArrayLike, members: int) -> Floats:
-    """Vertices of {w on the simplex: low <= w <= high}, shape (V, L), in lexical order.
+    """Return the vertices of {w on the simplex: low <= w <= high}, shape (V, L), in lexical order.
 
     At a vertex all weights but one are at a bound, and the last one takes the rest. Bounds are scalars or (L,).
 
@@ -209,35 +209,37 @@ def box_vertices(low: ArrayLike, high: ArrayLike, members: int) -> Floats:
            [0.7, 0.3]])
     """
     lows, highs = _box(low, high, members)
-    found = []
+    corners_inside = []
     for free in range(members):
         bounds = [(lows[i], highs[i]) if i != free else (0.0,) for i in range(members)]
         corners = np.array(list(itertools.product(*bounds)))
         rest = 1 - corners.sum(axis=1)
         inside = (rest >= lows[free] - 1e-12) & (rest <= highs[free] + 1e-12)
         corners[:, free] = rest.clip(lows[free], highs[free])
-        found.append(corners[inside])
-    vertices = np.concatenate(found)
+        corners_inside.append(corners[inside])
+    vertices = np.concatenate(corners_inside)
     return vertices[np.unique(vertices.round(12), axis=0, return_index=True)[1]]
 
 
 def clip_to_box(w: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
-    """Euclidean projection of weights (..., L) onto {w on the simplex: low <= w <= high}.
+    """Project weights (..., L), by Euclidean distance, onto {w on the simplex: low <= w <= high}.
 
     It is clip(w - tau, low, high) for the tau at which it sums to 1; the sum falls linearly between breakpoints.
 
     >>> clip_to_box([0.9, 0.1], 0.3, 0.7)
     array([0.7, 0.3])
     """
-    given = np.asarray(w, dtype=np.float64)
-    lows, highs = _box(low, high, given.shape[-1])
-    if not np.isfinite(given).all():
-        raise ValueError(f"weights must be finite, got {given.tolist()}")
-    taus = np.sort(np.concatenate([given - lows, given - highs], axis=-1), axis=-1)  # (..., 2 L)
-    sums = (given[..., None, :] - taus[..., None]).clip(lows, highs).sum(axis=-1)  # falling from sum(high) to sum(low)
+    weights = np.asarray(w, dtype=np.float64)
+    lows, highs = _box(low, high, weights.shape[-1])
+    if not np.isfinite(weights).all():
+        raise ValueError(f"weights must be finite, got {weights.tolist()}")
+    taus = np.sort(np.concatenate([weights - lows, weights - highs], axis=-1), axis=-1)  # (..., 2 L)
+    sums = (
+        (weights[..., None, :] - taus[..., None]).clip(lows, highs).sum(axis=-1)
+    )  # falling from sum(high) to sum(low)
     right = (sums > 1).sum(axis=-1, keepdims=True).clip(1, taus.shape[-1] - 1)
     (t0, t1), (s0, s1) = (
         [np.take_along_axis(values, right - step, axis=-1) for step in (1, 0)] for values in (taus, sums)
     )
     share = np.where(s0 > s1, (s0 - 1) / np.where(s0 > s1, s0 - s1, 1.0), 0.0).clip(0.0, 1.0)
-    return (given - (t0 + share * (t1 - t0))).clip(lows, highs)
+    return (weights - (t0 + share * (t1 - t0))).clip(lows, highs)

@@ -20,11 +20,11 @@ BUDGETS = tuple(
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 """Noise levels in use, in pixels of [0, 1]."""
 
-COMPARED = 10
+MAX_STEPS = 10
 """Steps below the largest possible radius; further down, logs of three digits cannot tell radii apart."""
 
-FEWEST = 3
-"""Different radii near the largest possible one without which nothing is identified."""
+MIN_COMPARED = 3
+"""Smallest number of different radii near the largest possible one from which anything is identified."""
 
 
 def identify_budget(radii: ArrayLike, sigma: float) -> tuple[int, float] | None:
@@ -73,12 +73,12 @@ def fits_budget(radii: ArrayLike, sigma: float, n: int, alpha: float) -> bool | 
     """
     values = np.unique(np.asarray(radii, dtype=np.float64))
     values = values[values > 0]
-    possible = radius(lower_bound(np.arange(max(0, n - COMPARED), n + 1), n, alpha), sigma)
+    possible = radius(lower_bound(np.arange(max(0, n - MAX_STEPS), n + 1), n, alpha), sigma)
     slack = _rounding(values) + 1e-9 * sigma
     if (values > possible.max() + slack).any():
         return False
     near = values >= possible[0] - slack
-    if possible[0] == 0 or near.sum() < FEWEST:
+    if possible[0] == 0 or near.sum() < MIN_COMPARED:
         return None
     distances = np.abs(values[near, None] - possible).min(axis=1)
     return bool((distances <= slack[near]).all())
@@ -102,12 +102,12 @@ def impossible(radii: ArrayLike, sigma: float, n: int, alpha: float) -> NDArray[
     >>> impossible([0.0, 3.811, 3.8, 0.0001, 5.0], 1.0, 100_000, 0.001).tolist()
     [False, False, True, False, True]
     """
-    values, place = np.unique(np.asarray(radii, dtype=np.float64), return_inverse=True)
+    values, number_of_value = np.unique(np.asarray(radii, dtype=np.float64), return_inverse=True)
     slack = _rounding(values) + 1e-9 * sigma
     low, high = (ndtr(np.maximum(values + sign * slack, 0) / sigma) for sign in (-1, 1))
     fewest = _fewest_votes(low, n, alpha)
     possible = (fewest <= n) & (_level(fewest, n, high) >= alpha)
-    return (~possible & (values > 0))[place]
+    return (~possible & (values > 0))[number_of_value]
 
 
 def _fewest_votes(p: NDArray[np.float64], n: int, alpha: float) -> NDArray[np.int64]:
@@ -129,9 +129,7 @@ DIGITS = range(1, 13)
 """Decimals, or significant digits, that a log may be written with; with more it counts as unrounded."""
 
 OF_LOG = 0.9
-"""Share of the radii of a log that tells how many digits it is written with, and its sigma: a few may be of another
-hand.
-"""
+"""Share of the radii of a log that tells how many digits it is written with, and its sigma; a few may differ."""
 
 
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -147,10 +147,10 @@ def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
     terms = [terms_of(frame) for frame in frames]
     check_comparable(terms)
     mean = np.mean([image_scores(frame) for frame in frames], axis=0)
-    known = {name: common_budget(terms, name) for name in BUDGET if name in frames[0]}
+    shared = {name: common_budget(terms, name) for name in BUDGET if name in frames[0]}
     first = frames[0].sort_values("idx", kind="stable", ignore_index=True)
-    kept = first[[name for name in ("idx", "label") if name in first]]
-    return kept.assign(radius=mean, correct=(mean > 0).astype(int), **known)
+    images = first[[name for name in ("idx", "label") if name in first]]
+    return images.assign(radius=mean, correct=(mean > 0).astype(int), **shared)
 
 
 def check_comparable(rows: Sequence[Rows | Terms]) -> None:
@@ -159,7 +159,7 @@ def check_comparable(rows: Sequence[Rows | Terms]) -> None:
     Raises:
         InputError: Names what differs.
     """
-    terms = [one if isinstance(one, Terms) else terms_of(one) for one in rows]
+    terms = [each if isinstance(each, Terms) else terms_of(each) for each in rows]
     if not terms:
         raise InputError("a comparison needs rows, got none")
     first = terms[0]
@@ -188,8 +188,8 @@ def mode_of(rows: Rows) -> str:
         InputError: If there are several modes; a shortcut goes with each.
     """
     frame = _frame(rows)
-    given = frame["mode"].unique() if "mode" in frame else ["certify"]
-    modes = sorted({*given} - {"shortcut"}) or ["certify"]
+    stated = frame["mode"].unique() if "mode" in frame else []
+    modes = sorted({*stated} - {"shortcut"}) or ["certify"]
     if len(modes) > 1:
         raise InputError(f"rows must all be certified alike, got {' and '.join(modes)}")
     return modes[0]
@@ -245,10 +245,11 @@ def budget(rows: Rows, name: str) -> float:
     most = draws_at_most(mode_of(frame)) if name == "n" else None
     values = _column(frame, name) if most is None else np.array([most], dtype=np.float64)
     stated = np.unique(values[~np.isnan(values)])
-    known = stated[stated > 0] if name == "n" and stated.max(initial=0) > 0 else stated
-    if known.size > 1:
-        raise InputError(f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in known)}")
-    return float(known[0]) if known.size else float("nan")
+    if name == "n" and stated.max(initial=0) > 0:
+        stated = stated[stated > 0]
+    if stated.size > 1:
+        raise InputError(f"rows must all have the same {name}, got {', '.join(f'{v:g}' for v in stated)}")
+    return float(stated[0]) if stated.size else float("nan")
 
 
 def common_budget(rows: Sequence[Rows | Terms], name: str) -> float:
@@ -259,7 +260,7 @@ def common_budget(rows: Sequence[Rows | Terms], name: str) -> float:
     Raises:
         InputError: If two of them differ.
     """
-    values = [one.budget[name] if isinstance(one, Terms) else budget(one, name) for one in rows]
+    values = [each.budget[name] if isinstance(each, Terms) else budget(each, name) for each in rows]
     first, *others = [value for value in values if value != 0] or values
     for other in others:
         if not (first == other or (np.isnan(first) and np.isnan(other))):

@@ -26,7 +26,7 @@ _log = np.vectorize(math.log, otypes=[np.float64])
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
 _MIN_LEVEL = MIN_ALPHA * 1e-50
-"""Of the parts of alpha that bounds are taken at."""
+"""Smallest share of an alpha at which a bound is computed."""
 
 
 def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
@@ -39,7 +39,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     Args:
         successes: Whole numbers in [0, trials], shape (...).
         trials: Whole numbers of at least 1, broadcast against ``successes``.
-        alpha: Chance of error allowed, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may be wrong.
+        alpha: Failure probability, in (0, 1), at least 1e-250; below 1e-260 SciPy's quantiles may be wrong.
     Returns:
         Bounds in [0, 1), shape (...); 0 where there is no success, ``alpha ** (1 / trials)`` where all are successes.
         A bound that would be rounded to 1 is the largest number below 1.
@@ -134,7 +134,7 @@ def two_sided_radius(
         counts: Votes per class, shape (..., K) with K >= 2; a class nobody voted for counts too.
         predict: The class chosen beforehand, shape (...), in [0, K).
         sigma: Standard deviation of the noise; positive.
-        alpha: Chance of error allowed for the whole statement, in (0, 1).
+        alpha: Failure probability of the whole statement, in (0, 1).
         share: Part of alpha spent on the lower bound, in (0, 1).
         weights: Positive numbers (..., K), in whose proportion the others share the rest; that of the predicted class
             does not count. ``None``: evenly.
@@ -193,8 +193,8 @@ def _votes(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.float64]
 
 
 def _check_alpha(alpha: ArrayLike) -> None:
-    given = np.asarray(alpha, dtype=np.float64)
-    if not ((given >= _MIN_LEVEL) & (given < 1)).all():
+    levels = np.asarray(alpha, dtype=np.float64)
+    if not ((levels >= _MIN_LEVEL) & (levels < 1)).all():
         raise ValueError(f"alpha must lie strictly between 0 and 1, at least {_MIN_LEVEL}, got {alpha}; 0.001 is usual")
 
 
@@ -214,10 +214,10 @@ def _sigma(sigma: ArrayLike) -> NDArray[np.float64]:
 
 def _split(weights: ArrayLike, mine: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return weights that sum to 1 over the other classes; that of the predicted class is one that bounds nothing."""
-    given = np.broadcast_to(np.asarray(weights, dtype=np.float64), mine.shape)
-    if not (np.isfinite(given) & (given > 0)).all():
+    by_class = np.broadcast_to(np.asarray(weights, dtype=np.float64), mine.shape)
+    if not (np.isfinite(by_class) & (by_class > 0)).all():
         raise ValueError(f"weights must be positive and finite, got {weights}; each class needs a part of alpha")
-    others = np.where(mine, 0.0, given)
+    others = np.where(mine, 0.0, by_class)
     return np.where(mine, 0.5, others / others.sum(axis=-1, keepdims=True))
 
 

@@ -31,16 +31,19 @@ Floats = NDArray[np.float64]
 Weights = tuple[float, ...]
 
 ALPHA = 0.5
-"""Of the confidence bounds in J: median-unbiased. At a certificate's own alpha a hundred draws would say little."""
+"""Failure probability of the confidence bounds in J, which are median-unbiased.
+
+At a certificate's own alpha a hundred draws would say little.
+"""
 
 PARTS = 12
 """Weights are looked at in twelfths, so in halves, thirds, quarters and sixths too."""
 
-POINTS = 500
-"""If there are no more such weights than this, all are looked at: of up to four members."""
+MAX_POINTS = 500
+"""Number of such weights up to which all are looked at: those of up to four members."""
 
 FOLDS = 5
-"""Of the cross-validation."""
+"""Folds of the cross-validation."""
 
 SHRINKAGES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """How far the fitted weights may go towards equal ones; earlier ones are preferred."""
@@ -82,7 +85,7 @@ class DisputedDraws:
 
     @property
     def members(self) -> int:
-        """L."""
+        """Number of members, L."""
         return self.margins.shape[1]
 
     @property
@@ -92,9 +95,9 @@ class DisputedDraws:
 
     def of_members(self, numbers: Sequence[int]) -> Self:
         """Return what is disputed among some of the members."""
-        own = self.margins[:, list(numbers)]
-        kept = (own <= 0).any(axis=1)
-        return type(self)(self.images, self.draws, self.places[kept], own[kept])
+        margins = self.margins[:, list(numbers)]
+        disputed = (margins <= 0).any(axis=1)
+        return type(self)(self.images, self.draws, self.places[disputed], margins[disputed])
 
     def votes(self, weights: Sequence[float]) -> NDArray[np.int64]:
         """Return k_b, the votes for the label of each image, (B,); a tie is lost."""
@@ -133,7 +136,7 @@ def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
     equal, radii = (1 / disputed.members,) * disputed.members, radii_of(disputed)
     if disputed.images < 2:
         return RadiusWeights(equal, 1.0)
-    solve = best_of_all if math.comb(PARTS + disputed.members - 1, PARTS) <= POINTS else best_forward
+    solve = best_of_all if math.comb(PARTS + disputed.members - 1, PARTS) <= MAX_POINTS else best_forward
     folds = np.arange(disputed.images) % min(FOLDS, disputed.images)
     judged = np.empty((len(SHRINKAGES), disputed.images))
     for fold in range(folds.max() + 1):
@@ -156,7 +159,7 @@ def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
     Of equally good ones, the mean of those nearest to equal weights: so the order of the members does not matter.
     """
     counts = _lattice(members)
-    means = np.array([_mean(radii(_weights(one))[used]) for one in counts])
+    means = np.array([_mean(radii(_weights(point))[used]) for point in counts])
     best = counts[means == means.max()]
     distances = (best**2).sum(axis=1)  # sums being equal, the order of distances to equal weights
     nearest = best[distances == distances.min()]
@@ -180,14 +183,14 @@ def forward_counts(radii: Radii, members: int, budget: int, used: NDArray[np.boo
     counts = np.zeros(members, dtype=np.int64)
     for _ in range(budget):
         tried = counts + np.eye(members, dtype=np.int64)
-        means = [_mean(radii(_weights(one))[used if used is not None else slice(None)]) for one in tried]
+        means = [_mean(radii(_weights(point))[used if used is not None else slice(None)]) for point in tried]
         counts = tried[max(range(members), key=lambda member: (means[member], -counts[member]))]
     return counts
 
 
 @cache
 def _lattice(members: int) -> NDArray[np.int64]:
-    """All whole numbers (points, L) that are at least 0 and sum to PARTS."""
+    """Return all whole numbers (points, L) that are at least 0 and sum to PARTS."""
     bars = [(-1, *chosen, PARTS + members - 1) for chosen in combinations(range(PARTS + members - 1), members - 1)]
     return np.diff(bars) - 1
 
@@ -201,12 +204,12 @@ def _shrunk(weights: Weights, shrinkage: float) -> Weights:
 
 
 def _mean(values: Floats) -> float:
-    """The mean, rounded once, whatever the order."""
+    """Return the mean, rounded once, whatever the order."""
     return math.fsum(values) / len(values)
 
 
 def _first_within_one_error(judged: Floats) -> int:
-    """The first row of (candidates, B) whose mean is at most one paired standard error below the largest."""
+    """Return the first row of (candidates, B) whose mean is at most one paired standard error below the largest."""
     lags = judged[np.argmax([_mean(row) for row in judged])] - judged
     errors = lags.std(axis=1, ddof=1) / math.sqrt(judged.shape[1])
     return int((np.array([_mean(row) for row in lags]) <= errors * ROUNDING).argmax())

@@ -1,10 +1,17 @@
-"""What stored votes say beyond the radius: the probability of the label, and certificates of fewer draws."""
+"""What stored votes say beyond the radius: the label's probability, fewer draws, and two-sided certificates.
+
+Rows keep the counts of every class, so no draw is repeated. In a two-sided certificate, what the lower bound of the
+predicted class leaves of alpha pays for upper bounds of the other classes. How it is split may depend on the n0 draws:
+given these, it is fixed before the n draws, whose bounds hold together with probability 1 - alpha, whatever the n0
+draws say.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,11 +19,20 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from rs.errors import InputError
-from rs.statistics.certificate import votes_for, votes_of
+from rs.statistics.certificate import ABSTAIN, votes_for, votes_of
 from rs.statistics.metrics import budget, mode_of
-from rs.statistics.radius import lower_bound, radius
+from rs.statistics.radius import lower_bound, radius, two_sided_radius
 
 Floats = NDArray[np.float64]
+
+Split: TypeAlias = Literal["even", "votes"]
+"""How the rest of alpha is split over the other classes.
+
+``even``: each has the same part. ``votes``: in proportion to its votes among the n0 draws and one more, so that the
+class that bounds the radius has most of it.
+"""
+
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 def label_bounds(rows: pd.DataFrame) -> Floats:
@@ -32,13 +48,13 @@ def label_bounds(rows: pd.DataFrame) -> Floats:
         Bounds (N,), in the order of the rows, each at the level alpha of its row.
     """
     certified = rows["p_lower"].where(rows["p_lower"].notna(), ndtr(rows["radius"] / rows["sigma"]))
-    known = (rows["mode"].to_numpy() == "certify") & (rows["counts"].to_numpy() != "-")
-    bottom = np.zeros(len(rows))
-    if known.any():
-        votes = votes_for(votes_of(rows["counts"]), rows["label"].to_numpy())[known]
-        draws = rows["n"].to_numpy()[known]
-        bottom[known] = np.minimum(lower_bound(votes, draws, budget(rows, "alpha")), 0.5)
-    return np.where(rows["correct"] == 1, certified, bottom)
+    has_votes = (rows["mode"].to_numpy() == "certify") & (rows["counts"].to_numpy() != "-")
+    of_votes = np.zeros(len(rows))
+    if has_votes.any():
+        votes = votes_for(votes_of(rows["counts"]), rows["label"].to_numpy())[has_votes]
+        draws = rows["n"].to_numpy()[has_votes]
+        of_votes[has_votes] = np.minimum(lower_bound(votes, draws, budget(rows, "alpha")), 0.5)
+    return np.where(rows["correct"] == 1, certified, of_votes)
 
 
 def share_at_most(values: ArrayLike, at: ArrayLike) -> Floats:
@@ -85,16 +101,15 @@ def with_each_of_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterat
     total, alpha, sigma = int(budget(rows, "n")), budget(rows, "alpha"), budget(rows, "sigma")
     chosen = dense_votes(rows["counts0"]).argmax(axis=1)  # the lowest class of several
     right = drawn & (chosen == labels)
-    own = votes_for(votes_of(rows["counts"]), labels)
-    votes, place = np.unique(own[right], return_inverse=True)
-    kept = rows[["idx", "label", "n0", "alpha", "sigma"]]
+    votes, number_of_votes = np.unique(votes_for(votes_of(rows["counts"]), labels)[right], return_inverse=True)
+    columns = rows[["idx", "label", "n0", "alpha", "sigma"]]
     for number in draws:
         if number < 1 or (drawn.any() and number > total):
             raise InputError(f"draws must lie between 1 and the {total} that the rows have, got {number}")
         radii = np.zeros(len(rows))
         if right.any():
-            radii[right] = sigma * _mean_over_choices(votes, total, number, _unit_radii(number, alpha))[place]
-        yield kept.assign(n=number, radius=radii, correct=right.astype(int))
+            radii[right] = sigma * _mean_over_choices(votes, total, number, _unit_radii(number, alpha))[number_of_votes]
+        yield columns.assign(n=number, radius=radii, correct=right.astype(int))
 
 
 def dense_votes(texts: Sequence[str], classes: int | None = None) -> NDArray[np.int64]:
@@ -133,3 +148,61 @@ def _mean_over_choices(votes: NDArray[np.int64], total: int, draws: int, values:
     weights = np.concatenate([falling[:, ::-1], np.ones_like(v), rising], axis=1)
     at = np.concatenate([(down - 1)[:, ::-1], mode, up + 1], axis=1).clip(0, draws).astype(np.int64)
     return (weights * values[at]).sum(axis=1) / weights.sum(axis=1)
+
+
+def two_sided(rows: pd.DataFrame, classes: int) -> dict[Split, pd.DataFrame]:
+    """Return rows with the two-sided certificates of the same votes, for every split.
+
+    The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains.
+
+    Args:
+        rows: As ``rs.storage.certificate_rows.read`` gives them, with the votes of every class.
+        classes: K, the number of classes, with or without votes.
+    Raises:
+        InputError: If the rows do not hold all their votes.
+    """
+    if mode_of(rows) != "certify":
+        raise InputError(
+            f"a two-sided radius needs rows of a fixed number of draws, got {mode_of(rows)}; certify again"
+        )
+    first, votes = (dense_votes(rows[name], classes) for name in ("counts0", "counts"))
+    if not first.any(axis=1).all():
+        raise InputError("a two-sided radius needs the votes of the n0 draws; certify with this project's rows")
+    if (votes.sum(axis=1) != rows["n"].to_numpy()).any():
+        raise InputError("a two-sided radius needs the votes of all classes in every row; certify again")
+    drawn, by_split = rows["n"].to_numpy() > 0, {}
+    for split in SPLITS:
+        radii = np.zeros(len(rows))
+        if drawn.any():
+            radii[drawn] = split_radius(first[drawn], votes[drawn], budget(rows, "sigma"), budget(rows, "alpha"), split)
+        predict = np.where(drawn & (radii == 0), ABSTAIN, first.argmax(axis=1))
+        by_split[split] = rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int))
+    return by_split
+
+
+def split_radius(
+    first: NDArray[np.int64],
+    votes: NDArray[np.int64],
+    sigma: ArrayLike,
+    alpha: float,
+    split: Split,
+) -> NDArray[np.float64]:
+    """Return two-sided radii of the class with the most votes among the n0 draws, the lowest of several.
+
+    Args:
+        first: Votes of the n0 draws, (N, K). All that ``split`` depends on.
+        votes: Votes of the n draws, (N, K).
+        sigma: Standard deviation of the noise; positive.
+        alpha: Failure probability of the whole statement, in (0, 1).
+        split: How the other classes share the rest.
+    Returns:
+        Radii, (N,); 0 where the bounds overlap.
+    Raises:
+        ValueError: As :func:`rs.statistics.radius.two_sided_radius`.
+
+    >>> first, votes = np.array([[90, 9, 1, 0]]), np.array([[900, 60, 30, 10]])
+    >>> {split: float(split_radius(first, votes, 1.0, 0.001, split=split)[0].round(3)) for split in SPLITS}
+    {'even': 1.211, 'votes': 1.216}
+    """
+    weights = first + 1 if split == "votes" else None
+    return two_sided_radius(votes, first.argmax(axis=-1), sigma, alpha, weights=weights)

@@ -1,8 +1,8 @@
 """Certification that stops as soon as it is sure, as valid as with all draws (pure NumPy and SciPy).
 
 A run looks at k successes of n draws again and again, and stops when they settle the question. A bound made for one
-look does not allow that; :class:`Cumulative` takes exact binomial bounds at n_1 < n_2 < ... <= budget, and splits the
-chance of error between them.
+look does not allow that; :class:`Cumulative` takes exact binomial bounds at n_1 < n_2 < ... <= budget, and splits alpha
+between them.
 
 :func:`at_radii` asks which of some radii hold, :class:`RadiusSequence` asks for the radius to within a tolerance, and
 :class:`ExpectedRadius` for one that loses little of the average. They are fed with counts of the votes for one class,
@@ -53,11 +53,11 @@ def look_schedule(budget: int, growth: float, step: int = STEP) -> NDArray[np.in
 
 
 FINAL_LOOK_SHARE = 0.8
-"""The part of alpha that is kept for the last look, so that the budget certifies nearly what one look at it would."""
+"""Share of alpha that is kept for the last look, so that the budget certifies nearly what one look at it would."""
 
 
 def alpha_spending(times: ArrayLike) -> NDArray[np.float64]:
-    """Return the parts of alpha that looks after ``times`` draws may spend, shape (T,); they sum to 1.
+    """Return the shares of alpha that looks after ``times`` draws may spend, shape (T,); they sum to 1.
 
         s_t = (1 - FINAL_LOOK_SHARE) sqrt(n_t) / sum_u sqrt(n_u),   and FINAL_LOOK_SHARE besides for t = T
 
@@ -85,8 +85,8 @@ class Cumulative:
 
     growth: ClassVar[float] = 1.25  # of the times; more looks stop sooner, at a lower level each
     times: NDArray[np.int64]  # numbers of draws to look after, increasing, shape (T,)
-    alpha: float  # chance to claim too much, in (0, 1)
-    beta: float  # chance to give up needlessly, in (0, 1)
+    alpha: float  # failure probability of the certificate, in (0, 1)
+    beta: float  # probability of giving up needlessly, in (0, 1)
 
     def __post_init__(self) -> None:
         for name, level in (("alpha", self.alpha), ("beta", self.beta)):
@@ -94,27 +94,27 @@ class Cumulative:
 
     @cached_property
     def alpha_by_look(self) -> NDArray[np.float64]:
-        """Of alpha, by look (:func:`alpha_spending`)."""
+        """Shares of alpha, by look (:func:`alpha_spending`)."""
         return alpha_spending(self.times)
 
     def lower(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
-        """Lower bounds of p at look ``check`` (from 0), from ``successes`` of all draws so far, shape (...)."""
+        """Return lower bounds of p at look ``check`` (from 0), from ``successes`` of all draws so far, shape (...)."""
         return lower_bound(successes, self.times[check], self.alpha * self.alpha_by_look[check])
 
     def upper(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
-        """Upper bounds of p, likewise."""
+        """Return upper bounds of p, likewise."""
         return upper_bound(successes, self.times[check], self.beta / len(self.times))
 
     def above(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
-        """Whether look ``check`` establishes p >= ``p0``, shape (...)."""
+        """Return whether look ``check`` establishes p >= ``p0``, shape (...)."""
         return self.lower(successes, check) >= np.asarray(p0)
 
     def below(self, successes: ArrayLike, check: int, p0: ArrayLike) -> NDArray[np.bool_]:
-        """Whether look ``check`` establishes p < ``p0``, shape (...)."""
+        """Return whether look ``check`` establishes p < ``p0``, shape (...)."""
         return self.upper(successes, check) < np.asarray(p0)
 
 
-@lru_cache  # runs of all images are alike
+@lru_cache  # runs of all images have the same rule
 def _rule(budget: int, step: int, alpha: float, beta: float) -> Cumulative:
     return Cumulative(look_schedule(budget, Cumulative.growth, step), alpha, beta)
 
@@ -221,8 +221,8 @@ def at_radii(
     Args:
         radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half of the votes. Those
             that not even successes alone could certify are answered "no" without draws.
-        alpha: Chance that some "yes" is wrong.
-        beta: Chance of giving up a radius that the budget would rather certify. No certificate depends on it.
+        alpha: Failure probability of the certificate: that some "yes" is wrong.
+        beta: Probability of giving up a radius that the budget would rather certify. No certificate depends on it.
         budget, step: Draws to take at most, and between looks at least.
     Raises:
         InputError: If an argument leaves its range, or not even successes alone could certify the smallest radius.
@@ -312,13 +312,9 @@ class ExpectedRadius(RadiusSequence):
         self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
     ) -> None:
         super().__init__(sigma, tolerance, alpha, budget, beta=beta, step=step)
-        least = self._short(budget)
+        of_all_votes = self.rule.lower(budget, len(self.times) - 1)
+        least = cap(budget, alpha, sigma) - float(radius(of_all_votes, sigma))
         _require(tolerance >= least, "acr_error", f"at least {least:.2g}, which looking early costs", tolerance)
-
-    def _short(self, successes: int) -> float:
-        """Return what the last look loses of the radius of CERTIFY."""
-        whole, last = lower_bound(successes, self.times[-1], self.alpha), len(self.times) - 1
-        return float(radius(whole, self.sigma) - radius(self.rule.lower(successes, last), self.sigma))
 
     def p_high(self) -> float:
         """Return what CERTIFY would establish from all draws at the present share of successes."""

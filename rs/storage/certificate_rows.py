@@ -8,7 +8,7 @@ line.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,16 +105,6 @@ def _text(name: str, value: Any) -> str:
     return value if isinstance(value, str) else format_counts(value)
 
 
-def write(rows: pd.DataFrame | Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write rows with their header in one step."""
-    records = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
-    lines, counted = [], False
-    for record in records:
-        lines.append(format_row(record))
-        counted = record.get(EVALUATIONS) is not None
-    files.write_text(path, "\n".join([row_header(counted), *lines]) + "\n")
-
-
 def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
@@ -131,7 +121,9 @@ def read_rows(path: Path) -> pd.DataFrame:
     if counted:
         tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
     votes = {name: votes_of(rows[name]) for name in ("counts0", "counts")}
-    totals = {name: np.bincount(row, weights=own, minlength=len(frame)) for name, (row, _, own) in votes.items()}
+    totals = {
+        name: np.bincount(row, weights=numbers, minlength=len(frame)) for name, (row, _, numbers) in votes.items()
+    }
     for bad, rule in (
         (
             ~by_mode(rows, is_mode),
@@ -177,19 +169,19 @@ def read_field_log(
     """
     rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
     check_columns(path, as_arrays(rows))
-    given = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
-    _check_known(path, **given)
-    known = {name: math.nan if value is None else value for name, value in given.items()}
-    rows = rows.assign(p_lower=math.nan, **known, counts0="-", counts="-", mode="certify", scope="model")
+    budget = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
+    _check_budget(path, **budget)
+    columns = {name: math.nan if value is None else value for name, value in budget.items()}
+    rows = rows.assign(p_lower=math.nan, **columns, counts0="-", counts="-", mode="certify", scope="model")
     rows = rows[[*COLUMNS, "seconds"]]
     if sigma is not None and n is not None and alpha is not None:
         check_ladder(path, rows, sigma, n, alpha)
     return rows
 
 
-def _check_known(path: Path, **known: float | None) -> None:
+def _check_budget(path: Path, **budget: float | None) -> None:
     limits = {"sigma": (0, math.inf), "n0": (0, 2**63), "n": (0, 2**63), "alpha": (math.nextafter(MIN_ALPHA, 0), 1)}
-    stated = {name: value for name, value in known.items() if value is not None}
+    stated = {name: value for name, value in budget.items() if value is not None}
     bad = [f"{name} {value}" for name, value in stated.items() if not limits[name][0] < value < limits[name][1]]
     if bad:
         must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {MIN_ALPHA}"
@@ -202,7 +194,7 @@ def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: fl
     Raises:
         InputError: If one is not, naming its line, or if ``sigma``, ``n`` or ``alpha`` is none.
     """
-    _check_known(path, sigma=sigma, n=n, alpha=alpha)
+    _check_budget(path, sigma=sigma, n=n, alpha=alpha)
     bad = impossible(rows["radius"], sigma, n, alpha)
     if not bad.any():
         return

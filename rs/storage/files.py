@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,9 +114,9 @@ def check_output(
     """
     if (obstacle := in_the_way_of(path.parent)) is not None:
         raise InputError(f"{path} must be {what} or new, but {obstacle} is no folder; name another {option}")
-    for one in inputs:
-        if one.resolve().is_relative_to(path.resolve()):
-            raise InputError(f"{path} must be {what} or new, but {one}, an input, is in it; name another {option}")
+    for read in inputs:
+        if read.resolve().is_relative_to(path.resolve()):
+            raise InputError(f"{path} must be {what} or new, but {read}, an input, is in it; name another {option}")
     if os.path.lexists(path) and not (path.exists() and is_ours(path)):
         raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
     if path.exists() and not (force or is_empty(path)):
@@ -171,33 +172,27 @@ def is_empty(folder: Path) -> bool:
 def begins_with(text: str) -> IsOurs:
     """Recognise files by their beginning, the names of their columns."""
     head = text.encode()
-
-    def is_ours(path: Path) -> bool:
-        return path.is_file() and _beginning(path, len(head)) == head
-
-    return is_ours
+    return lambda path: path.is_file() and _beginning(path, len(head)) == head
 
 
 def is_json_with(*keys: str) -> IsOurs:
     """Recognise JSON files by keys that they have."""
 
-    def is_ours(path: Path) -> bool:
-        try:
-            values = read_json(path)
-        except InputError:  # no file, or no JSON
-            return False
-        return isinstance(values, dict) and set(keys) <= set(values)
-
-    return is_ours
+    return lambda path: set(keys) <= _json_object(path).keys()
 
 
 def value_in(path: Path, key: str) -> Any:
     """Return a value of a JSON file; ``None`` where it has no such key, or is no JSON."""
+    return _json_object(path).get(key)
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """Return the values of a JSON file; none where it is missing, or holds something else."""
     try:
         values = read_json(path)
-    except (InputError, OSError):  # no file, or no JSON
-        return None
-    return values.get(key) if isinstance(values, dict) else None
+    except (InputError, OSError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _content(path: Path) -> str:
@@ -263,7 +258,8 @@ def decode_json(content: bytes) -> Any:
         raise ValueError(deep) from error
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for one in level if isinstance(one, dict | list) for inner in _inside(one)]
+        inside = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = list(chain.from_iterable(inside))
         if not level:
             return value
     raise ValueError(deep)
@@ -276,10 +272,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"each key must be given once, got {twice!r} again")
     return values
-
-
-def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def read_bytes(path: Path, most: int, remedy: str = "correct its name, or make it again") -> bytes:

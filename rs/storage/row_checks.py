@@ -52,22 +52,28 @@ def check_votes(path: Path, rows: Columns, first: Votes, second: Votes) -> None:
 
     selected = _most_votes(first, len(rows["idx"]))
     none = (rows["scope"] == UNDECIDED) & (rows["predict"] == ABSTAIN) & (rows["p_lower"] == 0)
-    kept, whole = rows["predict"] == selected, rows["mode"] == "certify"
+    is_selected, whole = rows["predict"] == selected, rows["mode"] == "certify"
     p_lower = rows["p_lower"].copy()
     votes = votes_for(second, selected)
     for alpha in np.unique(rows["alpha"]):
-        own = whole & ~none & (rows["alpha"] == alpha)
-        p_lower[own] = lower_bound(votes[own], rows["n"][own], alpha)
+        same = whole & ~none & (rows["alpha"] == alpha)
+        p_lower[same] = lower_bound(votes[same], rows["n"][same], alpha)
     continuous = ~by_mode(rows, lambda mode: mode == "shortcut" or radii_asked(mode) is not None)
-    made = np.where(continuous, radius(p_lower, rows["sigma"]), rows["radius"])
+    expected_radius = np.where(continuous, radius(p_lower, rows["sigma"]), rows["radius"])
     for bad, rule in (
-        (~kept & (rows["predict"] != ABSTAIN), "predict must be the class with the most votes of counts0, or -1"),
+        (
+            ~is_selected & (rows["predict"] != ABSTAIN),
+            "predict must be the class with the most votes of counts0, or -1",
+        ),
         (~np.isclose(rows["p_lower"], p_lower, rtol=SAME, atol=0), "p_lower must be the lower bound of the votes"),
         (
-            (rows["mode"] != "shortcut") & (kept != (p_lower >= 0.5)),
+            (rows["mode"] != "shortcut") & (is_selected != (p_lower >= 0.5)),
             "predict must be the class iff p_lower is at least 1/2, else -1",
         ),
-        (~np.isclose(rows["radius"], made, rtol=SAME, atol=SAME), "radius must be that of p_lower and sigma"),
+        (
+            ~np.isclose(rows["radius"], expected_radius, rtol=SAME, atol=SAME),
+            "radius must be that of p_lower and sigma",
+        ),
         ((rows["mode"] == "shortcut") & (rows["radius"] + rows["p_lower"] > 0), "a shortcut must have the radius 0"),
     ):
         tsv.refuse(path, bad, rule)
@@ -133,24 +139,24 @@ def _limits(
     low, high = np.zeros(len(votes)), np.ones(len(votes))
     for alpha in np.unique(rows["alpha"][early]):
         same = rows["alpha"] == alpha
-        own, final = same & early, same & last
-        probable = upper_bound(votes[own], np.maximum(rows["n"][own], 1), IMPROBABLE)
-        high[own] = np.minimum(lower_bound(votes[own], np.maximum(votes[own], 1), alpha), probable)
+        stopped, final = same & early, same & last
+        probable = upper_bound(votes[stopped], np.maximum(rows["n"][stopped], 1), IMPROBABLE)
+        high[stopped] = np.minimum(lower_bound(votes[stopped], np.maximum(votes[stopped], 1), alpha), probable)
         low[final] = lower_bound(votes[final], rows["n"][final], FINAL_LOOK_SHARE * alpha)
     return low, high
 
 
 def by_mode(rows: Columns, what: Callable[[str], Any]) -> NDArray[Any]:
     """Return what is true of the mode of each row; a file has few modes."""
-    known = {mode: what(mode) for mode in {*rows["mode"]}}
-    return np.array([known[mode] for mode in rows["mode"]])
+    values = {mode: what(mode) for mode in {*rows["mode"]}}
+    return np.array([values[mode] for mode in rows["mode"]])
 
 
 def _most_votes(votes: Votes, rows: int) -> NDArray[np.int64]:
     """Return the class with the most votes of each row, the lowest of equals; :data:`ABSTAIN` of no votes."""
-    row, classes, own = votes
-    order = np.lexsort((classes, -own, row))
+    row, classes, numbers = votes
+    order = np.lexsort((classes, -numbers, row))
     first = order[np.flatnonzero(np.diff(row[order], prepend=-1))]
-    found = np.full(rows, ABSTAIN)
-    found[row[first]] = classes[first]
-    return found
+    winners = np.full(rows, ABSTAIN)
+    winners[row[first]] = classes[first]
+    return winners

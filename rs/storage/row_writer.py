@@ -23,7 +23,7 @@ from rs.storage.certificate_rows import sidecar_of
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
 
-ONE, SEVERAL = "its {key} is {theirs} and here it is {ours}", "its {key} are {theirs} and here they are {ours}"
+ONE, SEVERAL = "its {key} is {old} and here it is {new}", "its {key} are {old} and here they are {new}"
 
 DIFFERENCES = {
     "classifier": "it is of another model",
@@ -151,10 +151,10 @@ def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
     sidecar = sidecar_of(out)
     if not sidecar.exists():
         raise InputError(f"{out} must have {sidecar} beside it, but there is none; remove {out} or name another")
-    known = files.read_json(sidecar)
-    if not isinstance(known, dict):
-        raise InputError(f"{sidecar} must hold a mapping, got {type(known).__name__}; remove {out} and run again")
-    if difference := _difference(known, identity):
+    stated = files.read_json(sidecar)
+    if not isinstance(stated, dict):
+        raise InputError(f"{sidecar} must hold a mapping, got {type(stated).__name__}; remove {out} and run again")
+    if difference := _difference(stated, identity):
         raise InputError(f"{out} must hold rows of this run, but {difference}; remove it or name another --out")
     rows = len(certificate_rows.read_rows(out))
     if rows != images:
@@ -162,14 +162,13 @@ def _is_complete(out: Path, identity: dict[str, Any], images: int) -> bool:
     return True
 
 
-def _difference(known: dict[str, Any], identity: dict[str, Any]) -> str:
+def _difference(stated: dict[str, Any], identity: dict[str, Any]) -> str:
     """Return in a user's words what distinguishes rows with a sidecar from those of this run; empty if nothing does."""
-    theirs, ours = _spread(known), _spread(identity)
-    different = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
-    if not different:
-        return ""
-    key = different[0]
-    return DIFFERENCES.get(key, ONE).format(key=key, theirs=_said(theirs.get(key)), ours=_said(ours.get(key)))
+    old, new = _spread(stated), _spread(identity)
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            return DIFFERENCES.get(key, ONE).format(key=key, old=_said(old.get(key)), new=_said(new.get(key)))
+    return ""
 
 
 def _spread(identity: dict[str, Any]) -> dict[str, Any]:
@@ -234,10 +233,10 @@ def _resume(headers: Mapping[Path, str]) -> int:
             files.write_text(path, header)
         return 0
     lines = {path: [line for line in path.read_text().splitlines(True) if line.endswith("\n")] for path in headers}
-    kept = max(1, min(map(len, lines.values())))
+    complete = max(1, min(map(len, lines.values())))
     for path in headers:
-        files.write_text(path, "".join(lines[path][:kept]))
-    return kept - 1
+        files.write_text(path, "".join(lines[path][:complete]))
+    return complete - 1
 
 
 def _publish(outs: Mapping[Path, dict[str, Any]], seconds: Path, folders: Sequence[Path], images: int) -> None:

@@ -40,7 +40,10 @@ Choice = Annotated[dict[Literal["choose"], Count], Field(min_length=1)]
 
 
 MAX_SET_MEMBERS = 12
-"""Members of a set of weights: the box of L weights that sum to 1 has up to L choose L / 2 times L / 2 vertices."""
+"""Largest number of members of a set of weights.
+
+The box of L weights that sum to 1 has up to L choose L / 2 times L / 2 vertices.
+"""
 
 
 @validated
@@ -110,7 +113,7 @@ class EnsembleDeclaration:
     combination: Combination
 
     def label(self, default: str) -> str:
-        """Its name in tables, in which the combination ``default`` goes without saying."""
+        """Return its name in tables, in which the combination ``default`` goes without saying."""
         return self.name if self.key == default else f"{self.name} ({self.key})"
 
     @property
@@ -120,7 +123,7 @@ class EnsembleDeclaration:
 
     @property
     def slug(self) -> str:
-        """Its name in file names.
+        """Name in file names.
 
         >>> mme = Combination(rule="mme", scope="noisy-input")
         >>> members = (("advmacer", 0), ("macer", 0), ("macer", 1))
@@ -148,7 +151,7 @@ def trained_as(members: Sequence[tuple[str, int]]) -> str:
     seeds: dict[str, list[str]] = {}
     for method, seed in members:
         seeds.setdefault(method, []).append(str(seed))
-    return " + ".join(f"{method} {'-'.join(own)}" for method, own in seeds.items())
+    return " + ".join(f"{method} {'-'.join(numbers)}" for method, numbers in seeds.items())
 
 
 _Seeds = dict[Key, Annotated[list[NonNegativeCount], Field(min_length=1)]]
@@ -168,8 +171,8 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
     Raises:
         InputError: If there is no such key, or an entry is not one; names it.
     """
-    known = load_section(dict(values), "combinations", dict[Key, Any])
-    return {key: validate(Combination, how, f"combinations.{key}") for key, how in known.items()}
+    sections = load_section(dict(values), "combinations", dict[Key, Any])
+    return {key: validate(Combination, fields, f"combinations.{key}") for key, fields in sections.items()}
 
 
 def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
@@ -182,7 +185,7 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
 
     >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}, "methods": ["macer"],
     ...           "seeds": [0, 1, 2], "ensembles": [{"members": {"macer": 2}, "combinations": ["mme"]}]}
-    >>> [(one.name, one.members) for one in declared(values)][::2]
+    >>> [(ensemble.name, ensemble.members) for ensemble in declared(values)][::2]
     [('macer x2', (('macer', 0), ('macer', 1))), ('macer x2', (('macer', 1), ('macer', 2)))]
     """
     entries = _entries(values.get("ensembles") or [])
@@ -197,34 +200,34 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
             _check_fits(combinations, key, len(choices[0]), where)
         if name in methods:
             raise InputError(f"params.yaml: {where} must not have the name of a method, got {name}")
-        given = [*entry.members.items()]
-        if members_by_name.setdefault(name, given) != given:
+        listed = [*entry.members.items()]
+        if members_by_name.setdefault(name, listed) != listed:
             raise InputError(f"params.yaml: {where} is {name}, as one of other members is; give one of the two a name")
         for key, members in product(entry.combinations, choices):
-            one = EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
-            if len(one.slug) > MAX_NAME:
+            declaration = EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
+            if len(declaration.slug) > MAX_NAME:
                 raise InputError(
                     f"params.yaml: {where} must make names of files of at most {MAX_NAME} characters, got "
-                    f"{one.slug}; declare fewer members, or a shorter combination"
+                    f"{declaration.slug}; declare fewer members, or a shorter combination"
                 )
-            if declarations.setdefault((name, one.slug), one) is not one:
-                raise InputError(f"params.yaml: {where} is {one.slug} again; give one of the two a name")
+            if declarations.setdefault((name, declaration.slug), declaration) is not declaration:
+                raise InputError(f"params.yaml: {where} is {declaration.slug} again; give one of the two a name")
     return list(declarations.values())
 
 
-def _entries(given: Any) -> dict[str, dict[str, Any]]:
+def _entries(section: Any) -> dict[str, dict[str, Any]]:
     """Return the entries of a list, or of a mapping from their names, by where they stand."""
-    if not isinstance(given, Mapping):
-        listed = validate(list[dict[str, Any]], given, "ensembles")
+    if not isinstance(section, Mapping):
+        listed = validate(list[dict[str, Any]], section, "ensembles")
         return {f"ensembles.{number}": entry for number, entry in enumerate(listed)}
-    named = validate(dict[str, dict[str, Any]], dict(given), "ensembles")
+    named = validate(dict[str, dict[str, Any]], dict(section), "ensembles")
     for name in (name for name, entry in named.items() if "name" in entry):
         raise InputError(f"params.yaml: ensembles.{name} must not have a name of its own; its key is its name")
     return {f"ensembles.{name}": entry | {"name": name} for name, entry in named.items()}
 
 
 def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> tuple[str, list[tuple[tuple[str, int], ...]]]:
-    """The name of an entry in tables, and the members of each of its ensembles."""
+    """Return the name of an entry in tables, and the members of each of its ensembles."""
     if any(isinstance(seeds, list) for seeds in entry.members.values()):
         members = _listed(validate(_Seeds, entry.members, f"{where}.members"), where)
         return entry.name or trained_as(members), [members]
@@ -242,21 +245,21 @@ def _check_fits(combinations: Mapping[str, Combination], key: str, count: int, w
         raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
 
 
-def _listed(given: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[str, int], ...]:
-    """The members of the ensemble whose seeds an entry lists."""
-    members = tuple((method, seed) for method, seeds in given.items() for seed in seeds)
+def _listed(seeds: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[str, int], ...]:
+    """Return the members of the ensemble whose seeds an entry lists."""
+    members = tuple((method, seed) for method, numbers in seeds.items() for seed in numbers)
     if len(set(members)) < len(members):
-        raise InputError(f"params.yaml: {where}.members must name each seed once, got {given}")
+        raise InputError(f"params.yaml: {where}.members must name each seed once, got {seeds}")
     return members
 
 
-def _all_of(given: Mapping[str, int], values: Mapping[str, Any], where: str) -> list[tuple[tuple[str, int], ...]]:
-    """The members of each ensemble of so many trained models."""
-    chosen = list(_apart({method: (count, _seeds(values, method)) for method, count in given.items()}))
+def _all_of(counts: Mapping[str, int], values: Mapping[str, Any], where: str) -> list[tuple[tuple[str, int], ...]]:
+    """Return the members of each ensemble of that many trained models."""
+    chosen = list(_apart({method: (count, _seeds(values, method)) for method, count in counts.items()}))
     if not chosen:
         raise InputError(
             f"params.yaml: {where}.members must leave each member a seed of its own, but the grid has too few for "
-            f"{given}; add member_seeds, or name the seeds"
+            f"{counts}; add member_seeds, or name the seeds"
         )
     return chosen
 
@@ -264,23 +267,23 @@ def _all_of(given: Mapping[str, int], values: Mapping[str, Any], where: str) -> 
 def _apart(
     wanted: Mapping[str, tuple[int, Sequence[int]]], taken: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[str, int], ...]]:
-    """Every choice of so many seeds for each method, no seed taken twice: models of one seed begin alike."""
+    """Yield every choice of that many seeds for each method, no seed taken twice: models of one seed begin alike."""
     if not wanted:
         yield ()
         return
     (method, (count, seeds)), *rest = wanted.items()
-    for own in combinations_of([seed for seed in seeds if seed not in taken], count):
-        for others in _apart(dict(rest), taken + own):
-            yield tuple((method, seed) for seed in own) + others
+    for choice in combinations_of([seed for seed in seeds if seed not in taken], count):
+        for others in _apart(dict(rest), taken + choice):
+            yield tuple((method, seed) for seed in choice) + others
 
 
 def _seeds(values: Mapping[str, Any], method: str) -> list[int]:
-    """The seeds that the grid trains a method with."""
+    """Return the seeds that the grid trains a method with."""
     grid = (("methods", "seeds"), ("members", "member_seeds"))
     keys = [seeds for methods, seeds in grid if method in _names(values, methods)]
     return sorted({seed for key in keys for seed in validate(list[NonNegativeCount], values.get(key) or [], key)})
 
 
 def _names(values: Mapping[str, Any], key: str) -> list[str]:
-    """The methods that the grid lists under a key; none if it has no such key."""
+    """Return the methods that the grid lists under a key; none if it has no such key."""
     return validate(list[str], values.get(key) or [], key)

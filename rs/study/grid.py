@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import product
 from typing import Any
 
 from rs.errors import InputError
@@ -10,7 +11,7 @@ from rs.params import NonNegativeCount, Positive, layers, load_section, merge, m
 from rs.study.ensembles import declared
 from rs.study.layout import GridCell
 
-SHOWN = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
+TABLE_PARAMETERS = ("steps", "draws", "epsilon", "lam", "gamma", "beta", "eta", "epochs", "batch")
 """Hyper-parameters that the cost table shows, where a method has them."""
 
 KEYS = (
@@ -35,21 +36,21 @@ def cells(values: dict[str, Any], dataset: str) -> list[GridCell]:
     Raises:
         InputError: If there is none, a key is missing, or a list has an entry twice.
     """
-    given = {"members": [], "member_seeds": []} | {key: value for key, value in values.items() if value is not None}
-    methods, members = (load_section(given, key, list[str]) for key in ("methods", "members"))
-    first_seeds, seeds = (load_section(given, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
+    stated = {"members": [], "member_seeds": []} | {key: value for key, value in values.items() if value is not None}
+    methods, members = (load_section(stated, key, list[str]) for key in ("methods", "members"))
+    first_seeds, seeds = (load_section(stated, key, list[NonNegativeCount]) for key in ("seeds", "member_seeds"))
     load_section(values, "sigmas", list[Positive])
     sigmas = section(values, "sigmas")  # as they stand there, since they are part of file names
     lists = {"sigmas": sigmas, "methods": methods, "seeds": first_seeds, "members": members, "member_seeds": seeds}
     for key, entries in lists.items():
         if len({*entries}) < len(entries):
             raise InputError(f"params.yaml: {key} must be different, got {', '.join(map(str, entries))}; remove one")
-    first = {(method, seed): False for method in methods for seed in first_seeds}
-    pairs = first | {(method, seed): True for method in members for seed in seeds if (method, seed) not in first}
+    first = [*product(methods, first_seeds)]
+    further = [pair for pair in product(members, seeds) if pair not in first]
     grid = [
-        GridCell(dataset, method, sigma, seed, is_member_seed)
+        GridCell(dataset, method, sigma, seed, is_member_seed=(method, seed) in further)
         for sigma in sigmas
-        for (method, seed), is_member_seed in pairs.items()
+        for method, seed in first + further
     ]
     if not grid:
         raise InputError("params.yaml must list a method, a seed and a sigma at least; there is nothing to do")
@@ -69,24 +70,24 @@ def check_names(values: dict[str, Any], dataset: str, methods: Collection[str]) 
     recipe = f"recipes.{dataset}"
     sections = {recipe: section(values, recipe) or {}, "defaults": values.get("defaults") or {}}
     _refuse_unknown("sections of the parameters", values, KEYS)
-    for where, own in sections.items():
-        _refuse_unknown(f"sections of {where}", validate(dict[str, Any], own, where), [*NO_METHODS, *methods])
+    for where, entries in sections.items():
+        _refuse_unknown(f"sections of {where}", validate(dict[str, Any], entries, where), [*NO_METHODS, *methods])
     _refuse_unknown("methods and members", {cell.method for cell in cells(values, dataset)}, methods)
     if "tables" in values:
         _refuse_unknown("tables.reference", [load_section(values, "tables.reference", str)], methods)
 
 
-def _refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:
-    unknown = [name for name in names if name not in known]
+def _refuse_unknown(what: str, names: Iterable[str], allowed: Collection[str]) -> None:
+    unknown = [name for name in names if name not in allowed]
     if unknown:
-        raise InputError(f"params.yaml: {what} must be among {', '.join(known)}; got {', '.join(map(str, unknown))}")
+        raise InputError(f"params.yaml: {what} must be among {', '.join(allowed)}; got {', '.join(map(str, unknown))}")
 
 
 def configuration(values: dict[str, Any], dataset: str, method: str, sigma: float) -> dict[str, Any]:
-    """Return the hyper-parameters :data:`SHOWN` of a method at ``sigma``, where there are any."""
+    """Return the hyper-parameters :data:`TABLE_PARAMETERS` of a method at ``sigma``, where there are any."""
     sections = merge_recipe(values, dataset, method, sigma, optional=True)
     merged = sections["training"][0] | sections[method][0]
-    return {name: merged[name] for name in SHOWN if name in merged}
+    return {name: merged[name] for name in TABLE_PARAMETERS if name in merged}
 
 
 def stage_parameters(values: dict[str, Any], dataset: str) -> dict[str, dict[str, Any]]:
@@ -121,8 +122,8 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
         InputError: If the parameters do not declare this data set or sigma, or lack a member of an ensemble.
 
     >>> grid = {"sigmas": [0.5], "methods": ["macer"], "seeds": [0], "members": ["macer"], "member_seeds": [1, 2]}
-    >>> made = pool_cells(grid | {"recipes": {"digits": {}}}, "digits", 0.5)
-    >>> [cell.target("train") for cell in made]
+    >>> pool = pool_cells(grid | {"recipes": {"digits": {}}}, "digits", 0.5)
+    >>> [cell.target("train") for cell in pool]
     ['train_members@digits-macer-0.5-1', 'train_members@digits-macer-0.5-2']
     """
     section(values, f"recipes.{dataset}")
@@ -131,7 +132,7 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
         raise InputError(
             f"sigma must be one of the sigmas of the parameters, {', '.join(map(str, values['sigmas']))}; got {sigma}"
         )
-    wanted = {pair for one in declared(values) for pair in one.members}
+    wanted = {pair for ensemble in declared(values) for pair in ensemble.members}
     for method, seed in sorted(wanted - set(here)):
         raise InputError(
             f"params.yaml: ensembles need {method} with seed {seed}, but the grid does not train it; add it to members "

@@ -80,9 +80,9 @@ def _parse(subset: Subset) -> tuple[str, list[int]]:
     if not isinstance(subset, Mapping) or len(subset) != 1:
         raise InputError(f"{FORMS}; got {subset!r}")
     ((form, value),) = subset.items()
-    given = list(value) if form == "range" and isinstance(value, Sequence) else [value]
-    numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]
-    if not len(numbers) == len(given) == {"first": 1, "stride": 1, "range": 2}.get(form):
+    listed = list(value) if form == "range" and isinstance(value, Sequence) else [value]
+    numbers = [number for number in listed if isinstance(number, int) and not isinstance(number, bool)]
+    if not len(numbers) == len(listed) == {"first": 1, "stride": 1, "range": 2}.get(form):
         raise InputError(f"{FORMS}, with whole numbers; got {subset!r}")
     if form == "stride" and numbers[0] < 1:
         raise InputError(f"the stride of a subset must be at least 1, got {numbers[0]}")

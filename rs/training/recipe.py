@@ -18,11 +18,12 @@ from rs.training.settings import Training
 class Recipe:
     """How to train one method on one data set at one noise level."""
 
-    architecture: str
+    architecture: str  # of this project, or the name of a registered network of the user's
     name: str  # of the method
     method: Method
     hyperparameters: dict[str, Any]  # of the method, as the parameters hold them
     training: Training
+    weights: str | None = None  # safetensors file that the training starts from
 
 
 def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: float) -> Recipe:
@@ -44,13 +45,15 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     where, sections = f"recipes.{dataset}", params.merge_recipe(values, dataset, method, sigma)
     (network, network_origins), (hyperparameters, origins), (training, training_origins) = sections.values()
     model = params.validate(Model, network, f"{where}.model", network_origins)
-    architectures.check_architecture(model.architecture)
+    architecture = model.network or model.architecture
+    architectures.check_architecture(architecture)
     recipe = Recipe(
-        architecture=model.architecture,
+        architecture=architecture,
         name=method,
         method=params.validate(kind, hyperparameters, f"{where}.{method}", origins),
         hyperparameters=hyperparameters,
         training=params.validate(Training, training, f"{where}.training", training_origins),
+        weights=model.weights,
     )
     batch, steps = recipe.training.batch, recipe.method.steps_per_batch
     if batch < steps:
@@ -66,3 +69,5 @@ class Model:
     """The network; section ``recipes.DATASET.model`` of params.yaml."""
 
     architecture: str
+    network: str | None = None  # package.module:function of the user's own, in place of an architecture
+    weights: str | None = None  # safetensors file that its training starts from; null: the weights that it returns

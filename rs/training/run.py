@@ -15,14 +15,15 @@ from rs.data import images
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.models import checkpoint
+from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
 from rs.storage import files
+from rs.training import start
 from rs.training.recipe import Recipe
 from rs.training.settings import HISTORY, TIMING, Progress, RunOptions
-from rs.training.trainer import Trainer, initial_seed
+from rs.training.trainer import Trainer
 
 
 def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:
@@ -43,7 +44,11 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     Raises:
         InputError: If something else would be overwritten, or as what is called says.
     """
-    train, test = images.load_images(folder, "train"), images.load_images(folder, "test")
+    train_on(recipe, images.load_images(folder, "train"), images.load_images(folder, "test"), options, out=out, log=log)
+
+
+def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions, *, out: Path, log: Path) -> None:
+    """Train a recipe on the images ``train`` as :func:`train_model` does, with quick ACRs of ``evaluation``."""
     limit_threads(train.meta.shape)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
@@ -53,8 +58,8 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
     first = processes.rank_and_world_size()[0] == 0
     work = scratch.scratch_folder(_identity(card, train, options)) if first else nullcontext()
     with work as unfinished, processes.process_group("nccl" if options.device.type == "cuda" else "gloo"):
-        model = card.build(initial_seed(options.seed)).to(options.device)
-        trainer = Trainer(model, recipe.method, train, test, recipe.training, options)
+        model = start.initial(card, recipe.weights, options).to(options.device)
+        trainer = Trainer(model, recipe.method, train, evaluation, recipe.training, options)
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if first:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
@@ -100,22 +105,25 @@ def _check_logs(log: Path, card: ModelCard) -> None:
 
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:
     meta = train.meta
+    sources = architectures.USER_NETWORKS.get(recipe.architecture)
+    is_own = sources is not None  # a user's network has its own normalisation
     return ModelCard(
         architecture=recipe.architecture,
         shape=list(meta.shape),
         classes=list(meta.classes),
-        mean=list(meta.mean),
-        std=list(meta.std),
+        mean=[0.0] * meta.shape[0] if is_own else list(meta.mean),
+        std=[1.0] * meta.shape[0] if is_own else list(meta.std),
         dataset=meta.name,
         method=recipe.name,
         hyperparameters=recipe.hyperparameters,
-        training=asdict(recipe.training),
+        training=asdict(recipe.training) | start.differences(recipe.weights, options),
         sigma=options.sigma,
         seed=options.seed,
         epochs=recipe.training.epochs,
         device=options.device.type,
         arithmetic=arithmetic.current(),
         versions=checkpoint.library_versions(),
+        sources=sources or {},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -60,6 +61,9 @@ class RunOptions:
     device: torch.device  # where to train
     workers: int = 0  # processes that read images from disk, for data sets that are not in memory
     seconds: float | None = None  # end with the epoch in which so many seconds have passed, evaluation excluded
+    from_scratch: bool = False  # draw the weights of a user's network anew
+    on_epoch: Callable[[dict[str, Any]], None] | None = None  # called with the row of the history
+    trainable: str = "all"  # "all", "head" (the last linear layer), or a regular expression of parameters' names
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:  # a card holds no other

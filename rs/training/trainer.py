@@ -71,7 +71,7 @@ class Trainer:
         self.settings, self.options, self.device = settings, options, options.device
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
-        self.parameters: list[Tensor] = list(model.parameters())
+        self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
         alone = self.world_size == 1  # else compiling, which tries a backward pass, would set off the averaging
         slower = self.device.type == "cpu" and settings.precision == "bfloat16"  # compiled batch norms are
         shape = images.meta.shape
@@ -143,6 +143,8 @@ class Trainer:
         row = {"epoch": epoch + 1, "updates": now.updates, "learning_rate": rate, **means, "acr": self._quick_acr()}
         now.history.append(row)
         now.timing.append({"epoch": epoch + 1, "seconds": now.seconds})
+        if self.options.on_epoch is not None:
+            self.options.on_epoch(row)
 
     def _learning_rate(self, passed: float) -> float:
         """Return the rate when so many epochs have passed: by steps, or linearly from 0 up and down to 0 again."""
@@ -218,7 +220,14 @@ class Trainer:
 
     def _gradients(self) -> list[Tensor]:
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        assert len(gradients) == len(self.parameters), "the loss must depend on every parameter"
+        if len(gradients) < len(self.parameters):
+            names = [
+                name for name, value in self.model.named_parameters() if value.requires_grad and value.grad is None
+            ]
+            raise InputError(
+                f"the loss must depend on every parameter that is trained, but {len(names)} have no gradient, first "
+                f"{names[0]}; leave such layers out of the network, or name the others with --trainable"
+            )
         return gradients
 
     def _sgd_step(self, rate: float) -> None:

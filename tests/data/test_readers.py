@@ -198,7 +198,7 @@ def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
 def test_the_shape_of_a_picture_is_known_before_it_is_decoded(tmp_path, how, shape):
     path = tmp_path / "a.png"
     path.write_bytes(image_bytes(np.zeros(shape, np.uint8)))
-    assert pictures.shape_of(path, how) == pictures.picture(path, how=how).shape
+    assert pictures.shape_of(path, how) == pictures.picture(path, conversion=how).shape
 
 
 def test_what_is_no_picture_has_no_shape(tmp_path):
@@ -212,7 +212,7 @@ def test_pictures_of_more_than_8_bits_are_not_converted_into_white(tmp_path, kin
     path, how = tmp_path / "a.tif", pictures.Conversion(convert=True)
     path.write_bytes(image_bytes(np.full((4, 4), 20_000, kind), "TIFF"))
     with pytest.raises(InputError, match=r"a\.tif must have at most 8 bits a channel to be converted, got mode [IF]"):
-        pictures.picture(path, how=how)
+        pictures.picture(path, conversion=how)
     assert pictures.shape_of(path, how) is None
 
 
@@ -221,5 +221,5 @@ def test_pictures_of_other_modes_are_converted(tmp_path, mode):
     path, content = tmp_path / "a.tif", np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8)
     image = Image.fromarray(content).convert(mode)
     image.save(path)
-    pixels = pictures.picture(path, how=pictures.Conversion(convert=True))
+    pixels = pictures.picture(path, conversion=pictures.Conversion(convert=True))
     assert np.array_equal(pixels.transpose(1, 2, 0), np.asarray(image.convert("RGB")))

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +25,6 @@ from tests.support.tiny_pool import (
     BLIND,
     CERTIFICATION,
     CPU,
-    NAMES,
     POOL,
     SETTINGS,
     SIGMA,
@@ -88,7 +88,7 @@ def test_outputs_of_a_member_do_not_depend_on_its_company(images):
     """``alone`` holds the third member and another; neither stands where it stood."""
     make_ensembles("alone", [{"members": {"macer": [2, 1]}, "combinations": ["average"]}], member_seeds=[2, 1])
     some, alone = load(), load("alone")
-    assert alone.members == [("macer", 2), ("macer", 1)]
+    assert [(one.method, one.seed) for one in alone.members] == [("macer", 2), ("macer", 1)]
     here, there = (outputs.probabilities(images, [3]) for outputs in (some, alone))
     np.testing.assert_array_equal(there[:, 1], here[:, 2])
     assert not np.isclose(there[:, 0], here[:, 2]).all()
@@ -97,40 +97,30 @@ def test_outputs_of_a_member_do_not_depend_on_its_company(images):
 @pytest.mark.parametrize("kept", [[2, 0], [1], []])
 def test_some_of_the_members_say_what_they_say_among_all(images, kept):
     outputs = load()
-    some = outputs.only({POOL[number] for number in kept})
-    assert some.members == [member for number, member in enumerate(POOL) if number in kept]
+    some = outputs.only([SimpleNamespace(members=[outputs.members[number] for number in kept])])
+    assert some.members == [member for number, member in enumerate(outputs.members) if number in kept]
     if kept:
         found = some.probabilities(images, [3, 8], repeat=1)
         np.testing.assert_array_equal(found, outputs.probabilities(images, [3, 8], repeat=1)[:, sorted(kept)])
 
 
-def test_perturbations_are_named_by_method_and_seed_whatever_the_fingerprint(monkeypatch):
-    assert load().names == list(NAMES.values())
-    for module in ("declare", "spec"):
-        monkeypatch.setattr(
-            f"rs.ensemble.{module}.model_fingerprint", lambda model: f"{sum(p.sum() for p in model.parameters())}"
-        )
-    make_ensembles("others")
-    assert load("others").names == list(NAMES.values())
-
-
 def test_members_of_an_ensemble_are_found_in_its_own_order():
     outputs, (_, cards) = load(), read_pool(Path("ensembles"))
-    assert outputs.members == POOL
-    assert outputs.numbers(cards[f"{TURNED}.optimal"]) == [2, 0]
-    assert outputs.numbers(cards[f"{ALL}.mme"]) == [0, 1, 2]
+    assert [(one.method, one.seed) for one in outputs.members] == POOL
+    assert outputs.member_ids(cards[f"{TURNED}.optimal"]) == [2, 0]
+    assert outputs.member_ids(cards[f"{ALL}.mme"]) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (600, [2, 2, 1]), (10**9, [5])])
 def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(images, monkeypatch, numbers, sizes):
     """An image takes 3 members x 16 draws x 3 classes + 8 noisy copies x 16 pixels = 272 numbers; 600 hold two."""
-    monkeypatch.setattr("rs.ensemble.member_outputs.NUMBERS", numbers)
+    monkeypatch.setattr("rs.ensemble.member_outputs.NUMBERS_AT_ONCE", numbers)
     outputs, indices = load(), np.array([0, 2, 3, 7, 9])
     chunks = list(outputs.chunks(images, indices))
     assert [len(chunk.indices) for chunk in chunks] == sizes
     assert [index for chunk in chunks for index in chunk.indices] == indices.tolist()
     np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), indices % 3)
-    together = np.concatenate([chunk.perturbed for chunk in chunks])
+    together = np.concatenate([chunk.probabilities for chunk in chunks])
     np.testing.assert_array_equal(together, outputs.probabilities(images, indices.tolist()))
 
 
@@ -144,7 +134,7 @@ ENTRIES = {
 def test_the_selected_class_is_the_one_that_the_n0_draws_of_a_certificate_choose(images):
     members, indices = pool_members(), list(range(10))
     how = replace(CERTIFICATION, n0=3)
-    found = load(batch=None).selected(images, indices, ENTRIES, how)
+    found = load(batch=None).select(images, indices, ENTRIES, how)
     for name, entry in ENTRIES.items():
         base = Ensemble([members[number] for number in entry.member_ids], entry.rule)
         alone = SmoothedClassifier(base, 3, SIGMA)
@@ -156,7 +146,7 @@ def test_the_selected_class_is_the_one_that_the_n0_draws_of_a_certificate_choose
 def test_only_the_members_that_are_asked_for_are_evaluated(images, monkeypatch):
     outputs, asked, forward = load(), [], MemberLogits.forward
     monkeypatch.setattr(MemberLogits, "forward", lambda self, x: (asked.append(self.needed), forward(self, x))[1])
-    outputs.selected(images, [0], {"two": ENTRIES["two"], "vote": PoolEntry((0, 2), HardVote())}, CERTIFICATION)
+    outputs.select(images, [0], {"two": ENTRIES["two"], "vote": PoolEntry((0, 2), HardVote())}, CERTIFICATION)
     assert asked == [(0, 2)]
 
 
@@ -170,7 +160,7 @@ def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     monkeypatch.setattr("rs.smoothing.noise.seed_sequence", watched)
     outputs = load()
     outputs.probabilities(images, [0])
-    outputs.selected(images, [0], ENTRIES, CERTIFICATION)
+    outputs.select(images, [0], ENTRIES, CERTIFICATION)
     assert phases == {Stream.WEIGHTS, Stream.SELECT}
 
 
@@ -197,14 +187,9 @@ def test_members_for_other_images_are_refused():
 
 @pytest.mark.parametrize(
     "change",
-    [{"noises": 0}, {"copies": 0}, {"share": -0.1}, {"share": 1.1}, {"scale": -1.0}, {"scale": float("inf")},
-     {"images": 0}, {"draws": 0}, {"seed": -1}, {"noises": 2.5}, {"extra": 1}],
+    [{"noises": 0}, {"copies": 0}, {"share": -0.1}, {"share": 1.1}, {"share": float("nan")}, {"scale": -1.0},
+     {"scale": float("inf")}, {"images": 0}, {"draws": 0}, {"seed": -1}, {"noises": 2.5}, {"extra": 1}],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"weights\.{next(iter(change))}"):
         params.validate(WeightSettings, vars(SETTINGS) | change, "weights")
-
-
-def test_shares_and_scales_may_be_at_their_ends():
-    for change in ({"share": 0.0}, {"share": 1.0}, {"scale": 0.0}):
-        assert vars(replace(SETTINGS, **change)) == vars(SETTINGS) | change

@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 from torch import nn
 
-from rs.ensemble.perturbation import (
-    Perturbation,
+from rs.ensemble.member_outputs import (
+    WeightSettings,
     margins,
     noisy_copies,
     perturbed_parameters,
@@ -19,8 +19,8 @@ from rs.smoothing.noise import BLOCK, block
 from tests.support.helpers import smallnet, tiny_images, weights
 
 SIGMA = 0.5
-PERTURBATION = Perturbation(noises=3, copies=4, share=0.3, scale=0.2)
-SETTINGS = {"perturbation": PERTURBATION, "sigma": SIGMA, "seed": 5}
+PERTURBATION = WeightSettings(noises=3, copies=4, share=0.3, scale=0.2, draws=1, images=1, seed=5)
+SETTINGS = {"settings": PERTURBATION, "sigma": SIGMA}
 
 
 def image(index):
@@ -31,9 +31,9 @@ def images(*indices):
     return torch.stack([image(index) for index in indices])
 
 
-def perturbed_margins(members, x, y, perturbation, *, sigma, seed, index):
+def perturbed_margins(members, x, y, settings, *, sigma, index):
     """Of one image; shape (L, m n, K)."""
-    p = perturbed_probabilities(members, x[None], perturbation, sigma=sigma, seed=seed, indices=[index])
+    p = perturbed_probabilities(members, x[None], settings, sigma=sigma, indices=[index])
     return margins(p, [y])[0]
 
 
@@ -101,12 +101,12 @@ def slow_margins(members, x, y, index, repeat=0):
     noises, copies = (
         [repeat * count + i for i in range(count)] for count in (PERTURBATION.noises, PERTURBATION.copies)
     )
-    noise = block(0, x.shape, SIGMA, SETTINGS["seed"], Stream.WEIGHTS, 0, index, device="cpu")[noises]
+    noise = block(0, x.shape, SIGMA, PERTURBATION.seed, Stream.WEIGHTS, 0, index, device="cpu")[noises]
     rows = []
     for number in range(len(members)):
         for copy in copies:
             model = smallnet(number).eval()
-            key = (SETTINGS["seed"], number, copy)
+            key = (PERTURBATION.seed, number, copy)
             state = perturbed_parameters(model, PERTURBATION.share, PERTURBATION.scale, *key)
             assert model.load_state_dict(state, strict=False).unexpected_keys == []
             with torch.no_grad():
@@ -136,36 +136,7 @@ def test_margins_are_those_of_a_slow_loop_copy_by_copy(repeat):
     assert (made[..., 1] == 0).all()
 
 
-def test_the_first_draws_are_those_of_one_image_alone():
-    members = [smallnet(0), smallnet(1)]
-    first, plain = (many(members, images(7), [1], indices=[7], **more, **SETTINGS)[0] for more in ({"repeat": 0}, {}))
-    assert (first == plain).all()
-    assert (first == perturbed_margins(members, image(7), 1, index=7, **SETTINGS)).all()
-
-
-def test_repeats_share_neither_noise_nor_perturbations(monkeypatch):
-    """Draws are rows of a block of noise, one by one; copies have a key each. Repeats 0 to 2 use 9 rows, 12 copies."""
-    seen, keys = [], []
-    perturb, noisy = perturbed_parameters, noisy_copies
-
-    def copied(member, share, scale, seed, name, copy):
-        keys.append((name, copy))
-        return perturb(member, share, scale, seed, name, copy)
-
-    def noised(*arguments):
-        seen.append(noisy(*arguments))
-        return seen[-1]
-
-    monkeypatch.setattr("rs.ensemble.perturbation.perturbed_parameters", copied)
-    monkeypatch.setattr("rs.ensemble.perturbation.noisy_copies", noised)
-    for repeat in range(3):
-        perturbed_probabilities([smallnet(0)], images(7), indices=[7], repeat=repeat, **SETTINGS)
-    assert sorted(keys) == [(0, copy) for copy in range(12)]
-    assert torch.equal(torch.cat(seen), noisy_copies(image(7), 9, SIGMA, SETTINGS["seed"], 7))
-    assert len({one.numpy().tobytes() for one in torch.cat(seen)}) == 9
-
-
-@pytest.mark.parametrize("noises", [1, BLOCK - 1, BLOCK, BLOCK + 1])
+@pytest.mark.parametrize("noises", [1, BLOCK, BLOCK + 1])
 @pytest.mark.parametrize("repeat", [0, 1, 2])
 def test_noisy_copies_of_a_repeat_are_the_next_ones_of_as_many(noises, repeat):
     every = noisy_copies(image(0), 3 * noises, SIGMA, 0, 0)
@@ -189,17 +160,8 @@ def test_many_images_are_each_of_them_alone():
 
 def under_noise_alone(members, x, noises, seed=0, index=0):
     """Margins of class 0, of the members as they are; shape (L, noises, K)."""
-    alone = Perturbation(noises=noises, copies=1, share=0.0, scale=0.0)
-    return perturbed_margins(members, x, 0, alone, sigma=SIGMA, seed=seed, index=index)
-
-
-def test_members_share_the_noisy_images_and_not_the_perturbations():
-    same = [smallnet(0), smallnet(0)]
-    noise_only = under_noise_alone(same, image(0), noises=20)
-    assert noise_only.shape == (2, 20, 2)
-    assert (noise_only[0] == noise_only[1]).all()
-    perturbed = perturbed_margins(same, image(0), 0, index=0, **SETTINGS)
-    assert (perturbed[0] != perturbed[1])[:, 1].all()
+    alone = replace(PERTURBATION.unperturbed(noises), seed=seed)
+    return perturbed_margins(members, x, 0, alone, sigma=SIGMA, index=index)
 
 
 def test_margins_without_perturbation_are_those_of_the_members():
@@ -215,27 +177,6 @@ def test_noise_has_its_own_stream_named_by_the_image():
     first = [noisy_copies(torch.zeros(1, 4, 4), 1, 1.0, seed, index) for seed, index in ((0, 0), (0, 1), (1, 0))]
     first += [block(0, (1, 4, 4), 1.0, 0, phase, 0, device="cpu")[:1] for phase in (Stream.SELECT, Stream.ESTIMATE)]
     assert all(not torch.equal(a, b) for i, a in enumerate(first) for b in first[:i])
-
-
-def test_fewer_noisy_copies_are_a_prefix_of_more():
-    few, many = (noisy_copies(image(0), n, SIGMA, 0, 0) for n in (BLOCK - 1, 2 * BLOCK + 1))
-    assert torch.equal(few, many[: BLOCK - 1])
-    assert len(many) == 2 * BLOCK + 1
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"noises": 0}, {"copies": 0}, {"share": 1.1}, {"share": float("nan")}, {"scale": -1.0}, {"scale": float("inf")}],
-)
-def test_a_perturbation_out_of_range_is_refused(changed):
-    (name,) = changed
-    with pytest.raises(ValueError, match=rf"{name}\n +Input should be "):
-        replace(PERTURBATION, **changed)
-
-
-def test_noise_alone_leaves_the_parameters_and_keeps_the_noise():
-    alone = PERTURBATION.without_parameters()
-    assert (alone.noises, alone.copies, alone.share) == (PERTURBATION.noises, 1, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,19 @@
 
 import datetime
 import json
-import subprocess
-import sys
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from rs import params
 from rs.certification.certify_model import certification_settings
-from rs.command_line.fingerprints import cell_fingerprints, check_recipe
+from rs.command_line.fingerprints import cell_fingerprints
 from rs.errors import InputError
-from rs.reporting.settings import check_study
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
 from stages import ensemble, fingerprint, weights
+from tests.support.folders import contents
 from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, TRAINING, tiny_params, write_tiny
 
 PROJECT = params.read_params(ROOT / "params.yaml")
@@ -131,25 +129,19 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
     [
         ({"dataset": "tiny", "sigams": [0.5]}, "sections of the parameters must be among .*; got sigams"),
         ({"methods": ["macer", "mcaer"]}, "methods and members must be among gaussian, .*; got mcaer"),
-        ({"methods": ["macer", "training"]}, "methods and members must be among gaussian, .*; got training"),
         (
             {"combinations": POOL["combinations"] | {"two": {**TWO, "weights": [2.0, 3.0]}}},
             r"combinations\.two: weights must be at least 0 and sum to 1",
         ),
-        ({"seeds": 0}, "seeds: Input should be a valid list, got 0"),
         ({"seeds": [10**30]}, r"seeds\.0: Input should be less than 9223372036854775808"),
-        ({"sigmas": [10**400]}, r"sigmas\.0: Input should be"),
         ({"defaults": {"trainnig": {}}}, "sections of defaults must be among .*; got trainnig"),
         (recipe(mcaer={"lam": 1.0}), r"sections of recipes\.tiny must be among .*; got mcaer"),
         (recipe(arithmetic="exact"), r"recipes\.tiny\.arithmetic: Input should be 'portable' or 'native', got 'exact'"),
         (recipe(arithmetic="portable", training=TRAINING | {"precision": "bfloat16"}), "depends on the processor"),
         (recipe(model={"architecture": "resnet111"}), "architecture must be one of .*; got 'resnet111'"),
         (recipe(macer=METHOD_PARAMETERS["macer"] | {"gama": 1.0}), r"recipes\.tiny\.macer\.gama is not a known key"),
-        (recipe(macer=METHOD_PARAMETERS["macer"] | {"draws": 0}), r"recipes\.tiny\.macer\.draws: Input should be"),
         (recipe(macer=METHOD_PARAMETERS["macer"] | {"lam": {0.5: 1.0}}), "macer.lam: Input should be a valid number"),
-        (recipe(training=TRAINING | {"epochs": "2"}), r"recipes\.tiny\.training\.epochs: .*integer, got '2'"),
         (recipe(training=TRAINING | {"epohcs": 2}), r"recipes\.tiny\.training\.epohcs is not a known key"),
-        (recipe(certify=CERTIFY | {"n": 10**30}), r"recipes\.tiny\.certify\.n: Input should be less than"),
         (recipe(certify=CERTIFY | {"subset": "al"}), "a subset must be .*; got 'al'"),
         (recipe(certify=CERTIFY | {"stop": {"tolerance": 1}}), r"recipes\.tiny\.certify\.stop\.at_radius is missing"),
         (recipe(pool={"cache": 1, "timed": 0}), r"recipes\.tiny\.pool\.cache: Input should be a valid boolean, got 1"),
@@ -159,9 +151,6 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
             r"training\.batch must be at least the draws of smoothadv, 2",
         ),
         ({"recipes": {"tiny": None}}, "must have the key"),
-        ({"recipes": {"tiny": [1]}}, "tiny"),
-        ({"recipes": [1]}, "tiny"),
-        ({"defaults": 7}, "defaults: Input should be a valid dictionary, got 7"),
         ({"datasets": {}}, r"must have the key datasets\.tiny"),
         ({"seeds": []}, "must list a method, a seed and a sigma at least"),
         ({"sigmas": [0.0]}, r"sigmas\.0: "),
@@ -170,10 +159,6 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
         (
             {"combinations": POOL["combinations"] | {"two": {"rule": "consensus", "scope": "noisy-input"}}},
             r"combinations\.two: agree must be given for the rule consensus",
-        ),
-        (
-            {"combinations": POOL["combinations"] | {"mme": {"rule": "mm", "scope": "noisy-input"}}},
-            r"combinations\.mme: rule must be one of softmax, .*got 'mm'",
         ),
         ({"ensembles": [{"members": {"macer": 3}, "combinations": ["mme"]}]}, r"ensembles\.0\.members must leave"),
         ({"ensembles": [{"members": {"macer": [0, 7]}, "combinations": ["mme"]}]}, "need macer with seed 7"),
@@ -185,13 +170,8 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
             {"ensembles": [{"members": {"macer": 2}, "combinations": ["three"]}]},
             r"ensembles\.0, combination three: there",
         ),
-        ({"tables": POOL["tables"] | {"radii": []}}, r"tables\.radii: "),
         ({"tables": POOL["tables"] | {"reference": "gausian"}}, r"tables\.reference must be among .*; got gausian"),
         ({"launcher": "torchun -n 2"}, "launcher must be null or a command with the word torchrun"),
-        (
-            {"launcher": "sh -c torchrun torchrun"},
-            "launcher must be a command that begins with torchrun, srun or mpirun, got 'sh",
-        ),
         ({"tables": POOL["tables"] | {"combination": "three"}}, r"tables\.combination must be one that ensembles have"),
         ({"tables": POOL["tables"] | {"combination": "frozen"}}, r"tables\.combination must be one whose .* are sound"),
     ],
@@ -201,41 +181,6 @@ def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, s
         fingerprint_of(tmp_path, **sections)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
-
-
-def numbers(tree, path=()):
-    """The places of all numbers in nested mappings and lists."""
-    if isinstance(tree, dict | list):
-        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from numbers(value, (*path, key))
-    elif isinstance(tree, int | float) and not isinstance(tree, bool):
-        yield path
-
-
-def with_value(tree, path, value):
-    """A copy with another value in one place."""
-    if not path:
-        return value
-    copy = dict(tree) if isinstance(tree, dict) else list(tree)
-    copy[path[0]] = with_value(tree[path[0]], path[1:], value)
-    return copy
-
-
-def test_a_number_of_any_size_in_any_place_is_good_or_refused_in_one_line():
-    values = tiny() | POOL
-    places = [path for path in numbers(values) if path[0] != "recipes" or path[2] in ("macer", "training", "certify")]
-    assert len(places) > 30
-    for path in places:
-        for number in (10**30, 10**400, -(10**30), 1e300, float("nan"), float("inf")):
-            changed = with_value(values, path, number)
-            try:
-                check_study(changed, "tiny")
-                stage_parameters(changed, "tiny")
-                check_recipe(changed, "tiny")
-            except InputError as error:
-                assert "\n" not in str(error)  # noqa: PT017
-            else:
-                assert abs(number) < 10**301, path
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), datetime.date(2026, 1, 1), {1, 2}])
@@ -255,30 +200,24 @@ def test_rules_are_checked_where_ensembles_have_changed_and_not_again(tmp_path, 
     assert len(checked) == 2
 
 
-def test_the_check_of_a_study_imports_neither_torch_nor_pandas():
-    script = "import sys, rs.reporting.settings; print({'torch', 'pandas', 'matplotlib'} & {*sys.modules})"
-    assert (
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
-    )
-
-
 @pytest.mark.usefixtures("work", "models_here")
 def test_the_weights_of_ensembles_read_no_other_settings_of_certification(monkeypatch):
     write_tiny(Path("data"))
-    how = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
-    pools = {"combinations": {"solved": how}, "ensembles": [{"members": {"macer": [0, 1]}, "combinations": ["solved"]}]}
+    solved = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
+    pools = {
+        "combinations": {"solved": solved},
+        "ensembles": [{"members": {"macer": [0, 1]}, "combinations": ["solved"]}],
+    }
     values = tiny() | pools
     Path("params.json").write_text(json.dumps(values))
-    given = ("data", "params.json")
     ensemble.main("tiny", 0.25, Path("models"), Path("ensembles"), Path("params.json"))
     settings = certification_settings(values, "tiny")
-    outputs = {}
-    for name, known in (
-        ("all", settings),
-        ("few", SimpleNamespace(**{name: getattr(settings, name) for name in CERTIFY_IN_WEIGHTS})),
-    ):
+    other = replace(settings, n=settings.n + 1, alpha=settings.alpha / 2, shortcut=not settings.shortcut)
+    assert {"n", "alpha", "shortcut", "engine", "stop"} == {*vars(settings)} - {*CERTIFY_IN_WEIGHTS}
+    outputs = []
+    for out, known in (("weights", settings), ("other", other)):
         monkeypatch.setattr("rs.certification.certify_model.certification_settings", lambda *_, known=known: known)
-        paths = [Path(one) for one in ("ensembles", given[0], name, f"{name}.csv", given[1])]
+        paths = [Path(name) for name in ("ensembles", "data", out, f"{out}.csv", "params.json")]
         weights.main("tiny", *paths, device="cpu")
-        outputs[name] = {path.name: path.read_bytes() for path in Path(name).iterdir()}
-    assert outputs["all"] == outputs["few"] != {}
+        outputs.append(contents(Path(out)))
+    assert outputs[0] == outputs[1] != {}

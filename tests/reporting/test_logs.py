@@ -8,6 +8,7 @@ from rs.reporting.logs import read_external_log
 from rs.statistics import metrics
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows
+from tests.support.helpers import write_row_file
 from tests.support.tiny_study import result
 
 UNKNOWN = {"sigma": None, "n0": 100, "n": None, "alpha": None}
@@ -92,6 +93,6 @@ def test_rows_of_this_project_say_their_budget_themselves(tmp_path, ours):
     whole = {"correct": 1, "predict": 0, "label": 0, "counts0": "0:100", "counts": "0:10000", "mode": "certify"}
     whole["p_lower"] = lower_bound(10_000, 10_000, 0.001)
     whole["radius"] = radius(whole["p_lower"], 0.25)
-    certificate_rows.write(ours[0].rows.assign(**whole, scope="model"), tmp_path / "rows.tsv")
+    write_row_file(ours[0].rows.assign(**whole, scope="model"), tmp_path / "rows.tsv")
     found = read_beside(tmp_path / "rows.tsv", ours, **UNKNOWN)
     assert (found.sigma, metrics.budget(found.rows, "alpha")) == (0.25, 0.001)

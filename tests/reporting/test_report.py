@@ -25,6 +25,7 @@ from rs.statistics.two_way import half_width, mean_squares
 from rs.storage import certificate_rows, tsv
 from rs.storage.files import write_json
 from stages.tables import main
+from tests.support.helpers import write_row_file
 from tests.support.tiny_study import (
     ALPHA,
     ENSEMBLES,
@@ -187,7 +188,7 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
     for sigma in SIGMAS:
         path = tiny / "results" / str(sigma) / f"{name}.tsv"
         skipped = {"n": 0, "counts": "-", "p_lower": 0.0, "radius": 0.0, "mode": "shortcut", "counts0": f"2:{N0}"}
-        certificate_rows.write(certificate_rows.read_rows(path).assign(predict=2, correct=0, **skipped), path)
+        write_row_file(certificate_rows.read_rows(path).assign(predict=2, correct=0, **skipped), path)
     tables = markdown(tiny_report(tiny)).values()
     assert not [text for text in tables if "nan" in text]
     captions = [text for text in tables if "n₀ = " in text]
@@ -315,7 +316,7 @@ def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, 
     for sigma in SIGMAS:
         write_json(tiny / f"logs/{sigma}/gaussian/0/provenance.json", {"device": "cuda", "training_seconds": 1e4})
     stray = cell_rows("gaussian", 0.5, 0)
-    certificate_rows.write(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
+    write_row_file(stray, tiny / "results" / "0.5" / "unlisted-0.tsv")
     again = tiny_report(tiny, drawn=True)
     timed = {name for name in made if name.startswith("times/")} | {"index.html"}  # which shows times of training
     assert {name for name in made if again[name] != made[name]} == timed
@@ -378,7 +379,7 @@ def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys,
 
 def test_rows_of_another_sigma_are_refused(tiny):
     side = tiny / "results/0.5/pool/advmacer-1"
-    certificate_rows.write(cell_rows("advmacer", 0.25, 1), side.with_suffix(".tsv"))
+    write_row_file(cell_rows("advmacer", 0.25, 1), side.with_suffix(".tsv"))
     edit(side.with_suffix(".json"), '"sigma": 0.5', '"sigma": 0.25')
     with pytest.raises(InputError, match=r"must be of sigma 0\.5"):
         tiny_report(tiny)
@@ -440,7 +441,7 @@ def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
     p_lower = lower_bound(N, N, ALPHA)
     votes = {"counts0": [f"{k}:{N0}" for k in sure["label"]], "counts": [f"{k}:{N}" for k in sure["label"]]}
     best = {"predict": sure["label"], "correct": 1, "p_lower": p_lower, "radius": radius(p_lower, 0.5), **votes}
-    certificate_rows.write(sure.assign(**best), ours)  # the best there can be, if it were sound
+    write_row_file(sure.assign(**best), ours)  # the best there can be, if it were sound
     made = tiny_report(tiny, [{"name": "theirs", "path": ours}])
     main = pd.read_csv(io.BytesIO(made["main.csv"]))
     line = main[main["method"] == "theirs"].iloc[0]

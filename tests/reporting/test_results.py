@@ -6,7 +6,7 @@ from rs.errors import InputError
 from rs.reporting.results import Provenance, Result, best, filter_groups, grouped, published
 from rs.reporting.tables import notes
 from rs.statistics.metrics import acr
-from rs.statistics.two_sided import SPLITS, two_sided
+from rs.statistics.resampling import two_sided
 from tests.support.tiny_study import CLASSES, N0, N, cell_rows, result
 
 CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), result("c", [0.1] * 4)]
@@ -110,7 +110,7 @@ def test_only_some_groups_keep_their_order_and_leave_no_noise_level_empty():
 def test_two_sided_acrs_are_those_of_the_votes_and_unknown_without_a_number_of_classes():
     rows = cell_rows("gaussian", 0.5, 0)
     known = Result(name="a", sigma=0.5, seed=0, rows=rows, subset="all", classes=CLASSES)
-    assert known.acr_two_sided == {split: acr(two_sided(rows, CLASSES, split=split)) for split in SPLITS}
+    assert known.acr_two_sided == {split: acr(table) for split, table in two_sided(rows, CLASSES).items()}
     assert Result(name="a", sigma=0.5, seed=0, rows=rows, subset="all").acr_two_sided == {}
 
 

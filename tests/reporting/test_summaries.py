@@ -16,6 +16,7 @@ from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows, files
+from tests.support.helpers import write_row_file
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, labelled, make_rows, write_rows
 
 LABELS = np.arange(IMAGES) % 2
@@ -115,7 +116,7 @@ def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
         .iloc[[index]]
         .assign(predict=0, label=1, correct=0, radius=0.0, p_lower=0.0, n=0, counts="-", mode="shortcut")
     )
-    certificate_rows.write(row, tmp_path / "one.tsv")
+    write_row_file(row, tmp_path / "one.tsv")
     about = summarize_rows(tmp_path / "one.tsv")
     assert (about["acr"], about["standard_error"], about["p_lower_quartiles"]) == (0.0, None, None)
     assert "±" not in summary_text(about)
@@ -301,7 +302,7 @@ def rows_of_10_000(tmp_path):
         for label, own in zip(LABELS, votes, strict=True)
     ]
     rows = frame(1).assign(**certified, **budget, counts0=[f"{label}:100" for label in LABELS], counts=counts)
-    certificate_rows.write(rows, tmp_path / "rows.tsv")
+    write_row_file(rows, tmp_path / "rows.tsv")
     return tmp_path / "rows.tsv"
 
 
@@ -437,7 +438,7 @@ def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_
     whole = [certificate(swapped, most, 0.001, 0.5).row(i, 1) for i in range(4)]
     paths = {name: tmp_path / f"{name}.tsv" for name in ("some", "none", "all")}
     for name, rows in {"some": [*skipped, last], "none": [*whole, last], "all": skipped}.items():
-        certificate_rows.write(rows, paths[name])
+        write_row_file(rows, paths[name])
     abouts = {name: summarize_rows(path) for name, path in paths.items()}
     counts = {name: (about["skipped"], about["abstentions"]) for name, about in abouts.items()}
     assert counts == {"some": (4, 0), "none": (0, 4), "all": (4, 0)}

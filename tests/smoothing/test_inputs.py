@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from torch import nn
 
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.inputs import OVERSHOOT, Function, as_image, as_module
+from rs.smoothing.inputs import as_image
 from rs.statistics.certificate import ABSTAIN, Certificate
 from tests.support.helpers import Constant, smallnet
 
@@ -42,15 +41,12 @@ def text(certificate):
 
 SAME = {
     "tensor": TENSOR,
-    "tensor of another layout": TENSOR.permute(1, 2, 0).contiguous().permute(2, 0, 1),
     "tensor, uint8": torch.from_numpy(RGB.transpose(2, 0, 1).copy()),
     "tensor, (H, W, C)": TENSOR.permute(1, 2, 0),
     "NumPy, (H, W, C), uint8": RGB,
-    "NumPy, (H, W, C), float32": RGB.astype(np.float32) / 255,
     "NumPy, (H, W, C), float64": TENSOR.permute(1, 2, 0).double().numpy(),
     "NumPy, (C, H, W), uint8": RGB.transpose(2, 0, 1),
     "NumPy, big-endian": TENSOR.numpy().astype(">f4"),
-    "NumPy, a mirror image of a mirror image": np.ascontiguousarray(RGB[:, ::-1])[:, ::-1],
     "Pillow": Image.fromarray(RGB),
 }
 
@@ -76,10 +72,6 @@ def test_the_last_axis_is_that_of_channels_only_where_it_can_be_and_the_first_ca
     assert torch.equal(as_image(x), expected)
     kept = torch.from_numpy(x).float()
     assert torch.equal(as_image(kept), kept.permute(2, 0, 1) if moved and w == 3 else kept)
-
-
-def test_a_tensor_that_needs_nothing_is_not_copied():
-    assert as_image(TENSOR) is TENSOR
 
 
 def test_what_is_given_is_left_alone():
@@ -109,19 +101,13 @@ BAD_IMAGES = {
     "int64": (RGB.astype(np.int64), r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide"),
     "int64 tensor": (torch.ones(3, 6, 5, dtype=torch.int64), "got torch.int64; divide integers"),
     "uint16": (RGB.astype(np.uint16), "got uint16; divide integers"),
-    "bool": (RGB > 7, "got bool; divide integers"),
-    "complex": (TENSOR.to(torch.complex64), "got torch.complex64"),
-    "objects": (RGB.astype(object), "got object"),
     "RGBA": (Image.fromarray(RGB).convert("RGBA"), r'got mode RGBA; convert it: x.convert\("RGB"\)'),
-    "palette": (Image.fromarray(RGB).convert("P"), "got mode P; convert it"),
     "NaN": (changed(math.nan), r"pixels in \[0, 1\], got 1 NaN of 90; look at how it was read"),
     "infinity": (changed(math.inf), r"pixels in \[0, 1\], got .* to inf"),
     "0 to 255": (TENSOR * 255, r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide by 255"),
     "resampled": (changed(-0.01), r"pixels in \[0, 1\], got .* from -0.01 to 0.\d+; clip it"),
-    "one over": (changed(1 + OVERSHOOT), "to 1.25; clip it"),
     "twice": (changed(2.0), "to 2; divide by 255"),
     "normalised": (NORMALIZED, r"mean 0.*, std 1.*looks normalised already; .*make the normalisation the first layer"),
-    "-1 to 1": (2 * TENSOR - 1, "looks normalised already"),
 }
 
 
@@ -131,12 +117,6 @@ def test_an_image_that_is_none_is_refused(x, message):
         with pytest.raises(InputError, match=message) as caught:
             ask(x)
         assert "\n" not in str(caught.value)
-
-
-def test_who_normalised_is_not_told_to_divide():
-    with pytest.raises(InputError) as caught:
-        smoothed().certify(NORMALIZED)
-    assert "255" not in str(caught.value)
 
 
 # ------------------------------------------------------------------------------------------ base classifiers
@@ -207,20 +187,8 @@ def test_a_base_classifier_that_writes_into_its_images_leaves_the_given_one_alon
     assert torch.equal(x, TENSOR)
 
 
-class Owner:
-    """An object with networks as attributes, one of whose methods is called."""
-
-    def __init__(self, *networks):
-        self.networks = networks
-
-    def logits(self, x):
-        return self.networks[0](x)
-
-
 CALLS = {
     "closure": lambda network: lambda x: network(x),
-    "partial of a decorated function": lambda network: partial(torch.no_grad()(lambda m, x: m(x)), network),
-    "method of an object": lambda network: Owner(network).logits,
     "method of the network": lambda network: network.forward,
     "made in the function": lambda _: lambda x: nn.Sequential(nn.Flatten(), nn.Linear(16, 2))(x),
 }
@@ -247,12 +215,6 @@ def test_a_network_in_eval_mode_may_be_called_by_a_function_until_it_trains_agai
         classifier.certify(x)
 
 
-def test_what_is_a_module_stays_itself():
-    network = smallnet()
-    assert as_module(network) is network
-    assert isinstance(as_module(linear), Function)
-
-
 def broken(x):
     """The user's own mistake."""
     raise KeyError("no such layer")
@@ -272,17 +234,13 @@ BAD_BASES = {
         "raised RuntimeError: mat1 .*correct the",
     ),
     "a tuple": (returning(lambda z: (z, z)), r"logits \(N, K\), got a tuple of 2; return the logits alone"),
-    "a list": (returning(lambda z: [z]), r"logits \(N, K\), got a list of 1; return the logits alone"),
     "a dict": (returning(lambda z: {"scores": z}), "got dict with scores; use a model for classification"),
     "an array": (returning(lambda z: z.numpy()), "got ndarray; use a model for classification, or return the logits"),
-    "None": (returning(lambda z: None), "got NoneType"),
     "empty logits": (returning(lambda z: Output(None)), "got Output"),
     "one axis": (returning(lambda z: z[:, 0]), "logits"),
-    "three axes": (returning(lambda z: z[..., None]), "logits"),
     "one class": (returning(lambda z: z[:, :1]), "logits"),
     "complex": (returning(lambda z: z.to(torch.complex64)), "real numbers in a dense tensor, got complex64"),
     "sparse": (returning(lambda z: z.to_sparse()), "dense tensor, got float32, sparse_coo on cpu"),
-    "no numbers": (returning(lambda z: z.to("meta")), "dense tensor, got float32, strided on meta"),
     "NaN": (returning(lambda z: z * math.nan), "numbers, got NaN or infinity"),
     "infinity": (returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)), "numbers, got NaN or infinity"),
     "all -infinity": (returning(lambda z: torch.full_like(z, -math.inf)), "numbers, got NaN or infinity"),
@@ -327,14 +285,17 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sigma": None}, "sigma must be a positive number, got None"),
         ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
         ({"sigma": True}, "sigma must be a positive number, got True"),
-        ({"sigma": 0}, "sigma must be a positive number, got 0"),
+        ({"sigma": -1.0}, "sigma must be a positive number, got -1.0"),
+        ({"sigma": math.nan}, "sigma must be a positive number, got nan"),
+        ({"sigma": math.inf}, "sigma must be a positive number, got inf"),
+        ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"precision": "float16"}, "precision must be one of float32, bfloat16; got 'float16'"),
         ({"sigma": 1e-320}, "sigma must be a positive number, got 1e-320; .*at least 1e-06"),
         ({"num_classes": 0.25, "sigma": None}, "num_classes must be at least 2, got 0.25; .* give sigma by name"),
         ({"batch": "8"}, "batch must be at least 1, got '8'"),
-        ({"num_classes": "10"}, "num_classes must be at least 2, got '10'"),
     ],
 )
 def test_a_number_that_is_none_is_refused(changes, message):
@@ -347,10 +308,13 @@ def test_a_number_that_is_none_is_refused(changes, message):
     [
         ({"n": "1000"}, r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got '1000'"),
         ({"n": 10**11}, r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got 100000000000"),
+        ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
+        ({"n": -5}, "n must be a whole number of noisy copies from 1 to 1,000,000,000, got -5"),
+        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
+        ({"alpha": 1e-300}, r"alpha must be at least 1e-200, .* got 1e-300"),
         ({"n0": 10.0}, r"n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 10.0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
         ({"seed": "secret"}, "seed must be a whole number of at least 0, got 'secret'"),
-        ({"index": 1.0}, "index must be a whole number of at least 0, got 1.0"),
         ({"index": 2**32}, r"index must be below 2\^32, got 4294967296; it is a word of the key"),
         ({"alpha": "0.001"}, r"alpha must lie in \(0, 1\), got '0.001'"),
     ],
@@ -396,15 +360,9 @@ def test_certify_many_takes_an_array_of_images_and_none():
     assert smoothed().certify_many([]) == []
 
 
-@pytest.mark.parametrize("one", [Image.fromarray(RGB), 3])
-def test_certify_many_wants_several(one):
-    with pytest.raises(InputError, match=r"images must be several images, got .*; give one to certify"):
-        smoothed().certify_many(one)
-
-
-@pytest.mark.parametrize("one", [TENSOR, RGB])
-def test_one_image_as_an_array_is_not_taken_apart_by_certify_many(one):
-    with pytest.raises(InputError, match=r"images must be several images, .* got shape .*; give one image to certify"):
+@pytest.mark.parametrize("one", [Image.fromarray(RGB), 3, TENSOR, RGB])
+def test_certify_many_wants_several_and_takes_no_array_of_one_apart(one):
+    with pytest.raises(InputError, match=r"images must be several images, .*got .*; give one (image )?to certify"):
         smoothed().certify_many(one)
 
 

@@ -55,13 +55,6 @@ def hinge(logits, y, **changes):
     return soft.radius_hinge(logits, torch.tensor(y), **({"sigma": SIGMA, "gamma": GAMMA, "beta": 1.0} | changes))[0]
 
 
-def test_temperature_is_inside_the_softmax_and_the_average_outside_it():
-    logits = torch.tensor([[[LN3, 0.0], [0.0, 0.0]]], dtype=torch.float64)
-    # beta 1: softmaxes (3/4, 1/4) and (1/2, 1/2); beta 2: (9/10, 1/10) and (1/2, 1/2)
-    assert soft.soft_probabilities(logits)[0].tolist() == pytest.approx([5 / 8, 3 / 8], rel=1e-15)
-    assert soft.soft_probabilities(logits, 2.0)[0].tolist() == pytest.approx([7 / 10, 3 / 10], rel=1e-15)
-
-
 @given(problems(), st.floats(0.1, 16.0))
 def test_soft_probabilities_agree_with_the_slow_form(problem, beta):
     logits, _ = problem
@@ -69,27 +62,14 @@ def test_soft_probabilities_agree_with_the_slow_form(problem, beta):
     assert soft.soft_probabilities(logits, beta).numpy() == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-def test_logarithm_is_outside_the_mean_in_one_cross_entropy_and_inside_it_in_the_other():
-    logits, y = torch.tensor([[[LN3, 0.0], [0.0, 0.0]]], dtype=torch.float64), torch.tensor([0])
-    assert soft.soft_cross_entropy(logits, y).item() == pytest.approx(-math.log(5 / 8 + 1e-10), rel=1e-14)
-    assert soft.mean_cross_entropy(logits, y).item() == pytest.approx(-(math.log(3 / 4) + math.log(1 / 2)) / 2)
-
-
-def test_cross_entropies_take_the_temperature_they_are_given():
-    logits, y = torch.tensor([[[LN3, 0.0], [0.0, 0.0]]], dtype=torch.float64), torch.tensor([1])
-    assert soft.soft_cross_entropy(logits, y, beta=2.0).item() == pytest.approx(-math.log(3 / 10), rel=1e-8)
-    inside = -(math.log(1 / 10) + math.log(1 / 2)) / 2
-    assert soft.mean_cross_entropy(logits, y, beta=2.0).item() == pytest.approx(inside, rel=1e-14)
-
-
-@given(problems())
-def test_both_cross_entropies_agree_with_their_slow_forms(problem):
+@given(problems(), st.sampled_from([1.0, 2.0]))
+def test_both_cross_entropies_agree_with_their_slow_forms(problem, beta):
     logits, y = problem
-    guarded = [-math.log(p[label] + 1e-10) for p, label in zip(slow_soft(logits, 1.0), y.tolist(), strict=True)]
-    draws = -special.log_softmax(logits.numpy(), axis=-1)
+    guarded = [-math.log(p[label] + 1e-10) for p, label in zip(slow_soft(logits, beta), y.tolist(), strict=True)]
+    draws = -special.log_softmax(beta * logits.numpy(), axis=-1)
     inside = np.mean([draws[i, k, label] for i, label in enumerate(y.tolist()) for k in range(logits.shape[1])])
-    assert soft.soft_cross_entropy(logits, y).item() == pytest.approx(np.mean(guarded), rel=1e-12)
-    assert soft.mean_cross_entropy(logits, y).item() == pytest.approx(inside, rel=1e-12)
+    assert soft.soft_cross_entropy(logits, y, beta).item() == pytest.approx(np.mean(guarded), rel=1e-12)
+    assert soft.mean_cross_entropy(logits, y, beta).item() == pytest.approx(inside, rel=1e-12)
 
 
 def test_guard_of_the_soft_cross_entropy_is_added_and_is_1e_10():
@@ -98,10 +78,6 @@ def test_guard_of_the_soft_cross_entropy_is_added_and_is_1e_10():
     p = 3e-10  # a clamp at 1e-10 would leave it as it is
     logits = torch.tensor([[[math.log(p), math.log1p(-p)]]], dtype=torch.float64)
     assert soft.soft_cross_entropy(logits, torch.tensor([0])).item() == pytest.approx(-math.log(4e-10), rel=1e-12)
-
-
-def test_hinge_of_one_active_image_is_half_sigma_times_what_its_margin_lacks():
-    assert hinge(two_class(2.0), [0]).item() == pytest.approx(SIGMA / 2 * (GAMMA - 2.0), rel=1e-12)
 
 
 def test_hinge_is_divided_by_all_images_and_counts_only_right_ones_with_margin_up_to_gamma():
@@ -115,22 +91,6 @@ def test_hinge_is_divided_by_all_images_and_counts_only_right_ones_with_margin_u
 def test_infinite_margin_leaves_the_hinge_whatever_its_ceiling():
     logits = two_class(80.0)
     assert not soft.top_two(logits, torch.tensor([0]), math.inf, 1.0)[2].any()
-
-
-def test_top_two_are_the_two_largest_of_all_classes_at_the_temperature_of_the_hinge():
-    logits = torch.tensor([[[0.0, LN3, -1.0, LN3 / 2]]], dtype=torch.float64)
-    powers = [1.0, 9.0, math.exp(-2.0), 3.0]  # beta = 2
-    q1, q2, active = soft.top_two(logits, torch.tensor([1]), GAMMA, 2.0)
-    assert (q1.item(), q2.item()) == pytest.approx((9 / sum(powers), 3 / sum(powers)), rel=1e-14)
-    assert active.tolist() == [True]
-
-
-def test_the_sharp_prediction_decides_who_is_right_and_not_the_soft_one():
-    # softmax at 1: (.6, .4) twice and (.05, .95): class 1 leads with .583; at 16 two of three votes are for class 0
-    logits = torch.tensor([[[0.6, 0.4], [0.6, 0.4], [0.05, 0.95]]], dtype=torch.float64).log()
-    assert soft.soft_probabilities(logits).argmax().item() == 1
-    assert soft.top_two(logits, torch.tensor([0]), GAMMA, BETA)[2].item()
-    assert not soft.top_two(logits, torch.tensor([1]), GAMMA, BETA)[2].item()
 
 
 @given(problems(), st.floats(0.05, 2.0), st.floats(0.1, 10.0), st.sampled_from([1.0, 4.0, BETA]))
@@ -221,30 +181,9 @@ def test_entropy_agrees_with_scipy(problem):
     assert soft.entropy(p).numpy() == pytest.approx(stats.entropy(p.numpy(), axis=-1), rel=1e-10, abs=1e-14)
 
 
-def test_entropy_of_a_certain_prediction_is_zero_with_a_finite_gradient():
-    p = torch.tensor([[1.0, 0.0, 0.0]], requires_grad=True)
-    value = soft.entropy(p)
-    value.sum().backward()
-    assert value.item() == 0
-    assert p.grad.isfinite().all()
-
-
 @given(problems())
 def test_divergence_agrees_with_scipys_relative_entropy_and_has_the_target_first(problem):
     logits = problem[0]
     p = soft.soft_probabilities(logits).unsqueeze(1)
     expected = special.rel_entr(p.numpy(), special.softmax(logits.numpy(), axis=-1)).sum(-1)
     assert soft.kl_divergence(p, logits).numpy() == pytest.approx(expected, rel=1e-9, abs=1e-14)
-
-
-def test_divergence_from_a_target_with_exact_zeros_is_right_and_its_gradients_finite():
-    p = torch.tensor([0.25, 0.75, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
-    logits = torch.tensor([0.5, -0.5, 0.25, -1e4], dtype=torch.float64, requires_grad=True)
-    value = soft.kl_divergence(p, logits)
-    value.backward()
-    expected = special.rel_entr([0.25, 0.75, 0.0, 0.0], special.softmax([0.5, -0.5, 0.25, -1e4])).sum()
-    assert value.item() == pytest.approx(expected, rel=1e-12)
-    assert p.grad.isfinite().all()
-    assert logits.grad.numpy() == pytest.approx(
-        special.softmax(logits.detach().numpy()) - p.detach().numpy(), rel=1e-12
-    )

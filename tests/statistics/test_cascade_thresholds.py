@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rs.statistics.cascade_thresholds import PARTS, fit_thresholds
+from rs.statistics.cascade_thresholds import MAX_SHARES, fit_thresholds
 
 
 def outcome(leads, differs, thresholds):
@@ -51,27 +51,6 @@ def test_no_thresholds_that_keep_the_share_need_fewer_evaluations(given_draws, a
     assert round(fit.evaluations * count) == fewest(leads, differs, int(share * count))
 
 
-@pytest.mark.parametrize(
-    ("leads", "differs", "evaluations"),
-    [
-        # the first member could take one such draw of its two, and leave the five others to all; the pair takes six
-        ([[0.9, 0.8, 0.1, 0.1, 0.1, 0.1], [0.5] * 5 + [0.9]], [[1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1]], 12),
-        # the pair could decide all six, but the first member five of them, if it takes the draw
-        ([[0.9, 0.5, 0.5, 0.5, 0.5, 0.1], [0.5] * 6], [[1, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 1]], 8),
-    ],
-)
-def test_a_draw_that_may_be_decided_otherwise_goes_to_the_stage_that_saves_most_by_it(leads, differs, evaluations):
-    leads, differs = np.array(leads), np.array(differs, dtype=bool)
-    assert fewest(leads, differs, 1) == evaluations
-    assert round(fit_thresholds(leads, differs, 1 / 6).evaluations * 6) == evaluations
-
-
-def test_members_that_are_equal_cost_one_evaluation():
-    leads = np.random.default_rng(0).random((2, 50))
-    fit = fit_thresholds(leads, np.zeros((2, 50), dtype=bool), 0.0)
-    assert (fit.thresholds, fit.share, fit.evaluations) == ((0.0, 0.0), 0.0, 1.0)
-
-
 def test_a_share_of_none_stops_at_no_draw_that_all_members_decide_otherwise():
     leads, differs = np.array([[0.1, 0.6, 0.9, 0.3]]), np.array([[False, True, False, True]])
     fit = fit_thresholds(leads, differs, 0.0)
@@ -84,7 +63,7 @@ def test_a_large_number_of_draws_is_shared_out_in_parts_and_the_share_is_kept():
     rng = np.random.default_rng(0)
     leads, differs = rng.random((3, 4000)), rng.random((3, 4000)) < 0.3
     fits = [fit_thresholds(leads, differs, share) for share in (0.0, 0.01, 0.1, 0.29)]
-    assert PARTS < 0.29 * 4000
+    assert MAX_SHARES < 0.29 * 4000
     assert all(fit.share <= share for fit, share in zip(fits, (0.0, 0.01, 0.1, 0.29), strict=True))
     costs = [fit.evaluations for fit in fits]
     assert costs == sorted(costs, reverse=True)

@@ -128,12 +128,6 @@ def test_radii_are_those_of_the_bounds(problem):
     assert np.mean(radii_of(problem)(tuple(w))) == pytest.approx(mean_radius(problem, w), rel=1e-9, abs=1e-12)
 
 
-def test_two_votes_of_two_have_the_radius_of_a_bound_that_is_too_large_half_of_the_time():
-    """P(2 of 2) = p^2 = 1/2."""
-    undisputed = DisputedDraws.of(np.ones((1, 2, 2, 2)), [0])
-    assert radii_of(undisputed)((0.5, 0.5)).tolist() == [special.ndtri(math.sqrt(0.5))]
-
-
 @pytest.mark.parametrize(
     ("shape", "classes"), [((2, 3, 4), 2), ((2, 3, 4, 5), 3), ((2, 3, 4, 5), 0), ((2, 0, 4, 5), 2), ((0, 3, 4, 5), 0)]
 )
@@ -252,18 +246,6 @@ def test_the_only_member_that_is_right_has_all_the_weight(members, place):
     assert radius_weights(DisputedDraws.of(z, [0] * 10)) == (tuple(expected), 0.0)
 
 
-def test_a_mixture_that_is_right_where_no_member_is_gets_found():
-    """Each of two members is wrong on half of the draws, by less than the other is right; the third is always wrong."""
-    z = np.zeros((10, 3, 4, 2))
-    z[:, 0, :, 1], z[:, 1, :, 1], z[:, 2, :, 1] = [3, 3, -1, -1], [-1, -1, 3, 3], -3
-    weights, shrinkage = radius_weights(DisputedDraws.of(z, [0] * 10))
-    found = DisputedDraws.of(z, [0] * 10)
-    assert found.votes(weights).tolist() == [4] * 10
-    assert [found.votes(alone).max() for alone in np.eye(3)] == [2, 2, 0]
-    assert found.votes([1 / 3] * 3).max() == 0
-    assert shrinkage < 1
-
-
 # ------------------------------------------------------------------------------------------------- chosen members
 
 
@@ -305,15 +287,6 @@ def experts(rights, wrongs, order):
     return DisputedDraws.of(z[:, order], [0] * 6)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_members_that_each_know_something_else_are_all_chosen_each_of_them_for_a_gain(order):
-    problem = experts([3.0] * 3, [1.0] * 3, list(order))
-    reached = [np.mean(radii_of(problem)(chosen_weights(problem, budget).weights)) for budget in (1, 2, 3)]
-    assert reached[0] < reached[1] < reached[2]
-    counts = forward_counts(radii_of(problem), 4, 3)
-    assert [counts[order.index(member)] for member in range(4)] == [1, 1, 1, 0]
-
-
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_a_planted_mixture_of_two_to_one_is_found(order):
     """The first needs more than .6 of the weight to be right against the second, and less than .75 to be stopped by it.
@@ -334,16 +307,6 @@ POOLS = 200
 def shares_of(level):
     """The largest number of POOLS events of this probability that happens by chance, but for one in a thousand."""
     return stats.binom.ppf(0.999, POOLS, level)
-
-
-def test_exchangeable_members_have_equal_weights_within_the_noise_of_the_rule():
-    """Other weights are taken if one of four candidates is more than one error better; none is better in truth."""
-    level = (len(SHRINKAGES) - 1) * stats.norm.sf(1)
-    found = [radius_weights(disputed_draws(seed, images=40, skill=0.7)) for seed in range(POOLS)]
-    assert sum(one.shrinkage < 1 for one in found) <= shares_of(level)
-    centre = np.mean([one.weights for one in found], axis=0)
-    error = np.std([one.weights for one in found], axis=0, ddof=1) / math.sqrt(POOLS)
-    assert (abs(centre - 1 / 3) <= stats.norm.isf(0.001 / 6) * error).all()
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])

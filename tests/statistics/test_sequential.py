@@ -1,7 +1,5 @@
-import importlib
 import math
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,9 +21,6 @@ from rs.statistics.sequential import (
     look_schedule,
     required_share,
 )
-
-ROOT = Path(__file__).parents[2]
-LOGS = ROOT.parent / "shared" / "data" / "published_logs"
 
 alphas = st.sampled_from([1e-3, 0.01, 0.05, 0.3])
 
@@ -111,15 +106,6 @@ def test_without_a_split_of_alpha_the_same_looks_would_break_the_promise(p0):
     assert naive > 0.1
 
 
-@pytest.mark.parametrize("p", [0.5, 0.7, 0.9, 0.999])
-@pytest.mark.parametrize(("alpha", "beta"), [(0.001, 0.05), (0.3, 0.001)])
-def test_any_bound_of_a_sequence_misses_p_with_probability_at_most_its_level(p, alpha, beta):
-    """So does the largest lower bound, which is reported: it exceeds p just where one of them does."""
-    rule = Cumulative(look_schedule(4000, 1.25), alpha, beta)
-    assert crossing_probability(lambda k, check: rule.lower(k, check) > p, rule.times, p) <= alpha
-    assert crossing_probability(lambda k, check: rule.upper(k, check) < p, rule.times, p) <= beta
-
-
 def outcomes(make, p, step, budget):
     """All runs of ``make()`` and their probabilities, by brute force over the successes of every step."""
     for path in product(range(step + 1), repeat=budget // step):
@@ -174,16 +160,6 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
             assert sum(chance for run, chance in made if run.answers[RADII[k]] == "no") <= beta
 
 
-@pytest.mark.parametrize(("sigma", "p"), [(0.25, 0.5), (0.25, 0.8413), (0.5, 0.9), (1.0, 0.69), (1.0, 0.99)])
-def test_the_ten_radii_of_a_table_are_all_right_with_probability_one_minus_alpha(sigma, p):
-    """3,000 draws at most and alpha = 0.05, by following the law of the count, through looks of the runs' own rule."""
-    run = at_radii([0.25 * k for k in range(10)], sigma, 0.05, 3000)
-    false = run.p0[run.p0 > p]
-    if len(false):
-        says = lambda k, check: run.rule.above(k[:, None], check, false).any(axis=1)  # noqa: E731
-        assert crossing_probability(says, run.times, p) <= 0.05
-
-
 @given(st.integers(10, 400), st.floats(0.001, 0.3), st.lists(st.floats(0.5, 0.99), min_size=1, max_size=4))
 def test_the_worth_of_a_radius_is_the_fewest_successes_that_certify_it(budget, alpha, p0):
     rule = Cumulative(look_schedule(budget, Cumulative.growth, 5), alpha, 0.1)
@@ -201,29 +177,7 @@ def test_runs_report_more_than_the_true_radius_with_probability_at_most_alpha(p,
     assert any(run.radius > 0 for run, _ in made)
 
 
-def test_full_runs_say_yes_at_p0_in_a_share_alpha_of_simulations_at_most():
-    """100,000 draws at most. If the promise holds, 20,000 runs break the limit with probability 1e-6 or less."""
-    runs, alpha, p0 = 20_000, 0.05, ndtr(0.5)
-    made = Cumulative(look_schedule(100_000, 1.25), alpha, 0.001)
-    rng = np.random.default_rng(0)
-    k, yes = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=bool)
-    for check, new in enumerate(np.diff(made.times, prepend=0)):
-        k += rng.binomial(new, p0, size=runs)
-        yes |= made.above(k, check, p0)
-    assert yes.sum() <= stats.binom.isf(1e-6, runs, alpha)
-
-
 # What the runs compute
-
-
-@given(st.floats(0, 3), alphas)
-def test_nothing_but_successes_is_certified_at_the_first_look_whose_closed_form_bound_suffices(r, alpha):
-    """The lower bound of n successes of n is level^(1/n)."""
-    run = play(at_radii([r], 1.0, alpha, 100_000), [1.0] * LOOKS)
-    times = look_schedule(100_000, 1.25).tolist()
-    levels = [alpha * part for part in parts_by_definition(times)]
-    first = next(n for n, level in zip(times, levels, strict=True) if level ** (1 / n) >= ndtr(r))
-    assert (run.answers, run.draws) == ({r: "yes"}, first)
 
 
 def test_runs_stop_at_the_first_look_that_settles_the_question():
@@ -243,14 +197,6 @@ def test_runs_stop_at_the_first_look_that_settles_the_question():
         assert run.answers[0.5] == answers[-1] == expected
         assert answers[:-1] == [None] * (len(answers) - 1)
         assert (run.draws == 5000) == (expected is None)
-
-
-def test_agreeing_draws_are_not_given_up_where_nothing_less_certifies():
-    """The radius needs all of the draws: p = w = 1, where each upper bound of agreeing draws is 1 too."""
-    p0, made = 0.62, Cumulative(look_schedule(10, Cumulative.growth, 2), 0.05, 0.1)
-    assert required_share(made, (p0,)) == 1
-    run = play(at_radii([float(ndtri(p0))], 1.0, 0.05, 10, beta=0.1, step=2), [1.0] * LOOKS)
-    assert (list(run.answers.values()), run.draws) == (["yes"], 10)
 
 
 # Laws of answers
@@ -332,26 +278,10 @@ def test_a_bound_of_just_one_half_certifies_the_radius_0():
     assert run.certified() == (0.5, 0.0)
 
 
-def test_images_that_abstain_for_sure_cost_little():
-    run = play(RadiusSequence(0.5, 0.01, 0.001, 100_000), [0.3] * LOOKS)
-    assert run.p_upper < 0.5
-    assert run.radius == 0
-    assert run.draws == 100  # P(at most 30 of 100) = 3.9e-5 at p = 1/2, and each look has 1e-2 / 28 = 3.6e-4
-
-
 def test_no_tolerance_turns_an_answer_into_an_abstention():
     run = play(RadiusSequence(0.5, 10.0, 0.001, 100_000), [0.55] * LOOKS)
     assert run.p_lower >= 0.5
     assert run.draws < 100_000
-
-
-@given(st.floats(0.001, 1), alphas)
-def test_nothing_but_successes_comes_within_the_tolerance_of_the_cap(tolerance, alpha):
-    """The cap is that of the last look, Phi^-1((alpha s_T)^(1 / n)), in units of sigma."""
-    run = play(RadiusSequence(2.0, 2.0 * tolerance, alpha, 100_000), [1.0] * LOOKS)
-    cap = ndtri((alpha * parts_by_definition(run.times)[-1]) ** (1 / 100_000))
-    assert cap - tolerance <= run.radius / 2 * (1 + 1e-12)
-    assert run.radius / 2 <= cap * (1 + 1e-12)
 
 
 # The radius for an average
@@ -420,7 +350,8 @@ def test_no_count_loses_more_by_looking_early_than_successes_alone(budget, alpha
     run = ExpectedRadius(1.0, 10.0, alpha, budget)
     k = np.arange(budget + 1) if budget <= 1000 else np.unique(np.linspace(budget / 2, budget, 2000).round())
     whole, last = (lower_bound(k, budget, level) for level in (alpha, alpha * run.rule.alpha_by_look[-1]))
-    assert (radius(whole, 1.0) - radius(last, 1.0))[last >= 0.5].max() <= run._short(budget) * (1 + 1e-9)
+    losses = radius(whole, 1.0) - radius(last, 1.0)
+    assert losses[last >= 0.5].max() <= losses[-1] * (1 + 1e-9)
 
 
 # Mistakes
@@ -430,17 +361,13 @@ def test_no_count_loses_more_by_looking_early_than_successes_alone(budget, alpha
     ("arguments", "message"),
     [
         ({"radii": [-0.1]}, "radius must be a number of at least 0, got -0.1"),
-        ({"radii": [0.25, math.nan]}, "radius must be a number"),
         ({"radii": []}, "radii must be one or more, in increasing order, got none"),
         ({"radii": [0.25, 0.25]}, "radii must be one or more, in increasing order, got 0.25, 0.25"),
         ({"radii": [1.0, 1.5]}, "radius must be within reach of 1000 draws .* got 1.0"),
-        ({"radii": [9.0]}, "radius must be within reach of 1000 draws"),
         ({"sigma": 0.0}, "sigma must be a positive number, got 0.0"),
-        ({"alpha": 1.0}, "alpha must be strictly between 0 and 1"),
         ({"alpha": 1e-300}, "alpha must be .* at least 1e-200"),
         ({"beta": 0.0}, "beta must be strictly between 0 and 1"),
         ({"budget": 0}, "budget must be a whole number of at least 1, got 0"),
-        ({"budget": math.inf}, "budget must be a whole number"),
         ({"step": 0.5}, "step must be a whole number"),
     ],
 )
@@ -480,29 +407,6 @@ def test_counts_that_are_not_due_are_refused_and_not_counted(successes, draws):
         with pytest.raises(ValueError, match=f"of 100 draws, got {successes} of {draws}"):
             run.update(successes, draws)
         assert (run.draws, run.successes, run.next_draws()) == (0, 0, 100)
-
-
-def test_a_run_that_is_over_takes_no_more_draws():
-    run = play(at_radii([0.5], 1.0, 0.001, 1000), [1.0] * LOOKS)
-    with pytest.raises(ValueError, match="of 0 draws"):
-        run.update(0, 0)
-
-
-# What it saves
-
-
-@pytest.mark.skipif(not LOGS.is_dir(), reason=f"needs the published logs in {LOGS}")
-def test_replays_of_published_logs_take_20_times_fewer_draws_and_lose_one_point_at_most(monkeypatch):
-    """Every fifth image; the mean of nine cases, and the points lost in each."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    bench = importlib.import_module("benchmarks.sequential")
-    gains, losses = [], []
-    for sigma, radii in bench.GRID.items():
-        p = bench.probabilities(LOGS, "smoothadv", sigma, np.random.default_rng(0))[::5]
-        for r in radii:
-            replay = bench.replays(p, r, sigma, seed=0)
-            gains.append(bench.gain(replay, "cumulative"))
-            losses.append(bench.lost(replay, "cumulative"))
-    assert len(gains) == 9
-    assert np.mean(gains) >= 20
-    assert max(losses) <= 1
+        play(run, [1.0] * LOOKS)
+        with pytest.raises(ValueError, match="of 0 draws"):
+            run.update(0, 0)

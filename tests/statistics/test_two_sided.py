@@ -10,58 +10,44 @@ from scipy import stats
 from scipy.special import ndtri
 
 from rs.errors import InputError
-from rs.statistics.certificate import ABSTAIN, UNLABELLED
-from rs.statistics.radius import lower_bound, radius, two_sided_radius, upper_bound
-from rs.statistics.two_sided import SPLITS, split_radius, two_sided, two_sided_acrs
+from rs.statistics.certificate import ABSTAIN
+from rs.statistics.radius import two_sided_radius
+from rs.statistics.resampling import SPLITS, split_radius, two_sided
 from rs.storage import certificate_rows
 from tests.support import tiny_study
 from tests.support.tiny_study import ALPHA, IMAGES, cell_rows
 
 
-def test_two_sided_rows_use_the_class_of_the_n0_draws_and_all_votes():
-
-    frame = cell_rows("gaussian", 0.5, 0)
-    found = two_sided(frame, tiny_study.CLASSES)
-    votes = np.array([[certificate_rows.parse_counts(text).get(k, 0) for k in range(3)] for text in frame["counts"]])
-    radii = two_sided_radius(votes, np.zeros(IMAGES, int), 0.5, ALPHA)
-    assert found["radius"].tolist() == radii.tolist()
-    assert found["predict"].tolist() == np.where(radii > 0, 0, ABSTAIN).tolist()
-    assert found["correct"].tolist() == [
-        int(r > 0 and label == 0) for r, label in zip(radii, frame["label"], strict=True)
-    ]
-    with pytest.raises(InputError, match="one of 1 classes"):
-        two_sided(frame, 1)
-    with pytest.raises(InputError, match="needs the votes"):
-        two_sided(frame.assign(counts="0:1"), 3)
-    with pytest.raises(InputError, match="votes of the n0 draws"):
-        two_sided(frame.assign(counts0=["-", *frame["counts0"][1:]]), 3)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_two_sided_rows_are_split_by_their_n0_votes(split):
+def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
     frame = cell_rows("gaussian", 0.5, 0).assign(counts0="0:6,1:1,2:3")
     votes = np.array([[certificate_rows.parse_counts(text).get(k, 0) for k in range(3)] for text in frame["counts"]])
-    expected = split_radius(np.tile([6, 1, 3], (IMAGES, 1)), votes, 0.5, ALPHA, split=split)
-    assert two_sided(frame, 3, split=split)["radius"].tolist() == expected.tolist()
+    for split, rows in two_sided(frame, tiny_study.CLASSES).items():
+        radii = split_radius(np.tile([6, 1, 3], (IMAGES, 1)), votes, 0.5, ALPHA, split=split)
+        predict = np.where(radii > 0, 0, ABSTAIN)
+        assert rows["radius"].tolist() == radii.tolist()
+        assert rows["predict"].tolist() == predict.tolist()
+        assert rows["correct"].tolist() == (predict == frame["label"]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("classes", "changes", "message"),
+    [
+        (1, {}, "one of 1 classes"),
+        (3, {"counts": "0:1"}, "needs the votes"),
+        (3, {"counts0": ["-"] + ["0:1"] * (IMAGES - 1)}, "votes of the n0 draws"),
+    ],
+)
+def test_rows_without_all_their_votes_have_no_two_sided_radius(classes, changes, message):
+    with pytest.raises(InputError, match=message):
+        two_sided(cell_rows("gaussian", 0.5, 0).assign(**changes), classes)
 
 
 def test_an_image_whose_n_draws_were_skipped_keeps_its_class_and_has_no_radius():
     frame = cell_rows("gaussian", 0.5, 0)
     skipped = {"mode": "shortcut", "n": 0, "counts": "-", "radius": 0.0, "p_lower": 0.0, "correct": 0, "label": 1}
-    cut = pd.concat([frame[:1].assign(**skipped), frame[1:]])
-    found = two_sided(cut, 3)
-    assert found[["predict", "radius", "correct"]][:1].values.tolist() == [[0, 0.0, 0]]
-    assert found["radius"][1:].tolist() == two_sided(frame, 3)["radius"][1:].tolist()
-
-
-def test_acrs_of_all_splits_are_those_of_the_rows_of_each():
-    frame = cell_rows("gaussian", 0.5, 0).assign(counts0="0:70,1:20,2:10", counts="0:700,1:280,2:20", n=1000)
-    made = {split: two_sided(frame, 4, split=split) for split in SPLITS}
-    expected = {split: (rows["radius"] * rows["correct"]).mean() for split, rows in made.items()}
-    assert two_sided_acrs(frame, 4) == pytest.approx(expected, rel=IMAGES * 2**-52)
-    assert len({*expected.values()}) == len(SPLITS)
-    with pytest.raises(InputError, match="must have labels"):
-        two_sided_acrs(frame.assign(label=UNLABELLED), 4)
+    cut = two_sided(pd.concat([frame[:1].assign(**skipped), frame[1:]]), 3)["even"]
+    assert cut[["predict", "radius", "correct"]][:1].values.tolist() == [[0, 0.0, 0]]
+    assert cut["radius"][1:].tolist() == two_sided(frame, 3)["even"]["radius"][1:].tolist()
 
 
 @cache
@@ -106,18 +92,16 @@ def test_whatever_the_n0_draws_say_the_true_radius_is_exceeded_with_probability_
     assert worst > 0  # some outcome does exceed it
 
 
-def test_radii_weighted_by_n0_votes_are_the_formula_written_out():
-    first, votes, alpha = np.array([[70, 20, 6, 4]]), np.array([[700, 250, 30, 20]]), 0.01
-    low = lower_bound(700, 1000, 0.9 * alpha)
-    high = upper_bound(250, 1000, 0.1 * alpha * 21 / 33)  # 20 + 1, 6 + 1, 4 + 1
-    expected = [0.5 / 2 * (ndtri(low) - ndtri(high))]
-    assert split_radius(first, votes, 0.5, alpha, split="votes") == pytest.approx(expected, rel=1e-9)
-
-
 def test_two_classes_leave_nothing_to_split():
     first, votes = np.array([[9, 1], [4, 6]]), np.array([[90, 10], [45, 55]])
     even, weighted = (split_radius(first, votes, 0.5, 0.01, split=split) for split in SPLITS)
     assert even == pytest.approx(weighted, rel=1e-12)
+
+
+def test_votes_of_the_n0_draws_and_one_more_are_the_weights():
+    first, votes = np.array([[70, 20, 6, 4]]), np.array([[700, 250, 30, 20]])
+    expected = two_sided_radius(votes, [0], 0.5, 0.01, weights=first + 1)
+    assert split_radius(first, votes, 0.5, 0.01, split="votes").tolist() == expected.tolist()
 
 
 votes_of_4 = st.lists(st.integers(0, 300), min_size=4, max_size=4).filter(any)
@@ -132,12 +116,6 @@ def test_a_vote_that_goes_over_to_the_predicted_class_never_lowers_the_radius(fi
     if votes[k] > 0:
         radii = [split_radius(np.array([first]), counts, 1.0, 0.01, split=split)[0] for counts in (before, after)]
         assert radii[1] >= radii[0] - 1e-12
-
-
-@given(votes_of_4, votes_of_4, st.sampled_from(SPLITS))
-def test_no_split_is_below_the_one_sided_radius_at_its_share_of_alpha(first, votes, split):
-    one_sided = radius(lower_bound(votes[int(np.argmax(first))], sum(votes), 0.9 * 0.01), 1.0)
-    assert split_radius(np.array([first]), np.array([votes]), 1.0, 0.01, split=split)[0] >= one_sided - 1e-9
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -158,9 +136,5 @@ def mean_gain(p, n0=8, n=30, alpha=0.05):
     return stats.multinomial.pmf(firsts, n0, p) @ gains @ stats.multinomial.pmf(likely, n, p)
 
 
-SECOND, ALIKE = (0.7, 0.28, 0.01, 0.01), (0.7, 0.1, 0.1, 0.1)
-"""One class is second, or three are alike."""
-
-
 def test_a_split_by_n0_draws_pays_where_one_class_is_second_and_costs_where_several_are():
-    assert mean_gain(SECOND) > 0 > mean_gain(ALIKE)
+    assert mean_gain((0.7, 0.28, 0.01, 0.01)) > 0 > mean_gain((0.7, 0.1, 0.1, 0.1))

@@ -15,6 +15,7 @@ from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
 from rs.storage import certificate_rows, row_checks, tsv
 from stages.export import main as export
+from tests.support.helpers import write_row_file
 
 SIGMA, N, ALPHA = 0.5, 1000, 0.001
 
@@ -58,7 +59,7 @@ def test_a_row_is_one_tab_separated_line_in_the_order_of_the_columns():
 def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, votes, sigma):
     path = tmp_path_factory.getbasetemp() / "rows.tsv"
     made = row(votes=votes, sigma=sigma, radius=float(radius(lower_bound(votes, N, ALPHA), sigma)))
-    certificate_rows.write([made], path)
+    write_row_file([made], path)
     back = certificate_rows.read_rows(path)
     assert [back[name][0] for name in ("radius", "p_lower", "sigma")] == [
         made[name] for name in ("radius", "p_lower", "sigma")
@@ -71,7 +72,7 @@ def test_every_bit_of_a_number_survives_writing_and_reading(tmp_path_factory, vo
 )
 def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_path, name, damaged):
     path = tmp_path / "a.tsv"
-    certificate_rows.write([row(0), row(1)], path)
+    write_row_file([row(0), row(1)], path)
     head, first, second, _ = path.read_text().split("\n")
     fields = dict(zip(head.split("\t"), second.split("\t"), strict=True)) | {name: damaged}
     path.write_text("\n".join([head, first, "\t".join(fields.values()), ""]))
@@ -81,33 +82,33 @@ def test_what_python_alone_would_read_as_a_number_is_refused_by_its_line(tmp_pat
 
 def test_evaluations_of_members_are_a_further_column_where_they_are_counted(tmp_path):
     made = [row(0, evaluations=1210), row(1, label=1, evaluations=1100)]
-    certificate_rows.write(made, tmp_path / "a.tsv")
+    write_row_file(made, tmp_path / "a.tsv")
     header, line, _ = (tmp_path / "a.tsv").read_text().splitlines()
     assert header == certificate_rows.row_header(counted=True) == f"{certificate_rows.HEADER}\tevaluations"
     assert line == f"{certificate_rows.format_row(row(0))}\t1210"
     frame = certificate_rows.read_rows(tmp_path / "a.tsv")
     assert frame["evaluations"].tolist() == [1210, 1100]
-    certificate_rows.write(frame, tmp_path / "b.tsv")
+    write_row_file(frame, tmp_path / "b.tsv")
     assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
-    certificate_rows.write([row(evaluations=None)], tmp_path / "none.tsv")
+    write_row_file([row(evaluations=None)], tmp_path / "none.tsv")
     assert tuple(certificate_rows.read_rows(tmp_path / "none.tsv").columns) == certificate_rows.COLUMNS
 
 
 def test_fewer_evaluations_than_draws_are_refused(tmp_path):
-    certificate_rows.write([row(evaluations=1100), row(1, evaluations=1099)], tmp_path / "a.tsv")
+    write_row_file([row(evaluations=1100), row(1, evaluations=1099)], tmp_path / "a.tsv")
     with pytest.raises(InputError, match=r"a\.tsv, line 3: every draw must take one evaluation or more"):
         certificate_rows.read_rows(tmp_path / "a.tsv")
 
 
 def test_rows_read_back_as_they_were_written(tmp_path):
     made = [row(0), row(1, label=1), row(2, votes=500), row(3, label=1, **SHORTCUT)]
-    certificate_rows.write(made, tmp_path / "a.tsv")
+    write_row_file(made, tmp_path / "a.tsv")
     frame = certificate_rows.read_rows(tmp_path / "a.tsv")
     assert tuple(frame.columns) == certificate_rows.COLUMNS
     assert frame["predict"].tolist() == [0, 0, -1, 0]
     assert frame["correct"].tolist() == [1, 0, 0, 0]
     assert frame["counts"].tolist() == ["0:900,1:100", "0:900,1:100", "0:500,1:500", "-"]
-    certificate_rows.write(frame, tmp_path / "b.tsv")
+    write_row_file(frame, tmp_path / "b.tsv")
     assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
 
 
@@ -256,9 +257,9 @@ def test_a_row_that_stopped_early_and_contradicts_itself_is_refused_by_line(tmp_
 def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp_path):
     """Ten of ten: alpha^(1/10) = 1/2 at alpha = 2^-10, which certifies the radius 0 and no other."""
     early = row(n=10, counts=[10], alpha=2.0**-10, mode="at-radius:0.0,0.25:10", radius=0.0, p_lower=0.5)
-    certificate_rows.write([early], tmp_path / "rows.tsv")
+    write_row_file([early], tmp_path / "rows.tsv")
     assert certificate_rows.read_rows(tmp_path / "rows.tsv")["predict"].tolist() == [0]
-    certificate_rows.write([early | {"radius": 0.25, "p_lower": AT_RADII["p_lower"]}], tmp_path / "more.tsv")
+    write_row_file([early | {"radius": 0.25, "p_lower": AT_RADII["p_lower"]}], tmp_path / "more.tsv")
     with pytest.raises(InputError, match=r"at most alpha\^\(1 / k\)"):
         certificate_rows.read_rows(tmp_path / "more.tsv")
 
@@ -302,7 +303,7 @@ def test_rows_of_every_run_that_stops_early_are_read(tmp_path_factory, name, at,
         reject()
     made = early_row(run, sigma, p, seed)
     path = tmp_path_factory.getbasetemp() / "early.tsv"
-    certificate_rows.write([made], path)
+    write_row_file([made], path)
     back = certificate_rows.read_rows(path)
     assert all(back[name][0] == made[name] for name in ("radius", "p_lower", "n", "mode"))
 
@@ -311,14 +312,14 @@ def test_each_row_that_took_all_its_draws_is_checked_at_its_own_alpha(tmp_path):
     runs = [RadiusSequence(SIGMA, 0.0, alpha, 500) for alpha in (0.01, 0.1)]
     made = [early_row(run, SIGMA, 0.6, seed=0) | {"idx": index} for index, run in enumerate(runs)]
     assert [one["n"] for one in made] == [500, 500]
-    certificate_rows.write(made, tmp_path / "rows.tsv")
+    write_row_file(made, tmp_path / "rows.tsv")
     assert certificate_rows.read_rows(tmp_path / "rows.tsv")["alpha"].tolist() == [0.01, 0.1]
 
 
 @pytest.mark.parametrize("mode", ["within:0.1:1000", "acr-error:0.1:1000", "at-radius:0.25:1000"])
 def test_an_early_row_whose_n0_draws_are_for_no_class_has_no_further_draws(tmp_path, mode):
     none = row(**NOTHING, mode=mode, scope="set", p_lower=0.0, counts0=[40, 0, 60], n=0, counts=[])
-    certificate_rows.write([none], tmp_path / "rows.tsv")
+    write_row_file([none], tmp_path / "rows.tsv")
     assert certificate_rows.read_rows(tmp_path / "rows.tsv")["n"].tolist() == [0]
 
 
@@ -327,7 +328,7 @@ def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
     """An image of label -1 would be right where the classifier abstains."""
     made = row(votes=500, label=label, correct=int(label == ABSTAIN))
     path = tmp_path / "rows.tsv"
-    certificate_rows.write([made], path)
+    write_row_file([made], path)
     with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
         certificate_rows.read_rows(path)
     path.write_text(FIELD + f"0\t{label}\t-1\t0.0\t{made['correct']}\t1.0\n")
@@ -338,7 +339,7 @@ def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
 
 
 def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
-    certificate_rows.write([row(alpha=1e-300)], tmp_path / "rows.tsv")
+    write_row_file([row(alpha=1e-300)], tmp_path / "rows.tsv")
     with pytest.raises(InputError, match=r"line 2: alpha must lie .*, at least 1e-200"):
         certificate_rows.read_rows(tmp_path / "rows.tsv")
     (tmp_path / "log.tsv").write_text(FIELD + "0\t3\t-1\t0.0\t0\t1.0\n")
@@ -348,9 +349,9 @@ def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):
 
 def test_votes_for_no_class_are_of_the_scope_set_alone(tmp_path):
     none = row(votes=500, scope="set", p_lower=0.0, counts0=[40, 0, 60], counts=[450, 50, 500])
-    certificate_rows.write([none], tmp_path / "set.tsv")
+    write_row_file([none], tmp_path / "set.tsv")
     assert certificate_rows.read_rows(tmp_path / "set.tsv")["predict"].tolist() == [ABSTAIN]
-    certificate_rows.write([none | {"scope": "global"}], tmp_path / "global.tsv")
+    write_row_file([none | {"scope": "global"}], tmp_path / "global.tsv")
     with pytest.raises(InputError, match="p_lower must be the lower bound of the votes"):
         certificate_rows.read_rows(tmp_path / "global.tsv")
 
@@ -439,14 +440,14 @@ def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
 
 def test_to_export_certificates_of_frozen_weights_is_warned_of(tmp_path, capsys):
     for scope, lines in (("set", 0), ("per-image", 1)):
-        certificate_rows.write([row(scope=scope)], tmp_path / "rows.tsv")
+        write_row_file([row(scope=scope)], tmp_path / "rows.tsv")
         with pytest.raises(SystemExit, match="0"):
             run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / f"{scope}.tsv")])
         assert capsys.readouterr().err.count("warning: the certificates in") == lines
 
 
 def test_to_export_rows_that_stopped_early_is_warned_of(tmp_path, capsys):
-    certificate_rows.write([row(**WITHIN)], tmp_path / "rows.tsv")
+    write_row_file([row(**WITHIN)], tmp_path / "rows.tsv")
     with pytest.raises(SystemExit, match="0"):
         run(export, arguments=[str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "log.tsv")])
     assert (
@@ -460,7 +461,7 @@ def with_seconds(path):
 
 def test_the_seconds_beside_rows_come_with_them_by_image(tmp_path):
     path = tmp_path / "rows.tsv"
-    certificate_rows.write([row(0), row(1), row(2)], path)
+    write_row_file([row(0), row(1), row(2)], path)
     assert "seconds" not in with_seconds(path)
     certificate_rows.seconds_of(path).write_text("idx,seconds\n2,0.5\n0,0.25\n")
     assert with_seconds(path)["seconds"].fillna(-1).tolist() == [0.25, -1, 0.5]
@@ -468,7 +469,7 @@ def test_the_seconds_beside_rows_come_with_them_by_image(tmp_path):
 
 @pytest.mark.parametrize("text", ["idx,time\n0,0.5\n", "idx,seconds\n0,0.5\n0,0.25\n"])
 def test_seconds_that_are_not_once_an_image_are_refused(tmp_path, text):
-    certificate_rows.write([row(0)], tmp_path / "rows.tsv")
+    write_row_file([row(0)], tmp_path / "rows.tsv")
     (tmp_path / "rows.seconds.csv").write_text(text)
     with pytest.raises(InputError, match=r"rows\.seconds\.csv must have the columns idx and seconds, once an image"):
         with_seconds(tmp_path / "rows.tsv")
@@ -476,14 +477,14 @@ def test_seconds_that_are_not_once_an_image_are_refused(tmp_path, text):
 
 @pytest.mark.parametrize("text", ["inf", "-1.0", "1e300", "nan"])
 def test_seconds_that_are_no_times_are_refused(tmp_path, text):
-    certificate_rows.write([row(0), row(1)], tmp_path / "rows.tsv")
+    write_row_file([row(0), row(1)], tmp_path / "rows.tsv")
     (tmp_path / "rows.seconds.csv").write_text(f"idx,seconds\n0,0.5\n1,{text}\n")
     with pytest.raises(InputError, match=r"rows\.seconds\.csv must have seconds of 0 to 1,000,000,000; remove it"):
         with_seconds(tmp_path / "rows.tsv")
 
 
 def test_an_image_whose_seconds_are_not_known_is_exported_with_zero(tmp_path):
-    certificate_rows.write([row(0), row(1)], tmp_path / "rows.tsv")
+    write_row_file([row(0), row(1)], tmp_path / "rows.tsv")
     (tmp_path / "rows.seconds.csv").write_text("idx,seconds\n1,2.0\n")
     certificate_rows.write_field_log(with_seconds(tmp_path / "rows.tsv"), tmp_path / "log.tsv")
     assert certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)["seconds"].tolist() == [0.0, 2.0]
@@ -495,7 +496,7 @@ def test_export_without_times_says_zero(tmp_path):
 
 
 def test_read_any_tells_the_two_kinds_apart(tmp_path):
-    certificate_rows.write([row()], tmp_path / "ours.tsv")
+    write_row_file([row()], tmp_path / "ours.tsv")
     certificate_rows.write_field_log(pd.DataFrame([row()]), tmp_path / "theirs.tsv")
     assert "seconds" not in certificate_rows.read_any(tmp_path / "ours.tsv", sigma=9.0)
     assert certificate_rows.read_any(tmp_path / "theirs.tsv", sigma=9.0)["sigma"].tolist() == [9.0]

@@ -1,7 +1,6 @@
 """Declared ensembles: how the parts of a combination fit, and which ensembles a parameter file names."""
 
 import itertools
-import math
 import re
 from collections import Counter
 from dataclasses import asdict
@@ -37,31 +36,20 @@ def test_parts_that_fit_each_other_are_taken_as_they_are(name):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("vote", {"rule": 3}, "x.rule: Input should be a valid string, got 3"),
         ("vote", {"scope": "model"}, "x.scope: Input should be 'global', 'noisy-input', 'set' or 'per-image'"),
         ("vote", {"colour": "red"}, "x.colour is not a known key"),
         ("equal", {"weights": "best"}, "Input should be 'equal', 'optimal', 'printed' or 'radius', got 'best'"),
-        ("equal", {"weights": ["a"]}, "x.weights.list[float].0: Input should be a valid number, got 'a'"),
         ("per-image", {"target": "all"}, "x.target: Input should be 'predicted' or 'label', got 'all'"),
         ("choice", {"weights": {"choose": 0}}, "choose: Input should be greater than or equal to 1, got 0"),
         ("choice", {"weights": {"pick": 2}}, "Input should be 'choose', got 'pick'"),
-        ("choice", {"weights": {}}, "should have at least 1 item after validation"),
         ("consensus", {"agree": 0}, "x.agree: Input should be greater than or equal to 1, got 0"),
-        ("consensus", {"agree": 2.0}, "x.agree: Input should be a valid integer, got 2.0"),
         ("set", {"low": -0.1}, "x.low: Input should be greater than or equal to 0, got -0.1"),
-        ("set", {"low": math.nan}, "x.low: Input should be "),
         ("set", {"high": 1.1}, "x.high: Input should be less than or equal to 1, got 1.1"),
     ],
 )
 def test_a_value_out_of_range_is_named(name, change, message):
     with pytest.raises(InputError, match=rf"^params\.yaml: combinations\..*{re.escape(message)}"):
         combination(**GOOD[name] | change)
-
-
-@pytest.mark.parametrize("part", ["rule", "scope"])
-def test_rule_and_scope_must_be_given(part):
-    with pytest.raises(InputError, match=rf"combinations\.x\.{part} is missing"):
-        combination(**{key: value for key, value in EQUAL.items() if key != part})
 
 
 def test_what_is_solved_for_are_weights_of_the_bound_and_of_the_radius_and_fitted_thresholds():
@@ -73,28 +61,21 @@ def test_what_is_solved_for_are_weights_of_the_bound_and_of_the_radius_and_fitte
 # ------------------------------------------------------------------------------------------ how many members
 
 
-@pytest.mark.parametrize("count", [1, 3, 4])
-@pytest.mark.parametrize("name", ["printed", "per-image, printed"])
-def test_printed_weights_are_of_two_members_alone(name, count):
-    combined = combination(**GOOD[name])
-    combined.check_members(2)
-    with pytest.raises(ValueError, match=f"printed weights must be of 2 members, got {count}; use optimal"):
-        combined.check_members(count)
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_there_is_one_listed_weight_for_each_member(count):
-    combined = combination(**GOOD["listed"])
-    combined.check_members(3)
-    with pytest.raises(ValueError, match=f"one weight for each of {count} members, got 3"):
-        combined.check_members(count)
-
-
-def test_no_more_members_can_agree_than_there_are():
-    combined = combination(**GOOD["consensus"])
-    combined.check_members(2)
-    with pytest.raises(ValueError, match="agree must be at most the number of members, 1, got 2"):
-        combined.check_members(1)
+@pytest.mark.parametrize(
+    ("parts", "count", "wrong", "message"),
+    [
+        (GOOD["printed"], 2, 3, "printed weights must be of 2 members, got 3; use optimal"),
+        (GOOD["per-image, printed"], 2, 1, "printed weights must be of 2 members, got 1; use optimal"),
+        (GOOD["listed"], 3, 2, "one weight for each of 2 members, got 3"),
+        (GOOD["consensus"], 2, 1, "agree must be at most the number of members, 1, got 2"),
+        (GOOD["set"] | {"low": 0.0, "high": 0.9}, 12, 24, "a set of weights must be of at most 12 members, got 24"),
+    ],
+)
+def test_a_combination_says_how_many_members_it_can_have(parts, count, wrong, message):
+    combined = combination(**parts)
+    combined.check_members(count)
+    with pytest.raises(ValueError, match=message):
+        combined.check_members(wrong)
 
 
 @given(st.sampled_from(["set", "per-image"]), st.integers(0, 20), st.integers(0, 20), st.integers(1, 6))
@@ -107,12 +88,6 @@ def test_bounds_leave_room_exactly_where_a_box_has_a_vertex(name, low, high, cou
     else:
         with pytest.raises(ValueError, match=rf"leave room for {count} weights that sum to 1, got {low / 20} and"):
             combined.check_members(count)
-
-
-@pytest.mark.parametrize("name", ["equal", "optimal", "logits", "vote", "mme", "per-image"])
-def test_other_combinations_are_of_any_number_of_members(name):
-    for count in (1, 2, 3, 9):
-        combination(**GOOD[name]).check_members(count)
 
 
 # ------------------------------------------------------------------------------------------ what is declared
@@ -175,11 +150,8 @@ def test_nothing_is_declared_without_ensembles(values):
     ("first", "other"),
     [
         ({"macer": [0, 1]}, {"macer": [0, 2]}),
-        ({"macer": [0, 1]}, {"macer": [1, 0]}),
         ({"macer": [0], "gaussian": [1]}, {"gaussian": [1], "macer": [0]}),
         ({"macer": 2}, {"macer": [0, 1]}),
-        ({"macer": 2}, {"macer": 1}),
-        ({"macer": 1, "gaussian": 1}, {"gaussian": 1, "macer": 1}),
     ],
 )
 def test_one_name_has_members_of_one_entry(first, other, key):
@@ -190,14 +162,6 @@ def test_one_name_has_members_of_one_entry(first, other, key):
     with pytest.raises(InputError, match=message):
         of(one, two, **grid)
     assert {made.name for made in of(one, two | {"name": "Other"}, **grid)} == {"Both", "Other"}
-
-
-def test_other_seeds_of_the_same_methods_have_another_name_and_another_file():
-    one, two = of(entry(members={"macer": [0, 1]}), entry(members={"macer": [0, 2]}))
-    assert [(made.name, made.slug) for made in (one, two)] == [
-        ("macer 0-1", "macer-0-1.average"),
-        ("macer 0-2", "macer-0-2.average"),
-    ]
 
 
 def test_an_ensemble_may_be_declared_in_several_entries():
@@ -261,17 +225,6 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
             of(values, **grid)
 
 
-def test_three_seeds_make_three_pairs_and_six_mixed_ones():
-    """By hand: models of one seed, which begin alike, are never together."""
-    grid = {"methods": ["macer", "gaussian"], "seeds": [0], "members": ["macer", "gaussian"], "member_seeds": [2, 1]}
-    pairs = of(entry(members={"macer": 2}), **grid)
-    assert [one.slug for one in pairs] == ["macer-0-1.average", "macer-0-2.average", "macer-1-2.average"]
-    mixed = of(entry(members={"gaussian": 1, "macer": 1}), **grid)
-    assert [(one.members[0][1], one.members[1][1]) for one in mixed] == [
-        (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1),
-    ]  # fmt: skip
-
-
 @given(GRIDS, WANTED)
 def test_seeds_declare_the_classifier_that_a_number_does_under_a_name_of_their_own(grid, wanted):
     ensembles = enumerated(wanted, grid)
@@ -297,20 +250,15 @@ def test_ensembles_of_other_seeds_share_the_name_that_they_are_given_or_that_of_
         ({"members": {"macer": []}}, "ensembles.1.members.macer: List should have at least 1 item"),
         ({"members": {}}, "ensembles.1.members: Dictionary should have at least 1 item"),
         ({"members": {"macer": [-1]}}, "ensembles.1.members.macer.0: Input should be greater than or equal to 0"),
-        ({"members": {"macer": ["1"]}}, "ensembles.1.members.macer.0: Input should be a valid integer, got '1'"),
-        ({"members": {"macer": "1"}}, "ensembles.1.members.macer: Input should be a valid integer, got '1'"),
         ({"members": {"macer": 0}}, "ensembles.1.members.macer: Input should be greater than or equal to 1, got 0"),
-        ({"members": {"macer": True}}, "ensembles.1.members.macer: Input should be a valid integer, got True"),
         (
             {"members": {"macer": 1, "gaussian": [0]}},
             "ensembles.1.members.macer: Input should be a valid list, got 1",
         ),
         ({"members": {"macer": 1}}, "ensembles.1.members must leave each member a seed of its own"),
         ({"members": ["macer"]}, "ensembles.1.members: Input should be a valid dictionary"),
-        ({"combinations": "average"}, "ensembles.1.combinations: Input should be a valid list"),
         ({"combinations": []}, "ensembles.1.combinations: List should have at least 1 item"),
         ({"name": "a/b"}, "ensembles.1.name: String should match"),
-        ({"name": ""}, "ensembles.1.name: String should match"),
         ({"weights": [1.0]}, "ensembles.1.weights is not a known key"),
         (
             {"combinations": ["average", "printed"]},
@@ -334,7 +282,6 @@ def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
             {"ensembles": [entry()], "combinations": None},
             "params.yaml: combinations: Input should be a valid dictionary",
         ),
-        ({"ensembles": [entry()], "combinations": [EQUAL]}, "params.yaml: combinations: Input should be a valid dict"),
         (
             {"ensembles": [entry()], "combinations": KNOWN | {1: EQUAL}},
             "combinations.1.[key]: Input should be a valid st",
@@ -351,7 +298,7 @@ def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
                 f"params.yaml: {place}: Input should be",
             )
             for key in ("methods", "members", "seeds")
-            for wrong, place in (([["macer"]], f"{key}.0"), (True, key), ({"macer": 0}, key))
+            for wrong, place in (([["macer"]], f"{key}.0"), (True, key))
         ),
         (
             {"ensembles": [entry(combinations=["a" * 200])], "combinations": {"a" * 200: EQUAL}},
@@ -379,12 +326,6 @@ def members_of(entry):
     return [tuple((method, seed) for method, seeds in entry["members"].items() for seed in seeds)]
 
 
-def test_every_combination_has_an_ensemble_for_each_choice_of_members():
-    assert len(declared(REAL)) == sum(
-        len(one["combinations"]) * len(members_of(one)) for one in REAL["ensembles"].values()
-    )
-
-
 def test_every_name_of_a_declared_ensemble_is_that_of_one_entry():
     found = {}
     for one in declared(REAL):
@@ -398,12 +339,6 @@ def test_the_names_of_params_yaml_are_those_that_its_entries_would_have_by_thems
     """But for the one that is given another: the claims of the paper are looked up by these."""
     own = {name: declared(REAL | {"ensembles": [entry]})[0].name for name, entry in REAL["ensembles"].items()}
     assert {name for name in own if own[name] != name} == {"all nine"}
-
-
-def test_a_file_is_of_one_classifier():
-    made = {one.slug: (one.members, one.key) for one in declared(REAL)}
-    assert all(made[one.slug] == (one.members, one.key) for one in declared(REAL))
-    assert len(set(made.values())) == len(made)
 
 
 @pytest.mark.parametrize("dataset", REAL["recipes"])
@@ -429,10 +364,3 @@ def test_an_ensemble_must_not_have_the_name_of_a_method():
     }
     with pytest.raises(InputError, match=r"ensembles\.0 must not have the name of a method, got macer"):
         declared(values)
-
-
-def test_a_set_of_weights_of_many_members_is_refused_before_its_vertices_are_built():
-    of_sets = Combination(rule="softmax", scope="set", low=0.0, high=0.9)
-    of_sets.check_members(12)
-    with pytest.raises(ValueError, match="a set of weights must be of at most 12 members, got 24"):
-        of_sets.check_members(24)

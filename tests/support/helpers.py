@@ -17,6 +17,7 @@ from rs.data import prepared
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta, images_fingerprint
 from rs.methods import METHODS, method_class
+from rs.storage import certificate_rows
 from rs.training.settings import RunOptions, Training
 from rs.training.trainer import Trainer
 
@@ -194,3 +195,11 @@ def help_of(stage, *more):
         f"print(code, sorted({heavy!r} & set(sys.modules)))"
     )
     return python("-c", script)
+
+
+def write_row_file(rows, path):
+    """Write certificate rows, of a frame or dicts, with their header."""
+    records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
+    counted = any(record.get(certificate_rows.EVALUATIONS) is not None for record in records)
+    lines = [certificate_rows.row_header(counted), *map(certificate_rows.format_row, records)]
+    path.write_text("\n".join(lines) + "\n")

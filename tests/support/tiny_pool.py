@@ -13,8 +13,7 @@ from torch.func import functional_call
 from rs.data import prepared
 from rs.ensemble.declare import write_ensembles
 from rs.ensemble.fit_weights import fit_weights
-from rs.ensemble.member_outputs import WeightSettings
-from rs.ensemble.perturbation import NOISE, perturbed_parameters
+from rs.ensemble.member_outputs import NOISE, WeightSettings, perturbed_parameters
 from rs.models import checkpoint
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import block

@@ -10,6 +10,7 @@ from rs.reporting.results import Result
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius
 from rs.storage import certificate_rows, files
+from tests.support.helpers import write_row_file
 
 N0, N, ALPHA, IMAGES, CLASSES = 10, 200, 0.01, 12, 3
 PARAMS = """\
@@ -95,7 +96,7 @@ def cell_rows(method: str, sigma: float, seed: int) -> pd.DataFrame:
 
 def write_rows(frame: pd.DataFrame, out: Path) -> None:
     """Write rows and their sidecar."""
-    certificate_rows.write(frame, out)
+    write_row_file(frame, out)
     method, _, seed = out.stem.rpartition("-")
     folder = f"tiny/{frame['sigma'][0]}"
     single = method.isalpha() and seed.isdecimal()

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -45,10 +46,10 @@ def folder() -> Path:
     """The programs ``python`` and ``dvc`` that ask for a fork; the process that forks ends with this one."""
     from rs.runtime.arithmetic import PORTABLE
 
-    place = tempfile.TemporaryDirectory(prefix="rs-warm-")
-    made = Path(place.name)
+    temporary = tempfile.TemporaryDirectory(prefix="rs-warm-")
+    programs = Path(temporary.name)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(made / "socket"))
+        listener.bind(str(programs / "socket"))
         listener.listen(64)
         server = subprocess.Popen(
             [sys.executable, "-P", __file__, str(listener.fileno())],
@@ -56,102 +57,70 @@ def folder() -> Path:
             pass_fds=[listener.fileno()],
             env=os.environ | PORTABLE,
         )
-    atexit.register(lambda: (server.communicate(), place.cleanup()))
+    atexit.register(lambda: (server.communicate(), temporary.cleanup()))
     portable = " ".join(f"{name}='{value}'" for name, value in PORTABLE.items())
-    places = {"python": sys.executable, "file": __file__, "socket": made / "socket"}
-    write_program(made / "python", SCRIPT.format(portable=portable, **places))
-    write_program(made / "dvc", f'#!/bin/sh\nexec "{made / "python"}" -m dvc "$@"\n')
-    return made
+    paths = {"python": sys.executable, "file": __file__, "socket": programs / "socket"}
+    scripts = {
+        "python": SCRIPT.format(portable=portable, **paths),
+        "dvc": f'#!/bin/sh\nexec "{programs / "python"}" -m dvc "$@"\n',
+    }
+    for name, text in scripts.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    return programs
 
 
-def write_program(path: Path, text: str) -> None:
-    """Write a file that can be run."""
-    path.write_text(text)
-    path.chmod(0o755)
-
-
-# ------------------------------------------------------------------------------------------ who asks
-
-
-def ask(place: str, words: list[str]) -> int:
-    """Let a fork be the program of these words, and return its exit code."""
+def ask(server: str, words: list[str]) -> int:
+    """Let a fork be the program of these words, and return its exit code: 1 if it was killed."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(place)
-        asked = pickle.dumps((words, os.getcwd(), dict(os.environ)))
-        socket.send_fds(connection, [len(asked).to_bytes(4, "big")], [0, 1, 2])
-        connection.sendall(asked)
-        return int(connection.makefile().read())
-
-
-# ------------------------------------------------------------------------------------------ who forks
+        connection.connect(server)
+        request = pickle.dumps((words, os.getcwd(), dict(os.environ)))
+        socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
+        connection.sendall(request)
+        return int(connection.makefile().read() or 1)
 
 
 def serve(listener: socket.socket) -> None:
-    """Fork for each connection, and write the exit code into it, until standard input ends."""
+    """Fork for each connection, until standard input ends."""
     for name in LIBRARIES:
         importlib.import_module(name)
     gc.freeze()
-    running: dict[int, socket.socket] = {}
-    woken, wake = socket.socketpair()
-    wake.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-    while True:
-        ready, _, _ = select.select([0, listener, woken, *running.values()], [], [])
-        for pid, connection in running.items():
-            if connection in ready:  # closed by who asked, who was told to stop
-                os.kill(pid, signal.SIGTERM)
-        if woken in ready:
-            woken.recv(4096)
-            answer(running)
-        if listener in ready:
-            connection, _ = listener.accept()
-            words, place, environment, files = received(connection)
-            pid = os.fork()
-            if not pid:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                for one in (connection, listener, woken, wake, *running.values()):
-                    one.close()
-                become(words, place, environment, files)
-            running[pid] = connection
-            for file in files:
-                os.close(file)
-        if 0 in ready:
-            return
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while 0 not in select.select([0, listener], [], [])[0]:
+        connection, _ = listener.accept()
+        length, files, _, _ = socket.recv_fds(connection, 4, 3)
+        with connection.makefile("rb") as stream:
+            request = pickle.loads(stream.read(int.from_bytes(length, "big")))
+        if not os.fork():
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            become(connection, files, *request)
+        connection.close()
+        for file in files:
+            os.close(file)
 
 
-def answer(running: dict[int, socket.socket]) -> None:
-    """Write the exit codes of the forks that have ended."""
-    for pid in [*running]:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            with running.pop(pid) as connection, contextlib.suppress(BrokenPipeError):
-                connection.sendall(str(os.waitstatus_to_exitcode(status) % 256).encode())
-
-
-def received(connection: socket.socket) -> tuple[list[str], str, dict[str, str], list[int]]:
-    """The words, folder, environment and files of a program."""
-    length, files, _, _ = socket.recv_fds(connection, 4, 3)
-    with connection.makefile("rb") as stream:
-        return *pickle.loads(stream.read(int.from_bytes(length, "big"))), files
-
-
-def become(words: list[str], place: str, environment: dict[str, str], files: list[int]) -> NoReturn:
-    """Be the program that was asked for."""
-    for own, file in enumerate(files):
-        os.dup2(file, own)
+def become(
+    connection: socket.socket, files: list[int], words: list[str], cwd: str, environment: dict[str, str]
+) -> NoReturn:
+    """Be the program that was asked for, and write its exit code into the connection."""
+    for number, file in enumerate(files):
+        os.dup2(file, number)
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(place)
-    sys.path[:0] = [place]
+    os.chdir(cwd)
+    sys.path[:0] = [cwd]
+    threading.Thread(target=stop_with, args=[connection], daemon=True).start()
     _, module, *sys.argv[1:] = words
     code: object = None
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        code = ended.code
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1
@@ -160,7 +129,15 @@ def become(words: list[str], place: str, environment: dict[str, str], files: lis
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             stream.flush()
-    os._exit((code or 0) & 0xFF)
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(str((code or 0) & 0xFF).encode())
+    os._exit(0)
+
+
+def stop_with(connection: socket.socket) -> None:
+    """Stop this process when the program that asked for it ends."""
+    connection.recv(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from rs.reporting.tables.formatting import (
     plain,
 )
 from rs.runtime.progress import duration
-from rs.statistics.two_sided import Split
+from rs.statistics.resampling import Split
 
 Configurations = Mapping[tuple[str, float], Mapping[str, Any]]
 """Hyper-parameters by method and noise level."""

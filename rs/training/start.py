@@ -1,0 +1,100 @@
+"""Where a training starts: the weights of the network, and which of them are trained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rs.errors import InputError
+from rs.models import checkpoint
+from rs.models.checkpoint import ModelCard
+from rs.smoothing.inputs import LogitsOnly
+from rs.storage import files
+from rs.training.settings import RunOptions
+from rs.training.trainer import initial_seed
+
+
+def differences(weights: str | None, options: RunOptions) -> dict[str, Any]:
+    """Return what a card says of a start that is not the default, by name: the start itself and what is trained."""
+    start = {"start": f"sha256 {files.sha256(Path(weights))}"} if weights is not None else {}
+    if options.from_scratch:
+        start = {"start": "random"}
+    return start | ({} if options.trainable == "all" else {"trainable": options.trainable})
+
+
+def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Sequential:
+    """Build the network of a card with the weights that its training starts from; others than trainable are constant.
+
+    Args:
+        card: Of the model to train.
+        weights: A safetensors file of the network's ``state_dict``; ``None`` for the weights that it is built with.
+        options: ``seed`` of random weights, ``from_scratch`` and ``trainable``.
+    Raises:
+        InputError: If the file does not fit, weights cannot be drawn anew, or nothing is left to train.
+    """
+    if options.from_scratch and weights is not None:
+        raise InputError(f"give --from-scratch or --weights, got both, with {weights}")
+    model = card.build(initial_seed(options.seed))
+    if weights is not None:
+        network: Any = model.network
+        network = network.network if isinstance(network, LogitsOnly) else network
+        checkpoint.fill(network, checkpoint.read_state(Path(weights)), weights, card.architecture)
+    if options.from_scratch:
+        _draw_anew(model, initial_seed(options.seed))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and name in _trainable(model, options.trainable))
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError(
+            f"{card.architecture} must have parameters to train, but none of its {len([*model.parameters()])} is "
+            f"trainable with --trainable {options.trainable}"
+        )
+    return model
+
+
+def is_random(card: ModelCard) -> bool:
+    """Return whether the network is built with weights that are drawn, rather than with those of a training."""
+    first, second = (card.build(seed).state_dict() for seed in (0, 1))
+    return any(not torch.equal(value, second[name]) for name, value in first.items())
+
+
+def _draw_anew(model: nn.Module, seed: int) -> None:
+    """Draw all weights as torch's layers do when they are made."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        for name, module in model.named_modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+            elif next(module.parameters(recurse=False), None) is not None:
+                raise InputError(
+                    f"--from-scratch must find a way to draw all weights, but {name}, a {type(module).__name__}, has "
+                    "no method reset_parameters; leave it out, and return a network of random weights"
+                )
+
+
+def _trainable(model: nn.Module, pattern: str) -> set[str]:
+    """Return the names of the parameters that are trained."""
+    names = [name for name, _ in model.named_parameters()]
+    if pattern == "all":
+        return set(names)
+    if pattern == "head":
+        return set(_head(model))
+    try:
+        return {name for name in names if re.search(pattern, name)}
+    except re.error as error:
+        raise InputError(
+            f"--trainable must be all, head, or a regular expression of parameters' names, got {pattern!r}: {error}; "
+            f"names here are like {names[0]}"
+        ) from error
+
+
+def _head(model: nn.Module) -> Iterator[str]:
+    """Yield the names of the parameters of the last linear layer."""
+    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    for name, module in linear[-1:]:
+        yield from (f"{name}.{parameter}" for parameter, _ in module.named_parameters())

@@ -1,0 +1,161 @@
+"""``rs.train``: train a network of the user's with noise, on arrays or a data set of torch."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from rs import params
+from rs.certification.load import Classifier, load, register_network
+from rs.data.images import PackedImages
+from rs.data.prepared import images_fingerprint, make_meta
+from rs.errors import InputError
+from rs.runtime.device import device_named
+from rs.training.recipe import training_recipe
+from rs.training.run import train_on
+from rs.training.settings import RunOptions
+
+RECIPE = "finetune"
+"""Recipe of the package for networks of users."""
+
+Pixels = Tensor | NDArray[Any]
+"""Images (N, C, H, W): uint8, or floating-point multiples of 1/255 in [0, 1]."""
+
+
+def train(
+    network: nn.Module | Callable[[], nn.Module],
+    images: Pixels | Dataset[Any],
+    labels: Sequence[int] | Tensor | NDArray[Any] | None = None,
+    *,
+    sigma: float,
+    method: str = "advmacer",
+    validation: tuple[Pixels, Any] | float = 0.1,
+    classes: Sequence[str] | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    from_scratch: bool = False,
+    trainable: str = "all",
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    out: str | Path | None = None,
+    **hyperparameters: Any,
+) -> Classifier:
+    """Train a network with noise, from the weights that it has, and return what :func:`rs.load` returns.
+
+    It follows the recipe ``finetune`` of params.yaml, as ``rs train --network`` does.
+
+    Args:
+        network: Images (N, C, H, W) in [0, 1] -> logits (N, K), any normalisation inside; or a function that returns
+            one. It is not changed.
+        images: Shape (N, C, H, W); or a data set of torch whose items are (image, label).
+        labels: Shape (N,), numbers from 0 to K - 1; ``None`` for a data set.
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        method: Key of ``rs.methods.METHODS``.
+        validation: Images and labels of the quick ACR of each epoch, or the share of each class to leave out for it.
+        classes: Names of the K classes; ``None`` for their numbers.
+        epochs: Passes over the images; ``None`` for the recipe's.
+        seed: Seed of every random number.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        from_scratch: Whether to draw the weights anew.
+        trainable: ``all``, ``head`` (the last linear layer) or a regular expression of parameters' names.
+        on_epoch: Called with the row of the history after each epoch.
+        out: Folder for the model; ``None`` keeps none.
+        hyperparameters: Of the method, in place of the recipe's.
+    Raises:
+        InputError: If images, labels, network or settings do not fit, or the loss becomes NaN.
+    """
+    pixels, numbers = _arrays(images, labels)
+    names = tuple(map(str, range(int(numbers.max()) + 1))) if classes is None else tuple(classes)
+    if isinstance(validation, float):
+        held_out = _held_out(numbers, validation)
+        train_split, validation_split = (pixels[~held_out], numbers[~held_out]), (pixels[held_out], numbers[held_out])
+    else:
+        train_split, validation_split = (pixels, numbers), _arrays(*validation)
+    build = (lambda: copy.deepcopy(network)) if isinstance(network, nn.Module) else network
+    values = params.for_sigma(params.packaged(), sigma, RECIPE, nearest=True)
+    kind = network if not isinstance(network, nn.Module) else type(network)
+    name = register_network(build, f"{kind.__module__}:{kind.__qualname__}")
+    values = params.replace_in_recipe(values, RECIPE, "model", {"network": name})
+    values = params.replace_in_recipe(values, RECIPE, method, hyperparameters)
+    if epochs is not None:
+        values = params.replace_in_recipe(values, RECIPE, f"{method}.training", {"epochs": epochs})
+    options = RunOptions(
+        sigma=sigma,
+        seed=seed,
+        device=device_named(device),
+        from_scratch=from_scratch,
+        trainable=trainable,
+        on_epoch=on_epoch,
+    )
+    recipe = training_recipe(values, RECIPE, method, sigma)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model" if out is None else Path(out)
+        to_train, to_validate = _packed(train_split, names), _packed(validation_split, names)
+        train_on(recipe, to_train, to_validate, options, out=folder, log=Path(temporary) / "log")
+        return load(folder)
+
+
+def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return images as uint8 (N, C, H, W) and labels as int64 (N,).
+
+    Raises:
+        InputError: If they are of another kind or shape.
+    """
+    if labels is None:
+        pairs = [images[index] for index in range(len(images))]
+        images, labels = torch.stack([torch.as_tensor(x) for x, _ in pairs]), [int(y) for _, y in pairs]
+    x, y = torch.as_tensor(images), torch.as_tensor(labels)
+    if x.ndim != 4 or y.shape != x.shape[:1] or y.is_floating_point() or len(x) == 0 or int(y.min()) < 0:
+        raise InputError(
+            "images must have the shape (N, C, H, W), and labels N whole numbers from 0, got images of shape "
+            f"{tuple(x.shape)} and labels of shape {tuple(y.shape)} in {y.dtype}".replace("torch.", "")
+        )
+    if x.dtype != torch.uint8:
+        levels = (x * 255).round()
+        on_grid = (levels / 255 - x).abs() < 1e-6
+        if not (x.is_floating_point() and on_grid.all() and levels.amin() >= 0 and levels.amax() <= 255):
+            raise InputError(
+                f"images must be uint8, or multiples of 1/255 in [0, 1], got {x.dtype} from {x.min():.4g} to "
+                f"{x.max():.4g}; give the pictures before any normalisation".replace("torch.", "")
+            )
+        x = levels.to(torch.uint8)
+    return np.ascontiguousarray(x.cpu().numpy()), y.cpu().numpy().astype(np.int64)
+
+
+def _held_out(labels: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Mark a share of the images of each class, at least one, spread evenly."""
+    marked = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        of_class = np.flatnonzero(labels == label)
+        if len(of_class) < 2:
+            raise InputError(
+                f"each class must have two images or more, got one of class {label}; add some, or leave it out"
+            )
+        count = max(1, round(share * len(of_class)))
+        marked[of_class[np.linspace(0, len(of_class) - 1, count).round().astype(int)]] = True
+    return marked
+
+
+def _packed(arrays: tuple[NDArray[np.uint8], NDArray[np.int64]], classes: tuple[str, ...]) -> PackedImages:
+    images, labels = arrays
+    channels = images.shape[1]
+    meta = make_meta(
+        name="images",
+        classes=classes,
+        shape=images.shape[1:],
+        mean=(0.0,) * channels,  # the network has its own normalisation
+        std=(1.0,) * channels,
+        source="arrays",
+        sizes={"train": len(labels)},
+        sha256={"train": images_fingerprint(images, labels)},
+    )
+    return PackedImages(meta, images, labels)

@@ -1,0 +1,334 @@
+"""The way of a user with a network and pictures of their own: doctor, train, certify, predict; in Python too."""
+
+import importlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import rs
+from rs.command_line.certify import main as certify
+from rs.command_line.doctor import main as doctor
+from rs.command_line.fingerprints import _network_files
+from rs.command_line.predict import main as predict
+from rs.command_line.shell import run
+from rs.command_line.train import main as train
+from rs.data.prepared import save_images
+from rs.errors import InputError
+from rs.models import architectures
+from tests.support.helpers import write_params
+
+CLASSES = ("circle", "square", "stripe")
+
+MODULE = """
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+class Small(nn.Module):
+    def __init__(self, classes=3):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(3), nn.Flatten(),
+        )
+        self.fc = nn.Linear(288, classes)
+
+    def forward(self, x):
+        return self.fc(self.features(x))
+
+def build():
+    return Small()
+
+def pretrained():
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        return Small()
+
+def resnet():
+    from torchvision.models.resnet import BasicBlock, ResNet
+    return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
+
+class Named(Small):
+    def forward(self, x):
+        return SimpleNamespace(logits=super().forward(x))
+
+def two():
+    return Small(2)
+
+def fixed():
+    return Small().requires_grad_(False)
+
+class Unused(Small):
+    def __init__(self):
+        super().__init__()
+        self.extra = nn.Linear(2, 2)
+"""
+
+
+def picture(rng, shape):
+    """A circle, a square or stripes, brighter than what is behind it, of 24x24 pixels."""
+    pixels = np.full((24, 24, 3), rng.integers(0, 90, 3), np.uint8)
+    (y, x), (top, left), size = np.mgrid[:24, :24], rng.integers(8, 16, 2), rng.integers(4, 7)
+    inside = {
+        "circle": (y - top) ** 2 + (x - left) ** 2 < size**2,
+        "square": (abs(y - top) < size) & (abs(x - left) < size),
+        "stripe": (x // 3) % 2 == 0,
+    }[shape]
+    pixels[inside] = rng.integers(150, 255, 3)
+    return pixels
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    """A folder with a module of networks and 90 pictures."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in architectures.USER_NETWORKS if name.startswith("own_networks:")]:
+        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
+    monkeypatch.delitem(importlib.sys.modules, "own_networks", raising=False)
+    importlib.invalidate_caches()
+    Path("own_networks.py").write_text(MODULE)
+    rng = np.random.default_rng(0)
+    for shape in CLASSES:
+        for number in range(30):
+            path = Path("photos", shape, f"{number}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture(rng, shape)).save(path)
+
+
+def command(main, *words):
+    """Run a command that must succeed."""
+    with pytest.raises(SystemExit) as ended:
+        run(main, [str(word) for word in words])
+    assert ended.value.code == 0
+
+
+def refusal(capsys, main, *words):
+    """Run a command that must refuse its input, and return its line."""
+    with pytest.raises(SystemExit) as ended:
+        run(main, [str(word) for word in words])
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def trained(*words, network="pretrained", method="gaussian", out="model"):
+    """Train on the pictures by command, and return the folder of the model."""
+    options = ["--images", "photos", "--sigma", 0.25, "--out", out, "--log", f"{out}-log", "--device", "cpu"]
+    command(train, method, "--network", f"own_networks:{network}", *options, *words)
+    return out
+
+
+def forget():
+    """Forget the networks that were registered, as a new process has."""
+    for name in [*architectures.USER_NETWORKS]:
+        del architectures.ARCHITECTURES[name], architectures.USER_NETWORKS[name]
+
+
+@pytest.mark.parametrize(("network", "epochs"), [("pretrained", 12), ("resnet", 2)])
+def test_the_way_from_a_network_to_certificates(capsys, network, epochs):
+    named = f"own_networks:{network}"
+    run_doctor = ["--images", "photos", "--sigma", 0.25]
+    with pytest.raises(SystemExit):
+        run(doctor, [named, *map(str, run_doctor)])
+    folder = trained("--epochs", epochs, network=network)
+    assert f"{epochs} epochs, accuracy under noise" in capsys.readouterr().out
+    rows = ["--images", "photos", "--n0", 20, "--n", 100, "--out", "rows.tsv"]
+    command(certify, folder, "--network", named, *rows)
+    command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)
+    assert Path("rows.tsv").read_text().count("\n") == 91
+    if network == "pretrained":  # which the few steps are enough for
+        accuracy = float(re.search(r"clean accuracy ([\d.]+)", capsys.readouterr().out)[1])
+        assert accuracy > 0.6  # three classes: chance is 0.33
+
+
+def test_a_folder_never_imports_a_network_by_itself(capsys):
+    folder = trained("--epochs", 1)
+    forget()
+    need = "the network own_networks:pretrained must be given, because a model folder never imports code by itself"
+    assert need in refusal(capsys, certify, folder, "--images", "photos", "--out", "rows.tsv")
+    with pytest.raises(InputError, match=need):
+        rs.load(folder)
+    module = importlib.import_module("own_networks")
+    by_name, by_function = (
+        rs.load(folder, network="own_networks:pretrained"),
+        rs.load(folder, network=module.pretrained),
+    )
+    x = torch.rand(2, 3, 24, 24)
+    assert torch.equal(by_name.module(x), by_function.module(x))
+    assert by_name.sigma == 0.25
+    assert by_name.classes == CLASSES
+
+
+def test_changed_source_files_are_refused_by_name(capsys):
+    folder = trained("--epochs", 1)
+    assert json.loads(Path(folder, "model.json").read_text())["sources"].keys() == {"own_networks"}
+    forget()
+    Path("own_networks.py").write_text(MODULE.replace("nn.ReLU(), nn.Conv2d", "nn.Tanh(), nn.Conv2d"))
+    message = refusal(capsys, certify, folder, "--network", "own_networks:pretrained", "--images", "photos",
+                      "--out", "rows.tsv")  # fmt: skip
+    assert "the source of own_networks:pretrained must be that of the training, but own_networks changed" in message
+
+
+def test_a_training_starts_from_the_weights_of_the_network_or_of_a_file_or_from_scratch():
+    small = ["--epochs", 1, "--trainable", "fc.bias"]  # all others stay what they were at the start
+    own = load_file(Path(trained(*small), "model.safetensors"))
+    module = importlib.import_module("own_networks")
+    expected = module.pretrained().state_dict()
+    assert torch.equal(own["network.fc.weight"], expected["fc.weight"])
+    assert not torch.equal(own["network.fc.bias"], expected["fc.bias"])
+    other = {name: value + 0.5 if value.is_floating_point() else value for name, value in expected.items()}
+    save_file(other, "start.safetensors")
+    given = load_file(Path(trained(*small, "--weights", "start.safetensors", out="given"), "model.safetensors"))
+    assert torch.equal(given["network.fc.weight"], other["fc.weight"])
+    drawn = [
+        load_file(Path(trained(*small, "--from-scratch", "--seed", seed, out=f"s{seed}"), "model.safetensors"))
+        for seed in (0, 1)
+    ]
+    weights = [state["network.fc.weight"] for state in (own, *drawn)]
+    assert not any(torch.equal(a, b) for a, b in [weights[:2], weights[1:], weights[::2]])
+
+
+def test_the_head_alone_can_be_trained():
+    start = importlib.import_module("own_networks").pretrained().state_dict()
+    state = load_file(Path(trained("--epochs", 1, "--trainable", "head"), "model.safetensors"))
+    changed = {name for name, value in start.items() if not torch.equal(value, state[f"network.{name}"])}
+    assert {name for name in changed if "running" not in name and "num_batches" not in name} == {"fc.weight", "fc.bias"}
+
+
+def test_a_network_may_return_its_logits_as_an_attribute():
+    named = load_file(Path(trained("--epochs", 1, network="Named"), "model.safetensors"))
+    assert "network.network.fc.weight" in named
+    forget()
+    assert rs.load("model", network="own_networks:Named").smooth().certify(np.zeros((3, 24, 24), np.uint8), n=20)
+
+
+@pytest.mark.parametrize(
+    ("network", "words", "message"),
+    [
+        ("two", [], r"must return one logit for each of 3 classes, got logits of shape \(1, 2\) for one image"),
+        ("fixed", [], "must have parameters to train, but none of its 8 is"),
+        ("build", ["--trainable", "nothing"], "none of its 8 is trainable with --trainable nothing"),
+        ("build", ["--trainable", "("], r"--trainable must be all, head, or a regular expression .*, got '\('"),
+        (
+            "Unused",
+            [],
+            "the loss must depend on every parameter that is trained, but 2 have no gradient, first network.ex",
+        ),
+        ("build", ["--weights", "other.safetensors"], "must hold the weights of own_networks:build, but 11 tensors do"),
+        ("build", ["--weights", "none.safetensors"], "none.safetensors"),
+        ("build", ["--from-scratch", "--weights", "other.safetensors"], "give --from-scratch or --weights, got both"),
+        ("absent", [], "own_networks has no function absent"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
+    save_file(
+        {name: torch.zeros(1) for name in importlib.import_module("own_networks").build().state_dict()},
+        "other.safetensors",
+    )
+    line = refusal(capsys, train, "gaussian", "--network", f"own_networks:{network}", "--images", "photos",
+                   "--sigma", 0.25, "--out", "model", "--log", "log", *words)  # fmt: skip
+    assert re.search(message, line), line
+    assert not Path("model").exists()
+
+
+def test_a_class_with_one_picture_is_refused_and_copies_of_a_picture_stay_together(capsys):
+    for number in range(1, 30):
+        Path("photos/stripe", f"{number}.png").unlink()
+    line = refusal(capsys, train, "gaussian", "--network", "own_networks:build", "--images", "photos", "--sigma", 0.25,
+                   "--out", "model", "--log", "log")  # fmt: skip
+    assert "must have two different pictures or more, got 1 of stripe" in line
+    from rs.data.image_folder import listed, split_by_content
+
+    Path("photos/stripe/other.png").write_bytes(Path("photos/circle/1.png").read_bytes())
+    for number in range(30):
+        Path("photos/circle", f"copy{number}.png").write_bytes(Path("photos/circle", f"{number}.png").read_bytes())
+    larger, smaller = split_by_content(listed(Path("photos")), 0.1)
+    assert len(larger.samples) + len(smaller.samples) == 92
+
+    def contents(tree, label):
+        return {Path(path).read_bytes() for path, other in tree.samples if other == label}
+
+    for label in range(3):
+        assert not contents(larger, label) & contents(smaller, label)
+        assert contents(smaller, label)
+
+
+def test_classes_out_of_balance_are_said(capsys):
+    for number in range(2, 30):
+        Path("photos/stripe", f"{number}.png").unlink()
+    trained("--epochs", 1)
+    assert "warning: the classes are not in balance: 30 pictures of circle, 2 of stripe" in capsys.readouterr().err
+
+
+def data():
+    pixels = [np.asarray(Image.open(path)) for shape in CLASSES for path in sorted(Path("photos", shape).glob("*.png"))]
+    return np.stack(pixels).transpose(0, 3, 1, 2), np.repeat([0, 1, 2], 30)
+
+
+def test_python_trains_arrays_tensors_and_data_sets_alike():
+    build, (images, labels) = importlib.import_module("own_networks").pretrained, data()
+    rows, settings = [], {"sigma": 0.3, "method": "advmacer", "epochs": 1}
+    robust = rs.train(build, images, labels, **settings, on_epoch=rows.append, classes=CLASSES)
+    assert [row["epoch"] for row in rows] == [1]
+    assert robust.classes == CLASSES
+    assert robust.sigma == 0.3
+    assert robust.smooth().certify(images[0], n0=10, n=50).n == 50
+    tensors = torch.from_numpy(images).float() / 255
+    pairs = [(x, int(y)) for x, y in zip(tensors, labels, strict=True)]
+    others = [rs.train(build(), tensors, torch.from_numpy(labels), **settings), rs.train(build, pairs, **settings)]
+    for other in others:
+        assert all(map(torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()))
+
+
+def test_python_and_the_command_train_to_the_same_bytes():
+    """On one data set with one split for the quick ACR."""
+    images, labels = data()
+    splits = {"train": (images, labels), "test": (images, labels)}
+    save_images(Path("data"), name="shapes", classes=CLASSES, splits=splits)
+    named = ["--network", "own_networks:pretrained", "--sigma", 0.25, "--epochs", 2, "--seed", 3, "--device", "cpu"]
+    command(train, "smoothadv", *named, "--data", "data", "--out", "model", "--log", "log")
+    build = importlib.import_module("own_networks").pretrained
+    rs.train(build, images, labels, sigma=0.25, epochs=2, seed=3, method="smoothadv", validation=(images, labels),
+             out="python", device="cpu")  # fmt: skip
+    assert Path("model/model.safetensors").read_bytes() == Path("python/model.safetensors").read_bytes()
+
+
+def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
+    model = {"architecture": "resnet110", "network": "own_networks:pretrained"}
+    sources = {}
+    for text in (MODULE, MODULE.replace("Small()", "Small( )"), MODULE):
+        Path("own_networks.py").write_text(text)
+        sources[text] = _network_files("own_networks:pretrained", None)
+    assert len({files["own_networks"] for files in sources.values()}) == 2
+    images, labels = data()
+    save_images(Path("data"), "shapes", {"train": (images, labels), "test": (images, labels)}, CLASSES)
+    write_params(Path("params.yaml"), model=model)
+    recipe = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml"]
+    command(train, "gaussian", *recipe, "--sigma", 0.25, "--out", "model", "--log", "log")
+    forget()
+    command(certify, "model", *recipe, "--out", "rows.tsv")
+    assert json.loads(Path("model/model.json").read_text())["architecture"] == "own_networks:pretrained"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x[0], y), r"images must have the shape \(N, C, H, W\)"),
+        (lambda x, y: (x, y[:-1]), "labels of shape"),
+        (lambda x, y: (x, y + 0.5), "float64"),
+        (lambda x, y: (x.astype(np.float32), y), r"multiples of 1/255 in \[0, 1\], got float32 from . to 25"),
+        (lambda x, y: (x.astype(np.float32) / 255 + 0.001, y), "multiples of 1/255"),
+        (lambda x, y: (x[29:], y[29:]), "two images or more, got one of class 0"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        rs.train(importlib.import_module("own_networks").build, *change(*data()), sigma=0.25)
