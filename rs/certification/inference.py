@@ -154,12 +154,7 @@ def fitting(evaluate: Callable[[int], None], size: int) -> int:
 
 
 def _optimize(
-    module: nn.Module,
-    engine: Engine,
-    dtype: torch.dtype,
-    shape: Sequence[int],
-    device: torch.device,
-    batch: int | None,
+    module: nn.Module, engine: Engine, dtype: torch.dtype, shape: Sequence[int], device: torch.device, batch: int | None
 ) -> tuple[nn.Module, Engine]:
     folded = fold(module, dtype, shape)
     try:
