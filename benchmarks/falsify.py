@@ -56,9 +56,10 @@ from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import device_named
 from rs.runtime.streams import Stream
+from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating, forward, project, unit
 from rs.smoothing.classifier import SmoothedClassifier, autocast
-from rs.smoothing.noise import LEVELS, Noise
+from rs.smoothing.noise import LEVELS
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities
 from rs.statistics.certificate import Certificate
 from rs.statistics.ensemble_weights import inverse_square_margins, per_image_weights

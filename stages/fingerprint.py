@@ -30,7 +30,7 @@ def main(
     from rs.storage import files
 
     contents = cell_fingerprints(read_params(params), dataset, prepared, out, root)
-    files.check_replaceable(out, "versions.json", "fingerprints", [prepared, params], suffixes=[".json"])
+    files.check_replaceable(out, "versions.json", "fingerprints", [prepared, params])
     with files.replacing(out) as folder:
         for name, content in contents.items():
             files.write_json(folder / f"{name}.json", content)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.field_logs import N0
 from rs.command_line.shell import ParamsFile, check_sigma, parameters, run
+from rs.command_line.show import DEFAULT_N0
 
 
 def main(
@@ -20,7 +20,7 @@ def main(
     external_log_sigma: Annotated[
         float | None, typer.Option(callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1].")
     ] = None,
-    external_log_n0: Annotated[int, typer.Option(help="n0 of six-column logs.")] = N0,
+    external_log_n0: Annotated[int, typer.Option(help="n0 of six-column logs.")] = DEFAULT_N0,
     external_log_n: Annotated[
         int | None, typer.Option(help="n of six-column logs; default: derived from their radii.")
     ] = None,

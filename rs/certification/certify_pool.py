@@ -80,7 +80,7 @@ def certify_pool(
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
     """
     alone, device = times / ALONE, options.device or torch.device("cpu")
-    files.check_output(alone, "the seconds of classifiers", files.begins_with("classifier,seconds\n"), option="--times")
+    files.check_output(alone, "a file", option="--times")
     pool, specs = read_pool(ensembles, weights)
     images = data.load_images(folder, "test")
     limit_threads(images.meta.shape)

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from rs.certification.quantize import OpenVinoNetwork, convert, serialize, split_normalization
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
-from rs.models import Engine, InferenceEngine
+from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits
 from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, device_of, layout, unlimited, warn
 from rs.smoothing.attack import evaluating
-from rs.smoothing.classifier import Precision, autocast, default_batch
+from rs.smoothing.classifier import autocast, default_batch
 from rs.smoothing.determinism import check_deterministic, rounding
 from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK, noisy_pair

@@ -21,13 +21,14 @@ from rs.certification.quantize import quantized_members
 from rs.data.prepared import Meta, data_set_text
 from rs.ensemble import spec as ensemble_spec
 from rs.errors import InputError, nearest
-from rs.models import InferenceEngine, architectures, checkpoint
+from rs.models import InferenceEngine, Precision, architectures, checkpoint
 from rs.models.backend import device_of
 from rs.models.fingerprint import sources
-from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing import Noise
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Base, Function, LogitsOnly, as_module, user_code
-from rs.smoothing.noise import Noise, noisy_pair
+from rs.smoothing.noise import noisy_pair
 
 
 @dataclass(frozen=True)

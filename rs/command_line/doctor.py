@@ -1,4 +1,4 @@
-"""Look for common mistakes in a classifier, and say what this machine can do."""
+"""Look for common mistakes in a classifier, and print what this machine can do."""
 
 import json
 import sys
@@ -8,77 +8,70 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_sources, pictures
-from rs.command_line.shell import Device, Network, Sigma
-
-EXAMPLE = """\
-rs doctor
-rs doctor models/digits/0.25/advmacer/0 --data data/digits
-rs doctor my_package.models:build --images photos --sigma 0.5"""
+from rs.command_line.pictures import PictureOptions
+from rs.command_line.shell import Device, Json, Network, Sigma
 
 
 def main(
     model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL", help="Model folder, ensemble *.json, or module:function; without it, the machine alone."
-        ),
+        str | None, typer.Argument(metavar="MODEL", help="Model folder, ensemble *.json, or module:function.")
     ] = None,
+    *,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set to test the model on.")] = None,
     split: Annotated[str | None, typer.Option(help="Split to use: train, test or validation; default: test.")] = None,
-    images: Images = None,
-    classes: Classes = None,
-    resize: Resize = None,
-    crop: Crop = None,
-    convert: Convert = False,
     count: Annotated[int, typer.Option(min=20, help="Number of images to use, evenly spread.")] = 200,
     sigma: Sigma = None,
     network: Network = None,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
+    pictures: PictureOptions,
 ) -> None:
-    """Report what this machine can do, and what seems wrong with MODEL; exit code 1 if there is a fault.
+    """Look for common mistakes in a classifier, and print what this machine can do.
 
-    Images with labels tell most: of a prepared data set (--data), or in a folder of one subfolder a class (--images).
+    Without MODEL, check the machine alone. If there is a fault, the exit code is 1. Images with labels reveal most:
+    give a prepared data set (--data), or a folder with one subfolder per class (--images).
+
+    Example:
+        rs doctor
+        rs doctor models/digits/0.25/advmacer/0 --data data/digits
+        rs doctor my_package.models:build --images photos --sigma 0.5
     """
     from rs.errors import InputError, printable
     from rs.runtime.device import device_named
     from rs.runtime.machine import describe_machine, warnings
 
-    if model is None and (data is not None or images is not None):
-        raise InputError("give MODEL, which the images are for: a model folder, ensemble *.json, or module:function")
-    if model is None and sigma is not None:
-        raise InputError("give MODEL, which --sigma is for: a model folder, ensemble *.json, or module:function")
-    check_sources(data, images, classes, resize, crop, convert)
+    if model is None and (data is not None or pictures.images is not None or sigma is not None):
+        purpose = "--sigma is" if data is None and pictures.images is None else "the images are"
+        raise InputError(f"give MODEL, which {purpose} for: a model folder, ensemble *.json, or module:function")
+    pictures.check_sources(data)
     if split is not None and data is None:
         raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
-    place = device_named(device)
-    machine, slow = describe_machine(place), warnings(place)
-    found, tried = [], ""
+    torch_device = device_named(device)
+    machine, slow = describe_machine(torch_device), warnings(torch_device)
+    findings, tried = [], ""
     if model is not None:
         from rs.certification.doctor import diagnose
         from rs.certification.load import load
         from rs.data.images import load_images
-        from rs.data.pictures import Conversion
 
-        shown = None if data is None else load_images(data, split or "test")
+        images = None if data is None else load_images(data, split or "test")
         with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
-            if images is not None:
-                base, shown = pictures(images, classes, load(model, network=network), Conversion(resize, crop, convert))
+            if pictures.images is not None:
+                base, images = pictures.load(pictures.images, load(model, network=network))
             else:
-                base = load(model, None if shown is None else shown.meta, network)
-            found = diagnose(base, shown, sigma, place, count)
-        tried = "" if shown is None else f" on {min(count, len(shown)):,} images"
+                base = load(model, None if images is None else images.meta, network)
+            findings = diagnose(base, images, sigma, torch_device, count)
+        tried = "" if images is None else f" on {min(count, len(images)):,} images"
     if as_json:
-        findings = [finding._asdict() for finding in found]
-        print(json.dumps({"machine": machine, "warnings": slow, "model": model, "findings": findings}))
+        details = [finding._asdict() for finding in findings]
+        print(json.dumps({"machine": machine, "warnings": slow, "model": model, "findings": details}))
     else:
         for key, value in machine.items():
             print(f"{key:10}{value}")
         for text in slow:
             print(f"warning: {text}")
-        for finding in found:
+        for finding in findings:
             print(printable(f"{finding.level}: {finding.text}"))
-        if model is not None and not found:
+        if model is not None and not findings:
             print(f"nothing was found wrong with {model}{tried}")
-    sys.exit(any(finding.level == "fault" for finding in found))
+    sys.exit(any(finding.level == "fault" for finding in findings))

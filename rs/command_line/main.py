@@ -1,50 +1,37 @@
 """The console command ``rs``: what is of use without a checkout of the project."""
 
+from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated
 
 import typer
 
-from rs.command_line import (
-    bundle,
-    card,
-    certify,
-    compare,
-    doctor,
-    export,
-    import_,
-    predict,
-    prepare,
-    quantize,
-    show,
-    train,
-    verify,
-)
+from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, train
 from rs.command_line.shell import add, application, run
 from rs.errors import DISTRIBUTION
 
 app = application(no_args_is_help=True, add_completion=True)
-COMMANDS = {
-    "prepare": prepare,
-    "train": train,
-    "certify": certify,
-    "show": show,
-    "compare": compare,
-    "predict": predict,
-    "quantize": quantize,
-    "import": import_,
-    "export": export,
-    "card": card,
-    "bundle": bundle,
-    "verify": verify,
-    "doctor": doctor,
+COMMANDS: dict[str, Callable[..., None]] = {
+    "prepare": prepare.main,
+    "train": train.main,
+    "certify": certify.main,
+    "show": show.show_files,
+    "compare": show.compare_files,
+    "predict": predict.main,
+    "quantize": quantize.main,
+    "import": exchange.import_model,
+    "export": exchange.export_rows,
+    "card": share.write_card,
+    "bundle": share.bundle_study,
+    "verify": share.verify_bundle,
+    "doctor": doctor.main,
 }
-for name, module in COMMANDS.items():
-    add(app, module.main, name, module.EXAMPLE, about=module.__doc__ or "")
+for name, command in COMMANDS.items():
+    add(app, command, name)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         print(f"rs {metadata.version(DISTRIBUTION)}")
         raise typer.Exit
 

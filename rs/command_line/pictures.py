@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,162 +19,143 @@ if TYPE_CHECKING:  # seconds to import
     from rs.data.pictures import Conversion
     from rs.data.readers import Tree
 
-Images = Annotated[
-    Path | None,
-    typer.Option("--images", file_okay=False, help="Folder of pictures: flat, or one subfolder a class, as labels."),
-]
-Classes = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, help="Names of the classes of pictures, one a line, in the order of logits."),
-]
-Resize = Annotated[int | None, typer.Option(help="Resize the shorter side to this many pixels, before the crop.")]
-Crop = Annotated[int | None, typer.Option(help="Crop a centred square of this many pixels a side.")]
-Convert = Annotated[bool, typer.Option("--convert", help="Convert images to 8-bit grey or RGB, as the model's are.")]
-
 VALIDATION_SHARE = 0.1
 """Share of the pictures of each class that is left out of a training."""
 
-IMBALANCE = 3
-"""Ratio of the pictures of two classes above which a training says so."""
+MAX_IMBALANCE = 3
+"""Ratio of the pictures of two classes above which a training warns."""
 
-SHOWN = 10
+MAX_CLASSES_SHOWN = 10
 """Classes of a line that says their order."""
 
 
-def listed_classes(classes: Path | None, base: Classifier) -> tuple[str, ...]:
-    """Return the names of the classes that --classes or the classifier says, in the order of logits; none if neither.
+@dataclass(frozen=True, kw_only=True)
+class PictureOptions:
+    """Pictures of your own."""
 
-    Raises:
-        InputError: If --classes is no list of names.
-    """
-    from rs.data.readers import class_names
+    images: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of pictures; subfolders, one per class, are labels.")
+    ] = None
+    classes: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="File with the names of classes, one a line, in logit order.")
+    ] = None
+    resize: Annotated[int | None, typer.Option(help="Resize the shorter side to this many pixels, then crop.")] = None
+    crop: Annotated[int | None, typer.Option(help="Crop a centred square with sides of this many pixels.")] = None
+    convert: Annotated[bool, typer.Option("--convert", help="Convert to 8-bit grey or RGB, as the model takes.")] = (
+        False
+    )
 
-    return base.classes if classes is None else class_names(classes)
+    def check_sources(self, data: Path | None, has_files: bool = False) -> None:
+        """Refuse --data and --images together, and the options of pictures without pictures."""
+        if data is not None and self.images is not None:
+            raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
+        if self.images is None and not has_files and self != PictureOptions():
+            raise InputError(
+                "--classes, --resize, --crop and --convert are for --images; a prepared data set has its own"
+            )
+
+    @property
+    def conversion(self) -> Conversion:
+        """How pictures are converted."""
+        from rs.data.pictures import Conversion
+
+        return Conversion(self.resize, self.crop, self.convert)
+
+    def load(self, folder: Path, base: Classifier) -> tuple[Classifier, FolderImages]:
+        """Return a classifier and its pictures in a folder, whose classes and shape it takes if it states none.
+
+        If only the names of subfolders order the classes, say their order.
+
+        Raises:
+            InputError: As :func:`rs.data.readers.class_names`, and ``listed`` and ``read_pictures`` of
+                :mod:`rs.data.image_folder`, or if the classifier states another shape or other classes.
+        """
+        from rs.certification.load import for_images
+        from rs.data.image_folder import read_pictures
+
+        tree, shape = self._listed(folder, base)
+        pictures = read_pictures(tree, shape, self.conversion)
+        return for_images(base, pictures.meta), pictures
+
+    def split_for_training(self, folder: Path) -> tuple[FolderImages, FolderImages]:
+        """Return the pictures to train with and those to validate with, :data:`VALIDATION_SHARE` of each class.
+
+        Raises:
+            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if one has no class.
+        """
+        from rs.data.image_folder import common_shape, listed, read_pictures, split_by_content
+        from rs.data.readers import class_names
+
+        tree = listed(folder, () if self.classes is None else class_names(self.classes))
+        shape, _ = common_shape([path for path, _ in tree.samples], self.conversion)
+        train, validation = split_by_content(tree, VALIDATION_SHARE)
+        _warn_of_imbalance(tree)
+        return read_pictures(train, shape, self.conversion), read_pictures(validation, shape, self.conversion)
+
+    def list_files(self, folder: Path, base: Classifier) -> tuple[Classifier, list[str]]:
+        """Return a classifier and the files in a folder as :meth:`load`, but files that need not fit."""
+        from rs.certification.load import with_images
+
+        tree, shape = self._listed(folder, base)
+        return with_images(base, tree.classes, shape), [path for path, _ in tree.samples]
+
+    def classifier_of_files(self, files: Sequence[str], base: Classifier) -> Classifier:
+        """Return a classifier for files: the classes of --classes, else its own; if it has none, they are numbers.
+
+        Raises:
+            InputError: If --classes is no list of names, or differs from what the classifier states.
+        """
+        from rs.certification.load import with_images
+
+        return with_images(base, self._class_names(base), self._shape_of(files, base))
+
+    def _class_names(self, base: Classifier) -> tuple[str, ...]:
+        """Return the names that --classes or the classifier gives, in the order of logits; empty if neither does."""
+        from rs.data.readers import class_names
+
+        return base.classes if self.classes is None else class_names(self.classes)
+
+    def _listed(self, folder: Path, base: Classifier) -> tuple[Tree, tuple[int, ...]]:
+        from rs.data.image_folder import listed
+
+        names = self._class_names(base)
+        tree = listed(folder, names)
+        if not names:
+            _print_order(tree.classes)
+        return tree, self._shape_of([path for path, _ in tree.samples], base)
+
+    def _shape_of(self, files: Sequence[str], base: Classifier) -> tuple[int, ...]:
+        """Return the shape that the classifier states, else that of most files; print on stderr if others differ."""
+        from rs.data.image_folder import common_shape
+        from rs.data.pictures import kind
+
+        if base.shape:
+            return base.shape
+        shape, count = common_shape(files, self.conversion)
+        if count < len(files):
+            print(
+                f"{base.name} states no size of images: {count:,} of {len(files):,} are {kind(shape)}, which it is "
+                "taken to be; --resize, --crop and --convert make all alike",
+                file=sys.stderr,
+            )
+        return shape
 
 
-def say_order(classes: Sequence[str]) -> None:
-    """Say on stderr which class has which number, where the names of subfolders decide it."""
-    numbered = ", ".join(f"{number} {name}" for number, name in enumerate(classes[:SHOWN]))
-    rest = f", ... of {len(classes)}" if len(classes) > SHOWN else ""
+def _print_order(classes: Sequence[str]) -> None:
+    """Print on stderr which class has which number, where the names of subfolders decide it."""
+    numbered = ", ".join(f"{number} {name}" for number, name in enumerate(classes[:MAX_CLASSES_SHOWN]))
+    rest = f", ... of {len(classes)}" if len(classes) > MAX_CLASSES_SHOWN else ""
     line = f"classes in the order of the subfolders' names: {numbered}{rest}; --classes FILE gives the model's order"
     print(printable(line), file=sys.stderr)
 
 
-def check_one_source(data: Path | None, images: Path | None) -> None:
-    """Refuse --data and --images together."""
-    if data is not None and images is not None:
-        raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
-
-
-def check_sources(
-    data: Path | None,
-    images: Path | None,
-    classes: Path | None,
-    resize: int | None,
-    crop: int | None,
-    convert: bool,
-) -> None:
-    """Refuse --data and --images together, and the options of pictures without --images."""
-    check_one_source(data, images)
-    if images is None and (classes, resize, crop, convert) != (None, None, None, False):
-        raise InputError("--classes, --resize, --crop and --convert are for --images; a prepared data set has its own")
-
-
-def pictures(folder: Path, classes: Path | None, base: Classifier, how: Conversion) -> tuple[Classifier, FolderImages]:
-    """Return a classifier and the pictures of --images, whose classes and shape it takes if it states none.
-
-    If nothing but the names of subfolders orders the classes, it is said how.
-
-    Args:
-        folder: Of the pictures.
-        classes: The list of --classes.
-        base: The classifier that they are for.
-        how: How they are converted.
-    Raises:
-        InputError: As :func:`listed_classes`, and ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or
-            if the classifier states another shape or other classes.
-    """
-    from rs.certification.load import for_images
-    from rs.data.image_folder import read_pictures
-
-    tree, shape = _listed(folder, classes, base, how)
-    shown = read_pictures(tree, shape, how)
-    return for_images(base, shown.meta), shown
-
-
-def training_pictures(folder: Path, classes: Path | None, how: Conversion) -> tuple[FolderImages, FolderImages]:
-    """Return the pictures of --images to train with and those to validate with, :data:`VALIDATION_SHARE` of a class.
-
-    Args:
-        folder: Of one subfolder a class.
-        classes: The list of --classes.
-        how: How they are converted.
-    Raises:
-        InputError: As ``listed`` and ``read`` of :mod:`rs.data.image_folder`, or if a picture has no class.
-    """
-    from rs.data.image_folder import common_shape, listed, read_pictures, split_by_content
-    from rs.data.readers import class_names
-
-    tree = listed(folder, () if classes is None else class_names(classes))
-    shape, _ = common_shape([path for path, _ in tree.samples], how)
-    train, validation = split_by_content(tree, VALIDATION_SHARE)
-    say_counts(tree)
-    return read_pictures(train, shape, how), read_pictures(validation, shape, how)
-
-
-def say_counts(tree: Tree) -> None:
-    """Say on stderr if classes differ in their number of pictures by more than :data:`IMBALANCE`."""
+def _warn_of_imbalance(tree: Tree) -> None:
+    """Warn on stderr if classes differ in their number of pictures by more than :data:`MAX_IMBALANCE`."""
     counts = Counter(label for _, label in tree.samples)
-    (most, many), (least, few) = counts.most_common()[0], counts.most_common()[-1]
-    if many > IMBALANCE * few:
+    (largest, most), (smallest, least) = counts.most_common()[0], counts.most_common()[-1]
+    if most > MAX_IMBALANCE * least:
         line = (
-            f"warning: the classes are not in balance: {many:,} pictures of {tree.classes[most]}, {few:,} of "
-            f"{tree.classes[least]}; accuracy and ACR weigh them by their number"
+            f"warning: the classes are not in balance: {most:,} pictures of {tree.classes[largest]}, {least:,} of "
+            f"{tree.classes[smallest]}; accuracy and ACR weigh them by their number"
         )
         print(printable(line), file=sys.stderr)
-
-
-def files_of(folder: Path, classes: Path | None, base: Classifier, how: Conversion) -> tuple[Classifier, list[str]]:
-    """Return a classifier and the files of --images as :func:`pictures`, but files that need not fit."""
-    from rs.certification.load import with_images
-
-    tree, shape = _listed(folder, classes, base, how)
-    return with_images(base, tree.classes, shape), [path for path, _ in tree.samples]
-
-
-def for_files(files: Sequence[str], classes: Path | None, base: Classifier, how: Conversion) -> Classifier:
-    """Return a classifier for image files: the classes of --classes, else its own; if it has none, they are numbers.
-
-    Raises:
-        InputError: If --classes is no list of names, or differs from what the classifier states.
-    """
-    from rs.certification.load import with_images
-
-    return with_images(base, listed_classes(classes, base), _shape_of(files, base, how))
-
-
-def _listed(folder: Path, classes: Path | None, base: Classifier, how: Conversion) -> tuple[Tree, tuple[int, ...]]:
-    from rs.data.image_folder import listed
-
-    names = listed_classes(classes, base)
-    tree = listed(folder, names)
-    if not names:
-        say_order(tree.classes)
-    return tree, _shape_of([path for path, _ in tree.samples], base, how)
-
-
-def _shape_of(files: Sequence[str], base: Classifier, how: Conversion) -> tuple[int, ...]:
-    """Return the shape that the classifier states, else that of most files; say on stderr if others have another."""
-    from rs.data.image_folder import common_shape
-    from rs.data.pictures import kind
-
-    if base.shape:
-        return base.shape
-    shape, count = common_shape(files, how)
-    if count < len(files):
-        print(
-            f"{base.name} states no size of images: {count:,} of {len(files):,} are {kind(shape)}, which it is taken "
-            "to be; --resize, --crop and --convert make all alike",
-            file=sys.stderr,
-        )
-    return shape

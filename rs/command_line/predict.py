@@ -9,70 +9,60 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.pictures import Classes, Convert, Crop, Images, Resize, check_one_source, files_of, for_files
-from rs.command_line.shell import Device, Network, Noise, Sigma
+from rs.command_line.pictures import PictureOptions
+from rs.command_line.shell import Device, Json, ModelOption, Network, NoiseOption, Sigma
 from rs.errors import InputError
 from rs.models import InferenceEngine, Precision
 
-EXAMPLE = """\
-rs predict photo.png --model models/digits/0.25/advmacer/0
-rs predict photo.jpg --model models/digits/0.25/advmacer/0 \\
-    --convert --resize 8 --crop 8
-rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json
-rs predict --images photos --model my_package.models:build --sigma 0.5"""
-
 
 def main(
-    model: Annotated[
-        str, typer.Option(help="Model folder, ensemble *.json, or module:function that returns an nn.Module.")
-    ],
+    model: ModelOption,
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="IMAGES", help="Image files: 8-bit grey or RGB, of the size of the model's images."),
     ] = None,
-    images: Images = None,
-    classes: Classes = None,
+    *,
     data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Prepared data set that has the model's classes and shape.")
+        Path | None, typer.Option(file_okay=False, help="Prepared data set of the model's classes.")
     ] = None,
     sigma: Sigma = None,
-    n0: Annotated[int, typer.Option(help="Draws that select the class.")] = 100,
-    n: Annotated[int, typer.Option(help="Draws that bound its probability.")] = 1000,
+    n0: Annotated[int, typer.Option(help="Number of draws that select the class.")] = 100,
+    n: Annotated[int, typer.Option(help="Number of fresh draws that bound its probability.")] = 1000,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Seed of the noise; default: drawn from the operating system."),
-    ] = None,
+    noise: NoiseOption = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the noise; default: from the operating system.")] = None,
     network: Network = None,
     device: Device = "auto",
-    noise: Noise = None,
-    precision: Annotated[
-        Precision, typer.Option(help="Precision of the network's weights and activations.")
-    ] = "float32",
+    precision: Annotated[Precision, typer.Option(help="Precision of weights and activations.")] = "float32",
     engine: Annotated[
-        InferenceEngine,
-        typer.Option(help="How the network runs; openvino: OpenVINO on a CPU; quantized: OpenVINO in int8."),
+        InferenceEngine, typer.Option(help="How the network runs; openvino: on a CPU; quantized: OpenVINO in int8.")
     ] = "plain",
-    resize: Resize = None,
-    crop: Crop = None,
-    convert: Convert = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with votes and all digits.")] = False,
+    as_json: Json = False,
+    pictures: PictureOptions,
 ) -> None:
-    """Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence.
+    """Classify images of your own with a smoothed classifier, and certify them.
+
+    Print the class of each of IMAGES, its certified l2 radius in pixels of [0, 1] and its confidence.
 
     With --resize, --crop or --convert the radius is that of the converted image. A file that is not an image of
     the model's kind is skipped and named at the end; the exit code is then 2.
+
+    Example:
+        rs predict photo.png --model models/digits/0.25/advmacer/0
+        rs predict photo.jpg --model models/digits/0.25/advmacer/0 \\
+            --convert --resize 8 --crop 8
+        rs predict *.png --model models/digits/0.25/advmacer/0 --n 10000 --json
+        rs predict --images photos --model my_package.models:build --sigma 0.5
     """
-    if bool(files) == (images is not None):
+    if bool(files) == (pictures.images is not None):
         raise InputError("give image files, or --images, a folder of pictures, and not both")
     if files and all(map(os.path.isdir, files)):
         raise InputError(f"{files[0]} must be an image file, but it is a folder; give --images {files[0]}")
-    check_one_source(data, images)
-    if data is not None and classes is not None:
+    pictures.check_sources(data, has_files=True)
+    if data is not None and pictures.classes is not None:
         raise InputError("give --classes, names of classes, or --data, which has them; got both")
     from rs.certification.load import for_images, load
     from rs.certification.predict import predict_files
-    from rs.data.pictures import Conversion
     from rs.data.prepared import read_meta
     from rs.runtime.device import device_named
     from rs.runtime.progress import say
@@ -80,15 +70,15 @@ def main(
 
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):  # what the model prints is no part of the answers
-        base, conversion = load(model, network=network), Conversion(resize, crop, convert)
+        base, conversion = load(model, network=network), pictures.conversion
         base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
-        if images is not None:
-            base, files = files_of(images, classes, base, conversion)
+        if pictures.images is not None:
+            base, files = pictures.list_files(pictures.images, base)
         elif data is not None:
             base = for_images(base, read_meta(data))
         else:
-            base = for_files(files or [], classes, base, conversion)
-        # Whoever knows the seed beforehand can choose the image after the noise.
+            base = pictures.classifier_of_files(files or [], base)
+        # Anyone who knows the seed beforehand can choose the image after the noise.
         noise_seed = secrets.randbits(32) if seed is None else seed
         options = SmoothingOptions(
             sigma=sigma,
@@ -100,12 +90,11 @@ def main(
         )
         predictions = predict_files(files or [], base, Draws(n0, n, alpha, noise_seed), options, conversion)
         for number, prediction in enumerate(predictions):
-            if seed is None and not as_json and number == 0:  # after all inputs have been checked
-                message = f"seed {noise_seed} (from the operating system; --seed {noise_seed} repeats this run)"
-                print(message, file=sys.stderr)
-            if not as_json and number == 0 and "quantized" in prediction.provenance:
-                print(
-                    "network {quantized}, {calibration} calibration images".format(**prediction.provenance),
-                    file=sys.stderr,
-                )
+            if number == 0 and not as_json:  # after all inputs have been checked
+                if seed is None:
+                    source = f"from the operating system; --seed {noise_seed} repeats this run"
+                    print(f"seed {noise_seed} ({source})", file=sys.stderr)
+                if "quantized" in prediction.provenance:
+                    network = "network {quantized}, {calibration} calibration images".format(**prediction.provenance)
+                    print(network, file=sys.stderr)
             say(prediction.json() if as_json else prediction.text(), stdout)

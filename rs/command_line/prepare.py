@@ -7,10 +7,6 @@ import typer
 
 from rs.command_line.shell import ParamsFile
 
-EXAMPLE = """\
-rs prepare digits --out data/digits
-rs prepare cifar10 --source parquet --root downloads/cifar10 --out data/cifar10"""
-
 
 def main(
     name: Annotated[str, typer.Argument(help="Data set: a key of datasets in the parameters.")],
@@ -21,7 +17,14 @@ def main(
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the raw data, in place of the parameters' root.")] = None,
 ) -> None:
-    """Prepare the data set NAME: train.npz and test.npz, and meta.json, which describes them."""
+    """Turn a raw data set into the files that training and certification read.
+
+    The files are train.npz and test.npz with images and labels, and meta.json, which describes them.
+
+    Example:
+        rs prepare digits --out data/digits
+        rs prepare cifar10 --source parquet --root downloads/cifar10 --out data/cifar10
+    """
     from rs import params as parameters
     from rs.data import sources
     from rs.data.prepared import data_set_text, read_meta

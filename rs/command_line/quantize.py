@@ -7,11 +7,6 @@ import typer
 
 from rs.command_line.shell import DataFolder, Force, Network
 
-EXAMPLE = """\
-rs quantize models/digits/0.25/advmacer/0 --data data/digits
-rs quantize ensembles/digits/0.25/advmacer-0-1.average.json \\
-    --data data/digits --images 1000"""
-
 
 def main(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members.")],
@@ -22,7 +17,15 @@ def main(
     network: Network = None,
     force: Force = False,
 ) -> None:
-    """Write quantized.xml, .bin and .json beside the weights of MODEL, which the engine quantized then runs."""
+    """Quantise a model to int8, calibrated on noisy training images.
+
+    Write quantized.xml, .bin and .json next to the weights of MODEL. The engine "quantized" then runs them.
+
+    Example:
+        rs quantize models/digits/0.25/advmacer/0 --data data/digits
+        rs quantize ensembles/digits/0.25/advmacer-0-1.average.json \\
+            --data data/digits --images 1000
+    """
     from rs.certification.inference import members_of
     from rs.certification.load import check_has_folder, load
     from rs.certification.quantize import CALIBRATION, check_quantized_output, quantize, write_quantized
@@ -32,11 +35,12 @@ def main(
     training = load_images(data, "train")
     classifier = load(model, training.meta, network)
     assert classifier.sigma is not None  # every model on disk has one
-    members, count = [*zip(classifier.folders, members_of(classifier.module), strict=True)], images or CALIBRATION
+    members = [*zip(map(Path, classifier.folders), members_of(classifier.module), strict=True)]
+    count = images or CALIBRATION
     for folder, member in members:
-        check_quantized_output(Path(folder), member, training, classifier.sigma, count, force=force)
+        check_quantized_output(folder, member, training, classifier.sigma, count, force=force)
     for folder, member in members:
-        made = quantize(member, training, classifier.sigma, count)
-        write_quantized(Path(folder), made)
+        quantized = quantize(member, training, classifier.sigma, count)
+        write_quantized(folder, quantized)
         used = min(count, len(training))
-        print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {made.card.network}")
+        print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {quantized.card.network}")

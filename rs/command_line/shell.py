@@ -1,21 +1,26 @@
 """Turning functions into programs, and the options that commands share."""
 
 import atexit
+import copy
 import functools
 import gc
+import inspect
 import io
 import os
 import re
 import sys
+import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from rs.errors import InputError, install, printable
+from rs.smoothing import Noise
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where another process
 # wants the core, small operations were measured to run up to ten times slower so; a short spin avoids that, and costs
@@ -24,21 +29,24 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 DataFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of the prepared data set.")]
 ParamsFile = Annotated[Path, typer.Option(dir_okay=False, help="Parameter file.")]
-Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="auto, cpu, cuda or cuda:N.")]
-EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles, made by stages.ensemble.")]
+Device = Annotated[str, typer.Option(envvar="RS_DEVICE", help="Device: auto, cpu, cuda or cuda:N.")]
+EnsemblesFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder of ensembles that stages.ensemble wrote.")]
 Batch = Annotated[int | None, typer.Option(envvar="RS_BATCH", help="Noisy images evaluated at once.")]
 Network = Annotated[
-    str | None,
-    typer.Option(help="Function that returns the nn.Module of a network of your own, package.module:function."),
+    str | None, typer.Option(help="Function that builds a network of your own, package.module:function.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run of this command made there.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with all digits, one object a line.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="RS_WORKERS", help="Processes that read images from disk.")]
 
-Noise = Annotated[
-    Literal["gaussian", "grid"] | None,
+_MODEL_HELP = "Model folder, ensemble *.json, or module:function that returns an nn.Module."
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL_HELP)]
+ModelOption = Annotated[str, typer.Option(help=_MODEL_HELP)]
+
+NoiseOption = Annotated[
+    Noise | None,
     typer.Option(
-        help="Kind of noise. grid, the default without a recipe, is in multiples of 1/255, so that floating-point "
-        "rounding cannot break the certificate."
+        help="Kind of noise. grid, the default, is in multiples of 1/255: rounding cannot break certificates."
     ),
 ]
 PACKAGED = Path(__file__).parent.parent / "params.yaml"
@@ -46,14 +54,12 @@ PACKAGED = Path(__file__).parent.parent / "params.yaml"
 
 Radii = Annotated[
     str | None,
-    typer.Option(
-        help="Radii of certified accuracies, like 0.25,0.5; default: 0, 0.25, ... up to the largest in the rows."
-    ),
+    typer.Option(help="Radii of certified accuracies, like 0.25,0.5; default: 0, 0.25, ... up to the largest."),
 ]
 
 
 def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | None:
-    """Refuse a noise that is none, or is likely in 255ths.
+    """Reject a sigma that is not positive, or was probably given on the 0-255 scale.
 
     Raises:
         InputError: If it is not positive, or exceeds :data:`rs.params.MAX_SIGMA`.
@@ -73,7 +79,7 @@ def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | Non
 
 
 Sigma = Annotated[
-    float | None, typer.Option(callback=check_sigma, help="Noise std in pixels of [0, 1]; default: the model's own.")
+    float | None, typer.Option(callback=check_sigma, help="Noise std, in pixels of [0, 1]; default: that of the model.")
 ]
 
 
@@ -97,7 +103,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 DEBUG = "--debug"
 """A word of every command line: what went wrong is shown with its traceback too."""
 
-LONGEST = 2000
+MAX_MESSAGE = 2000
 """Characters of an error message; it may quote a whole file."""
 
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
@@ -113,27 +119,71 @@ def application(**settings: Any) -> typer.Typer:
     return typer.Typer(context_settings=HELP, **plain | settings)
 
 
-def add(
-    app: typer.Typer, command: Callable[..., None], name: str | None = None, example: str = "", about: str = ""
-) -> None:
-    """Add a command to an application; Ctrl-C ends it with one line on stderr and :data:`INTERRUPTED`.
+def add(app: typer.Typer, command: Callable[..., None], name: str | None = None) -> None:
+    """Add a command to an application.
+
+    The first line of its docstring describes it in the list of commands. The lines below "Example:" are not wrapped.
 
     Args:
         app: The application.
-        command: A function with Typer annotations.
-        name: Of the command; ``None`` for the only one.
-        example: Command lines that stand below its help.
-        about: What it does, in the list of commands.
+        command: A function with Typer annotations. A parameter whose type is a dataclass stands for a group of options,
+            its fields; help has the group's first docstring line above them.
+        name: Name of the command; ``None`` for the only one.
     """
-    lines = "".join(f"\n  {line}" for line in example.splitlines())
-    epilog = f"\b\nExample:{lines}" if example else None  # \b: not to be wrapped
-    app.command(name, cls=_Command, context_settings=HELP, epilog=epilog, short_help=about or None)(
-        _interruptible(command)
+    about, _, example = (inspect.getdoc(command) or "").partition("\n\nExample:\n")
+    lines = textwrap.indent(textwrap.dedent(example), "  ")
+    decorate = app.command(
+        name,
+        cls=_Command,
+        context_settings=HELP,
+        help=about,
+        epilog=f"\b\nExample:\n{lines}" if example else None,  # \b: not to be wrapped
+        short_help=about.partition("\n")[0],
     )
+    decorate(_interruptible(command))
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command of single options that Ctrl-C ends with one line on stderr and :data:`INTERRUPTED`."""
+    groups: dict[str, type] = {}
+    options: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            options += _options_of(parameter.annotation)
+        else:
+            options.append(parameter)
+
+    @functools.wraps(command)
+    def run_command(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        try:
+            command(**values)
+        except KeyboardInterrupt as stop:
+            after_the_bar = "\n" * sys.stderr.isatty()
+            print(after_the_bar + "; ".join(["interrupted", *getattr(stop, "__notes__", [])]), file=sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
+
+    run_command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {option.name: option.annotation for option in options}
+    return run_command
+
+
+def _options_of(group: Any) -> Iterator[inspect.Parameter]:
+    """Yield the fields of a group of options as parameters, under the heading of the group."""
+    heading = group.__doc__.partition("\n")[0].removesuffix(".")
+    for name, hint in get_type_hints(group, include_extras=True).items():
+        option = copy.copy(hint.__metadata__[0])
+        option.rich_help_panel = heading
+        annotation = Annotated[hint.__origin__, option]  # type: ignore[name-defined]
+        yield inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=annotation
+        )
 
 
 class _Command(TyperCommand):
-    """Says what the value of an option must be, and what came, where Typer hands on the words of its validator."""
+    """Says what an option must be, and what came, in our words; its help has a section for each group of options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -143,9 +193,21 @@ class _Command(TyperCommand):
                 error.message = _of_validator(faults()[0])
             raise
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+        for option in self.get_params(ctx):
+            general = "Arguments" if option.param_type_name == "argument" else "Options"
+            heading = getattr(option, "rich_help_panel", None) or general
+            if record := option.get_help_record(ctx):
+                sections.setdefault(heading, []).append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
 
 NUMBERS = {"int_parsing": "must be a whole number, like 1000", "float_parsing": "must be a number, like 0.5"}
-"""What a value must be, by the validator's name of what is wrong with it."""
+"""Error text for each error type of the validator."""
 
 
 def _of_validator(fault: Any) -> str:
@@ -153,19 +215,6 @@ def _of_validator(fault: Any) -> str:
         return str(fault["msg"]).removeprefix("Value error, ")
     must = NUMBERS.get(fault["type"], fault["msg"].replace("Input should be", "must be"))
     return f"{must}, got {fault['input']!r}"
-
-
-def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(command)
-    def run_command(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except KeyboardInterrupt as stop:
-            after_the_bar = "\n" * sys.stderr.isatty()
-            print(after_the_bar + "; ".join(["interrupted", *getattr(stop, "__notes__", [])]), file=sys.stderr)
-            raise SystemExit(INTERRUPTED) from None
-
-    return run_command
 
 
 EXTRAS = {
@@ -237,7 +286,7 @@ def _mendable(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror or text}; mend that, and the same command continues"
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
 
 
 def parameters(path: Path, dataset: str) -> dict[str, Any]:

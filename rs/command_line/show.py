@@ -1,41 +1,94 @@
-"""Show row files: average certified radius, accuracies, abstentions."""
+"""Show row files, and compare two of them."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rs.command_line.field_logs import LogAlpha, LogN, LogN0, LogSigma
-from rs.command_line.shell import Radii
+from rs.command_line.shell import Json, Radii, check_sigma, radii_named
+from rs.errors import InputError
 
-EXAMPLE = """\
-rs show rows.tsv
-rs show rows.tsv --radii 0.25,0.5 --json
-rs show theirs.log --sigma 0.5"""
+DEFAULT_N0 = 100
+"""The n0 of the field's logs; no log states it."""
+
+ROWS_HELP = "Certificate rows, *.tsv, or log in six columns."
 
 
-def main(
-    rows: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv, or logs in six columns."
-        ),
-    ],
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """What a log in six columns does not state."""
+
+    sigma: Annotated[
+        float | None, typer.Option(callback=check_sigma, help="Noise std of the logs, in pixels of [0, 1].")
+    ] = None
+    n0: Annotated[int | None, typer.Option(help=f"Selection draws; rs compare assumes {DEFAULT_N0}.")] = None
+    n: Annotated[int | None, typer.Option(help="Further draws; default: derived from radii, given sigma.")] = None
+    alpha: Annotated[float | None, typer.Option(help="Failure probability; default: derived from radii.")] = None
+
+    def of_files(self, paths: Sequence[Path]) -> dict[str, float | None]:
+        """Return the values by name.
+
+        Raises:
+            InputError: If there is one and no file is a log; rows state theirs.
+        """
+        from rs.storage.certificate_rows import is_field_log
+
+        names = [f"--{name}" for name, value in asdict(self).items() if value is not None]
+        if names and not any(is_field_log(path) for path in paths):
+            listed = " and ".join(map(str, paths))
+            options = ", ".join(names)
+            raise InputError(f"{options} must be of a log in six columns, but {listed} has its own; leave it out")
+        return asdict(self)
+
+
+def show_files(
+    rows: Annotated[list[Path], typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help=ROWS_HELP)],
+    *,
     radii: Radii = None,
-    sigma: LogSigma = None,
-    n0: LogN0 = None,
-    n: LogN = None,
-    alpha: LogAlpha = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each file, all digits.")] = False,
+    logs: LogOptions,
+    as_json: Json = False,
 ) -> None:
-    """Show the ACR of each of ROWS with its standard error over images, clean and certified accuracy, and more."""
-    import json
+    """Show the average certified radius, accuracies and abstentions of row files.
 
-    from rs.command_line.field_logs import known_of_logs
-    from rs.command_line.shell import radii_named
+    The average certified radius (ACR) comes with its standard error over images.
+
+    Example:
+        rs show rows.tsv
+        rs show rows.tsv --radii 0.25,0.5 --json
+        rs show theirs.log --sigma 0.5
+    """
     from rs.reporting.summaries import summarize_rows, summary_text
 
-    known = known_of_logs(rows, sigma=sigma, n0=n0, n=n, alpha=alpha)
-    about = [summarize_rows(path, radii_named(radii), **known) for path in rows]
-    texts = [json.dumps(one, allow_nan=False) if as_json else summary_text(one) for one in about]
+    values = logs.of_files(rows)
+    summaries = [summarize_rows(path, radii_named(radii), **values) for path in rows]
+    texts = [json.dumps(summary, allow_nan=False) if as_json else summary_text(summary) for summary in summaries]
     print(("\n" if as_json else "\n\n").join(texts))
+
+
+def compare_files(
+    first: Annotated[Path, typer.Argument(metavar="A", exists=True, dir_okay=False, help=ROWS_HELP)],
+    second: Annotated[Path, typer.Argument(metavar="B", exists=True, dir_okay=False, help=ROWS_HELP)],
+    *,
+    radii: Radii = None,
+    logs: LogOptions,
+    as_json: Json = False,
+) -> None:
+    """Compare two row files: paired differences A - B over the same images, with standard errors.
+
+    The differences are of average certified radius (ACR), clean and certified accuracy. Both files must have the same
+    sigma, n0, n and alpha. Rows state them; those of a six-column log come from options, the other file or its radii.
+
+    Example:
+        rs compare a.tsv b.tsv
+        rs compare a.tsv b.tsv --radii 0.5 --json
+        rs compare theirs.log others.log --sigma 0.5
+    """
+    from rs.reporting.summaries import compare_rows, comparison_text
+
+    values = logs.of_files([first, second])
+    n0 = DEFAULT_N0 if logs.n0 is None else logs.n0
+    differences = compare_rows(first, second, radii_named(radii), **values | {"n0": n0})
+    print(json.dumps(differences, allow_nan=False) if as_json else comparison_text(differences))

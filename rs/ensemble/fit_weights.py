@@ -69,9 +69,8 @@ def fit_weights(
             images.
     """
     pool, specs = read_pool(ensembles)
-    of, suffixes = {"dataset": pool.dataset, "sigma": pool.sigma}, (".csv", ".json", ".tsv")
-    files.check_replaceable(out, "spreads.csv", "weights", [ensembles, folder], suffixes=suffixes, of=of)
-    files.check_output(seconds, "the seconds of weights", files.begins_with("seconds\n"), option="--seconds")
+    files.check_replaceable(out, "spreads.csv", "weights", [ensembles, folder])
+    files.check_output(seconds, "a file", option="--seconds")
     train, test = data.load_images(folder, "train"), data.load_images(folder, "test")
     limit_threads(test.meta.shape)
     outputs = MemberOutputs.load(pool, ensembles / POOL, test.meta, settings, device, batch)

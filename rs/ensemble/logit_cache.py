@@ -15,13 +15,14 @@ from torch import Tensor, nn
 
 from rs.ensemble.pool import MemberLogits, NoisyPool, Visitor
 from rs.errors import InputError
+from rs.models import Precision
 from rs.models.fingerprint import model_fingerprint
 from rs.params import validated
 from rs.runtime import scratch
 from rs.runtime.arithmetic import Arithmetic
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Precision, SmoothedClassifier
-from rs.smoothing.noise import Noise
+from rs.smoothing import Noise
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
 from rs.storage import files
 

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from rs.ensemble.outputs import Outputs, summed
 from rs.ensemble.rules import Cascade, LogitAverage, RuleFunction, SoftmaxAverage, is_undecided, scores_of
 from rs.errors import InputError
+from rs.models import Precision
 from rs.runtime.streams import Stream
-from rs.smoothing.classifier import Precision, SmoothedClassifier
+from rs.smoothing import Noise
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import check_draws
-from rs.smoothing.noise import Noise
 from rs.smoothing.settings import Draws
 from rs.smoothing.vote_counting import Tally, VoteCounter, certificate, winner
 from rs.statistics.certificate import Certificate

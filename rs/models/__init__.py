@@ -1,11 +1,17 @@
-"""Networks: architectures, checkpoints (of this project and published ones), names of the backends they run on."""
+"""Networks: architectures, checkpoints (of this project and published ones), and the backends they run on.
+
+The names of all that there is stand here, so that help and checks list them without loading torch.
+"""
 
 from typing import Literal
 
-Precision = Literal["float32", "bfloat16"]
+Architecture = Literal["resnet110", "resnet20", "resnet8", "resnet50", "lenet", "smallnet"]
 
 Engine = Literal["plain", "folded", "compiled"]
-"""How a network runs in training and in certification."""
-
 InferenceEngine = Literal[Engine, "openvino", "quantized"]
 """Certification has two more: OpenVINO's, in float32 and in int8 (``rs.certification.quantize``)."""
+
+Precision = Literal["float32", "bfloat16"]
+
+Normalisation = Literal["mean-std", "centre", "none"]
+"""First layer of a published network: (x - mean) / std, x - mean, or x."""

@@ -170,8 +170,8 @@ ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
     "lenet": lambda shape, num_classes: LeNet(shape[0], num_classes),
     "smallnet": SmallNet,
 }
-"""From a name to a function of (image shape (C, H, W), number of classes) that builds the network, without its
-normalisation."""
+"""From each name of ``rs.models.Architecture`` to a function of (image shape (C, H, W), number of classes) that builds
+the network, without its normalisation."""
 
 
 USER_NETWORKS: dict[str, dict[str, str]] = {}

@@ -7,17 +7,16 @@ import pickle
 import re
 import zipfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rs.data.prepared import Meta
 from rs.errors import InputError
-from rs.models import checkpoint
+from rs.models import Normalisation, checkpoint
 from rs.models.checkpoint import ModelCard
 
-Normalisation = Literal["mean-std", "centre", "none"]
 PREFIXES = ("1.module.", "module.", "1.")
 """In the published files the network is the second child of a container, or wrapped for several GPUs, or both."""
 

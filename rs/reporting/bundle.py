@@ -138,11 +138,6 @@ def _named(name: str) -> Iterator[None]:
         ) from error
 
 
-def is_bundle(path: Path) -> bool:
-    """Whether a file is compressed as bundles are."""
-    return path.is_file() and path.read_bytes()[:6] == b"\xfd7zXZ\0"
-
-
 def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
     """Return what the checker must know of the parameters, in plain JSON."""
     from rs.study.ensembles import declared  # NumPy, which must not be loaded before the arithmetic is chosen

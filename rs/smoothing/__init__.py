@@ -1,7 +1,10 @@
 """The smoothed classifier: noise, CERTIFY and PREDICT, its soft form with the losses on it, and attacks on it."""
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
+
+Noise = Literal["gaussian", "grid"]
+"""Gaussian numbers in float32, or rounded to multiples of 1/255."""
 
 
 def __getattr__(name: str) -> Any:

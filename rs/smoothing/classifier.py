@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rs.errors import InputError
-from rs.models import Precision as Precision
+from rs.models import Precision
 from rs.models.backend import device_of
 from rs.runtime.streams import Stream
+from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
 from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_draws, check_key, evaluate, is_number
-from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, Noise, is_on_grid, noisy_batches
+from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, is_on_grid, noisy_batches
 from rs.smoothing.vote_counting import Tally, VoteCounter, certificate, evaluations_of, winner
 from rs.statistics.certificate import ABSTAIN, Certificate
 

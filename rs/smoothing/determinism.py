@@ -12,8 +12,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from rs.errors import InputError, NotDeterministicError, raised
+from rs.models import Precision
 from rs.smoothing.attack import evaluating
-from rs.smoothing.classifier import Precision, autocast
+from rs.smoothing.classifier import autocast
 from rs.smoothing.inputs import logits_of
 
 T = TypeVar("T")

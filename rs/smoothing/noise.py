@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import torch
@@ -24,9 +23,7 @@ from torch import Tensor
 
 from rs.errors import InputError
 from rs.runtime.streams import seed_sequence, stream
-
-Noise = Literal["gaussian", "grid"]
-"""Gaussian numbers in float32, or rounded to multiples of 1/255."""
+from rs.smoothing import Noise
 
 NOISE_OF_8_BIT: Noise = "grid"
 """Default for images of 8-bit pixels, as all files and prepared data sets have; for others it is gaussian."""

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import torch
 from pydantic import BeforeValidator, Field
 
-from rs.models import InferenceEngine
+from rs.models import InferenceEngine, Precision
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.smoothing.classifier import Precision
-from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, Noise
+from rs.smoothing import Noise
+from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
 from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence, at_radii
 from rs.study.subset import Subset

@@ -10,7 +10,7 @@ import re
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -92,23 +92,25 @@ IsOurs = Callable[[Path], bool]
 def check_output(
     path: Path,
     what: str,
-    is_ours: IsOurs,
+    is_ours: IsOurs = Path.is_file,
     *,
     inputs: Iterable[Path] = (),
     there: str | None = None,
     option: str = "--out",
     force: bool = True,
 ) -> None:
-    """Check that ``path`` may be written: nothing is there, or what the command itself would make, and no input of it.
+    """Check that ``path`` may be written: nothing is there, or what may be replaced, and no input of the command.
+
+    A stage replaces its outputs, which DVC declares; a user's command replaces what is there with ``--force`` alone.
 
     Args:
         path: A file or folder; a link counts as what it leads to, and is refused where it leads nowhere.
         what: What it must be, in words.
-        is_ours: Whether it is, if it is there.
+        is_ours: Whether what is there may be replaced; any file by default.
         inputs: Files and folders that the command reads.
         there: What is there otherwise, in words; by default its first line, or the names in it.
         option: What named it.
-        force: Whether what the command itself would make is replaced.
+        force: Whether it is replaced.
     Raises:
         InputError: If something else would be lost.
     """
@@ -123,44 +125,24 @@ def check_output(
         raise InputError(f"{path} must be new, but {what} is there; name another {option}, or replace it with --force")
 
 
-def check_replaceable(
-    folder: Path,
-    marker: str,
-    what: str,
-    inputs: Iterable[Path] = (),
-    *,
-    suffixes: Collection[str] = (),
-    of: Mapping[str, Any] | None = None,
-) -> None:
-    """Check that a folder of ours may be made here: there is none, it is empty, or it is such as we make.
+def check_replaceable(folder: Path, marker: str, what: str, inputs: Iterable[Path] = ()) -> None:
+    """Check that a stage may make its folder: there is none, it is empty, or the stage has made it.
+
+    DVC removes such a folder before the stage runs; this is for stages that are run by hand.
 
     Args:
         folder: The folder.
-        marker: A file that ours hold.
-        what: What they are of, in words.
-        inputs: Files and folders that the command reads.
-        suffixes: Of all files in them; any where none is given.
-        of: Values that their ``*.json`` have, where these have such keys.
+        marker: A file that is in it once the stage has made it.
+        what: What it holds, in words.
+        inputs: Files and folders that the stage reads.
     Raises:
         InputError: If it holds something else, or one of ``inputs``, which would be lost.
     """
-    is_there = (folder / marker).is_file()
-    paths = sorted(path for path in folder.rglob("*") if not path.is_dir()) if is_there else []
-    strange = [
-        path
-        for path in paths
-        if (suffixes and path.suffix not in suffixes)
-        or (
-            path.suffix == ".json"
-            and any(value_in(path, key) not in (None, value) for key, value in (of or {}).items())
-        )
-    ]
     check_output(
         folder,
         f"a folder of {what}",
-        lambda path: is_empty(path) or (is_there and not strange),
+        lambda path: is_empty(path) or (path / marker).is_file(),
         inputs=inputs,
-        there=str(strange[0].relative_to(folder)) if strange else None,
     )
 
 

@@ -10,9 +10,8 @@ import torch
 from pydantic import Field
 
 from rs.errors import InputError
-from rs.models import Engine
+from rs.models import Engine, Precision
 from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.smoothing.classifier import Precision
 from rs.statistics.certificate import MIN_ALPHA
 
 HISTORY = (

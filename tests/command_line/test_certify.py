@@ -13,11 +13,11 @@ from PIL import Image
 import rs
 from rs.certification.certify_model import NO_RECIPE
 from rs.command_line.certify import main as certify
-from rs.command_line.compare import main as compare
-from rs.command_line.export import main as export
+from rs.command_line.exchange import export_rows as export
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
-from rs.command_line.show import main as show
+from rs.command_line.show import compare_files as compare
+from rs.command_line.show import show_files as show
 from rs.data import prepared
 from rs.data.images import load_images as load_split
 from rs.ensemble.pool import PoolEntry, noisy_pool

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from rs.command_line.card import main as card
 from rs.command_line.certify import main as certify
 from rs.command_line.predict import main as predict
 from rs.command_line.quantize import main as quantize
+from rs.command_line.share import verify_bundle as verify
+from rs.command_line.share import write_card as card
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
-from rs.command_line.verify import main as verify
 from rs.errors import InputError
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier

@@ -1,7 +1,6 @@
 """No command writes over what it reads, or over what it would not make itself."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -85,14 +84,8 @@ def place(work, models_here):
     Path("notes", "b.seconds.csv").write_text("seconds\n1.0\n")
     for name in ("nowhere", "nowhere.tsv"):
         Path(name).symlink_to("absent")
-    Path("desk").mkdir()  # of somebody who keeps other things beside what commands have made
-    for name in ("pool.json", "spreads.csv", "versions.json", "thesis.tex"):
-        Path("desk", name).write_text("{}")
     Path("logs").mkdir()
     Path("logs", "provenance.json").write_text('{"model": "macer of tiny, sigma 0.25, seed 3", "training_seconds": 1}')
-    shutil.copytree("ensembles", "others")
-    for path in Path("others").iterdir():
-        path.write_text(path.read_text().replace('"sigma": 0.25', '"sigma": 0.5'))
 
 
 def command(stage, *first, force=False, **options):
@@ -141,17 +134,13 @@ def contents():
         (prepare, (), {"out": "rows.tsv/data"}),
         (ensemble, (), {"out": "."}),
         (ensemble, (), {"models": "ensembles", "out": "ensembles"}),
-        (ensemble, (), {"out": "others"}),
-        (ensemble, (), {"out": "desk"}),
         (weights, (), {"out": "data"}),
-        (weights, (), {"out": "desk"}),
         (weights, (), {"seconds": "rows.tsv/seconds.csv"}),
-        (weights, (), {"seconds": "notes/images.csv"}),
+        (weights, (), {"seconds": "nowhere"}),
         (certify_ensembles, (), {"out": "ensembles"}),
-        (certify_ensembles, (), {"times": "notes"}),
+        (certify_ensembles, (), {"times": "rows.tsv/times"}),
         (tables, (), {"out": "notes"}),
         (fingerprint, (), {"out": "notes"}),
-        (fingerprint, (), {"out": "desk"}),
     ],
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
@@ -187,8 +176,17 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
         assert contents() == made
         assert command(stage, force=True) == 0
         assert contents() == made
-        assert command(stage, force=True, out="models/macer/0/model.json") == 2
-        assert contents() == made
+
+
+@pytest.mark.parametrize(
+    ("stage", "out"),
+    [(export, "rows.tsv"), (export, "link.tsv"), (export, "nowhere"), (export, "notes"), (import_, "models/macer/0")],
+    ids=lambda value: value.__name__ if hasattr(value, "main") else None,
+)
+def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
+    before = contents()
+    assert command(stage, force=True, out=out) == 2
+    assert contents() == before
 
 
 def test_the_message_says_what_must_be_there_and_what_is(capfd):

@@ -24,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rs.certification.quantize import library
+from rs.command_line.main import COMMANDS
 from rs.command_line.shell import run
 
 ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
@@ -85,8 +86,9 @@ to import."""
 def command_of(stage):
     """The function of a stage, or of the command of ``rs`` that has no stage."""
     stage = stage.partition(" ")[0]
-    package = "stages" if (Path(__file__).parents[2] / "stages" / f"{stage}.py").is_file() else "rs.command_line"
-    return import_module(f"{package}.{stage}").main
+    if (Path(__file__).parents[2] / "stages" / f"{stage}.py").is_file():
+        return import_module(f"stages.{stage}").main
+    return COMMANDS[stage]
 
 
 class Points:

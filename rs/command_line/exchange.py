@@ -1,0 +1,79 @@
+"""Import the field's checkpoints, and export its logs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rs.command_line.shell import DataFolder, Force, check_sigma
+from rs.errors import InputError
+from rs.models import Architecture, Normalisation
+
+
+def import_model(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="checkpoint.pth.tar, or MACER's EPOCH.pth.")],
+    architecture: Annotated[Architecture, typer.Option(help="Architecture of the network.")],
+    sigma: Annotated[float, typer.Option(callback=check_sigma, help="Noise std of its training, in pixels of [0, 1].")],
+    normalisation: Annotated[
+        Normalisation,
+        typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman's CIFAR-10) or none (MACER)."),
+    ],
+    data: DataFolder,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Model folder to write.")],
+    force: Force = False,
+) -> None:
+    """Turn a published checkpoint into a model folder, which every command takes.
+
+    Nothing in the checkpoint is executed.
+
+    Example:
+        rs import checkpoint.pth.tar --architecture resnet110 --sigma 0.5 \\
+            --normalisation mean-std --data data/cifar10 --out models/cohen
+    """
+    from rs.data.prepared import read_meta
+    from rs.models.published_checkpoints import import_checkpoint
+
+    meta = read_meta(data)
+    import_checkpoint(checkpoint, meta, architecture, normalisation, sigma, out, force)
+    print(f"{architecture} for {meta.name}, sigma = {sigma:g}, normalisation {normalisation}; model in {out}")
+
+
+def export_rows(
+    rows: Annotated[Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time.")],
+    force: Force = False,
+) -> None:
+    """Write certificate rows as a log in the field's six columns, which existing analysis scripts read.
+
+    The log has the seconds of each image if they lie next to the rows.
+
+    Example:
+        rs export rows.tsv --out log.tsv
+    """
+    from rs.reporting.logs import read_alone
+    from rs.statistics.certificate import UNSOUND, early_stop
+    from rs.statistics.metrics import check_labels, check_radii, mode_of
+    from rs.storage import files
+    from rs.storage.certificate_rows import is_field_log, with_seconds, write_field_log
+
+    if is_field_log(rows):
+        raise InputError(f"{rows} is a log in the six columns already; ROWS must be certificate rows")
+    files.check_output(out, "a file", inputs=[rows], force=force)
+    table = with_seconds(read_alone(rows)[0].rows, rows)
+    check_radii(table, str(rows))
+    check_labels(table, str(rows))
+    if (table["scope"] == UNSOUND).any():
+        print(
+            f"warning: the certificates in {rows} are of frozen weights, chosen image by image; the six columns cannot "
+            "say that they do not hold for a classifier that chooses its weights anew",
+            file=sys.stderr,
+        )
+    if early := early_stop(mode_of(table)):
+        print(
+            f"warning: sampling for {rows} ended {early}; the six columns cannot say so, and the radii need not be "
+            "those that so many draws give",
+            file=sys.stderr,
+        )
+    write_field_log(table, out)
+    print(f"{len(table):,} images; log in {out}")
