@@ -112,7 +112,7 @@ def machine(device: str = "cpu") -> str:
     """One line: what was measured on, with which versions, and when."""
     import torch
 
-    from rs.runtime.machine import processor
+    from rs.runtime.device import processor
 
     name = torch.cuda.get_device_name() if device != "cpu" else processor()
     threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"

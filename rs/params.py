@@ -277,7 +277,7 @@ def base_dataset(values: dict[str, Any], dataset: str) -> str:
 
 
 def validate(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, str] | None = None) -> T:
-    """Validate ``values`` as a ``kind`` (a pydantic model or dataclass, or any annotated type).
+    """Validate ``values`` as a ``kind``: a class under :func:`validated`, or any annotated type.
 
     Args:
         kind: Type to make of the values.

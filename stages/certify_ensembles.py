@@ -11,9 +11,9 @@ from rs.command_line.shell import Batch, DataFolder, Device, EnsemblesFolder, Pa
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     ensembles: EnsemblesFolder,
-    weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of their weights, made by stages.weights.")],
+    weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of weights that stages.weights wrote.")],
     data: DataFolder,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows, a file for each classifier.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows, one file per classifier.")],
     times: Annotated[Path, typer.Option(file_okay=False, help="Folder for the seconds that certificates take.")],
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",

@@ -12,7 +12,7 @@ GRID = ("sigmas", "methods", "seeds", "members", "member_seeds", "ensembles")
 
 
 def main(
-    dataset: Annotated[str, typer.Argument(help="Name of a recipe; grids.DATASET holds what of the grid is its own.")],
+    dataset: Annotated[str, typer.Argument(help="Name of a recipe; grids.DATASET has its keys of the grid.")],
     params: ParamsFile = Path("params.yaml"),
 ) -> None:
     """Write DATASET into `dataset` of the parameters, and grids.DATASET over the keys of the grid."""

@@ -12,13 +12,13 @@ def main(
     dataset: Annotated[str, typer.Option(help="Data set: a key of datasets and recipes in the parameters.")],
     prepared: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Folder of the prepared data set; stands in for raw data that are absent."),
+        typer.Option(file_okay=False, help="Folder of the prepared data set, used where raw data are absent."),
     ],
     out: Annotated[
         Path,
         typer.Option(
             file_okay=False,
-            help="Folder to make: STAGE, methods/METHOD, versions, raw/DATASET, parameters/DATASET/..., as *.json.",
+            help="Folder to write: STAGE, methods/METHOD, versions, raw/DATASET, parameters/DATASET/..., as *.json.",
         ),
     ],
     params: ParamsFile = Path("params.yaml"),

@@ -16,7 +16,9 @@ def main(
     weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensemble weights, by sigma.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report; wall times go into its times/.")],
     params: ParamsFile = Path("params.yaml"),
-    external_log: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="A log; repeatable.")] = None,
+    external_log: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=PATH", help="Rows or log of others; repeatable.")
+    ] = None,
     external_log_sigma: Annotated[
         float | None, typer.Option(callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1].")
     ] = None,
@@ -32,7 +34,7 @@ def main(
     ] = None,
     attacks: Annotated[Path | None, typer.Option(help="Folder of counts of attacks, DATASET.csv.")] = None,
     epoch_seconds: Annotated[
-        Path | None, typer.Option(help="CSV of seconds an epoch; default: measured times of the trainings.")
+        Path | None, typer.Option(help="CSV of seconds per epoch; default: times of the trainings.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")] = None,
     partial: Annotated[

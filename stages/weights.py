@@ -12,7 +12,7 @@ def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     ensembles: EnsemblesFolder,
     data: DataFolder,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to make: weights, spreads.csv and bounds.csv.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write: weights, spreads.csv and bounds.csv.")],
     seconds: Annotated[
         Path, typer.Option(dir_okay=False, help="File for the seconds of solving weights, per image and member.")
     ],

@@ -21,33 +21,15 @@ import rs
 from rs.certification.certify_model import certification_settings, certify_model
 from rs.command_line.shell import EXTRAS
 from rs.errors import DISTRIBUTION, install
-from rs.models import checkpoint
 from rs.params import section
 from rs.smoothing.settings import SmoothingOptions
-from tests.support.helpers import CLASSES, ROOT, SHAPE, arrays, smallnet, tiny_params, write_params, write_tiny
+from tests.support.helpers import CLASSES, ROOT, arrays, tiny_params, write_params, write_tiny
+from tests.support.untrained import save_model
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCKED = {
     canonicalize_name(name): version
     for name, version in re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-}
-
-MODEL_CARD = {
-    "architecture": "smallnet",
-    "shape": list(SHAPE),
-    "classes": list(CLASSES),
-    "mean": [0.5],
-    "std": [0.25],
-    "dataset": "tiny",
-    "method": "gaussian",
-    "hyperparameters": {},
-    "training": {},
-    "sigma": 0.25,
-    "seed": 0,
-    "epochs": 0,
-    "device": "cpu",
-    "arithmetic": "native",
-    "versions": {},
 }
 
 # Asked of the metadata: to look for the module would take the shim of setuptools for distutils away from this process.
@@ -196,39 +178,25 @@ def test_a_small_installation_certifies_predicts_shows_and_compares(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     write_tiny(Path("data"))
     write_params(Path("params.yaml"))
-    checkpoint.save(Path("model"), smallnet(), checkpoint.ModelCard(**MODEL_CARD))
+    save_model(Path("model"))
     images, labels = arrays(4, 3)
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
         Path("photos", CLASSES[label]).mkdir(parents=True, exist_ok=True)
         Image.fromarray(image[0]).save(Path("photos", CLASSES[label], f"{number}.png"))
-    cpu = ["--device", "cpu"]
     commands = [
-        ["certify", "model", "--images", "photos", "--out", "a.tsv", "--n", "100", *cpu],
-        ["certify", "model", "--data", "data", "--dataset", "tiny", "--out", "b.tsv", *cpu],
-        ["predict", "photos/left/0.png", "--model", "model", *cpu],
-        ["show", "a.tsv", "b.tsv"],
-        ["compare", "a.tsv", "a.tsv"],
-        ["export", "a.tsv", "--out", "log.tsv"],
-        ["card", "model", "--rows", "b.tsv", "--out", "README.md"],
-        ["doctor", *cpu],
-        [
-            "train",
-            "gaussian",
-            "--dataset",
-            "tiny",
-            "--sigma",
-            "0.25",
-            "--seed",
-            "0",
-            "--data",
-            "data",
-            *cpu,
-            "--out",
-            "trained",
-            "--log",
-            "log",
-        ],
-        ["prepare", "digits", "--params", "digits.yaml", "--out", "digits"],
+        words.split()
+        for words in (
+            "certify model --images photos --out a.tsv --n 100 --device cpu",
+            "certify model --data data --dataset tiny --out b.tsv --device cpu",
+            "predict photos/left/0.png --model model --device cpu",
+            "show a.tsv b.tsv",
+            "compare a.tsv a.tsv",
+            "export a.tsv --out log.tsv",
+            "card model --rows b.tsv --out README.md",
+            "doctor --device cpu",
+            "train gaussian --dataset tiny --sigma 0.25 --seed 0 --data data --device cpu --out trained --log log",
+            "prepare digits --params digits.yaml --out digits",
+        )
     ]
     Path("digits.yaml").write_text("datasets: {digits: {source: sklearn, test_share: 0.2, split_seed: 0}}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RS_WORK": str(tmp_path / "work")}
@@ -282,7 +250,7 @@ def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
     model, data, params = tmp_path / "model", write_tiny(tmp_path / "data"), write_params(tmp_path / "params.yaml")
-    checkpoint.save(model, smallnet(), checkpoint.ModelCard(**MODEL_CARD))
+    save_model(model)
     settings = certification_settings(tiny_params(), "tiny")
     certify_model("model", data, settings, SmoothingOptions(), out=tmp_path / "checkout.tsv")
 

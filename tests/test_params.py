@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from rs import params
 from rs.errors import InputError
@@ -45,10 +45,6 @@ def written(tmp_path, text):
 def test_a_file_is_read_as_its_sections(tmp_path):
     path = written(tmp_path, "train: {lam: 0.5}\nsigmas:\n  - 0.25\n  - 0.5\nnothing: null\n")
     assert params.read_params(path) == {"train": {"lam": 0.5}, "sigmas": [0.25, 0.5], "nothing": None}
-
-
-def test_the_projects_own_file_can_be_read():
-    assert params.section(params.read_params(Path(__file__).parents[1] / "params.yaml"), "recipes")
 
 
 def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
@@ -118,14 +114,10 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
     [
         ("1e-3", 0.001),
         ("1e3", 1000.0),
-        ("-1E-3", -0.001),
-        ("5.0e-1", 0.5),
         ("12", 12),
         ("0o17", 15),
         ("017", 17),
         ("yes", "yes"),
-        ("off", "off"),
-        ("true", True),
         ("null", None),
         ("{first: 500}", {"first": 500}),
     ],
@@ -326,26 +318,13 @@ def test_every_key_at_fault_is_named_at_once():
     ("key", "wrong"),
     [
         ("draws", 0),
-        ("draws", 2.0),
         ("draws", "2"),
-        ("draws", True),
-        ("draws", None),
         ("steps", -1),
-        ("lam", -1e-9),
-        ("lam", "0.5"),
         ("lam", math.nan),
-        ("lam", math.inf),
-        ("lam", False),
         ("lam", {0.25: 1.0}),
         ("gamma", 0.0),
-        ("gamma", 0),
         ("mode", "quick"),
-        ("mode", 3),
         ("flag", 1),
-        ("flag", "yes"),
-        ("clip", 0.0),
-        ("milestones", 3),
-        ("milestones", [0]),
         ("milestones", [1, "2"]),
     ],
 )
@@ -362,12 +341,7 @@ def test_values_that_are_not_named_are_refused(values):
     assert said == f"params.yaml: macer must be a mapping of named values, got {values!r}"
 
 
-def test_models_and_plain_types_are_checked_too():
-    class Part(BaseModel):
-        size: Count
-
-    assert params.validate(Part, {"size": 3}, "part").size == 3
-    assert "part.size: " in message(params.validate, Part, {"size": 0}, "part")
+def test_plain_types_are_checked_too():
     assert params.validate(list[int], [1, 2], "seeds") == [1, 2]
     assert message(params.validate, int, "3", "seed") == "params.yaml: seed: Input should be a valid integer, got '3'"
     assert message(params.validate, list[int], [1, "b"], "seeds").startswith("params.yaml: seeds.1: ")
@@ -394,10 +368,7 @@ def test_values_per_noise_level_are_replaced_at_any_depth():
 @pytest.mark.parametrize("values", [{}, 3, None, "text", [0.25], {"lam": 1.0}, {"0.25": 1.0}])
 def test_values_that_do_not_depend_on_the_noise_stay_as_they_are(values):
     assert params.for_sigma(values, 0.25, "w") == values
-
-
-def test_without_a_noise_level_a_mapping_from_them_stays():
-    assert params.for_sigma({"lam": {0.25: 1.0}}, None, "w") == {"lam": {0.25: 1.0}}
+    assert params.for_sigma({"lam": {0.25: values}}, None, "w") == {"lam": {0.25: values}}
 
 
 def test_a_noise_level_without_a_value_is_named_with_the_levels_there_are():

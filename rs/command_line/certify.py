@@ -73,9 +73,7 @@ def main(
     ] = None,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
     sigma: shell.Sigma = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print how long it would take on this machine, and write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print how long it would take; write nothing.")] = False,
     params: shell.ParamsFile = DEFAULT_PARAMS,
     network: shell.Network = None,
     device: shell.Device = "auto",

@@ -37,8 +37,7 @@ def main(
         rs doctor my_package.models:build --images photos --sigma 0.5
     """
     from rs.errors import InputError, printable
-    from rs.runtime.device import device_named
-    from rs.runtime.machine import describe_machine, warnings
+    from rs.runtime.device import describe_machine, device_named, machine_warnings
 
     if model is None and (data is not None or pictures.images is not None or sigma is not None):
         purpose = "--sigma is" if data is None and pictures.images is None else "the images are"
@@ -47,7 +46,7 @@ def main(
     if split is not None and data is None:
         raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     torch_device = device_named(device)
-    machine, slow = describe_machine(torch_device), warnings(torch_device)
+    machine, slow = describe_machine(torch_device), machine_warnings(torch_device)
     findings, tried = [], ""
     if model is not None:
         from rs.certification.doctor import diagnose

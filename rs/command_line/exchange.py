@@ -16,8 +16,7 @@ def import_model(
     architecture: Annotated[Architecture, typer.Option(help="Architecture of the network.")],
     sigma: Annotated[float, typer.Option(callback=check_sigma, help="Noise std of its training, in pixels of [0, 1].")],
     normalisation: Annotated[
-        Normalisation,
-        typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman's CIFAR-10) or none (MACER)."),
+        Normalisation, typer.Option(help="First layer: mean-std (Cohen, Jeong), centre (Salman) or none (MACER).")
     ],
     data: DataFolder,
     out: Annotated[Path, typer.Option(file_okay=False, help="Model folder to write.")],

@@ -81,12 +81,7 @@ def main(
         # Anyone who knows the seed beforehand can choose the image after the noise.
         noise_seed = secrets.randbits(32) if seed is None else seed
         options = SmoothingOptions(
-            sigma=sigma,
-            device=device_named(device),
-            noise=noise,
-            precision=precision,
-            engine=engine,
-            calibration=data,
+            sigma=sigma, device=device_named(device), noise=noise, precision=precision, engine=engine, calibration=data
         )
         predictions = predict_files(files or [], base, Draws(n0, n, alpha, noise_seed), options, conversion)
         for number, prediction in enumerate(predictions):

@@ -13,9 +13,9 @@ def main(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write.")],
     params: ParamsFile = Path("params.yaml"),
     source: Annotated[
-        str | None, typer.Option(help="torchvision, parquet or folder, in place of the parameters' source.")
+        str | None, typer.Option(help="torchvision, parquet or folder; default: the parameters'.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of the raw data, in place of the parameters' root.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of the raw data; default: the parameters'.")] = None,
 ) -> None:
     """Turn a raw data set into the files that training and certification read.
 

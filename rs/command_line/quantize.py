@@ -11,9 +11,7 @@ from rs.command_line.shell import DataFolder, Force, Network
 def main(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model folder, or ensemble *.json for its members.")],
     data: DataFolder,
-    images: Annotated[
-        int | None, typer.Option(min=1, help="Number of noisy training images for calibration; default: 300.")
-    ] = None,
+    images: Annotated[int | None, typer.Option(min=1, help="Images of the calibration; default: 300.")] = None,
     network: Network = None,
     force: Force = False,
 ) -> None:

@@ -80,9 +80,7 @@ def verify_bundle(
         Path | None, typer.Option(file_okay=False, help="Folder of the models, to draw noise and count votes again.")
     ] = None,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set, for --models.")] = None,
-    image: Annotated[
-        int | None, typer.Option(min=0, help="Number of the image whose votes are counted again; default: 0.")
-    ] = None,
+    image: Annotated[int | None, typer.Option(min=0, help="Image whose votes are counted again; default: 0.")] = None,
     device: Device = "auto",
 ) -> None:
     """Check the bundle of a study: derive all numbers from the votes.

@@ -18,12 +18,8 @@ class NetworkOptions:
     """A network of your own."""
 
     network: shell.Network = None
-    weights: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Start from these weights of the network, *.safetensors.")
-    ] = None
-    from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="Start from random weights instead of the network's own.")
-    ] = False
+    weights: Annotated[Path | None, typer.Option(dir_okay=False, help="Weights to start from, *.safetensors.")] = None
+    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Start from random weights.")] = False
     trainable: Annotated[
         str, typer.Option(help="all, head (the last linear layer), or a regular expression of parameters' names.")
     ] = "all"
@@ -44,9 +40,7 @@ def main(
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
     workers: shell.Workers = 0,
-    seconds: Annotated[
-        float | None, typer.Option(min=0, help="Stop after the first epoch that ends past this training time.")
-    ] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after the first epoch past this time.")] = None,
     base: NetworkOptions,
     pictures: PictureOptions,
 ) -> None:

@@ -42,7 +42,9 @@ def read_parquet(root: Path, classes: Sequence[str] | None, sha256: Mapping[str,
     paths = {split: _shards(root, split) for split in SPLITS}
     flat = [path for split in SPLITS for path in paths[split]]
     hashes = sums(root)
-    _check_sums(root, hashes, sha256 or {})
+    for name, expected in (sha256 or {}).items():
+        if (actual := hashes.get(name, "no such file")) != expected.lower():
+            raise InputError(f"{root / name} must have sha256 {expected}, got {actual}; get the file again")
     names = [_hub_classes(path) for path in flat]
     if any(other != names[0] for other in names):
         raise InputError(f"{root}: all files must name the same classes, but they differ; use files of one data set")
@@ -72,13 +74,6 @@ def _shards(root: Path, split: str) -> list[Path]:
     if not paths:
         raise InputError(f"{root} must hold {split}.parquet or {split}-*.parquet, but there is none; check the root")
     return paths
-
-
-def _check_sums(root: Path, hashes: Mapping[str, str], expected: Mapping[str, str]) -> None:
-    for name, value in expected.items():
-        if hashes.get(name) != value.lower():
-            actual = hashes.get(name, "no such file")
-            raise InputError(f"{root / name} must have sha256 {value}, got {actual}; get the file again")
 
 
 def _open(path: Path) -> Any:

@@ -145,7 +145,7 @@ def read_image_folder(root: Path, test_folder: str | None) -> Raw:
         InputError: If folders are missing or differ in classes, or an image is unreadable or of another size.
     """
     trees = split_trees(root, test_folder)
-    splits = {split: stack(_pictures(tree)) for split, tree in trees.items()}
+    splits = {split: stack(_decoded(tree)) for split, tree in trees.items()}
     sums = ", ".join(f"{split} (sha256 of its list of files {tree_sum(tree)})" for split, tree in trees.items())
     return Raw(splits, list(trees["train"].classes), f"folders of images: {sums}")
 
@@ -288,7 +288,7 @@ def tree_sum(tree: Tree, conversion: Conversion | None = None) -> str:
     return hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in lines))).hexdigest()
 
 
-def _pictures(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
+def _decoded(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
     for path, label in tree.samples:
         yield path, decode(files.read_bytes(Path(path), MAX_PICTURE_BYTES, "replace it"), path), label
 

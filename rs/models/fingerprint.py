@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -73,10 +74,7 @@ def _content(value: Any, where: str, outer: Outer) -> str:
     if type(value) in (list, tuple):
         return f"[{_listed(value, where, outer)}]"
     if type(value) is dict:
-        pairs = (
-            (describe(key, where, outer), describe(item, f"{where}[{key!r}]", outer)) for key, item in value.items()
-        )
-        return f"[{', '.join(f'{key}: {item}' for key, item in pairs)}]"
+        return f"[{_pairs(value, where, outer)}]"
     if type(value) in (set, frozenset):
         return f"[{', '.join(sorted(describe(item, where, outer) for item in value))}]"
     if isinstance(value, nn.Module):
@@ -222,8 +220,9 @@ def sources(modules: Iterable[str]) -> dict[str, bytes]:
         if file is not None and Path(file).is_file() and (module in asked or not _is_installed(Path(file))):
             contents[module] = Path(file).read_bytes()
             package = module if folders is not None else module.rpartition(".")[0]
-            imported = _imported_of(file, contents[module], package)
-            waiting += [parent for child in imported for parent in _with_parents(child)]
+            with suppress(SyntaxError, ValueError):  # what is no Python imports nothing
+                imported = imported_names(contents[module], package) if file.endswith(".py") else []
+                waiting += [parent for child in imported for parent in _with_parents(child)]
     return dict(sorted(contents.items()))
 
 
@@ -253,13 +252,3 @@ def _is_installed(path: Path) -> bool:
     """Return whether a file is of the standard library or of an installed package."""
     standard = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
     return bool({"site-packages", "dist-packages"} & set(path.parts)) or any(map(path.is_relative_to, standard))
-
-
-def _imported_of(file: str, source: bytes, package: str) -> list[str]:
-    """Return what a module names in its imports; what cannot be read as Python can be imported by nobody."""
-    if not file.endswith(".py"):
-        return []
-    try:
-        return imported_names(source, package)
-    except (SyntaxError, ValueError):
-        return []

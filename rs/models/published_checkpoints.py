@@ -17,7 +17,7 @@ from rs.errors import InputError
 from rs.models import Normalisation, checkpoint
 from rs.models.checkpoint import ModelCard
 
-PREFIXES = ("1.module.", "module.", "1.")
+PREFIX = re.compile(r"^(1\.module\.|module\.|1\.)")
 """In the published files the network is the second child of a container, or wrapped for several GPUs, or both."""
 
 
@@ -90,7 +90,7 @@ def read_network(path: Path) -> dict[str, Tensor]:
         if isinstance(content, dict) and not networks:
             held = f"a dict with {', '.join(str(key)[:40] for key in [*content][:3]) or 'nothing'}"
         raise InputError(f"{path} must hold a dict with state_dict or net, of tensors by name, got {held}")
-    return {_bare(key): value for key, value in state.items() if not key.startswith("0.")}
+    return {PREFIX.sub("", key): value for key, value in state.items() if not key.startswith("0.")}
 
 
 def _reason(error: Exception) -> str:
@@ -114,11 +114,6 @@ def _check_stored(path: Path) -> None:
         packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
     if packed:
         raise ValueError(f"{packed[0]} in it is compressed, which torch.save does not do")
-
-
-def _bare(key: str) -> str:
-    """Return the name of a tensor without the prefixes of the containers around the network."""
-    return next((key.removeprefix(prefix) for prefix in PREFIXES if key.startswith(prefix)), key)
 
 
 def _complete(network: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, Tensor]:

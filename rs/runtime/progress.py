@@ -53,9 +53,5 @@ def progress(items: Iterable[T], total: int, description: str, done: int = 0, *,
         if now - last >= QUIET_SECONDS or (done + count == total and (always or last > start)):
             rate = count / max(now - start, 1e-9)
             left = (total - done - count) / rate
-            print(
-                f"{description}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
+            say(f"{description}: {done + count}/{total}, {rate:.2f}/s, {left:.0f} s left", sys.stderr)
             last = now

@@ -14,12 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.smoothing.noise import noisy
+from rs.smoothing.noise import LEVELS, noisy
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
 
 Direction = Callable[[Tensor], Tensor]
 """From images (B, C, H, W) to the direction in which to move them, same shape, before normalisation."""
 
+NORM_STEP = 0.05
+"""Relative change of the norm in a step of DDN."""
 
 _evaluated: dict[nn.Module, tuple[int, bool]] = {}
 """How many evaluate a module at the moment, in any thread, and whether it was in training mode before the first."""
@@ -159,20 +161,16 @@ def ddn(
     epsilon: float,
     *,
     rng: torch.Generator,
-    gamma: float = 0.05,
-    levels: int = 256,
 ) -> Tensor:
     """Attack by decoupled direction and norm (Rony et al. 2019), as SmoothAdv does.
 
-    The norm of u shrinks by ``1 - gamma`` while the majority of the noisy copies is misclassified and grows by
-    ``1 + gamma`` otherwise; the smallest successful u is returned, projected into the ball. An image on which no step
-    succeeded, or which is misclassified from the start, comes back clean; the last iterate is never evaluated; the
-    final rounding to ``1 / (levels - 1)`` may exceed the ball slightly. All of this is what the reference does.
+    The norm of u shrinks by 5 % while the majority of the noisy copies is misclassified and grows by 5 % otherwise;
+    the smallest successful u is returned, projected into the ball. An image on which no step succeeded, or which is
+    misclassified from the start, comes back clean; the last iterate is never evaluated; the final rounding to 1/255
+    may exceed the ball slightly. All of this is what the reference does.
 
     Args:
         model, x, y, noise, steps, epsilon, rng: As for :func:`pgd`.
-        gamma: Change of the norm per step.
-        levels: Grey levels of the quantisation.
     Returns:
         x_hat, shape (B, C, H, W), detached.
     """
@@ -187,10 +185,10 @@ def ddn(
             best, best_norm = torch.where(better, u, best), torch.where(better, norms(u), best_norm)
             rate = 0.01 + 0.495 * (1 + torch.cos(torch.tensor(torch.pi * step / steps)).item())
             u = u + rate * unit(gradient(model, x + u, y, noise), rng)
-            radius = torch.minimum(radius * torch.where(fooled, 1 - gamma, 1 + gamma), farthest)
+            radius = torch.minimum(radius * torch.where(fooled, 1 - NORM_STEP, 1 + NORM_STEP), farthest)
             u = radius * u / norms(u).clamp_min(torch.finfo(u.dtype).tiny)
-            u = ((x + u) * (levels - 1)).round().div(levels - 1).clamp(0.0, 1.0) - x
-    return x + (project(best, epsilon) * (levels - 1)).round() / (levels - 1)
+            u = ((x + u) * LEVELS).round().div(LEVELS).clamp(0.0, 1.0) - x
+    return x + (project(best, epsilon) * LEVELS).round() / LEVELS
 
 
 def _majority(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:

@@ -25,6 +25,9 @@ _log = np.vectorize(math.log, otypes=[np.float64])
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
+PREDICTED_SHARE = 0.9
+"""Share of alpha that the lower bound of the predicted class has in a two-sided radius."""
+
 _MIN_LEVEL = MIN_ALPHA * 1e-50
 """Smallest share of an alpha at which a bound is computed."""
 
@@ -115,19 +118,14 @@ def radius(p_lower: ArrayLike, sigma: ArrayLike, p_upper: ArrayLike | None = Non
 
 
 def two_sided_radius(
-    counts: ArrayLike,
-    predict: ArrayLike,
-    sigma: ArrayLike,
-    alpha: float,
-    share: float = 0.9,
-    weights: ArrayLike | None = None,
+    counts: ArrayLike, predict: ArrayLike, sigma: ArrayLike, alpha: float, weights: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """Return the two-sided radius from the votes for every class.
 
-    ``share * alpha`` of the error pays for the lower bound of the predicted class and the rest, split over the
+    :data:`PREDICTED_SHARE` of alpha pays for the lower bound of the predicted class and the rest, split over the
     K - 1 others (Bonferroni), for their upper bounds U_j; p_upper = min(1 - p_lower, max_j U_j).
     All K bounds hold together with probability 1 - alpha, so the radius is as valid as the one-sided radius
-    at ``alpha``, and never below the one-sided radius at ``share * alpha``. The votes must not be those that
+    at ``alpha``, and never below the one-sided radius at that share of it. The votes must not be those that
     chose ``predict`` or ``weights``.
 
     Args:
@@ -135,7 +133,6 @@ def two_sided_radius(
         predict: The class chosen beforehand, shape (...), in [0, K).
         sigma: Standard deviation of the noise; positive.
         alpha: Failure probability of the whole statement, in (0, 1).
-        share: Part of alpha spent on the lower bound, in (0, 1).
         weights: Positive numbers (..., K), in whose proportion the others share the rest; that of the predicted class
             does not count. ``None``: evenly.
     Returns:
@@ -150,13 +147,11 @@ def two_sided_radius(
     """
     votes, chosen = np.asarray(counts), np.asarray(predict)
     _check_classes(votes, chosen)
-    if not 0 < share < 1:
-        raise ValueError(f"share must lie strictly between 0 and 1, got {share}; 0.9 is usual")
     _check_alpha(alpha)
     total, classes = votes.sum(axis=-1), votes.shape[-1]
     mine = chosen[..., None] == np.arange(classes)  # (..., K)
-    p_lower = lower_bound((votes * mine).sum(axis=-1), total, share * alpha)
-    rest = (1 - share) * alpha
+    p_lower = lower_bound((votes * mine).sum(axis=-1), total, PREDICTED_SHARE * alpha)
+    rest = (1 - PREDICTED_SHARE) * alpha
     levels = rest / (classes - 1) if weights is None else rest * _split(weights, mine)
     uppers = upper_bound(votes, total[..., None], levels)
     p_upper = np.minimum(1 - p_lower, np.where(mine, 0.0, uppers).max(axis=-1))

@@ -67,33 +67,24 @@ def share_at_most(values: ArrayLike, at: ArrayLike) -> Floats:
     return np.asarray(np.searchsorted(ordered, at, side="right") / len(ordered))[()]
 
 
-def with_fewer_draws(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
-    """Return the rows that ``draws`` of the n draws make, with the mean radius over all choices of so many.
+def with_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterator[pd.DataFrame]:
+    """Yield, for each number of draws, the rows that this many of the n draws make.
 
         E R = sum_k C(v, k) C(n - v, draws - k) / C(n, draws) R(k of draws)
 
-    for v votes of n for the class that the n0 draws chose (hypergeometric; terms of less than 1e-17 together, by
-    Hoeffding 1963, are left out). Some of independent draws are independent draws. So the mean over n draws of E R is
-    the mean radius of a run of ``draws`` draws: an ACR of these rows is an unbiased estimate of that run's, given the
-    same n0 draws.
+    is their radius, the mean over all choices, for v votes of n for the class that the n0 draws chose (hypergeometric;
+    terms of less than 1e-17 together, by Hoeffding 1963, are left out). Some of independent draws are independent
+    draws. So the mean over n draws of E R is the mean radius of a run of ``draws`` draws: an ACR of these rows is an
+    unbiased estimate of that run's, given the same n0 draws.
 
     Args:
-        rows: As ``rs.storage.certificate_rows.read_rows`` gives them, with their votes.
-        draws: At least 1 and at most n.
-    Returns:
+        rows: As ``rs.storage.certificate_rows.read_rows`` gives them, with their votes, which are read once.
+        draws: Each at least 1 and at most n.
+    Yields:
         Columns ``idx label radius correct n0 n alpha sigma``, for averages of radii: ``correct`` says that the n0 draws
         chose the label.
     Raises:
         InputError: If the rows do not hold all their votes, or only fewer draws.
-    """
-    return next(with_each_of_fewer_draws(rows, [draws]))
-
-
-def with_each_of_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterator[pd.DataFrame]:
-    """Yield :func:`with_fewer_draws` for each number of draws; the votes are read once.
-
-    Raises:
-        InputError: As that.
     """
     if mode_of(rows) != "certify" or (rows["counts0"].to_numpy() == "-").any():
         raise InputError("fewer draws need rows of a fixed number of draws with votes, got others; certify again")
@@ -156,7 +147,7 @@ def two_sided(rows: pd.DataFrame, classes: int) -> dict[Split, pd.DataFrame]:
     The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains.
 
     Args:
-        rows: As ``rs.storage.certificate_rows.read`` gives them, with the votes of every class.
+        rows: As ``rs.storage.certificate_rows.read_rows`` gives them, with the votes of every class.
         classes: K, the number of classes, with or without votes.
     Raises:
         InputError: If the rows do not hold all their votes.

@@ -11,7 +11,7 @@ import shutil
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,11 +70,10 @@ def _is_another(process: int) -> bool:
     if process == os.getpid():
         return False
     try:
-        os.kill(process, 0)
+        with suppress(PermissionError):  # it is someone else's
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is someone else's
-        return True
     return True
 
 

@@ -229,9 +229,18 @@ def _entries(section: Any) -> dict[str, dict[str, Any]]:
 def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> tuple[str, list[tuple[tuple[str, int], ...]]]:
     """Return the name of an entry in tables, and the members of each of its ensembles."""
     if any(isinstance(seeds, list) for seeds in entry.members.values()):
-        members = _listed(validate(_Seeds, entry.members, f"{where}.members"), where)
+        listed = validate(_Seeds, entry.members, f"{where}.members")
+        members = tuple((method, seed) for method, seeds in listed.items() for seed in seeds)
+        if len(set(members)) < len(members):
+            raise InputError(f"params.yaml: {where}.members must name each seed once, got {listed}")
         return entry.name or trained_as(members), [members]
-    choices = _all_of(validate(_Numbers, entry.members, f"{where}.members"), values, where)
+    counts = validate(_Numbers, entry.members, f"{where}.members")
+    choices = [*_apart({method: (count, _seeds(values, method)) for method, count in counts.items()})]
+    if not choices:
+        raise InputError(
+            f"params.yaml: {where}.members must leave each member a seed of its own, but the grid has too few for "
+            f"{counts}; add member_seeds, or name the seeds"
+        )
     return entry.name or kind_of(choices[0]), choices
 
 
@@ -243,25 +252,6 @@ def _check_fits(combinations: Mapping[str, Combination], key: str, count: int, w
         combinations[key].check_members(count)
     except ValueError as error:
         raise InputError(f"params.yaml: {where}, combination {key}: {error}") from error
-
-
-def _listed(seeds: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[str, int], ...]:
-    """Return the members of the ensemble whose seeds an entry lists."""
-    members = tuple((method, seed) for method, numbers in seeds.items() for seed in numbers)
-    if len(set(members)) < len(members):
-        raise InputError(f"params.yaml: {where}.members must name each seed once, got {seeds}")
-    return members
-
-
-def _all_of(counts: Mapping[str, int], values: Mapping[str, Any], where: str) -> list[tuple[tuple[str, int], ...]]:
-    """Return the members of each ensemble of that many trained models."""
-    chosen = list(_apart({method: (count, _seeds(values, method)) for method, count in counts.items()}))
-    if not chosen:
-        raise InputError(
-            f"params.yaml: {where}.members must leave each member a seed of its own, but the grid has too few for "
-            f"{counts}; add member_seeds, or name the seeds"
-        )
-    return chosen
 
 
 def _apart(

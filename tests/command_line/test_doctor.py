@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from rs.command_line.main import app
 from rs.errors import InputError
-from rs.runtime import machine
+from rs.runtime import device
 from tests.support.helpers import CLASSES, arrays, write_tiny
 from tests.support.untrained import save_model
 
@@ -128,10 +128,6 @@ def test_an_option_that_would_count_for_nothing_is_refused(photos, words, messag
     assert message in str(doctor(*words).exception)
 
 
-def test_images_come_from_one_place(photos, data):
-    assert "got both" in str(doctor("own_models:good", "--images", photos, "--data", data).exception)
-
-
 def test_a_model_folder_is_looked_at_without_images(data, monkeypatch):
     save_model(data.parent / "model")
     result = doctor(data.parent / "model")
@@ -139,8 +135,8 @@ def test_a_model_folder_is_looked_at_without_images(data, monkeypatch):
 
 
 def test_what_is_missing_is_said(monkeypatch):
-    monkeypatch.setattr(machine, "processor", lambda: "old, avx2")
-    monkeypatch.setattr(machine.shutil, "which", lambda _: None)
-    found = machine.warnings(machine.torch.device("cpu"))
+    monkeypatch.setattr(device, "processor", lambda: "old, avx2")
+    monkeypatch.setattr(device.shutil, "which", lambda _: None)
+    found = device.machine_warnings(device.torch.device("cpu"))
     assert "no instructions for bfloat16" in found[0]
     assert "no C++ compiler" in found[1]

@@ -99,11 +99,6 @@ def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monk
         command.make_context(name, words)
 
 
-def test_an_example_with_an_option_that_is_none_is_found():
-    with pytest.raises(Exception, match="No such option"):
-        get_command(app).commands["show"].make_context("show", ["--digits", "3"])
-
-
 @pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=str)
 def test_two_names_of_the_help_are_one(command):
     assert said(*command, "-h") == said(*command, "--help")

@@ -186,24 +186,27 @@ def test_an_error_of_a_model_of_ones_own_is_kept_and_debug_shows_where(project, 
     assert "Traceback (most recent call last):" in lines
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EFBIG])
-def test_what_the_machine_does_not_allow_is_one_line(capfd, number):
+def line_of(capfd, error):
+    """The one line in which a command says an error."""
+
     def command() -> None:
-        """Write."""
-        raise OSError(number, os.strerror(number), "some/file")
+        """Fail."""
+        raise error
 
     code, out, (line,) = ended(capfd, command)
     assert (code, out) == (2, [])
+    return line
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EFBIG])
+def test_what_the_machine_does_not_allow_is_one_line(capfd, number):
+    line = line_of(capfd, OSError(number, os.strerror(number), "some/file"))
     assert line == f"error: some/file: {os.strerror(number)}; mend that, and the same command continues"
 
 
 @pytest.mark.parametrize("error", [InputError("a\x1b[2J\n.png must"), OSError(errno.EIO, "a\x1b[2J", "a\x1b[2J")])
 def test_a_name_in_a_message_moves_no_cursor(capfd, error):
-    def command() -> None:
-        """Read."""
-        raise error
-
-    _, _, (line,) = ended(capfd, command)
+    line = line_of(capfd, error)
     assert r"a\x1b[2J" in line
     assert line.isprintable()
 
@@ -213,23 +216,13 @@ def test_a_name_in_a_message_moves_no_cursor(capfd, error):
     [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("can't allocate memory: you tried")],
 )
 def test_too_little_memory_is_one_line(capfd, error):
-    def command() -> None:
-        """Compute."""
-        raise error
-
-    code, out, (line,) = ended(capfd, command)
-    assert (code, out) == (2, [])
+    line = line_of(capfd, error)
     assert line.startswith("error: there must be enough memory, but: ")
     assert line.endswith("; take a smaller batch or smaller images")
 
 
 def test_a_message_that_quotes_a_whole_file_is_cut(capfd):
-    def command() -> None:
-        """Read."""
-        raise InputError("x" * 10**6)
-
-    _, _, (line,) = ended(capfd, command)
-    assert len(line) < 2100
+    assert len(line_of(capfd, InputError("x" * 10**6))) < 2100
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,15 @@ def root(tmp_path):
 
 @pytest.fixture
 def folder(root, tmp_path):
+    return prepared(root, tmp_path / "set")
+
+
+def prepared(root, folder, **changes):
+    """A lazy data set of the images under ``root``."""
     values = {"source": "folder", "root": str(root), "lazy": True, "resize": 8, "crop": 6}
     constants = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-    sources.settings(values | constants, "datasets.tiny").prepare("tiny", tmp_path / "set")
-    return tmp_path / "set"
+    sources.settings(values | constants | changes, "datasets.tiny").prepare("tiny", folder)
+    return folder
 
 
 def epoch(images, *, crop=1, flip=True, seed=0, epoch=0, size=4, workers=0, **process):
@@ -103,16 +108,9 @@ def test_processes_share_out_the_images_and_each_file_is_read_once(folder, monke
     assert sorted(read) == list(range(6))
 
 
-def test_fingerprint_is_that_of_the_list_of_files(folder):
-    train, test = data.load_images(folder, "train"), data.load_images(folder, "test")
-    assert train.fingerprint == train.meta.sha256["train"] != test.fingerprint
-
-
 @pytest.mark.parametrize("change", [{"resize": 9}, {"crop": 5}])
 def test_other_conversions_of_the_same_files_have_other_fingerprints(folder, root, tmp_path, change):
-    values = {"source": "folder", "root": str(root), "lazy": True, "resize": 8, "crop": 6} | change
-    constants = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-    sources.settings(values | constants, "datasets.tiny").prepare("tiny", tmp_path / "other")
+    prepared(root, tmp_path / "other", **change)
     for split in ("train", "test"):
         assert data.load_images(folder, split).fingerprint != data.load_images(tmp_path / "other", split).fingerprint
 
@@ -152,8 +150,6 @@ def test_an_unreadable_image_is_named(folder, root):
     ],
 )
 def test_lazy_settings_that_do_not_fit_are_refused(root, tmp_path, change, message):
-    values = {"source": "folder", "root": str(root), "lazy": True, "resize": 8, "crop": 6}
-    values |= {"mean": [0.5] * 3, "std": [0.5] * 3} | change
     with pytest.raises(InputError, match=message):
-        sources.settings(values, "datasets.tiny").prepare("tiny", tmp_path / "set")
+        prepared(root, tmp_path / "set", **change)
     assert not (tmp_path / "set").exists()

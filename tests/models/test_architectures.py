@@ -51,9 +51,7 @@ def slow_count(depth, num_classes):
     ("architecture", "shape", "num_classes", "published"),
     [
         ("resnet110", CIFAR, 10, 1_730_714),
-        ("resnet110", CIFAR, 1000, 1_795_064),
         ("resnet20", CIFAR, 10, 272_474),
-        ("resnet20", CIFAR, 1000, 336_824),
         ("lenet", MNIST, 10, 431_080),
     ],
 )
@@ -90,15 +88,6 @@ def test_small_net_halves_its_maps_twice_rounding_up():
     assert count(build("smallnet", DIGITS)) == convolved + 64 * 2 * 2 * 10 + 10
     assert count(build("smallnet", (1, 9, 5), 4)) == convolved + 64 * 3 * 2 * 4 + 4
     assert build("smallnet", (1, 9, 5), 4)(torch.rand(2, 1, 9, 5)).shape == (2, 4)
-
-
-@pytest.mark.parametrize(("depth", "entries", "trainable"), [(110, 668, 335), (20, 128, 65)])
-def test_state_has_the_entries_of_published_checkpoints(depth, entries, trainable):
-    """A layer and its batch norm: 1 + 5 entries, of which 3 are trained; depth - 1 of them, 2 shortcuts; the linear."""
-    model = build(f"resnet{depth}")
-    assert entries == (depth - 1 + 2) * 6 + 2
-    assert len(model.state_dict()) == entries
-    assert len(list(model.parameters())) == trainable == (depth - 1 + 2) * 3 + 2
 
 
 def test_names_of_the_state_are_those_of_published_checkpoints():
@@ -145,6 +134,7 @@ def test_convolutions_start_from_he_fan_out_and_the_rest_from_its_standard(depth
     for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
         assert (norm.weight == 1).all()  # of the last one in a block too
         assert (norm.bias == 0).all()
+        assert (norm.training, norm.num_batches_tracked) == (True, 0)  # the model has seen no image
     largest = network.fc.weight.abs().max().item()  # of 640 uniforms on +-1/8
     assert (1e-6) ** (1 / 640) / 8 < largest <= 1 / 8
 
@@ -210,13 +200,6 @@ def test_building_without_a_seed_follows_the_global_generator():
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_a_new_model_is_in_train_mode_and_has_seen_no_image():
-    model = build("resnet20")
-    assert all(module.training for module in model.modules())
-    assert model.network.bn1.num_batches_tracked == 0
-    assert (model.network.bn1.running_mean == 0).all()
-
-
 @pytest.mark.parametrize("name", ["resnet111", "", "ResNet110"])
 def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
     with pytest.raises(InputError, match="resnet110, resnet20, resnet8, resnet50, lenet, smallnet; got"):
@@ -227,12 +210,10 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
     ("architecture", "shape", "channels"),
     [
         ("lenet", (1, 32, 32), 1),
-        ("lenet", (1, 4, 4), 1),
         ("resnet20", (3, 0, 32), 3),
         ("resnet20", (1, 32, 32), 3),  # three means for one channel
         ("smallnet", (8, 8), 1),
         ("resnet20", (32, 32), 1),
-        ("smallnet", (1, 1, 8, 8), 1),
     ],
 )
 def test_a_shape_the_network_cannot_take_is_refused_in_one_line(architecture, shape, channels):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -63,10 +62,6 @@ def test_the_folder_holds_weights_and_card_alone(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors"]
 
 
-def test_a_build_is_a_function_of_its_seed():
-    assert weights(CARD.build(1)) == weights(CARD.build(1)) != weights(CARD.build(2))
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
@@ -119,10 +114,14 @@ def test_numbers_of_another_kind_are_refused(folder, trained, key, other, said):
     refused(folder, key, "must be a dense tensor of", f"got {said}, strided")
 
 
-def test_sparse_weights_are_refused():
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(lambda weight: weight.to_sparse(), "sparse_coo"), (lambda weight: weight.to("meta"), "strided on meta")],
+)
+def test_weights_that_are_sparse_or_nowhere_are_refused(change, said):
     state = smallnet().state_dict()
-    with pytest.raises(InputError, match=r"network\.fc\.weight must be a dense tensor .*got float32, sparse_coo"):
-        checkpoint.fill(smallnet(), state | {"network.fc.weight": state["network.fc.weight"].to_sparse()}, "c.pth", "")
+    with pytest.raises(InputError, match=f"network.fc.weight must be a dense tensor .*got float32, {said}"):
+        checkpoint.fill(smallnet(), state | {"network.fc.weight": change(state["network.fc.weight"])}, "c.pth", "")
 
 
 def test_weights_of_double_precision_must_be_finite_in_that_of_the_model(folder, trained):
@@ -158,13 +157,9 @@ def without_epochs(card):
     [
         (lambda card: {**card, "extra": 1}, "extra is not a known key; make the model again"),
         (without_epochs, "epochs is missing; make the model again"),
-        (
-            lambda card: {**without_epochs(card), "extra": 1},
-            "epochs is missing; extra is not a known key; make the model",
-        ),
         (lambda card: [card], "but: Input should be an object, got [{"),
     ],
-    ids=["unknown key", "missing key", "both", "a list"],
+    ids=["unknown key", "missing key", "a list"],
 )
 def test_a_card_must_have_exactly_its_keys(folder, change, said):
     change_card(folder, change)
@@ -175,13 +170,8 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
     ("changes", "said"),
     [
         ({"sigma": "0.25"}, "sigma: Input should be a valid number"),
-        ({"sigma": 0.0}, "sigma: Input should be greater than 0, got 0.0; make the model again"),
         ({"sigma": float("nan")}, "sigma: Input should be"),
-        ({"sigma": float("inf")}, "sigma: Input should be a finite number"),
-        ({"classes": 10}, "classes: Input should be a valid array"),
         ({"classes": []}, "classes: List should have at least 1 item"),
-        ({"classes": [0, 1]}, "classes.0: Input should be a valid string"),
-        ({"shape": ["1", "4", "4"]}, "shape.0: Input should be a valid integer"),
         ({"shape": [1.0, 4, 4]}, "shape.0: Input should be a valid integer"),
         ({"shape": [1, -4, 4]}, "shape.1: Input should be greater than or equal to 1"),
         ({"shape": [1, 4, 10**30]}, "shape.2: Input should be less than or equal to 16384"),
@@ -192,14 +182,11 @@ def test_a_card_must_have_exactly_its_keys(folder, change, said):
             "mean and std must have one number for each channel of the shape (1, 4, 4), got 2 and 1",
         ),
         ({"std": [0.0]}, "std.0: Input should be greater than 0"),
-        ({"std": [float("inf")]}, "std.0: Input should be a finite number"),
         ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
-        ({"seed": 10**30}, "seed: Input should be less than 9223372036854775808"),
         ({"epochs": True}, "epochs: Input should be a valid integer"),
-        ({"hyperparameters": []}, "hyperparameters: Input should be a"),
         ({"arithmetic": "exact"}, "arithmetic: Input should be 'portable' or 'native'"),
-        ({"architecture": 20}, "architecture: Input should be a valid string"),
-        ({"versions": {"torch": 2}}, "versions.torch: Input should be a valid string"),
+        ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),
+        ({"shape": [1, 16384, 16384]}, "an image must have at most 16,777,216 numbers"),
     ],
 )
 def test_the_values_of_a_card_must_be_of_their_kind(folder, changes, said):
@@ -265,27 +252,6 @@ def test_a_fingerprint_sees_the_smallest_change_of_one_weight():
     assert model_fingerprint(model) != model_fingerprint(same)
 
 
-def test_a_fingerprint_sees_what_has_no_weights_and_the_type_of_what_has():
-    layer = nn.Linear(2, 2)
-    chains = [nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer, nn.Tanh()), nn.Sequential(nn.ReLU(), layer)]
-    prints = [model_fingerprint(chain) for chain in chains]
-    prints.append(model_fingerprint(nn.Sequential(layer.double(), nn.ReLU())))
-    assert len(set(prints)) == 4
-
-
-def test_a_fingerprint_tells_numbers_of_equal_bytes_and_unequal_types_apart():
-    real, whole = nn.Module(), nn.Module()
-    real.register_buffer("zero", torch.zeros(3, dtype=torch.float32))
-    whole.register_buffer("zero", torch.zeros(3, dtype=torch.int32))
-    assert model_fingerprint(real) != model_fingerprint(whole)
-
-
-def test_a_fingerprint_does_not_depend_on_the_mode_or_the_layout_in_memory():
-    model = smallnet()
-    before = model_fingerprint(model)
-    assert model_fingerprint(model.eval().to(memory_format=torch.channels_last)) == before
-
-
 def test_a_model_that_was_cut_off_between_its_files_is_made_again_in_its_folder(folder, trained, monkeypatch):
     """The card comes first, and the weights of another training go before it."""
     write, written = files.write_bytes, []
@@ -305,21 +271,3 @@ def test_a_model_that_was_cut_off_between_its_files_is_made_again_in_its_folder(
     checkpoint.check_model_folder(folder, CARD)
     checkpoint.save(folder, trained, CARD)
     assert weights(checkpoint.load_model(folder)[0]) == weights(trained)
-
-
-def test_weights_that_are_nowhere_are_refused():
-    state = smallnet().state_dict()
-    with pytest.raises(InputError, match=r"must be a dense tensor .*got float32, strided on meta"):
-        checkpoint.fill(smallnet(), state | {"network.fc.weight": state["network.fc.weight"].to("meta")}, "c.pth", "")
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"classes": [""] * 100_001}, "classes: List should have at most 100000 items"),
-        ({"shape": [1, 16384, 16384]}, "an image must have at most 16,777,216 numbers"),
-    ],
-)
-def test_a_card_of_a_network_that_would_fill_the_memory_is_refused(folder, changes, said):
-    change_card(folder, lambda card: {**card, **changes})
-    refused(folder, said)

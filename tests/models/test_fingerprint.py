@@ -94,7 +94,8 @@ VALUES = [
     {"a": 1}, {"a": 2}, {"b": 1}, {1: "a"}, {"a": 1, "b": 2}, {"a": {"b": 2}}, OrderedDict(a=1), defaultdict(int, a=1),
     defaultdict(float, a=1), Pair(1, 2), ["a, b"], ["a", "b"], ["a', 'b"],
     torch.tensor(1), torch.tensor(1.0), torch.tensor(1, dtype=torch.int32), torch.tensor([1]), torch.zeros(2, 3),
-    torch.zeros(3, 2), torch.zeros(6), torch.zeros(0, 2), torch.zeros(2, 0), torch.ones(2, 3), torch.tensor([1 + 2j]),
+    torch.zeros(3, 2), torch.zeros(6), torch.zeros(6, dtype=torch.int32), nn.Sequential(nn.ReLU(), nn.GELU()),
+    nn.Sequential(nn.GELU(), nn.ReLU()), torch.zeros(0, 2), torch.zeros(2, 0), torch.ones(2, 3), torch.tensor([1 + 2j]),
     torch.tensor([1 + 2j]).conj(), nn.Parameter(torch.zeros(6)), torch.tensor(torch.nan),
     np.float64(1), np.float32(1), np.int64(1), np.array(1.0), np.array([1.0]), np.array([1]), np.zeros((2, 3)),
     np.zeros((3, 2)), np.dtype("float32"), np.dtype("float64"), Path("a"), Path("b"),
@@ -170,12 +171,6 @@ def test_the_mode_gradients_and_the_place_in_memory_do_not_show():
     assert describe(np.arange(6).reshape(2, 3).T) == describe(np.array([[0, 3], [1, 4], [2, 5]]))
 
 
-def test_sets_do_not_show_their_order_in_memory_and_nan_is_nan():
-    assert list({8, 0}) != list({0, 8})
-    assert describe({8, 0}) == describe({0, 8})
-    assert describe([float("nan")]) == describe([float("nan")]) == describe([-float("nan")])
-
-
 def test_a_model_has_one_fingerprint_in_every_process():
     script = (
         "from tests.models.test_fingerprint import *;"
@@ -221,11 +216,6 @@ def test_what_cannot_be_told_is_refused_with_its_path_and_its_type(value):
     )
     with pytest.raises(InputError, match=re.escape(message).replace(r"\.\*", ".*")):
         model_fingerprint(model)
-
-
-def test_an_open_file_is_refused(tmp_path):
-    with (tmp_path / "file").open("w") as file, pytest.raises(InputError, match=r"attribute log .* _io.TextIOWrapper"):
-        model_fingerprint(Model(log=file))
 
 
 @pytest.mark.parametrize("architecture", architectures.ARCHITECTURES)

@@ -54,14 +54,6 @@ def test_every_block_is_a_file_an_edit_or_commands() -> None:
         assert all(kind in ("python", "diff") if name else kind == "sh" for kind, name, _ in blocks)
 
 
-def test_an_edit_changes_the_lines_it_names_and_refuses_others() -> None:
-    assert edited("a\nb\nc\n", " a\n+x\n b\n") == "a\nx\nb\nc\n"
-    assert edited("a\nb\n", "-a\n+x\n") == "x\nb\n"
-    for text in ("b\nc\n", "a\nb\na\nb\n"):
-        with pytest.raises(AssertionError):
-            edited(text, " a\n+x\n b\n")
-
-
 @pytest.mark.slow
 def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> None:
     printed = follow(tmp_path / "copy", "Add a training method")

@@ -28,41 +28,21 @@ RECIPE = {
     "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
     "pool": {"cache": False, "timed": 0},
 }
-MODEL = ["--dataset", "tiny", "--data", "data", "--params", "params.yaml", "--device", "cpu"]
+MODEL = "--dataset tiny --data data --params params.yaml --device cpu"
 WORDS = {
-    export: ["rows.tsv", "--out", "new.tsv"],
-    certify: ["models/macer/0", *MODEL, "--out", "new.tsv"],
-    train: ["gaussian", *MODEL, "--sigma", "0.25", "--seed", "0", "--out", "new", "--log", "new-log"],
-    import_: [
-        *("c.pth", "--architecture", "smallnet", "--sigma", "0.25", "--normalisation", "none"),
-        *("--data", "data", "--out", "new"),
-    ],
-    prepare: ["digits", "--params", "params.yaml", "--out", "new"],
-    ensemble: ["tiny", "--sigma", "0.25", "--models", "models", "--params", "params.yaml", "--out", "new"],
-    weights: [
-        *("tiny", "--ensembles", "ensembles", "--data", "data", "--params", "params.yaml", "--device", "cpu"),
-        *("--out", "new", "--seconds", "new.csv"),
-    ],
-    certify_ensembles: [
-        *("tiny", "--ensembles", "ensembles", "--weights", "weights", "--data", "data", "--params", "params.yaml"),
-        *("--device", "cpu", "--out", "new", "--times", "new-times"),
-    ],
-    tables: [
-        *("tiny", "--results", "results", "--logs", "logs", "--weights", "weights", "--params", "params.yaml"),
-        *("--out", "new"),
-    ],
-    fingerprint: [
-        "--dataset",
-        "tiny",
-        "--prepared",
-        "data",
-        "--params",
-        "params.yaml",
-        "--out",
-        "new",
-        "--root",
-        ROOT,
-    ],
+    export: "rows.tsv --out new.tsv",
+    certify: f"models/macer/0 {MODEL} --out new.tsv",
+    train: f"gaussian {MODEL} --sigma 0.25 --seed 0 --out new --log new-log",
+    import_: "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out new",
+    prepare: "digits --params params.yaml --out new",
+    ensemble: "tiny --sigma 0.25 --models models --params params.yaml --out new",
+    weights: "tiny --ensembles ensembles --data data --params params.yaml --device cpu --out new --seconds new.csv",
+    certify_ensembles: (
+        "tiny --ensembles ensembles --weights weights --data data --params params.yaml --device cpu --out new "
+        "--times new-times"
+    ),
+    tables: "tiny --results results --logs logs --weights weights --params params.yaml --out new",
+    fingerprint: f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
 }
 
 
@@ -90,7 +70,7 @@ def place(work, models_here):
 
 def command(stage, *first, force=False, **options):
     """Run a command with other options than ``WORDS``; its exit code."""
-    words = [*first, *WORDS[stage][len(first) :], *["--force"] * force]
+    words = [*first, *WORDS[stage].split()[len(first) :], *["--force"] * force]
     for name, value in options.items():
         words[words.index(f"--{name}") + 1] = value
     with pytest.raises(SystemExit) as caught:

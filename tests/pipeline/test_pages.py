@@ -63,15 +63,7 @@ def commit(root: Path) -> None:
 
 def shell(root: Path, *texts: str) -> list[str]:
     """Run blocks of commands one after the other, each in a shell that ends at the first failure; what they print."""
-    outputs = []
-    for text in texts:
-        command = ["bash", "-euc", text]
-        done = subprocess.run(
-            command, cwd=root, env=environment(warm=True), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-        outputs.append(done.stdout)
-    return outputs
+    return [run(root, "bash", "-euc", text) for text in texts]
 
 
 def shown(page: str) -> list[str]:
@@ -119,25 +111,6 @@ def test_an_experiment_is_varied_compared_and_left_as_the_page_says(made: Path, 
     assert read(root, "lam-1.tsv") != before["results/digits/0.25/advmacer-0.tsv"]
     shell(root, grid)
     assert state(root) == before
-
-
-@pytest.mark.slow
-def test_outputs_that_the_cache_does_not_have_do_not_come_back_by_checkout(made: Path, tmp_path: Path) -> None:
-    """As docs/vary.md says of a new clone, after its outputs were made with other parameters."""
-    run(tmp_path, "git", "clone", "--quiet", str(made), "clone")
-    clone = tmp_path / "clone"
-    assert "Not in cache:" in run(clone, "dvc", "data", "status")
-    assert run(made, "dvc", "data", "status").strip() == "No changes."
-    run(clone, "dvc", "repro", "--quiet", "fingerprint_first")
-    (clone / "data" / "digits").mkdir(parents=True)
-    (clone / "data" / "digits" / "made.txt").write_text("with other parameters")
-    run(clone, "dvc", "commit", "--force", "prepare@digits")
-    run(clone, "git", "checkout", "dvc.lock")
-    command = ["dvc", "checkout", "data/digits"]
-    done = subprocess.run(command, cwd=clone, env=environment(warm=True), capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "Checkout failed" in done.stderr
-    assert not (clone / "data" / "digits").exists()
 
 
 def read(root: Path, name: str) -> bytes:
@@ -260,7 +233,7 @@ def test_the_commands_of_the_start_run(workplace: Path, capsys: pytest.CaptureFi
 
 
 def test_the_commands_of_the_page_on_certification_run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(make_image(workplace), "photo.png")
+    Image.fromarray(np.full((8, 8), 128, np.uint8)).save("photo.png")
     for name in ("photo.jpg", "scan.png"):
         Image.fromarray(np.full((20, 30, 3), 128, np.uint8)).save(name)
     first, *_ = blocks(ROOT / "docs/certify.md")
@@ -292,12 +265,6 @@ def test_the_commands_of_the_page_on_what_others_published_run(
     assert "20 images that both have; sigma = 0.5, n0 = 100, n = 100,000, alpha = 0.001" in printed
 
 
-def make_image(folder: Path) -> Path:
-    """An image of 8x8 grey pixels."""
-    Image.fromarray(np.full((8, 8), 128, np.uint8)).save(folder / "grey.png")
-    return folder / "grey.png"
-
-
 # ------------------------------------------------------------------------------------------ notebooks and site
 
 
@@ -323,17 +290,8 @@ def test_links_of_the_notebooks_lead_to_files() -> None:
 
 @pytest.mark.slow
 def test_the_pages_make_a_site_without_a_warning(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "--fail-on-warning",
-        "--quiet",
-        "-d",
-        "trees",
-        str(ROOT / "docs"),
-        "site",
-    ]
+    options = ["--fail-on-warning", "--quiet", "-d", "trees"]
+    command = [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), "site"]
     variables = environment() | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -88,12 +88,6 @@ def test_every_recipe_is_complete_and_in_range(dataset: str) -> None:
             assert training_recipe(PARAMS, dataset, method, sigma).name == method
 
 
-def test_the_grid_names_methods_that_exist() -> None:
-    assert set(PARAMS["methods"]) <= set(METHODS)
-    assert set(PARAMS["members"]) <= set(METHODS)
-    assert not set(PARAMS["seeds"]) & set(PARAMS["member_seeds"])
-
-
 # ---------------------------------------------------------------------------------------------- dvc repro, small
 
 POOL = [f"{stage}@digits-0.5" for stage in ("ensemble", "weights", "certify_ensembles")]

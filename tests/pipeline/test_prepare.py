@@ -58,11 +58,6 @@ def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(params, tmp_pa
     assert list(tmp_path.iterdir()) == [params]
 
 
-def test_a_missing_parameter_file_is_a_mistake(tmp_path, capsys):
-    assert command("digits", "--out", tmp_path / "set", "--params", tmp_path / "none.yaml") == 2
-    assert "none.yaml" in capsys.readouterr().err
-
-
 def test_interrupted_half_way_nothing_is_left_and_an_older_set_stays(params, tmp_path, monkeypatch):
     main("digits", tmp_path / "set", params)
     before = {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir()}

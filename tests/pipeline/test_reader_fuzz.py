@@ -8,7 +8,6 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,10 +26,9 @@ from rs.runtime import arithmetic
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
 from rs.study.grid import stage_parameters
-from tests.support import tiny_pool, tiny_study
-from tests.support.helpers import smallnet
+from tests.support import tiny_study
+from tests.support.faults import make_study
 from tests.support.raw_images import image_bytes, pixels, write_parquet
-from tests.support.untrained import save_model
 
 EXAMPLES = 1500
 """Damaged files of each kind."""
@@ -66,8 +64,8 @@ def read_seconds(path):
 
 READERS = {
     "parameters": ("params.yaml", read_parameters),
-    "card": ("model/model.json", lambda path: checkpoint.load_model(path.parent)),
-    "weights": ("model/model.safetensors", lambda path: checkpoint.load_model(path.parent)),
+    "card": ("models/macer/0/model.json", lambda path: checkpoint.load_model(path.parent)),
+    "weights": ("models/macer/0/model.safetensors", lambda path: checkpoint.load_model(path.parent)),
     "checkpoint": ("c.pth", read_network),
     "ensemble": ("ensembles/macer-0-1.listed.json", spec.read),
     "pool": ("ensembles/pool.json", lambda path: declare.read_pool(path.parent)),
@@ -90,18 +88,9 @@ READERS = {
 def place(tmp_path_factory):
     """A folder with a file of each kind."""
     root = tmp_path_factory.mktemp("fuzz")
-    members = [{"members": {"macer": [0, 1]}, "combinations": ["listed", "optimal"]}]
+    make_study(root)
     with chdir(root):
-        tiny_pool.write_three(Path("data"))
-        for method, seed in tiny_pool.BLIND:
-            tiny_pool.save_member(method, seed)
-        values = tiny_pool.make_ensembles("ensembles", members)
-        values["datasets"] = {"tiny": {"source": "folder", "root": "raw", "test_folder": "test"}}
-        Path("params.yaml").write_text(json.dumps(values))
-        save_model(Path("model"))
-        torch.save({"state_dict": smallnet().network.state_dict()}, "c.pth")
         rows = tiny_study.make_rows(0.25, 0)
-        tiny_study.write_rows(rows, Path("rows.tsv"))
         said = json.loads(Path("rows.json").read_text())
         said |= {"images": "0" * 64, "precision": "float32", "versions": {"torch": "2.9.1"}, "device": "cpu", "seed": 0}
         shutil.copy("rows.tsv", "changed.tsv")

@@ -98,7 +98,6 @@ def test_the_arithmetic_of_a_process_is_what_all_its_variables_say(monkeypatch):
         ({"arithmetic": "exact"}, r"recipes\.tiny\.arithmetic: .*'portable' or 'native', got 'exact'"),
         ({"training": {"engine": "compiled"}}, r"recipes\.tiny\.training\.engine = compiled depends on the processor"),
         ({"certify": {"precision": "bfloat16"}}, r"recipes\.tiny\.certify\.precision = bfloat16 depends"),
-        ({"certify": {"engine": "openvino"}}, r"recipes\.tiny\.certify\.engine = openvino depends on the processor"),
         ({"macer": {"training": {"engine": "compiled"}}}, r"recipes\.tiny\.macer\.training\.engine = compiled depends"),
         ({"training": {"precision": {0.25: "float32", 0.5: "bfloat16"}}}, r"training\.precision = bfloat16 depends"),
         ({}, r"chosen before numpy and torch are loaded, .* set it to native"),
@@ -116,16 +115,12 @@ def test_a_recipe_must_say_its_arithmetic():
         arithmetic.set_arithmetic({"recipes": {"tiny": {"model": {}}}}, "tiny")
 
 
-def test_native_arithmetic_changes_nothing(monkeypatch):
+def test_native_arithmetic_changes_nothing_and_another_processor_computes_natively_and_says_so(monkeypatch, capfd):
+    monkeypatch.delenv("MKL_CBWR", raising=False)
     before = dict(os.environ)
     arithmetic.set_arithmetic({"recipes": {"tiny": {"arithmetic": "native"}}}, "tiny")
     assert dict(os.environ) == before
-
-
-def test_another_processor_computes_natively_and_says_so(monkeypatch, capfd):
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    monkeypatch.delenv("MKL_CBWR", raising=False)
-    before = dict(os.environ)
     arithmetic.set_arithmetic({"recipes": {"tiny": {"arithmetic": "portable"}}}, "tiny")
     assert dict(os.environ) == before
     assert capfd.readouterr().err == (

@@ -41,7 +41,11 @@ def project(root: Path, **modules: str) -> Path:
 
 def test_a_fingerprint_names_modules_at_any_depth(tmp_path: Path) -> None:
     root = project(
-        tmp_path, stages__a="import os\ndef f():\n    from rs import b\n", rs__b="import rs.c", rs__c="", rs__d=""
+        tmp_path,
+        stages__a="import os\ndef f():\n    from rs import b\n",
+        rs__b="import rs.c",
+        rs__c="import rs.b",
+        rs__d="",
     )
     assert list(code_fingerprint.module_hashes(root, Path("stages/a.py"))) == ["rs/b.py", "rs/c.py", "stages/a.py"]
 
@@ -55,11 +59,6 @@ def test_relative_imports_and_public_names_count(tmp_path: Path) -> None:
     stages = [code_fingerprint.module_hashes(root, Path("stages", f"{name}.py")) for name in "ab"]
     assert list(stages[0]) == ["rs/__init__.py", "rs/certification/load.py", "stages/a.py"]
     assert list(stages[1]) == ["rs/__init__.py", "rs/c.py", "rs/e.py", "stages/b.py"]
-
-
-def test_modules_may_import_each_other(tmp_path: Path) -> None:
-    root = project(tmp_path, rs__a="import rs.b", rs__b="import rs.a")
-    assert set(code_fingerprint.module_hashes(root, Path("rs/a.py"))) == {"rs/a.py", "rs/b.py"}
 
 
 def test_a_stage_does_not_depend_on_single_methods_but_on_what_they_share(tmp_path: Path) -> None:
@@ -118,13 +117,10 @@ def test_code_and_strings_do(old: str, new: str) -> None:
     ("one", "other"),
     [
         ('class A(B): "doc"', 'class A(C): "doc"'),
-        ('"doc"; x = 1', '"doc"; x = 2'),
         ('x = 1; "doc"; y = 2', 'x = 1; "doc"; y = 3'),
         ('def f(): """a\nb"""; return 1', 'def f(): """a\nb"""; return 2'),
-        ('"äöü€"; x = 1', '"äöü€"; x = 2'),
         ('x = "ä"; "€€"; y = 1', 'x = "a"; "€€"; y = 1'),
         ('x = """a\n\nb"""', 'x = """a\nb"""'),
-        ('x = """a \nb"""', 'x = """a\nb"""'),
         ('x = f"""{y}\n\nb"""', 'x = f"""{y}\nb"""'),
     ],
 )
@@ -153,31 +149,11 @@ def test_a_docstring_and_a_comment_count_nowhere_and_what_stands_beside_them_doe
     )
 
 
-@given(st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "Zs")), max_size=30))
-def test_no_comment_changes_the_digest(comment: str) -> None:
-    assert code_fingerprint.digest(f"x = [\n    1,  # {comment}\n]  #{comment}\n") == code_fingerprint.digest(
-        "x = [\n    1,\n]\n"
-    )
-
-
 def test_a_long_chain_of_branches_is_read_to_its_end(tmp_path: Path) -> None:
     branches = "".join(f"elif x == {number}:\n    pass\n" for number in range(1200))
     source = f"if x:\n    pass\n{branches}else:\n    import rs.b\n"
     root = project(tmp_path, stages__a=source, rs__b="")
     assert Path("rs/b.py") in code_fingerprint.closure(root, Path("stages/a.py"))
-
-
-def test_a_method_depends_on_the_methods_it_imports(tmp_path: Path) -> None:
-    root = project(
-        tmp_path,
-        rs__methods____init__="",
-        rs__methods__mine="from rs.methods.macer import Macer",
-        rs__methods__macer="",
-    )
-    assert set(code_fingerprint.module_hashes(root, Path("rs/methods/mine.py"))) == {
-        "rs/methods/mine.py",
-        "rs/methods/macer.py",
-    }
 
 
 def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ run(main)
 """
 
 
+@pytest.mark.trust_only("kills and interruptions")
 @pytest.mark.slow
 def test_a_process_that_dies_ends_the_others_and_the_rerun_continues(cell, tmp_path, work):
     (tmp_path / "dies.py").write_text(DIES)

@@ -103,6 +103,7 @@ def test_another_process_is_refused_and_the_death_of_the_first_frees_the_work():
         assert str(mine) == path
 
 
+@pytest.mark.trust_only("kills and interruptions")
 @pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("anew", [False, True], ids=["removed", "made anew"])
 def test_a_lock_on_a_folder_that_its_owner_removed_meanwhile_is_no_lock(monkeypatch, anew):
@@ -166,6 +167,7 @@ def test_a_folder_that_its_disk_does_not_lock_is_changed_nevertheless(tmp_path, 
         assert goes_on
 
 
+@pytest.mark.trust_only("kills and interruptions")
 def test_finished_work_is_removed_where_the_disk_keeps_the_name_of_an_open_file(work, monkeypatch):
     """NFS does: a folder that holds a file that is open cannot be removed."""
     rmtree, unfinished = shutil.rmtree, {**WHAT, "sigma": 1.0}

@@ -127,11 +127,6 @@ def test_damaged_counts_are_refused(text):
         certificate_rows.parse_counts(text)
 
 
-def test_numpy_numbers_are_written_as_plain_ones():
-    values = row(idx=np.int64(3), radius=np.float64(0.25), counts=np.array([1, 2]), correct=np.True_)
-    assert certificate_rows.format_row(values).split("\t")[:5] == ["3", "0", "0", "0.25", "1"]
-
-
 def test_a_number_that_is_not_finite_is_never_written():
     with pytest.raises(ValueError, match="finite"):
         certificate_rows.format_row(row(radius=math.inf))
@@ -142,7 +137,6 @@ def test_a_number_that_is_not_finite_is_never_written():
     [
         (lambda t: t.replace("idx", "index"), "line 1: the columns must be"),
         (lambda t: t[:-3], "line 3: must end with a newline"),
-        (lambda t: t.removesuffix("\n"), "line 3: must end with a newline"),
         (lambda t: f"{t}\n", "line 4: there must be 14 fields, got 1"),
         (lambda t: t.replace("\tcertify", ""), "line 2: there must be 14 fields, got 13"),
         (lambda t: t.replace("\n1\t", "\nx\t"), "line 3: idx cannot be 'x'"),
@@ -182,17 +176,11 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"p_lower": 1.5}, "p_lower must lie"),
         ({"counts": [N, 1]}, "counts must be n votes"),
         ({"counts0": [101]}, "counts0 must be n0 votes"),
-        ({"counts0": [99]}, "counts0 must be n0 votes"),
-        ({"n0": 50}, "counts0 must be n0 votes"),
-        ({"n": N - 1}, "counts must be n votes"),
         (
             {"counts0": [50, 50], "predict": 1, "label": 1, "correct": 1},
             "predict must be the class with the most votes of counts0",
         ),
-        ({"counts0": [40, 60]}, "predict must be the class with the most votes of counts0"),
         ({"counts": [899, 101]}, "p_lower must be the lower bound of the votes"),
-        ({"counts": [100, 900]}, "p_lower must be the lower bound of the votes"),
-        ({"p_lower": 0.9}, "p_lower must be the lower bound of the votes"),
         ({"alpha": 0.01}, "p_lower must be the lower bound of the votes"),
         (
             {"p_lower": SLIGHTLY, "radius": float(radius(SLIGHTLY, SIGMA))},
@@ -234,7 +222,6 @@ NOTHING = {"predict": -1, "correct": 0, "radius": 0.0}
         (WITHIN | {"p_lower": 1.0, "radius": 0.0}, "radius must be that of p_lower and sigma"),
         (WITHIN | {"p_lower": 0.9999, "radius": float(radius(0.9999, SIGMA))}, r"p_lower must be at most alpha\^"),
         (HALF | {"mode": "within:0.1:20000"}, "p_lower must be .* probable by all n votes"),
-        (HALF | {"mode": "acr-error:0.1:20000"}, "p_lower must be .* probable by all n votes"),
         (HALF | {"mode": "at-radius:1.0:20000", **ONE}, "p_lower must be .* probable by all n votes"),
         ({"mode": f"acr-error:0.1:{N - 1}"}, "n must be at most the number that ends the mode"),
         (WITHIN | NOTHING | {"n": 0, "counts": [], "p_lower": 0.0}, "n must be at least 1"),
@@ -367,11 +354,6 @@ def test_the_class_with_the_most_votes_is_the_lowest_of_equals(counts, data):
     assert found.tolist() == [dict(enumerate(votes)).get(k, 0) for votes, k in zip(counts, chosen, strict=True)]
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path):
-    with pytest.raises(InputError, match=r"none\.tsv must be a file"):
-        certificate_rows.read_any(tmp_path / "none.tsv")
-
-
 FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 
 
@@ -490,16 +472,12 @@ def test_an_image_whose_seconds_are_not_known_is_exported_with_zero(tmp_path):
     assert certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)["seconds"].tolist() == [0.0, 2.0]
 
 
-def test_export_without_times_says_zero(tmp_path):
-    certificate_rows.write_field_log(pd.DataFrame([row()]), tmp_path / "log.tsv")
-    assert (tmp_path / "log.tsv").read_text().endswith("\t0:00:00\n")
-
-
 def test_read_any_tells_the_two_kinds_apart(tmp_path):
     write_row_file([row()], tmp_path / "ours.tsv")
     certificate_rows.write_field_log(pd.DataFrame([row()]), tmp_path / "theirs.tsv")
     assert "seconds" not in certificate_rows.read_any(tmp_path / "ours.tsv", sigma=9.0)
-    assert certificate_rows.read_any(tmp_path / "theirs.tsv", sigma=9.0)["sigma"].tolist() == [9.0]
+    log = certificate_rows.read_any(tmp_path / "theirs.tsv", sigma=9.0)
+    assert (log["sigma"].tolist(), log["seconds"].tolist()) == ([9.0], [0.0])
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):

@@ -42,15 +42,6 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_the_old_file_is_untouched_until_the_end(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    with files.replacing(path) as temporary:
-        temporary.write_text("new")
-        assert path.read_text() == "old"
-    assert path.read_text() == "new"
-
-
 def test_a_folder_is_replaced_whole(tmp_path):
     path = tmp_path / "folder"
     path.mkdir()

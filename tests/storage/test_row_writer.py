@@ -71,6 +71,7 @@ def test_rows_of_other_draws_that_another_run_has_published_meanwhile_are_refuse
     assert certificate_rows.read_rows(out)["n"].tolist() == [1000, 1000]
 
 
+@pytest.mark.trust_only("kills and interruptions")
 def test_rows_that_another_run_publishes_just_before_the_lock_are_seen_under_it(out, monkeypatch):
     interrupt_lock(monkeypatch, lambda: publish(out, 1000))
     with pytest.raises(InputError, match="its n is 1000 and here it is 10000"):

@@ -2,8 +2,7 @@
 
 ``python -m tests.support.faults STAGE`` makes a small study in a temporary folder, and for each fault and point runs
 the stage in a process of its own, lets the fault strike, runs the same command again, and compares what lies there with
-an unbroken run. Where a file system can be mounted, in a namespace of this program's own, disks are full too. Prints a
-line of JSON with what was tried and what broke. Nothing in the library knows of it.
+an unbroken run. Prints a line of JSON with what was tried and what broke. Nothing in the library knows of it.
 """
 
 import errno
@@ -13,13 +12,12 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from contextlib import chdir, contextmanager, redirect_stdout
+from contextlib import chdir, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
@@ -27,53 +25,41 @@ from rs.certification.quantize import library
 from rs.command_line.main import COMMANDS
 from rs.command_line.shell import run
 
+ROOT = Path(__file__).parents[2]
 ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
 LIMITS = (0, 10, 300, 1000, 3000, 10_000, 30_000)
 """Bytes of a file, at most."""
-ROOM = (0, 4096, 2**14, 2**16)
-"""Bytes that a disk has left."""
 WALL_TIMES = ("timing", "provenance", "seconds", "times")
 """In the names of files whose bytes differ from run to run."""
 
-NAMESPACE = "RS_FAULTS_NAMESPACE"
-"""Variable of the environment that says that this program has a namespace of its own."""
-
-OPTIONS = ["--data", "data", "--params", "params.yaml", "--device", "cpu"]
+OPTIONS = "--data data --params params.yaml --device cpu"
+POOL = f"tiny --ensembles ensembles --weights weights {OPTIONS} --out new --times times"
 TUNING = {"epochs": 1, "seed": 7, "images": 2, "n0": 10, "n": 20}
 TRIED = [{}, {"training": {"learning_rate": 0.01}}]
 """Settings of Gaussian training."""
 WORDS = {
-    "prepare": ["digits", "--params", "params.yaml", "--out", "new"],
-    "train": ["gaussian", "--dataset", "tiny", *OPTIONS, "--sigma", 0.25, "--seed", 0, "--out", "new", "--log", "log"],
-    "import_": [
-        *("c.pth", "--architecture", "smallnet", "--sigma", 0.25, "--normalisation", "none", "--data", "data"),
-        *("--out", "new", "--force"),
-    ],
-    "certify": ["models/macer/0", "--dataset", "tiny", *OPTIONS, "--out", "new.tsv"],
-    "ensemble": ["tiny", "--sigma", 0.25, "--models", "models", "--params", "params.yaml", "--out", "new"],
-    "weights": ["tiny", "--ensembles", "ensembles", *OPTIONS, "--out", "new", "--seconds", "new.seconds.csv"],
-    "certify_ensembles": [
-        *("tiny", "--ensembles", "ensembles", "--weights", "weights", *OPTIONS, "--out", "new", "--times", "times"),
-    ],
-    "certify_ensembles from-cache": [
-        *("tiny", "--ensembles", "ensembles", "--weights", "weights", *OPTIONS, "--out", "new", "--times", "times"),
-        *("--params", "cached.yaml"),
-    ],
-    "export": ["rows.tsv", "--out", "log.tsv", "--force"],
-    "fingerprint": ["--dataset", "tiny", "--prepared", "data", "--params", "params.yaml", "--out", "new"],
-    "tables": [
-        *("tiny", "--results", "study/results", "--logs", "study/logs", "--weights", "study/weights"),
-        *("--params", "study/params.yaml", "--out", "new", "--so-far"),
-    ],
-    "tune": [
-        *("tiny", "gaussian", "--sigma", 0.25, "--data", "validated", "--params", "params.yaml", "--device", "cpu"),
-        *("--work", "tuning", "--out", "new.csv"),
-    ],
-    "choose": ["tiny", "--params", "params.yaml"],
-    "bundle": ["tiny", "--root", "bundled", "--params", "bundled/params.yaml", "--out", "new.tar.xz", "--force"],
-    "card": ["models/macer/0", "--out", "new.md", "--force"],
-    "quantize": ["models/macer/0", "--data", "data", "--images", 4],
+    "prepare": "digits --params params.yaml --out new",
+    "train": f"gaussian --dataset tiny {OPTIONS} --sigma 0.25 --seed 0 --out new --log log",
+    "import_": "c.pth --architecture smallnet --sigma 0.25 --normalisation none --data data --out new --force",
+    "certify": f"models/macer/0 --dataset tiny {OPTIONS} --out new.tsv",
+    "ensemble": "tiny --sigma 0.25 --models models --params params.yaml --out new",
+    "weights": f"tiny --ensembles ensembles {OPTIONS} --out new --seconds new.seconds.csv",
+    "certify_ensembles": POOL,
+    "certify_ensembles from-cache": f"{POOL} --params cached.yaml",
+    "export": "rows.tsv --out log.tsv --force",
+    "fingerprint": f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
+    "tables": (
+        "tiny --results study/results --logs study/logs --weights study/weights --params study/params.yaml "
+        "--out new --so-far"
+    ),
+    "tune": (
+        "tiny gaussian --sigma 0.25 --data validated --params params.yaml --device cpu --work tuning --out new.csv"
+    ),
+    "choose": "tiny --params params.yaml",
+    "bundle": "tiny --root bundled --params bundled/params.yaml --out new.tar.xz --force",
+    "card": "models/macer/0 --out new.md --force",
+    "quantize": "models/macer/0 --data data --images 4",
 }
 """What is struck: words of the stage or command that is the first word of the key."""
 WITH_THREADS = {
@@ -86,7 +72,7 @@ to import."""
 def command_of(stage):
     """The function of a stage, or of the command of ``rs`` that has no stage."""
     stage = stage.partition(" ")[0]
-    if (Path(__file__).parents[2] / "stages" / f"{stage}.py").is_file():
+    if (ROOT / "stages" / f"{stage}.py").is_file():
         return import_module(f"stages.{stage}").main
     return COMMANDS[stage]
 
@@ -202,7 +188,7 @@ def run_unbroken(place, stage):
         assert code == 0, errors
         return place
     os.environ["RS_WORK"] = str(place / ".work")
-    words = [str(word) for word in words_of(stage)]
+    words = WORDS[stage].split()
     try:
         with chdir(place), redirect_stdout(io.StringIO()):
             run(command_of(stage), words)
@@ -242,7 +228,7 @@ def _child(place, stage, prepare, errors, passed):
         os.environ["RS_WORK"] = str(place / ".work")
         command = command_of(stage)
         points = prepare()
-        run(command, [str(word) for word in words_of(stage)])
+        run(command, WORDS[stage].split())
     except SystemExit as end:
         code = end.code or 0
     except BaseException:
@@ -250,11 +236,6 @@ def _child(place, stage, prepare, errors, passed):
     sys.stderr.flush()
     os.write(passed, str(points.number if points else 0).encode())
     os._exit(code)
-
-
-def words_of(stage):
-    root = Path(__file__).parents[2]
-    return [*WORDS[stage], *(["--root", root] if stage == "fingerprint" else [])]
 
 
 def made(place):
@@ -268,46 +249,9 @@ def made(place):
 
 
 def copied(base, trial):
-    """A copy of a folder, on the disk of its own that the place of the trials may be."""
-    if os.path.ismount(trial):
-        resize(trial)
-    shutil.rmtree(trial, ignore_errors=True)  # not a disk, but all that is on it
-    shutil.copytree(base, trial, dirs_exist_ok=True)
-    return trial
-
-
-def mount(*words):
-    """Whether a file system could be mounted so."""
-    return subprocess.run(["mount", *map(str, words)], capture_output=True, check=False).returncode == 0
-
-
-@contextmanager
-def own_disk(place):
-    """Let a folder be a disk of its own, if this program has a namespace for it."""
-    place.mkdir()
-    if NAMESPACE not in os.environ:
-        yield
-        return
-    assert mount("-t", "tmpfs", "-o", "size=1g", "tmpfs", place)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", place], check=True)
-
-
-def resize(disk, left=2**30):
-    """Let so many bytes of a disk be left."""
-    status = os.statvfs(disk)
-    size = (status.f_blocks - status.f_bfree) * status.f_frsize + left
-    assert mount("-o", f"remount,size={max(size, 4096)}", disk)
-
-
-def in_own_namespace():
-    """Go on in a namespace of our own, in which disks can be mounted that nobody else sees, if the system has such."""
-    probe = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
-    if NAMESPACE not in os.environ and shutil.which("unshare") and not subprocess.run(probe, check=False).returncode:
-        os.environ[NAMESPACE] = "1"
-        os.execvp("unshare", [*probe[:3], sys.executable, "-m", "tests.support.faults", *sys.argv[1:]])
+    """Return a fresh copy of a folder."""
+    shutil.rmtree(trial, ignore_errors=True)
+    return shutil.copytree(base, trial)
 
 
 def faults(base, trial, stage):
@@ -322,8 +266,6 @@ def faults(base, trial, stage):
             yield f"{errno.errorcode[error]} at {at}", [2], _watching(at, _failure(error), only_changes=True)
     for limit in LIMITS:
         yield f"files of {limit} bytes", [2], _limit(limit)
-    for left in ROOM if os.path.ismount(trial) else ():
-        yield f"a disk with {left} bytes left", [2], lambda left=left: resize(trial, left)
     yield "clock going backwards", [], _backwards
 
 
@@ -363,8 +305,6 @@ def broken(base, trial, stage, expected, prepare, unbroken):
     last = errors.splitlines()[-1:] if code in (2, 130) else []
     if "Traceback" in errors or (last and not last[0].startswith(("error: ", "interrupted"))):
         return f"says {errors[-2000:]}"
-    if os.path.ismount(place):
-        resize(place)
     code, errors, _ = run_apart(place, stage)
     if code:
         return f"the same command does not continue: {errors[-2000:]}"
@@ -380,15 +320,13 @@ def main(stage):
         base, trial = Path(folder, "base"), Path(folder, "trial")
         base.mkdir()
         make_study(base, stage == "bundle")
-        with own_disk(trial):
-            unbroken = made(run_unbroken(copied(base, trial), stage))
-            for name, expected, prepare in faults(base, trial, stage):
-                tried[f"{stage}: {name.split(' at ')[0]}"] += 1
-                fault = broken(base, trial, stage, expected, prepare, unbroken)
-                wrong += [f"{stage}, {name}: {fault}"] if fault else []
+        unbroken = made(run_unbroken(copied(base, trial), stage))
+        for name, expected, prepare in faults(base, trial, stage):
+            tried[f"{stage}: {name.split(' at ')[0]}"] += 1
+            fault = broken(base, trial, stage, expected, prepare, unbroken)
+            wrong += [f"{stage}, {name}: {fault}"] if fault else []
     print(json.dumps({"tried": tried, "broken": wrong}))
 
 
 if __name__ == "__main__":
-    in_own_namespace()
     main(sys.argv[1])

@@ -36,7 +36,7 @@ def copy_project(root: Path, *folders: str) -> None:
     """Make a repository in ``root`` of what the pipeline needs, and other ``folders``."""
     root.mkdir()
     for folder in ("rs", "stages", "benchmarks", *folders):
-        shutil.copytree(ROOT / folder, root / folder)  # with what Python has compiled
+        shutil.copytree(ROOT / folder, root / folder, symlinks=True)  # with what Python has compiled
     shutil.copytree(ROOT / "docs" / "falsification", root / "docs" / "falsification")
     for name in ("dvc.yaml", "params.yaml", ".dvcignore", "Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, root)

@@ -21,7 +21,6 @@ FAMILIES = {
     "weights that are not numbers": (
         "models/test_checkpoint.py::test_weights",
         "models/test_checkpoint.py::test_numbers_of_another_kind",
-        "models/test_checkpoint.py::test_sparse",
         "smoothing/test_classifier.py::test_a_single_nan",
         "ensemble/test_rules.py::test_no_rule_hides",
     ),
@@ -53,7 +52,7 @@ FAMILIES = {
         "training/test_trainer.py::test_an_interrupted",
     ),
     "false certificates, constructed": (
-        "smoothing/test_grid_noise.py::test_rounding",
+        "smoothing/test_noise.py::test_rounding",
         "smoothing/test_classifier.py::test_a_certificate_reaches",
         "ensemble/test_rules.py::test_a_polytope_that_holds",
         "ensemble/test_rules.py::test_weights_clipped",

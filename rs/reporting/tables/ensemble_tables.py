@@ -20,7 +20,7 @@ from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import Row, Table, acr_cell, build_table, difference, marked, plain
 from rs.statistics import metrics
 from rs.statistics.comparison import Estimate, Sample, estimate, sample
-from rs.statistics.resampling import with_each_of_fewer_draws
+from rs.statistics.resampling import with_fewer_draws
 from rs.study.layout import model_name
 
 Members = tuple[tuple[str, int], ...]
@@ -197,7 +197,7 @@ def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:
     draws = {cost: int(cost / each) - n0 for cost in costs}
     kept = {cost: number for cost, number in draws.items() if n0 <= number < n} | {round(each * (n0 + n)): n}
     seeds = [result.seeds for result in group.results]
-    fewer = zip(*(with_each_of_fewer_draws(frame, kept.values()) for frame in group.rows), strict=True)
+    fewer = zip(*(with_fewer_draws(frame, kept.values()) for frame in group.rows), strict=True)
     return [(*point, *_three(estimate(sample(rows, seeds)))) for point, rows in zip(kept.items(), fewer, strict=True)]
 
 
