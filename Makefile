@@ -42,7 +42,7 @@ study: setup
 # The plots of DVC as a page that needs no network; from then on plain `dvc plots show` makes such a page too.
 plots: export PATH := $(BIN):$(PATH)
 plots: setup
-	python -m rs.reporting.offline_plots
+	python -m rs.reporting.page
 	dvc plots show
 
 test: setup check
@@ -116,16 +116,14 @@ requirements.lock: constraints.txt
 	mv $@.part $@
 
 # Measurements, side by side in one run; never part of the tests. They take 40 minutes on two cores and go into RESULTS.
-# LOGS is a folder of published certification logs, CIFAR the prepared data set cifar10-cpu (25 minutes more), ART the Python
+# LOGS is a folder of published certification logs, ART the Python
 # of an environment with adversarial-robustness-toolbox.
 RESULTS ?= benchmarks/results
-MEASURED = forwards memory steps steps-64 phases growth pool agreement $(if $(LOGS),sequential) $(if $(CIFAR),attack_precision)
+MEASURED = forwards memory steps steps-64 growth pool agreement $(if $(LOGS),sequential)
 MEASURED.forwards = --picture $(RESULTS)/roofline.png --machines $(RESULTS)/roofline.md $(if $(ART),--art $(ART))
 MEASURED.steps = $(if $(ART),--art $(ART))
 MEASURED.steps-64 = --images 64 --methods advmacer
-MEASURED.phases = --images 16 --rounds 3
 MEASURED.agreement = models/digits/0.5/*/0 --data data/digits
-MEASURED.attack_precision = cifar10-cpu --data $(CIFAR) --work .work/attacks
 MEASURED.sequential = --logs $(LOGS) $(ROWS:%=--rows %)
 
 bench: setup $(addprefix bench-,$(MEASURED))

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,23 @@ def test_the_table_has_no_cycle() -> None:
         for name in free:
             del left[name]
     assert not left
+
+
+SHARED_NAMES = {"load", "read_rows"}
+"""Public functions and classes whose name two modules have; anything new gets a name of its own."""
+
+
+def public_names(path: Path) -> set[str]:
+    """Return the public functions and classes of a module, except the ``main`` of a command."""
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return {name for name in names if not name.startswith("_") and name != "main"}
+
+
+def test_a_public_name_stands_in_one_module() -> None:
+    counts = Counter(name for path in (ROOT / "rs").rglob("*.py") for name in public_names(path))
+    assert {name for name, count in counts.items() if count > 1} == SHARED_NAMES
+    assert len(SHARED_NAMES) <= 8
 
 
 PURE = (

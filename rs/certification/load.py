@@ -31,9 +31,7 @@ class Classifier:
     """A base classifier and its metadata, of which a model of the user's has none."""
 
     name: str  # path or name that it was loaded by; the type of what was given as an object
-    module: nn.Module = field(
-        repr=False
-    )  # images (N, C, H, W) -> logits (N, K); one from disk is in eval mode, on the CPU
+    module: nn.Module = field(repr=False)  # images (N, C, H, W) -> logits (N, K); from disk: in eval mode, on the CPU
     dataset: str | None = None  # name of the data set that it was trained on
     classes: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()  # (C, H, W) of an image
@@ -77,7 +75,10 @@ class Classifier:
         if self.shape:
             with user_code(f"{self.name} must run on {home}"):
                 check_deterministic(self.module.to(home), noisy_pair(self.shape, home))
-            quantized = self._quantized(calibration, std) if engine == "quantized" else []
+            quantized = []
+            if engine == "quantized":
+                members = members_of(self.module.cpu())
+                quantized = quantized_members(members, self.folders, calibration, self.sigma or std, self.shape)
             runs = optimize_for_inference(self.module, engine, precision, self.shape, home, batch, quantized)
         else:
             runs = Optimized(self.module if device is None else self.module.to(home), precision, batch, engine)
@@ -105,10 +106,6 @@ class Classifier:
                 "on the command line give --sigma"
             )
         return std
-
-    def _quantized(self, calibration: Path | None, sigma: float) -> list[nn.Module]:
-        members = members_of(self.module.cpu())
-        return quantized_members(members, self.folders, calibration, self.sigma or sigma, self.shape)
 
     def for_images(self, meta: Meta) -> Classifier:
         """Return a classifier with the classes and the shape of a data set, if it has none; compare them, if it has.

@@ -52,11 +52,11 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
 
 
 def _check_results(folder: Path, dataset: str) -> None:
-    known = sorted(path.name for path in folder.glob("*") if path.is_dir())
-    if dataset not in known:
-        remedy = nearest(dataset, known) or "; reproduce the study first"
+    names = sorted(path.name for path in folder.glob("*") if path.is_dir())
+    if dataset not in names:
+        remedy = nearest(dataset, names) or "; reproduce the study first"
         raise InputError(
-            f"DATASET must be one of {folder}: {', '.join(known) or 'none there'}, got {dataset!r}{remedy}"
+            f"DATASET must be one of {folder}: {', '.join(names) or 'none there'}, got {dataset!r}{remedy}"
         )
 
 
@@ -70,14 +70,14 @@ def verify(bundle: bytes, name: str) -> list[str]:
         InputError: If the bundle is damaged or contradicts itself.
     """
     with _named(name):
-        found = check.check_bundle(bundle)
+        lines = check.check_bundle(bundle)
     study, values, content = opened(bundle, name)
     with _named(name):
         same = study_of(values, study["dataset"]) == study
         check.demand(same, f"{check.STUDY} must say what {check.PARAMETERS} says, but does not")
         _check_cards(study, content)
         _check_prose(study, content[f"reports/{study['dataset']}/claims.md"].decode())
-    return found
+    return lines
 
 
 def _check_prose(study: dict[str, Any], page: str) -> None:
@@ -88,9 +88,9 @@ def _check_prose(study: dict[str, Any], page: str) -> None:
     forms = [re.sub(r"\\{\w+\\}", r"[^\n<|]+", re.escape(text.strip())) for text in texts]
     forms += [re.escape(remark.strip()) for remark in study["remarks"]]
     paragraphs = [text.strip() for text in page[: page.index("## What there is")].strip().split("\n\n")]
-    known = all(any(re.fullmatch(form, text) for form in forms) for text in paragraphs)
+    all_known = all(any(re.fullmatch(form, text) for form in forms) for text in paragraphs)
     once = len({*paragraphs}) == len(paragraphs)
-    check.demand(known and once, "claims.md must have the paragraphs of a report above its claims, each once")
+    check.demand(all_known and once, "claims.md must have the paragraphs of a report above its claims, each once")
 
 
 def _check_cards(study: dict[str, Any], content: dict[str, bytes]) -> None:
@@ -155,7 +155,7 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
         )
         for cell in cells(values, dataset)
     }
-    ensembles = [_classifier(one.name, one.key, one.combination.scope, one.members, True) for one in declared(values)]
+    ensembles = [_classifier(e.name, e.key, e.combination.scope, e.members, True) for e in declared(values)]
     return {
         "dataset": dataset,
         "sigmas": [str(sigma) for sigma in params.section(values, "sigmas")],
@@ -168,7 +168,7 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
 
 def _classifier(name: str, key: str | None, scope: str, members: Any, pool: bool) -> dict[str, Any]:
     folder = "pool/" if pool else ""
-    return {"name": name, "key": key, "scope": scope, "members": [list(one) for one in members], "folder": folder}
+    return {"name": name, "key": key, "scope": scope, "members": [list(member) for member in members], "folder": folder}
 
 
 def _card(name: str, content: dict[str, bytes]) -> str:

@@ -231,8 +231,8 @@ def rules(row: dict[str, str], side: Values, members: int) -> Iterator[tuple[obj
         cast = votes[name] = {int(k): int(number) for k, number in pairs}
         text = ",".join(f"{k}:{cast[k]}" for k in sorted(cast)) or "-"
         yield row[name] == text and min(cast.values(), default=1) > 0, f"{name} must be votes, class by class"
-        known = all(0 <= k < side["classes"] or k == undecided for k in [*cast, int(row["label"])])
-        yield known, f"{name} and label must be of the sidecar's classes"
+        in_range = all(0 <= k < side["classes"] or k == undecided for k in [*cast, int(row["label"])])
+        yield in_range, f"{name} and label must be of the sidecar's classes"
     n0, n, label, predict = (int(row[name]) for name in ("n0", "n", "label", "predict"))
     yield (n0, n) == tuple(sum(cast.values()) for cast in votes.values()), "n0 and n must be the numbers of votes"
     budget = ("n0", "alpha", "sigma", "scope")
@@ -254,8 +254,8 @@ def rules(row: dict[str, str], side: Values, members: int) -> Iterator[tuple[obj
     yield predict == derived, "predict must be the class of the n0 votes, or -1 where the bound is below one half"
     yield row["correct"] == str(int(predict == label)), "correct must say whether predict is label"
     counted = row.get("evaluations", str(n0 + n))
-    known = counted == str(int(counted)) and n0 + n <= int(counted) <= members * (n0 + n)
-    yield known, "evaluations must be 1 to all members for each draw"
+    possible = counted == str(int(counted)) and n0 + n <= int(counted) <= members * (n0 + n)
+    yield possible, "evaluations must be 1 to all members for each draw"
 
 
 def check_rows(path: str, text: str, side: Values, members: int) -> list[dict[str, str]]:
@@ -325,7 +325,7 @@ def estimate_of(*groups: Group) -> Difference:
     seeds = sorted({seed for group in groups for result in group for _, seed in result.members})
     parts = []
     for without in (None, *seeds):  # of all results, and of those that a seed is not in
-        left = [[one.scores for one in group if all(seed != without for _, seed in one.members)] for group in groups]
+        left = [[r.scores for r in group if all(seed != without for _, seed in r.members)] for group in groups]
         means = [average(scores) for scores in left if scores]
         if len(means) == len(groups):
             parts.append([v[0] - sum(v[1:]) for v in zip(*means, strict=True)])
@@ -534,7 +534,7 @@ def parse_table(path: str, text: str) -> list[dict[str, str]]:
 
 def comparisons(groups: Groups, study: Values) -> Iterator[tuple[str, str, str, Group | None, Group | None]]:
     """Return claim, noise level, subject and the two groups to compare, where both are there, of every claim."""
-    names = dict.fromkeys((one["name"], len(one["members"])) for one in study["classifiers"] if one["key"])
+    names = dict.fromkeys((c["name"], len(c["members"])) for c in study["classifiers"] if c["key"])
     for sigma, methods in zip(study["sigmas"], groups.values(), strict=True):
         yield "AdvMacer beats SmoothAdv", sigma, "means over seeds", methods.get("advmacer"), methods.get("smoothadv")
         yield EQUAL_TIME, sigma, "", None, None
@@ -581,10 +581,10 @@ def stated_lines(page: list[str], claim: str, sigmas: Sequence[str]) -> list[str
     """
     verdict = f"(?:{'|'.join(VERDICTS)})(?:, images only)?"
     form = rf"\| {claim} \| ([0-9.]+) \| [\w .,%+-]* \| [\w .,±+\[\]-]* \| {verdict} \|"
-    found = [match for line in page if (match := re.fullmatch(form, line))]
-    of_all = list(dict.fromkeys(match[1] for match in found)) == [*sigmas]
+    matches = [match for line in page if (match := re.fullmatch(form, line))]
+    of_all = list(dict.fromkeys(match[1] for match in matches)) == [*sigmas]
     demand(of_all, f"claims.md must say at every noise level what became of {claim}")
-    return [match[0] for match in found]
+    return [match[0] for match in matches]
 
 
 def counted(verdicts: Counter[str], verdict: str) -> str:
@@ -600,7 +600,7 @@ def claims_page(page: list[str], groups: Groups, study: Values, alike: Values) -
         difference = estimate_of(*sides) if all(sides) else None
         pairs.setdefault(claim, []).append((sigma, subject, difference))
     lines = {claim: list(judged_lines(claim, of_claim)) for claim, of_claim in pairs.items()}
-    for claim in [EQUAL_TIME] + [ATTACKED] * any(one["scope"] == UNSOUND for one in study["classifiers"]):
+    for claim in [EQUAL_TIME] + [ATTACKED] * any(c["scope"] == UNSOUND for c in study["classifiers"]):
         lines[claim] = stated_lines(page, claim, study["sigmas"])
     about = f"{len(alike['labels']):,} images (subset {alike['subset']}), n₀ = {alike['n0']:,.0f}, "
     about += (

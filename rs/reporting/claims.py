@@ -134,8 +134,8 @@ class Evidence:
 
     def macer_took_longer_by(self, sigma: Any) -> float | None:
         """Return the share by which MACER's training was longer than AdvMacer's; only by seconds measured alike."""
-        macer, ours = (self.seconds(method, sigma) for method in ("macer", "advmacer"))
-        return macer[0] / ours[0] - 1 if self.study.epoch_seconds and macer and ours else None
+        macer, advmacer = (self.seconds(method, sigma) for method in ("macer", "advmacer"))
+        return macer[0] / advmacer[0] - 1 if self.study.epoch_seconds and macer and advmacer else None
 
     def added_seeds(self, sigma: Any) -> list[int]:
         """Return the seeds that MACER, so trained, does not have at every noise level: no verdict counts them."""
@@ -144,7 +144,7 @@ class Evidence:
     @property
     def chooses_by_image(self) -> bool:
         """Whether the study has ensembles whose weights are chosen by the image."""
-        return any(one.combination.scope == UNSOUND for one in self.study.ensembles)
+        return any(ensemble.combination.scope == UNSOUND for ensemble in self.study.ensembles)
 
     def attacked(self, sigma: Any) -> list[dict[str, str]]:
         """Return the counts of attacks on weights that are chosen by the image, just inside the certified radius."""
@@ -157,7 +157,7 @@ class Evidence:
 
     def declared(self, name: str, combination: str) -> list[EnsembleDeclaration]:
         """Return the sub-ensembles of a name that the parameters declare."""
-        return [one for one in self.study.ensembles if (one.name, one.key) == (name, combination)]
+        return [e for e in self.study.ensembles if (e.name, e.key) == (name, combination)]
 
     def ensemble(self, name: str, combination: str, sigma: Any) -> Sample | None:
         """Return all sub-ensembles of a name; ``None`` if one is missing, or there is no such ensemble."""
@@ -167,7 +167,7 @@ class Evidence:
 
     def members(self, name: str, combination: str, sigma: Any) -> Sample | None:
         """Return the mean of the members of each sub-ensemble; ``None`` if some are missing."""
-        teams, methods = [one.members for one in self.declared(name, combination)], self.methods(sigma)
+        teams, methods = [ensemble.members for ensemble in self.declared(name, combination)], self.methods(sigma)
         if not set().union(*teams) <= models_by_member(methods).keys():
             return None
         return samples_of_members(teams, methods)[0]
@@ -177,7 +177,7 @@ class Evidence:
 
         The first epoch after a start compiles, and how often a training was started says nothing of the method.
         """
-        cell = next((one for one in self.study.cells if (one.method, one.sigma) == (method, sigma)), None)
+        cell = next((cell for cell in self.study.cells if (cell.method, cell.sigma) == (method, sigma)), None)
         if cell is None or not cell.log(self.study.logs, "timing.csv").is_file():
             return None
         seconds = self.study.read_epoch_seconds(cell)
@@ -268,11 +268,11 @@ def verdict_of(difference: Estimate, p_value: float) -> str:
 def findings_about_time(evidence: Evidence) -> Iterator[JudgedClaim]:
     """Return what became of every claim about training time at every noise level."""
     for sigma in evidence.study.sigmas:
-        ours, smoothadv, macer = (evidence.seconds(name, sigma) for name in ("advmacer", "smoothadv", "macer"))
-        ratio = (ours[0] / ours[1]) / (smoothadv[0] / smoothadv[1]) if ours and smoothadv else None
+        advmacer, smoothadv, macer = (evidence.seconds(name, sigma) for name in ("advmacer", "smoothadv", "macer"))
+        ratio = (advmacer[0] / advmacer[1]) / (smoothadv[0] / smoothadv[1]) if advmacer and smoothadv else None
         claim = "an epoch of AdvMacer costs what one of SmoothAdv costs"
         yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio <= SPARE)
-        ratio = macer[0] / ours[0] if ours and macer and (ours[1], macer[1]) == PAPERS_EPOCHS else None
+        ratio = macer[0] / advmacer[0] if advmacer and macer and (advmacer[1], macer[1]) == PAPERS_EPOCHS else None
         claim = "AdvMacer trains 3 times faster than MACER"
         yield _about_time(claim, sigma, ratio, held=ratio is not None and ratio >= 3 / SPARE)
 
@@ -284,8 +284,8 @@ def _about_time(claim: str, sigma: Any, ratio: float | None, held: bool) -> Judg
 
 
 def _comparisons(evidence: Evidence, sigma: Any) -> Iterator[Comparison]:
-    ours, smoothadv = (evidence.models(method, sigma) for method in ("advmacer", "smoothadv"))
-    yield _against("AdvMacer beats SmoothAdv", sigma, "means over seeds", ours, smoothadv)
+    advmacer, smoothadv = (evidence.models(method, sigma) for method in ("advmacer", "smoothadv"))
+    yield _against("AdvMacer beats SmoothAdv", sigma, "means over seeds", advmacer, smoothadv)
     yield _at_equal_time(evidence, sigma)
     for name in dict.fromkeys(ensemble.name for ensemble in evidence.study.ensembles):
         yield from _of_ensemble(evidence, name, sigma)
@@ -301,8 +301,8 @@ def _at_equal_time(evidence: Evidence, sigma: Any) -> Comparison:
         return _against(claim, sigma, subject, evidence.models("advmacer", sigma, seeds), stopped)
     if longer is None or longer < 0:
         return Comparison(claim, sigma, "rows", None)
-    ours, macer = (evidence.models(method, sigma) for method in ("advmacer", "macer"))
-    return _against(claim, sigma, f"means over seeds, MACER taking {longer:.0%} longer", ours, macer)
+    advmacer, macer = (evidence.models(method, sigma) for method in ("advmacer", "macer"))
+    return _against(claim, sigma, f"means over seeds, MACER taking {longer:.0%} longer", advmacer, macer)
 
 
 def _of_ensemble(evidence: Evidence, name: str, sigma: Any) -> Iterator[Comparison]:
@@ -328,15 +328,15 @@ def _cells(study: StudyFiles, sigma: Any) -> list[GridCell]:
     return [cell for cell in study.cells if cell.sigma == sigma]
 
 
-def _tables(found: Sequence[JudgedClaim]) -> Iterator[str]:
+def _tables(claims: Sequence[JudgedClaim]) -> Iterator[str]:
     """Write how often each claim was held, and every finding."""
     yield f"| claim | {' | '.join(VERDICTS)} |"
     yield "|---|" + "---:|" * len(VERDICTS)
-    for claim in dict.fromkeys(finding.claim for finding in found):
-        verdicts = Counter(finding.verdict for finding in found if finding.claim == claim)
+    for claim in dict.fromkeys(finding.claim for finding in claims):
+        verdicts = Counter(finding.verdict for finding in claims if finding.claim == claim)
         yield f"| {claim} | {' | '.join(_count(verdicts, verdict) for verdict in VERDICTS)} |"
     yield from ("", "| claim | σ | of | difference | verdict |", "|---|---:|---|---:|---|")
-    for finding in found:
+    for finding in claims:
         yield f"| {' | '.join(map(str, finding))} |"
 
 

@@ -216,8 +216,8 @@ def draw_differences(frame: pd.DataFrame) -> Figure:
             ``rs.reporting.tables.method_tables.differences_table``.
     """
     sigmas, references = (list(dict.fromkeys(frame[name])) for name in ("sigma", "reference"))
-    place = frame.groupby(["sigma", "reference"]).cumcount().groupby(frame["method"], sort=False).max()
-    methods = [str(name) for name in place.sort_values(kind="stable").index]  # a reference is not in its own block
+    ranks = frame.groupby(["sigma", "reference"]).cumcount().groupby(frame["method"], sort=False).max()
+    methods = [str(name) for name in ranks.sort_values(kind="stable").index]  # a reference is not in its own block
     height = 0.75 + 0.19 * len(methods)
     figure, grid = _grid(len(references), len(sigmas), height, share_x="row", share_y=True)
     styles = _styles(methods)

@@ -135,10 +135,10 @@ def budget_warning(rows: pd.DataFrame, found: IdentifiedBudget, option: str = "-
 
 
 def _of_another_sigma(sigma: float, found: tuple[float, int, float], option: str) -> str:
-    theirs = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
+    radii_say = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
     if math.isnan(sigma):
-        return f"a log in six columns does not say its sigma, but {theirs}; give {option} {found[0]:g}"
-    return f"{theirs}, not of sigma = {sigma:g}; give {option} {found[0]:g}"
+        return f"a log in six columns does not say its sigma, but {radii_say}; give {option} {found[0]:g}"
+    return f"{radii_say}, not of sigma = {sigma:g}; give {option} {found[0]:g}"
 
 
 def _beyond_reach(radii: NDArray[np.float64], sigma: float, option: str) -> str:
@@ -175,10 +175,10 @@ def _check_stated(path: Path, rows: pd.DataFrame, sigmas: Collection[float]) -> 
     silent = _missing_budget(rows)
     if not silent:
         return
-    found = identified_budget(rows)
-    if found is not None and found[0] not in sigmas:
-        raise InputError(_of_no_result(path, found[0]))
-    if "sigma" not in silent and (reason := budget_warning(rows, found, f"{OPTION}sigma")):
+    identified = identified_budget(rows)
+    if identified is not None and identified[0] not in sigmas:
+        raise InputError(_of_no_result(path, identified[0]))
+    if "sigma" not in silent and (reason := budget_warning(rows, identified, f"{OPTION}sigma")):
         raise InputError(f"{path}: {reason}")
     options = ", ".join(f"{OPTION}{name}" for name in silent)
     raise InputError(f"{path} does not say its {', '.join(silent)}, and its radii do not tell; give {options}")
@@ -202,8 +202,8 @@ def _identified(
     path: Path, rows: pd.DataFrame, sigmas: Collection[float], known: Mapping[str, float | None]
 ) -> dict[str, float]:
     """Return sigma, n and alpha of a log from its radii; nothing if they do not tell them."""
-    given = known.get("sigma")
-    budgets = {sigma: identify_budget(rows["radius"], sigma) for sigma in (sigmas if given is None else [given])}
+    stated = known.get("sigma")
+    budgets = {sigma: identify_budget(rows["radius"], sigma) for sigma in (sigmas if stated is None else [stated])}
     fits = {sigma: budget for sigma, budget in budgets.items() if budget is not None}
     if len(fits) != 1:
         return _of_the_only(path, rows, sigmas, known)
@@ -250,11 +250,11 @@ def _same_images(path: Path, rows: pd.DataFrame, result: Result) -> pd.DataFrame
 
 def _check_labels(path: Path, rows: pd.DataFrame, result: Result) -> None:
     """Refuse a log of another data set: it lacks images of a result, or they have other labels."""
-    theirs = _same_images(path, rows, result).set_index("idx")["label"]
-    ours = result.rows.set_index("idx")["label"].loc[theirs.index]
-    other = theirs.index[theirs.to_numpy() != ours.to_numpy()]
+    log_labels = _same_images(path, rows, result).set_index("idx")["label"]
+    labels = result.rows.set_index("idx")["label"].loc[log_labels.index]
+    other = log_labels.index[log_labels.to_numpy() != labels.to_numpy()]
     if len(other):
         raise InputError(
-            f"{path} must be of the images of the study, but {len(other):,} of {len(ours):,} have other labels, image "
-            f"{other[0]} {theirs[other[0]]} in place of {ours[other[0]]} first; it is of another data set"
+            f"{path} must be of the images of the study, but {len(other):,} of {len(labels):,} have other labels, "
+            f"image {other[0]} {log_labels[other[0]]} in place of {labels[other[0]]} first; it is of another data set"
         )

@@ -12,15 +12,17 @@ import hashlib
 import html
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError
 from rs.reporting.figures import COLOURS
 from rs.reporting.load import StudyFiles
-from rs.reporting.offline_plots import vega_embed
 from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
 from rs.reporting.results import Group, Groups, Result, filter_groups, results_of
 from rs.reporting.settings import ReportSettings
@@ -32,6 +34,10 @@ from rs.study import grid
 from rs.study.layout import pool_rows, pool_target
 
 WEB = Path(__file__).with_name("web")
+PLOTS_PAGE = Path(".dvc/tmp/plots.html")
+VEGA_LITE = "5.20"
+"""The series that DVC's templates are written in."""
+
 LIMIT = 5_000_000
 """Bytes of a page at most: where votes are too many, the page has those of half of the images, or of a quarter, ..."""
 
@@ -47,16 +53,8 @@ SIDECAR = ("code", "versions", "device", "precision", "engine", "arithmetic", "o
 Record = dict[str, Any]
 """Values by name, as in JSON."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Where the rows of a result come from: paths and commands as in the pipeline, whatever folder was read."""
-
-    file: str
-    target: str  # DVC's name of the cell that makes them
-    command: str  # what that cell runs
-    parameters: Record
-    sidecar: Path  # where it was read
+Origins = Mapping[Any, tuple[Record, Record]]
+"""Sidecar of a result, and where it comes from, by its key."""
 
 
 def study_page(
@@ -80,9 +78,9 @@ def study_page(
     shown = filter_groups(groups, lambda result: not result.external and has_votes(result))
     if not shown:
         return None
-    sources = _sources(study, values)
+    origins = {key: (files.read_json(sidecar), record) for key, sidecar, record in _origins(study, values)}
     images = min(len(result.rows) for result in results_of(shown))
-    while len(content := _html(_data(shown, study, sources, settings, pictures, images))) > LIMIT and images > 2:
+    while len(content := _html(_data(shown, study, origins, settings, pictures, images))) > LIMIT and images > 2:
         images //= 2
     return content
 
@@ -93,21 +91,24 @@ def study_page(
 def _data(
     groups: Groups,
     study: StudyFiles,
-    sources: Mapping[Any, Origin],
+    origins: Origins,
     settings: ReportSettings,
     pictures: Pictures | None,
     images: int,
 ) -> Record:
     results = results_of(groups)
-    n0, n, alpha = (metrics.common_budget([one.rows for one in results], name) for name in ("n0", "n", "alpha"))
-    made_by: list[Record] = []
-    levels = [
-        _level(sigma, methods, study, sources, made_by, images, int(n))
-        | {"reference": _reference(methods, settings.reference)}
-        for sigma, methods in groups.items()
-    ]
+    n0, n, alpha = (metrics.common_budget([result.rows for result in results], name) for name in ("n0", "n", "alpha"))
+    provenances: list[Record] = []
+    for result in results:
+        if (provenance := _provenance(result, origins)) not in provenances:
+            provenances.append(provenance)
     if pictures:
-        _check_images(made_by, pictures)
+        _check_images(provenances, pictures)
+    levels = []
+    for sigma, methods in groups.items():
+        reference = settings.reference if settings.reference in methods else next(iter(methods))
+        level = _level(methods, study.combination, origins, provenances, images, int(n))
+        levels.append(level | {"sigma": sigma, "reference": reference})
     return {
         "dataset": study.dataset,
         "subset": results[0].subset,
@@ -121,15 +122,20 @@ def _data(
         "times": study.times,
         "colours": COLOURS,
         "levels": levels,
-        "provenance": made_by,
+        "provenance": provenances,
         "classes": pictures and pictures.classes,
         "pictures": pictures and pictures.sheet(levels[0]["indices"]),
     }
 
 
-def _check_images(made_by: Sequence[Record], pictures: Pictures) -> None:
+def _provenance(result: Result, origins: Origins) -> Record:
+    sidecar, _ = origins[_key(result)]
+    return {name: sidecar[name] for name in SIDECAR if name in sidecar}
+
+
+def _check_images(provenances: Sequence[Record], pictures: Pictures) -> None:
     """Check that rows whose sidecars name their images are of these."""
-    for images in {how["images"] for how in made_by if "images" in how}:
+    for images in {provenance["images"] for provenance in provenances if "images" in provenance}:
         if images != pictures.fingerprint:
             raise InputError(
                 f"--data must hold the test images that the rows are of, {images[:12]}, got "
@@ -138,53 +144,45 @@ def _check_images(made_by: Sequence[Record], pictures: Pictures) -> None:
 
 
 def _level(
-    sigma: float,
     methods: Mapping[str, Group],
-    study: StudyFiles,
-    sources: Mapping[Any, Origin],
-    made_by: list[Record],
+    combination: str,
+    origins: Origins,
+    provenances: list[Record],
     images: int,
     draws: int,
 ) -> Record:
-    """Return the results and groups of a noise level; what made their rows is added to ``made_by``."""
+    """Return the results and groups of a noise level."""
     results = [result for group in methods.values() for result in group.results]
-    place = {id(result): i for i, result in enumerate(results)}
+    numbers = {id(result): i for i, result in enumerate(results)}
     frames = [result.rows.sort_values("idx", kind="stable")[:images] for result in results]
     width = 2 if draws < 65_535 else 4
     singles = models_by_member(methods)
     return {
-        "sigma": sigma,
         "indices": frames[0]["idx"].tolist(),
         "labels": frames[0]["label"].tolist(),
         "width": width,
         "votes": packed([vote_columns(frame, draws) for frame in frames], width),
-        "results": [_result(result, sources[_key(result)], singles, made_by) for result in results],
-        "groups": [_group(group, methods, study.combination, singles, place) for group in methods.values()],
+        "results": [
+            _result(result, singles, origins) | {"provenance": provenances.index(_provenance(result, origins))}
+            for result in results
+        ],
+        "groups": [_group(group, methods, combination, singles, numbers) for group in methods.values()],
     }
 
 
-def _result(
-    result: Result, source: Origin, singles: Mapping[tuple[str, int | None], Result], made_by: list[Record]
-) -> Record:
-    sidecar = files.read_json(source.sidecar)
-    how = {name: sidecar[name] for name in SIDECAR if name in sidecar}
-    if how not in made_by:
-        made_by.append(how)
+def _result(result: Result, singles: Mapping[tuple[str, int | None], Result], origins: Origins) -> Record:
+    sidecar, origin = origins[_key(result)]
     trained = [singles[member] for member in result.members if member in singles] or [result]
-    seconds = [one.training_seconds for one in trained if one.training_seconds is not None]
-    return {
+    seconds = [model.training_seconds for model in trained if model.training_seconds is not None]
+    record = origin | {
         "name": result.full_name,
-        "file": source.file,
-        "target": source.target,
-        "command": source.command,
-        "parameters": source.parameters,
         "chosen": result.chosen,
-        "provenance": made_by.index(how),
         "classes": result.classes,
         "seeds": sorted(result.seeds),
         "evaluations": result.members_per_draw,
         "seconds": sum(seconds) if len(seconds) == (len(result.members) or 1) else None,
-    } | ({"undecided": sidecar.get("classes")} if result.scope == "set" else {})  # the number of votes for no class
+    }
+    return record | {"undecided": sidecar.get("classes")} if result.scope == "set" else record  # votes for no class
 
 
 def _group(
@@ -192,17 +190,20 @@ def _group(
     methods: Mapping[str, Group],
     combination: str,
     singles: Mapping[tuple[str, int | None], Result],
-    place: Mapping[int, int],
+    numbers: Mapping[int, int],
 ) -> Record:
+    def numbers_of(results: Sequence[Result | None]) -> list[int]:
+        """Return the numbers of results; none if one of them is not there."""
+        return [] if None in results else [numbers[id(result)] for result in results]
+
     first = group.first
-    teams = [[singles.get(member) for member in result.members] for result in group.results]
-    others = {
+    plain = {
         result.members: result
         for other in methods.values()
-        if other.first.combination == combination
+        if other.first.combination == combination != first.combination
         for result in other.results
     }
-    beside = [others.get(result.members) for result in group.results] if first.combination != combination else []
+    teams = [[singles.get(member) for member in result.members] for result in group.results]
     return {
         "name": first.name,
         "ensemble": first.ensemble,
@@ -213,63 +214,46 @@ def _group(
         "trained": first.training_methods or [first.name],
         "headline": first.ensemble is None or first.combination == combination,
         "cost": "evaluations" in first.rows and group in families(methods, str(first.combination)),
-        "results": [place[id(result)] for result in group.results],
-        "members": [_places(team, place) for team in teams] if first.members else None,
-        "beside": _places(beside, place) or None,
+        "results": numbers_of(group.results),
+        "members": [numbers_of(team) for team in teams] if first.members else None,
+        "beside": numbers_of([plain.get(result.members) for result in group.results]) or None,
     }
 
 
-def _places(results: Sequence[Result | None], place: Mapping[int, int]) -> list[int]:
-    """Return the numbers of results; none if one of them is not there."""
-    return [] if None in results else [place[id(result)] for result in results]
-
-
-def _reference(methods: Mapping[str, Group], wanted: str) -> str:
-    return wanted if wanted in methods else next(iter(methods))
-
-
-# -------------------------------------------------------------------------------------------------- sources
+# -------------------------------------------------------------------------------------------------- origins
 
 
 def _key(result: Result) -> tuple[str, float, int | None, tuple[tuple[str, int], ...]]:
     return result.name, result.sigma, result.seed, result.members
 
 
-def _sources(study: StudyFiles, values: dict[str, Any]) -> dict[Any, Origin]:
-    """Return where each result of the study comes from."""
-    return dict([*_sources_of_models(study, values), *_sources_of_ensembles(study, values)])
-
-
-def _sources_of_models(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Origin]]:
+def _origins(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Path, Record]]:
+    """Yield the key of each result, its sidecar as it was read, and paths and commands as in the pipeline."""
+    results, declared = Path("results", study.dataset), values.get("combinations") or {}
     for cell in study.cells:
-        file, model = cell.rows(Path("results", study.dataset)).as_posix(), cell.model(Path("models", study.dataset))
+        file, model = cell.rows(results).as_posix(), cell.model(Path("models", study.dataset))
         alone = f"python -m stages.certify {model} --dataset {study.dataset} --data data/{study.dataset} --out {file}"
         yield (
             (cell.method, float(cell.sigma), cell.seed, ()),
-            Origin(
-                file=file,
-                target=cell.target("certify"),
-                command=pool_command(study.dataset, cell.sigma) if cell.is_member_seed else alone,
-                parameters=grid.configuration(values, study.dataset, cell.method, float(cell.sigma)),
-                sidecar=sidecar_of(cell.rows(study.results)),
-            ),
+            sidecar_of(cell.rows(study.results)),
+            {
+                "file": file,
+                "target": cell.target("certify"),
+                "command": pool_command(study.dataset, cell.sigma) if cell.is_member_seed else alone,
+                "parameters": grid.configuration(values, study.dataset, cell.method, float(cell.sigma)),
+            },
         )
-
-
-def _sources_of_ensembles(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Origin]]:
-    declared = values.get("combinations") or {}
-    for sigma in study.sigmas:
-        for ensemble in study.ensembles:
-            yield (
-                (study.label(ensemble), float(sigma), None, ensemble.members),
-                Origin(
-                    file=pool_rows(Path("results", study.dataset), sigma, ensemble.slug).as_posix(),
-                    target=pool_target("certify_ensembles", study.dataset, sigma),
-                    command=pool_command(study.dataset, sigma),
-                    parameters={"combination": ensemble.key, **declared[ensemble.key]},
-                    sidecar=sidecar_of(study.ensemble_rows(ensemble, sigma)),
-                ),
-            )
+    for sigma, ensemble in product(study.sigmas, study.ensembles):
+        yield (
+            (study.label(ensemble), float(sigma), None, ensemble.members),
+            sidecar_of(study.ensemble_rows(ensemble, sigma)),
+            {
+                "file": pool_rows(results, sigma, ensemble.slug).as_posix(),
+                "target": pool_target("certify_ensembles", study.dataset, sigma),
+                "command": pool_command(study.dataset, sigma),
+                "parameters": {"combination": ensemble.key, **declared[ensemble.key]},
+            },
+        )
 
 
 def pool_command(dataset: str, sigma: Any) -> str:
@@ -287,9 +271,10 @@ def pool_command(dataset: str, sigma: Any) -> str:
 def _html(data: Record) -> bytes:
     """Return the page, which forbids itself every request and every program that is not its own."""
     scripts = {"LIBRARY": vega_embed(), "STATISTICS": _text("statistics.js"), "PAGE": _text("page.js")}
-    own = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts.values()]
+    sources = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     parts = {name: f"<script>{script}</script>" for name, script in scripts.items()} | {
-        "POLICY": POLICY.format(own),
+        "POLICY": POLICY.format(sources),
         "STYLE": _text("page.css"),
         "LICENCES": html.escape(_text("licences.txt")),
         "TITLE": html.escape(data["dataset"]),
@@ -303,5 +288,33 @@ def _text(name: str) -> str:
     return (WEB / name).read_text(encoding="utf-8")
 
 
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+@cache
+def vega_embed(vega_lite: str | None = None) -> str:
+    """Return Vega-Embed, with Vega and Vega-Lite of this series in it, as a program that can stand in HTML."""
+    from vl_convert import javascript_bundle
+
+    bundle = javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite)
+    program = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return f"(() => {{{program}}})();"  # so that its names are its own
+
+
+# ------------------------------------------------------------------------------------------------- DVC's page
+
+
+def plots_page() -> str:
+    """Return the page that ``dvc plots show`` fills, with its scripts and their licences, so that it needs no network.
+
+    DVC's own page loads Vega, Vega-Lite and Vega-Embed from another machine.
+    """
+    return _text("plots.html") % (_text("licences.txt"), vega_embed(VEGA_LITE))
+
+
+def main() -> None:
+    """Write DVC's page, and have this clone's ``dvc plots show`` use it."""
+    files.write_text(PLOTS_PAGE, plots_page())  # a megabyte, and no part of the repository
+    template = PLOTS_PAGE.relative_to(".dvc").as_posix()
+    subprocess.run([sys.executable, "-m", "dvc", "config", "--local", "plots.html_template", template], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -55,13 +55,13 @@ def vote_columns(rows: Any, draws: int) -> NDArray[np.int64]:
     np.maximum.at(second, row, np.where(k == chosen[row], 0, count))
     skipped, right = rows["n"].to_numpy() == 0, chosen == labels
     missing = draws - votes_for(votes, chosen)
-    own = np.where(right, 0, votes_for(votes, labels))
+    label_votes = np.where(right, 0, votes_for(votes, labels))
     return np.stack(
         [
             np.where(right, 0, chosen + 1),
             np.where(skipped, draws + 1, missing),
             np.where(skipped, 0, missing - second),
-            own,
+            label_votes,
         ]
     )
 

@@ -28,7 +28,7 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_external_log
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
-from rs.reporting.results import Groups, filter_groups, grouped, published, results_of
+from rs.reporting.results import Group, Groups, filter_groups, grouped, methods_of, published, results_of
 from rs.reporting.settings import ReportSettings, report_settings
 from rs.reporting.tables import ensemble_tables, method_tables, variance_tables
 from rs.reporting.tables.formatting import Table, render
@@ -74,15 +74,17 @@ def make_report(
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
-    settings, study = _declared(values, dataset, results, logs, weights, epoch_seconds)
+    settings = report_settings(values)
+    study = StudyFiles.of(values, dataset, settings.combination, results, logs, weights, epoch_seconds)
     names = [log["name"] for log in external_logs]
     _check_names(settings, study, values, names)
     first, sigmas = study.read_first() if external_logs else {}, [float(sigma) for sigma in study.sigmas]
-    theirs = [read_external_log(sigmas=sigmas, ours=first.values(), **log) for log in external_logs]
+    logs_beside = [read_external_log(sigmas=sigmas, ours=first.values(), **log) for log in external_logs]
     models = study.read_models(partial, first)
-    external = [log.beside(models) for log in theirs]
+    external = [log.beside(models) for log in logs_beside]
     groups = grouped([*models, *external, *study.read_ensembles(partial)])
-    content = _claims(settings, values, claims.Evidence(study, _own(groups), equal_time, attacks))
+    inside = filter_groups(groups, lambda result: not result.external)
+    content = _claims(settings, values, claims.Evidence(study, inside, equal_time, attacks))
     if partial:
         return content
     figures_of_paper = published(base_dataset(values, dataset))
@@ -99,13 +101,6 @@ def write_report(folder: Path, content: Files) -> None:
             temporary.write_bytes(data)
 
 
-def _declared(
-    values: dict[str, Any], dataset: str, results: Path, logs: Path, weights: Path, epoch_seconds: Path | None = None
-) -> tuple[ReportSettings, StudyFiles]:
-    settings = report_settings(values)
-    return settings, StudyFiles.of(values, dataset, settings.combination, results, logs, weights, epoch_seconds)
-
-
 def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, Any], external: Sequence[str]) -> None:
     """Refuse an external log with a name of the study, and a reference that is none.
 
@@ -118,17 +113,14 @@ def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, 
     recipe = f"recipes.{study.dataset}"
     section(values, recipe)  # a data set without a recipe is a mistake
     sections, _ = params.merge(values, "defaults", recipe)
-    known = dict.fromkeys([*(key for key in sections if key not in grid.NO_METHODS), *sorted(labels | set(external))])
-    if settings.reference not in known:
+    references = dict.fromkeys(
+        [*(key for key in sections if key not in grid.NO_METHODS), *sorted(labels | set(external))]
+    )
+    if settings.reference not in references:
         raise InputError(
             f"params.yaml: tables.reference must be a method of recipes.{study.dataset}, an ensemble or a name of "
-            f"--external-log, {', '.join(known)}; got {settings.reference!r}"
+            f"--external-log, {', '.join(references)}; got {settings.reference!r}"
         )
-
-
-def _own(groups: Groups) -> Groups:
-    """Return what is not external."""
-    return filter_groups(groups, lambda result: not result.external)
 
 
 def _claims(settings: ReportSettings, values: dict[str, Any], evidence: claims.Evidence) -> Files:
@@ -191,32 +183,30 @@ def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles, f
 
 def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:
     """Return the headline numbers by method, then by noise level."""
-    nested: dict[str, dict[str, dict[str, float]]] = {}
-    for sigma, methods in groups.items():
-        for method, group in methods.items():
-            nested.setdefault(method, {})[str(sigma)] = group.numbers
-    return nested
+    return {
+        name: {str(sigma): methods[name].numbers for sigma, methods in groups.items() if name in methods}
+        for name in methods_of(groups)
+    }
 
 
 def limit_of(groups: Groups) -> figures.Limit | None:
     """Return what limits the radii, if n draws were made for them all, and the rows say how many."""
     rows = [result.rows for result in results_of(groups)]
     n, alpha = (metrics.common_budget(rows, name) for name in ("n", "alpha"))
-    known = n > 0 and np.isfinite([n, alpha]).all() and metrics.mode_of(rows[0]) == "certify"
-    return figures.Limit(int(n), alpha) if known else None
+    same_draws = n > 0 and np.isfinite([n, alpha]).all() and metrics.mode_of(rows[0]) == "certify"
+    return figures.Limit(int(n), alpha) if same_draws else None
 
 
 def curves(groups: Groups) -> pd.DataFrame:
     """Return certified accuracy by radius: columns ``sigma method members radius accuracy``, mean over the seeds."""
-    frames = []
+    lines = []
     for sigma, methods in groups.items():
         longest = max(rows["radius"].max() for group in methods.values() for rows in group.rows)
         radii = np.linspace(0, 1.02 * longest or sigma, STEPS + 1)
-        for method, group in methods.items():
-            shares = np.mean([metrics.certified_accuracy(rows, radii) for rows in group.rows], axis=0)
-            keys = {"sigma": sigma, "method": method, "members": max(1, len(methods[method].first.members))}
-            frames.append(pd.DataFrame(keys | {"radius": radii, "accuracy": shares}))
-    return pd.concat(frames, ignore_index=True)
+        for group in methods.values():
+            shares = [metrics.certified_accuracy(rows, radii) for rows in group.rows]
+            lines.append(_line(group, {"radius": radii, "accuracy": np.mean(shares, axis=0)}))
+    return pd.concat(lines, ignore_index=True)
 
 
 def label_probabilities(groups: Groups) -> pd.DataFrame:
@@ -230,16 +220,21 @@ def label_probabilities(groups: Groups) -> pd.DataFrame:
         (``rs.statistics.resampling.label_bounds``) is at most p, mean over the seeds. The p are equidistant in
         Phi^-1(p), that is in radius / sigma, from 0.01 to the largest bound.
     """
-    frames = []
-    for sigma, methods in groups.items():
-        bounds = {method: [label_bounds(rows) for rows in group.rows] for method, group in methods.items()}
-        largest = max(0.5, *(float(values.max()) for several in bounds.values() for values in several))
+    lines = []
+    for methods in groups.values():
+        bounds = [[label_bounds(rows) for rows in group.rows] for group in methods.values()]
+        largest = max(0.5, *(float(values.max()) for of_group in bounds for values in of_group))
         p = ndtr(np.linspace(ndtri(0.01), 1.02 * ndtri(largest), STEPS + 1)).round(6)
-        for method, several in bounds.items():
-            shares = np.mean([share_at_most(values, p) for values in several], axis=0)
-            keys = {"sigma": sigma, "method": method, "members": max(1, len(methods[method].first.members))}
-            frames.append(pd.DataFrame(keys | {"p": p, "share": shares}))
-    return pd.concat(frames, ignore_index=True)
+        for group, of_group in zip(methods.values(), bounds, strict=True):
+            shares = [share_at_most(values, p) for values in of_group]
+            lines.append(_line(group, {"p": p, "share": np.mean(shares, axis=0)}))
+    return pd.concat(lines, ignore_index=True)
+
+
+def _line(group: Group, points: dict[str, Any]) -> pd.DataFrame:
+    """Return the points of a line, with the group that it is of."""
+    first = group.first
+    return pd.DataFrame({"sigma": first.sigma, "method": first.name, "members": len(first.members) or 1} | points)
 
 
 def _rendered(tables: Mapping[str, Table | None], settings: ReportSettings) -> Files:

@@ -179,8 +179,8 @@ class Group:
     @property
     def training_seconds(self) -> float | None:
         """Mean over the seeds, or ``None`` if a seed does not say."""
-        known = [result.training_seconds for result in self.results if result.training_seconds is not None]
-        return sum(known) / len(known) if len(known) == len(self.results) else None
+        seconds = [result.training_seconds for result in self.results if result.training_seconds is not None]
+        return sum(seconds) / len(seconds) if len(seconds) == len(self.results) else None
 
     def accuracy(self, radius: float) -> float:
         """Certified accuracy at ``radius``, mean over the seeds."""
@@ -240,11 +240,11 @@ def grouped(results: Sequence[Result]) -> Groups:
 
 def filter_groups(groups: Groups, keep: Callable[[Result], bool]) -> Groups:
     """Return the groups whose first result is to be kept, at the noise levels where there are any."""
-    kept = {
+    filtered = {
         sigma: {method: group for method, group in methods.items() if keep(group.first)}
         for sigma, methods in groups.items()
     }
-    return {sigma: methods for sigma, methods in kept.items() if methods}
+    return {sigma: methods for sigma, methods in filtered.items() if methods}
 
 
 def results_of(groups: Groups) -> list[Result]:

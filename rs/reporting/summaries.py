@@ -98,32 +98,32 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
         raise InputError(f"{first} and {second} must have two images in common, got {shared.size}; certify the same")
-    one, other = (replace(result, rows=_of_images(result.rows, shared)) for result in (a, b))
-    metrics.check_comparable([one.rows, other.rows])
-    at = radii_shown([one.rows, other.rows], radii)
-    mode = metrics.mode_of(one.rows)
+    pair = [replace(result, rows=_of_images(result.rows, shared)) for result in (a, b)]
+    frames = [result.rows for result in pair]
+    metrics.check_comparable(frames)
+    at, mode = radii_shown(frames, radii), metrics.mode_of(frames[0])
 
     def difference(radius: float | None) -> Numbers:
-        samples = [sample([result.rows], [()], radius) for result in (one, other)]
-        means = {name: estimate(own).value for name, own in zip("ab", samples, strict=True)}
+        samples = [sample([rows], [()], radius) for rows in frames]
+        means = {name: estimate(scores).value for name, scores in zip("ab", samples, strict=True)}
         return means | numbers(estimate(*samples))
 
     return {
         "a": {"file": str(first), "model": beside_a.get("model"), "images": len(a.rows), "sound": a.sound},
         "b": {"file": str(second), "model": beside_b.get("model"), "images": len(b.rows), "sound": b.sound},
         "images": int(shared.size),
-        **_budget_of([one.rows, other.rows]),
+        **_budget_of(frames),
         "acr": difference(None) if radii_asked(mode) is None else None,
         "clean_accuracy": difference(0.0) if _holds_clean(mode) else None,
         "certified_accuracy": {radius_text(radius): difference(radius) for radius in at},
-        "notes": notes.provenance_notes([one, other]),
+        "notes": notes.provenance_notes(pair),
     }
 
 
 def _holds_clean(mode: str) -> bool:
     """Whether rows of this mode say what is certified at radius 0."""
-    known = radii_asked(mode)
-    return known is None or 0.0 in known
+    asked = radii_asked(mode)
+    return asked is None or 0.0 in asked
 
 
 def radii_shown(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = None) -> list[float]:
@@ -140,12 +140,12 @@ def radii_shown(rows: Sequence[pd.DataFrame], asked: Sequence[float] | None = No
     if bad:
         raise InputError(f"radii must be numbers of at least 0, in pixels of [0, 1], got {bad[0]:g}")
     mode = metrics.mode_of(rows[0])
-    known = radii_asked(mode)
-    if known is not None and not set(asked or ()) <= set(known):
-        named = ", ".join(map(radius_text, known))
+    certified = radii_asked(mode)
+    if certified is not None and not set(asked or ()) <= set(certified):
+        named = ", ".join(map(radius_text, certified))
         raise InputError(f"rows of {mode} say only whether the radii {named} are certified; ask for no other one")
-    if asked is not None or known is not None:
-        return list(asked if asked is not None else known or ())
+    if asked is not None or certified is not None:
+        return list(asked if asked is not None else certified or ())
     largest = max(
         float((frame["radius"] * (frame["correct"] | (frame["label"] == UNLABELLED))).max()) for frame in rows
     )
@@ -186,8 +186,8 @@ def summary_text(about: Numbers) -> str:
 def comparison_text(found: Numbers) -> str:
     """Return the numbers of :func:`compare_rows` as lines."""
     rows = {"ACR": found["acr"], "clean accuracy": found["clean_accuracy"]}
-    accuracies = {f"certified at {radius}": one for radius, one in found["certified_accuracy"].items()}
-    rows |= {name: one for name, one in accuracies.items() if name != "certified at 0"}
+    accuracies = found["certified_accuracy"].items()
+    rows |= {f"certified at {radius}": difference for radius, difference in accuracies if radius != "0"}
     unsound = [side.upper() for side in "ab" if not found[side]["sound"]]
     wide = max(20, *(len(name) + 2 for name in rows))
     return "\n".join(
@@ -199,7 +199,7 @@ def comparison_text(found: Numbers) -> str:
             f"{found['images']:,} images that both have{_cut(found)}; {_budget(found)}",
             "",
             f"{'':<{wide}}{'A':>8}{'B':>8}  A - B",
-            *(f"{name:<{wide}}{_difference(one, name == 'ACR')}" for name, one in rows.items() if one),
+            *(f"{name:<{wide}}{_difference(row, name == 'ACR')}" for name, row in rows.items() if row),
             "",
             "± is the standard error over images; another training of either could differ by more.",
             "tie: the difference may be 0 at the level of 5 %.",
@@ -211,19 +211,19 @@ def comparison_text(found: Numbers) -> str:
 
 def _sigmas_of(paths: Sequence[Path]) -> set[float]:
     """Return the sigmas of the files that say theirs, where others are logs that do not."""
-    ours = [path for path in paths if not certificate_rows.is_field_log(path)]
+    stating = [path for path in paths if not certificate_rows.is_field_log(path)]
     return (
-        {metrics.budget(certificate_rows.read_rows(path), "sigma") for path in ours}
-        if len(ours) < len(paths)
+        {metrics.budget(certificate_rows.read_rows(path), "sigma") for path in stating}
+        if len(stating) < len(paths)
         else set()
     )
 
 
 def _budget_of(rows: Sequence[pd.DataFrame]) -> Numbers:
     """Return sigma, n0, n and alpha; ``None`` where they are not stated."""
-    known = {name: metrics.common_budget(rows, name) for name in ("sigma", "n0", "n", "alpha")}
-    whole = {name: int(known[name]) for name in ("n0", "n") if not math.isnan(known[name])}
-    return {name: None if math.isnan(value) else value for name, value in known.items()} | whole
+    budget = {name: metrics.common_budget(rows, name) for name in ("sigma", "n0", "n", "alpha")}
+    whole = {name: int(budget[name]) for name in ("n0", "n") if not math.isnan(budget[name])}
+    return {name: None if math.isnan(value) else value for name, value in budget.items()} | whole
 
 
 def _share(rows: pd.DataFrame, radius: float) -> float:
@@ -272,13 +272,13 @@ def _cut(found: Mapping[str, Any]) -> str:
     return f" ({', '.join(more)})" if more else ""
 
 
-def _difference(one: Mapping[str, Any], is_acr: bool) -> str:
-    verdict = ", tie" if one["tie"] else ""
+def _difference(row: Mapping[str, Any], is_acr: bool) -> str:
+    verdict = ", tie" if row["tie"] else ""
     if is_acr:
-        return f"{one['a']:>8.3f}{one['b']:>8.3f}  {signed(one['difference'])} ± {one['error_images']:.4f}{verdict}"
-    points, error = 100 * one["difference"], 100 * one["error_images"]
+        return f"{row['a']:>8.3f}{row['b']:>8.3f}  {signed(row['difference'])} ± {row['error_images']:.4f}{verdict}"
+    points, error = 100 * row["difference"], 100 * row["error_images"]
     sign = "+" if abs(points) >= 0.05 else ""
-    return f"{one['a']:>8.1%}{one['b']:>8.1%}  {points:{sign}z.1f} ± {error:.1f} points{verdict}"
+    return f"{row['a']:>8.1%}{row['b']:>8.1%}  {points:{sign}z.1f} ± {error:.1f} points{verdict}"
 
 
 def _of_images(rows: pd.DataFrame, images: np.ndarray) -> pd.DataFrame:
@@ -296,12 +296,12 @@ def _check_noise(*results: Result) -> None:
 
 def _check_same_noise(*read: tuple[Result, IdentifiedBudget]) -> None:
     """Refuse logs whose radii tell that they are of another sigma than the other, whatever is said of them."""
-    sigmas = [_sigma_of(result.rows, found) for result, found in read]
-    if any(found for _, found in read) and None not in sigmas and len(set(sigmas)) > 1:
+    sigmas = [_sigma_of(result.rows, budget) for result, budget in read]
+    if any(budget for _, budget in read) and None not in sigmas and len(set(sigmas)) > 1:
         names = " and ".join(result.name for result, _ in read)
-        theirs = " and ".join(f"{sigma:g}" for sigma in sigmas)
+        values = " and ".join(f"{sigma:g}" for sigma in sigmas)
         raise InputError(
-            f"{names} must be of the same sigma to be compared, but are of sigma {theirs}, as the radii of a log tell"
+            f"{names} must be of the same sigma to be compared, but are of sigma {values}, as the radii of a log tell"
         )
 
 
@@ -314,7 +314,7 @@ def _sigma_of(rows: pd.DataFrame, found: IdentifiedBudget) -> float | None:
 
 def _check_stated(*read: tuple[Result, IdentifiedBudget]) -> None:
     """Refuse rows that do not say their noise and budget, with what is known of each."""
-    lacks = [_missing_statement(result.rows, found) for result, found in read]
+    lacks = [_missing_statement(result.rows, budget) for result, budget in read]
     if not any(lacks):
         return
     if len(set(lacks)) == 1:

@@ -1,6 +1,7 @@
 """What engines say of the same draws (``benchmarks.agreement``)."""
 
 import numpy as np
+import pytest
 import torch
 
 from benchmarks.agreement import said
@@ -8,6 +9,8 @@ from rs.ensemble.rules import Ensemble, Polytope
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import ABSTAIN
 from tests.support.helpers import Constant, tiny_images
+
+pytestmark = pytest.mark.trust_only
 
 
 def test_votes_for_no_class_are_no_class_of_their_own():

@@ -9,6 +9,8 @@ import torch
 
 from benchmarks.apart import apart
 
+pytestmark = pytest.mark.trust_only
+
 CPU = torch.device("cpu")
 
 

@@ -2,10 +2,13 @@
 
 import csv
 
+import pytest
 import torch
 
 from benchmarks import epochs
 from tests.support.helpers import write_params, write_tiny
+
+pytestmark = pytest.mark.trust_only
 
 
 def test_epochs_are_timed_with_the_memory_that_stages_keep(tmp_path, monkeypatch):

@@ -28,6 +28,8 @@ from rs.statistics.certificate import Certificate
 from tests.support import tiny_pool
 from tests.support.helpers import ROOT, Constant, tiny_images, trainer, write_tiny
 
+pytestmark = pytest.mark.trust_only
+
 SIGMA, SHAPE = 0.5, (1, 4, 4)
 CPU = torch.device("cpu")
 SURE = 1e-6

@@ -12,6 +12,8 @@ from rs.command_line.shell import run
 from tests.support.helpers import ROOT
 from tests.support.simulated_gpu import simulated_gpu
 
+pytestmark = pytest.mark.trust_only
+
 TOUCHES = ("torch.cuda", "torch.compiler", "torch.compile", "nccl")
 CHECKED = {name for _, functions, _ in gpu_check.CHECKS for name in functions}
 

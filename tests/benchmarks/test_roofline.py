@@ -1,6 +1,10 @@
 """The table of machines: ``benchmarks.roofline.grow``."""
 
+import pytest
+
 from benchmarks.roofline import HEAD, grow
+
+pytestmark = pytest.mark.trust_only
 
 
 def row(processor, way, ratio, network="resnet20"):

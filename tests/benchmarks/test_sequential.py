@@ -12,6 +12,8 @@ from benchmarks import sequential
 from benchmarks.sequential import ALPHA, BETA, Source, fewest
 from rs.statistics.sequential import FINAL_LOOK_SHARE, at_radii
 
+pytestmark = pytest.mark.trust_only
+
 SIGMA, N = 0.5, 2_000
 
 

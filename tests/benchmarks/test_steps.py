@@ -11,6 +11,8 @@ from rs.methods import METHODS
 from rs.training.recipe import training_recipe
 from tests.support.helpers import DEFAULTS
 
+pytestmark = pytest.mark.trust_only
+
 CPU = torch.device("cpu")
 
 

@@ -63,15 +63,7 @@ def commit(root: Path) -> None:
 
 def shell(root: Path, *texts: str) -> list[str]:
     """Run blocks of commands one after the other, each in a shell that ends at the first failure; what they print."""
-    outputs = []
-    for text in texts:
-        command = ["bash", "-euc", text]
-        done = subprocess.run(
-            command, cwd=root, env=environment(warm=True), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-        outputs.append(done.stdout)
-    return outputs
+    return [run(root, "bash", "-euc", text) for text in texts]
 
 
 def shown(page: str) -> list[str]:

@@ -16,11 +16,9 @@ from rs.storage import certificate_rows
 from rs.study.ensembles import declared
 from rs.study.grid import pool_cells
 from tests.support.tiny_study import (
-    ALPHA,
     CLASSES,
     ENSEMBLES,
     IMAGES,
-    N0,
     SIGMAS,
     N,
     ensemble_rows,
@@ -151,15 +149,6 @@ def test_weights_of_something_else_name_the_command_that_makes_them(tiny, values
     assert message.endswith(COMMANDS["weights"])
 
 
-@pytest.mark.parametrize("end", ["tsv", "json"])
-def test_rows_that_are_missing_name_the_command_that_makes_them(tiny, values, end):
-    path = tiny / "results" / "0.5" / "pool" / f"{ENSEMBLES[1]}.{end}"
-    path.unlink()
-    message = refused(read_one, tiny, values)
-    assert str(path) in message
-    assert message.endswith(COMMANDS["rows"])
-
-
 def test_rows_of_another_scope_than_the_parameters_say_are_refused(tiny, values):
     values["combinations"]["per-image"] = {"rule": "softmax", "weights": "optimal", "scope": "global"}
     message = refused(read_one, tiny, values)
@@ -249,11 +238,6 @@ def test_rows_of_another_noise_level_are_refused(tiny, values):
         name = f"{ENSEMBLES[1]}.{end}"
         (tiny / "results" / "0.25" / "pool" / name).replace(tiny / "results" / "0.5" / "pool" / name)
     assert "must be of sigma 0.5, but is not" in refused(read_one, tiny, values)
-
-
-def test_the_tiny_study_has_the_budget_these_tests_speak_of(tiny, values):
-    found = read_one(tiny, values).rows
-    assert [set(found[name]) for name in ("n0", "n", "alpha")] == [{N0}, {N}, {ALPHA}]
 
 
 @pytest.mark.parametrize("partial", [False, True])

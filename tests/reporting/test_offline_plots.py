@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rs.reporting import offline_plots
+from rs.reporting import page as study_pages
 from tests.support.small_project import environment, run
 
 ROOT = Path(__file__).parents[2]
@@ -13,7 +13,7 @@ FOREIGN = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)\s*=\s*["']?(?:htt
 
 
 def test_the_page_holds_its_scripts_and_their_licences():
-    page = offline_plots.plots_page()
+    page = study_pages.plots_page()
     assert not FOREIGN.search(page)
     assert "{scripts}" not in page
     assert page.count("</script>") == page.count("<script") == 2
@@ -38,7 +38,7 @@ def test_dvc_plots_show_makes_a_page_that_needs_no_network(tmp_path):
     (tmp_path / ".dvc/plots/certified.json").write_text(template)
     plot = "{template: certified, x: {curves.csv: radius}, y: {curves.csv: accuracy}}"
     (tmp_path / "dvc.yaml").write_text(f"plots:\n  - certified-accuracy: {plot}\n")
-    command = [sys.executable, "-m", "rs.reporting.offline_plots"]
+    command = [sys.executable, "-m", "rs.reporting.page"]
     subprocess.run(command, cwd=tmp_path, env=environment() | {"PYTHONPATH": str(ROOT)}, check=True)
     run(tmp_path, "dvc", "plots", "show")
     page = (tmp_path / "dvc_plots/index.html").read_text()

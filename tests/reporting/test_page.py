@@ -10,26 +10,24 @@ import subprocess
 import tarfile
 import zlib
 from html.parser import HTMLParser
-from itertools import product
 
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from scipy import stats
 from scipy.special import ndtri
 
 from rs.errors import InputError
 from rs.params import read_params
-from rs.reporting import page, page_data, report
+from rs.reporting import page, page_data
+from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import grouped
-from rs.reporting.tables.formatting import decimals_needed
+from rs.reporting.settings import report_settings
 from rs.statistics.certificate import parse_counts
-from rs.statistics.comparison import LEVEL, Estimate, estimate, sample
-from rs.statistics.radius import lower_bound, two_sided_radius, upper_bound
+from rs.statistics.comparison import estimate, sample
+from rs.statistics.radius import lower_bound
 from rs.statistics.resampling import label_bounds, two_sided
-from rs.statistics.two_way import MeanSquares, half_width, p_value
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT, write_row_file
 from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study, write_rows
@@ -54,7 +52,9 @@ def study(tmp_path_factory):
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
     values = read_params(root / "params.yaml")
-    settings, declared = report._declared(values, "tiny", *(root / name for name in ("results", "logs", "weights")))
+    settings = report_settings(values)
+    folders = [root / name for name in ("results", "logs", "weights")]
+    declared = StudyFiles.of(values, "tiny", settings.combination, *folders)
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
     return groups, declared, values, settings
 
@@ -295,45 +295,6 @@ def close(found, wanted):
     assert np.abs(np.array(found, dtype=float) - wanted).max() <= TOLERANCE
 
 
-GRID = [
-    (k, n, alpha)
-    for n in (1, 2, 3, 7, 10, 100, 500, 1000, 10_000, 100_000)
-    for k in sorted({0, 1, 2, n // 10, n // 3, n // 2, 9 * n // 10, n - 2, n - 1, n})
-    if 0 <= k <= n
-    for alpha in (1e-9, 1e-6, 1e-4, 0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.9)
-]
-
-
-@needs_node
-def test_bounds_and_radii_are_pythons():
-    found = node("([k, n, a]) => [lowerBound(k, n, a), upperBound(k, n, a)]", GRID)
-    low, high = (np.array([bound(*one) for one in GRID]) for bound in (lower_bound, upper_bound))
-    close(found, np.stack([low, high], axis=1))
-    some = [(float(p),) for p in {*low, *high} if 0 < p < 1]
-    close(node("([p]) => normalQuantile(p)", some), ndtri([p for (p,) in some]))
-    close(node("([p]) => oneSidedRadius(2, p)", some), [2 * max(ndtri(p), 0) for (p,) in some])
-
-
-@needs_node
-@pytest.mark.parametrize("classes", [2, 10, 1000])
-def test_two_sided_radii_are_pythons(classes):
-    splits = [(first, second) for first in (0, 300, 500, 700, 999, 1000) for second in (0, 1, 200, 1000 - first)]
-    splits = [(a, b) for a, b in splits if a + b <= 1000 and (classes > 2 or a + b == 1000)]
-    for alpha in (1e-5, 0.001, 0.1):
-        found = node(f"([a, b]) => boundsOf(1000, {alpha}).two({classes})(0.5, a, b)", splits)
-        counts = np.zeros((len(splits), classes), dtype=int)
-        counts[:, :2] = splits
-        for row, (first, second) in enumerate(splits):  # what is left goes to classes with fewer votes than the second
-            left = 1000 - first - second
-            for k in range(2, classes):
-                counts[row, k] = min(left, second)
-                left -= counts[row, k]
-        whole = counts.sum(axis=1) == 1000
-        assert whole.sum() >= 4
-        wanted = two_sided_radius(counts[whole], np.zeros(whole.sum(), int), 0.5, alpha)
-        close(np.array(found)[whole], wanted)
-
-
 def rows_of(archive):
     """Votes for the selected class, n, alpha, sigma, p_lower and radius of every row of an archive, each once."""
     found = set()
@@ -358,89 +319,6 @@ def test_every_committed_row_is_found_again_from_its_votes():
     rows = sorted(set().union(*map(rows_of, ARCHIVES)))
     found = node("([k, n, a, sigma]) => [lowerBound(k, n, a), oneSidedRadius(sigma, lowerBound(k, n, a))]", rows)
     close(found, np.array([row[4:] for row in rows]))
-
-
-@needs_node
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.parent.name)
-def test_every_row_of_a_committed_page_has_pythons_bounds(path):
-    data = data_of(path.read_text())
-    for level in data["levels"]:
-        _, missing, rest, _ = votes_of_level(level)
-        drawn = missing <= data["n"]
-        pairs = np.unique(np.stack([data["n"] - missing[drawn], (missing - rest)[drawn]]), axis=1).T
-        low = lower_bound(pairs[:, 0], data["n"], data["alpha"])
-        given = [(int(k), data["n"], data["alpha"]) for k in pairs[:, 0]]
-        close(node("([k, n, a]) => lowerBound(k, n, a)", given), low)
-
-
-@needs_node
-def test_p_values_are_those_of_students_t():
-    given = [
-        (value, error, freedom)
-        for value in (0.001, 0.3, 2.0, 9.0)
-        for error in (0.5, 1)
-        for freedom in (1, 2.7, 11, 1999)
-    ]
-    found = node("([v, e, f]) => pValue(v, e, f)", given)
-    close(found, [2 * stats.t.sf(v / e, f) for v, e, f in given])
-    assert node("([v, e]) => pValue(v, e, 5)", [(0, 0), (1, 0)]) == [1, 0]
-
-
-@needs_node
-@pytest.mark.parametrize("seeds", [2, 3, 6])
-@pytest.mark.parametrize("images", [12, 2000])
-def test_p_values_and_intervals_over_images_and_seeds_are_pythons(seeds, images):
-    """From no component of a kind to one of a thousand times the others'."""
-    some = (1e-3, 0.3, 1.0)
-    every = [
-        MeanSquares(*parts, images, seeds) for parts in [(0.0, 1.0, 0.0), *product(some, (0.0, *some), (0.0, *some))]
-    ]
-    given = [dict(zip(("images", "seeds", "rest", "imageCount", "seedCount"), one, strict=True)) for one in every]
-    widths = np.array([half_width(LEVEL, one) for one in every])
-    assert node("(one) => twoWayHalfWidth(one)", given) == pytest.approx(widths, rel=TOLERANCE)
-    for mean in (0.0, 0.2, 2.0, 9.0):
-        wanted = [float(p_value(mean, one)) for one in every]
-        assert node(f"(one) => twoWayPValue({mean}, one)", given) == pytest.approx(wanted, rel=TOLERANCE, abs=0)
-
-
-@needs_node
-def test_quantiles_of_students_t_are_pythons():
-    images = [2, 3, 12, 359, 2000, 10_000]
-    wanted = stats.t.isf(LEVEL / 2, np.array(images) - 1)
-    assert node("(n) => studentQuantile(n)", images) == pytest.approx(wanted, rel=TOLERANCE)
-
-
-@needs_node
-def test_estimates_are_pythons(study):
-    groups, *_ = read_study(study)
-    for methods in groups.values():
-        given = {name: _sample_for_node(group) for name, group in methods.items()}
-        pairs = [(given[a], given[b]) for a in methods for b in methods if a != b]
-        singles = [(one,) for one in given.values()]
-        found = node("(some) => estimate(...some)", [*singles, *pairs])
-        wanted = [group.acr for group in methods.values()]
-        wanted += [methods[a].difference_to(methods[b]) for a in methods for b in methods if a != b]
-        assert any(one.error is not None for one in wanted)
-        decimals = node("(one) => decimalsOf(one)", found)
-        assert decimals == [decimals_needed(one) for one in wanted]
-        for mine, theirs in zip(found, wanted, strict=True):
-            close([mine["value"], mine["errorImages"], mine["p"]], [theirs.value, theirs.error_images, theirs.p_value])
-            assert (mine["error"] is None) == (theirs.error is None)
-            close([mine["error"] or 0], [theirs.error or 0])
-            assert mine["tie"] == theirs.tie
-
-
-@needs_node
-@pytest.mark.parametrize("error", [None, 0.000996])
-@pytest.mark.parametrize("value", [-0.001952, 0.00204, 0.0])
-def test_a_difference_has_the_decimals_that_its_tie_needs(value, error):
-    one = Estimate(value, 0.000996, error, 0.05, 359, 1)
-    given = {"value": value, "errorImages": 0.000996, "error": error, "images": 359, "tie": one.tie}
-    assert node("(one) => decimalsOf(one)", [given]) == [decimals_needed(one)]
-
-
-def _sample_for_node(group):
-    return {"scores": group.sample.scores.tolist(), "seeds": [sorted(result.seeds) for result in group.results]}
 
 
 # ---------------------------------------------------------------------------------------------- in a browser

@@ -63,13 +63,6 @@ def test_one_that_was_computed_differently_is_named_with_what_differs(name):
     assert notes.provenance_notes(results[::2]) == []
 
 
-def test_outputs_that_were_kept_in_fewer_bits_are_named_and_those_that_were_not_are_as_computed():
-    kept, *others = [Provenance.of({"device": "cpu"} | more) for more in ({"outputs": "float16"}, {}, {})]
-    results = [replace(ran(name), provenance=how) for name, how in zip("abc", (kept, *others), strict=True)]
-    assert notes.provenance_notes(results) == ["Certified differently: outputs float16 (a), as computed (all others)."]
-    assert notes.provenance_notes(results[1:]) == []
-
-
 def test_what_a_sidecar_does_not_say_differs_from_what_another_says_and_what_is_not_known_stands_apart():
     external = result("theirs", [0.1, 0.2])
     results = [ran("a", 0), ran("a", 1), ran("b", arithmetic="native"), external]

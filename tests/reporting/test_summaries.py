@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
@@ -72,12 +72,6 @@ def test_without_a_sidecar_the_numbers_stay_and_the_model_is_not_stated(a):
     assert "model               not stated" in summary_text(after)
 
 
-def test_a_sidecar_of_other_rows_is_refused(a):
-    written(a, frame(1), n=N + 1)
-    with pytest.raises(InputError, match=f"n {N} but its sidecar {N + 1}"):
-        summarize_rows(a)
-
-
 def test_a_log_in_six_columns_is_described_by_what_it_has(tmp_path, a):
     log = tmp_path / "log.txt"
     certificate_rows.write_field_log(certificate_rows.read_rows(a), log)
@@ -120,14 +114,6 @@ def test_one_image_has_no_error_and_skipped_draws_no_bound(tmp_path):
     about = summarize_rows(tmp_path / "one.tsv")
     assert (about["acr"], about["standard_error"], about["p_lower_quartiles"]) == (0.0, None, None)
     assert "±" not in summary_text(about)
-
-
-@pytest.mark.parametrize(
-    ("largest", "expected"), [(0.0, [0.0]), (0.249, [0.0]), (0.25, [0.0, 0.25]), (0.9, [0.0, 0.25, 0.5, 0.75])]
-)
-def test_radii_go_up_to_the_largest_of_a_correct_image(largest, expected):
-    rows = frame(1).assign(radius=[largest, 3.0] * (IMAGES // 2), correct=[1, 0] * (IMAGES // 2))
-    assert radii_shown([rows]) == expected
 
 
 @pytest.mark.parametrize("bad", [-0.1, math.inf, math.nan])
@@ -234,6 +220,7 @@ def test_only_the_images_that_both_have_count(tmp_path, a):
     assert f"4 images that both have (A has {IMAGES})" in comparison_text(found)
 
 
+@settings(max_examples=10)
 @given(st.permutations(range(IMAGES)))
 def test_the_order_of_the_rows_does_not_matter(tmp_path_factory, order):
     folder = tmp_path_factory.mktemp("rows")
@@ -416,7 +403,9 @@ def test_of_one_radius_beyond_all_that_a_noise_can_give_the_file_is_at_fault_by_
 
 @given(st.floats(0, 1e300))
 def test_the_radii_of_a_table_reach_the_largest_in_at_most_twenty_steps(largest):
-    at = radii_shown([frame(1).assign(radius=largest, correct=1)])
+    """Of a correct image: the radii of others do not count."""
+    half = IMAGES // 2
+    at = radii_shown([frame(1).assign(radius=[largest, 1e301] * half, correct=[1, 0] * half)])
     assert len(at) <= 20
     assert at[0] == 0
     assert at[-1] <= largest < at[-1] + (at[1] if at[1:] else 0.25)

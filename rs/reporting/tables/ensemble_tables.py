@@ -195,21 +195,23 @@ def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:
     halves = range(-2 * int(log2(n0 + n)), 2 * int(log2(most)) + 2)
     costs = sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves})
     draws = {cost: int(cost / each) - n0 for cost in costs}
-    kept = {cost: number for cost, number in draws.items() if n0 <= number < n} | {round(each * (n0 + n)): n}
+    affordable = {cost: number for cost, number in draws.items() if n0 <= number < n} | {round(each * (n0 + n)): n}
     seeds = [result.seeds for result in group.results]
-    fewer = zip(*(with_fewer_draws(frame, kept.values()) for frame in group.rows), strict=True)
-    return [(*point, *_three(estimate(sample(rows, seeds)))) for point, rows in zip(kept.items(), fewer, strict=True)]
+    fewer = zip(*(with_fewer_draws(frame, affordable.values()) for frame in group.rows), strict=True)
+    return [
+        (*point, *_three(estimate(sample(rows, seeds)))) for point, rows in zip(affordable.items(), fewer, strict=True)
+    ]
 
 
 def families(methods: Mapping[str, Group], combination: str) -> list[Group]:
     """Return of each kind of ensemble with ``combination`` the group with the most sub-ensembles."""
-    kept: dict[str, Group] = {}
+    largest: dict[str, Group] = {}
     for group in methods.values():
         if group.first.ensemble is not None and group.first.combination == combination:
-            other = kept.get(group.first.kind)
+            other = largest.get(group.first.kind)
             if other is None or len(other.results) < len(group.results):
-                kept[group.first.kind] = group
-    return list(kept.values())
+                largest[group.first.kind] = group
+    return list(largest.values())
 
 
 def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -> tuple[Sample, Sample]:
@@ -249,12 +251,12 @@ def _combinations(name: str | None, ensembles: Mapping[str, Group]) -> list[Grou
     members = {result.members for result in _results_named(name, ensembles)}
     if len(members) > 1:
         return named
-    known = {group.first.combination for group in named}
+    combinations = {group.first.combination for group in named}
     others = [
         Group((result,))
         for group in ensembles.values()
         for result in group.results
-        if result.ensemble != name and result.members in members and result.combination not in known
+        if result.ensemble != name and result.members in members and result.combination not in combinations
     ]
     return [*others, *named]
 

@@ -169,15 +169,15 @@ def cost_table(groups: Groups, configurations: Configurations, figures: pd.DataF
     }
     printed = any(row["paper_training_hours"] is not None for row in rows)
     names = [name for name, _ in measured.values()]
-    given = list(dict.fromkeys(name for row in rows for name in row if name not in names))
-    columns = {COST_TITLES.get(name, name): plain(name) for name in given}
+    stated = list(dict.fromkeys(name for row in rows for name in row if name not in names))
+    columns = {COST_TITLES.get(name, name): plain(name) for name in stated}
     columns |= {title: column for title, (_, column) in measured.items()}
     v100 = "; the paper's is of one V100" if printed else ""
     caption = (
         f"Main hyper-parameters and training time: {times}. It depends on the machine{v100}. {notes.about(groups)}"
     )
     text = notes.provenance_notes(result for result in results_of(groups) if result.training_seconds is not None)
-    data = pd.DataFrame(rows, columns=[*given, *names])
+    data = pd.DataFrame(rows, columns=[*stated, *names])
     return build_table("tab:cost", caption, columns, rows, text, data)
 
 
@@ -192,9 +192,9 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
         sigma, kind = figure["sigma"], figure["method"]
         if (sigma, kind) in kinds:
             group = shown.setdefault(sigma, {})[kind] = kinds[sigma, kind]
-            ours = _value(group, figure["metric"], figure["radius"])
+            value = _value(group, figure["metric"], figure["radius"])
             keys = {name: figure[name] for name in ("table", "method", "sigma", "metric", "radius")}
-            rows.append(keys | {"ours": ours, "paper": figure["value"], "difference": ours - figure["value"]})
+            rows.append(keys | {"ours": value, "paper": figure["value"], "difference": value - figure["value"]})
     if not rows:
         return None
     columns = {

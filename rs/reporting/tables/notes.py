@@ -91,8 +91,8 @@ def _counted(members: Mapping[str, int]) -> str:
 def _ties(methods: Mapping[str, Group]) -> str:
     """Return which methods tie with the largest ACR, and where only images say so; empty if none does."""
     first, *ties = best(methods) or [""]
-    known = [methods[first].difference_to(methods[method]).error is not None for method in ties]
-    names = [method if both else f"{method} (images only)" for method, both in zip(ties, known, strict=True)]
+    over_seeds = [methods[first].difference_to(methods[method]).error is not None for method in ties]
+    names = [method if both else f"{method} (images only)" for method, both in zip(ties, over_seeds, strict=True)]
     return f"{', '.join(names)} tied with {first}, the largest ACR of this table." if ties else ""
 
 
@@ -130,15 +130,17 @@ def provenance_notes(results: Iterable[Result]) -> list[str]:
     ['Certified differently: precision bfloat16 (macer x0), float32 (all others).']
     """
     everyone = list(results)
-    known = [result for result in everyone if result.provenance is not None]
+    stating = [result for result in everyone if result.provenance is not None]
     unknown = [result for result in everyone if result.provenance is None]
-    values = {field.name: [getattr(result.provenance, field.name) for result in known] for field in fields(Provenance)}
-    parts = [f"{name} {_sides(known, column)}" for name, column in values.items() if len(set(column)) > 1]
+    values = {
+        field.name: [getattr(result.provenance, field.name) for result in stating] for field in fields(Provenance)
+    }
+    parts = [f"{name} {_sides(stating, column)}" for name, column in values.items() if len(set(column)) > 1]
     for name in CODES:
         stated = [result for result in everyone if name in result.source]
         versions = [result.source[name][:8] for result in stated]
         parts += [f"{name} {_sides(stated, versions)}"] if len(set(versions)) > 1 else []
-    parts += [f"not known of {', '.join(dict.fromkeys(one.name for one in unknown))}"] * bool(parts and unknown)
+    parts += [f"not known of {', '.join(dict.fromkeys(result.name for result in unknown))}"] * bool(parts and unknown)
     return [f"Certified differently: {'; '.join(parts)}."] * bool(parts)
 
 

@@ -198,11 +198,11 @@ def _votes(result: Result | None) -> Row:
     if result is None:
         return {"votes": None, "certified": 0, "votes_unknown": 0}
     rows = result.rows
-    known = rows[rows["mode"] != "shortcut"]
-    counts = zip(known["counts"], known["label"], known["n"], strict=True)
+    voted = rows[rows["mode"] != "shortcut"]
+    counts = zip(voted["counts"], voted["label"], voted["n"], strict=True)
     shares = [parse_counts(text).get(label, 0) / n for text, label, n in counts]
     mean = sum(shares) / len(shares) if shares else None
-    return {"votes": mean, "certified": len(rows), "votes_unknown": len(rows) - len(known)}
+    return {"votes": mean, "certified": len(rows), "votes_unknown": len(rows) - len(voted)}
 
 
 def _with_votes(row: Row) -> Cell:

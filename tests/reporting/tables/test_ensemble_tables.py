@@ -9,7 +9,7 @@ import pytest
 
 from rs.errors import InputError
 from rs.reporting.results import Result, grouped, published
-from rs.reporting.tables import ensemble_tables, formatting, notes
+from rs.reporting.tables import ensemble_tables, notes
 from rs.reporting.tables.ensemble_tables import NONE
 from rs.statistics import metrics
 from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE, estimate
@@ -354,26 +354,10 @@ class TestSizes:
         kinds = sizes([*SINGLES, MIX, swapped], "average").query("members == 2")["kind"]
         assert kinds.tolist() == ["advmacer + smoothadv"] * 2
 
-    def test_an_ensemble_without_its_members_is_refused(self):
-        with pytest.raises(InputError, match="missing: advmacer-0, advmacer-1"):
-            sizes([AVERAGE], "average")
-
     def test_no_ensemble_gives_an_empty_frame_with_its_columns(self):
         frame = sizes(SINGLES, "average")
         assert frame.empty
         assert "acr" in frame
-
-
-def test_every_table_is_plain_latex_with_a_cell_a_column():
-    """Every letter that is not ASCII has a command."""
-    for table in (ensembles(ALL, 0.5), weighting(ALL, 0.5, {}, NOTHING)):
-        assert formatting.latex(table).isascii(), table.label
-        assert {len(row) for row in table.body} == {len(table.header)}
-
-
-def test_captions_of_acrs_say_images_subset_and_budget():
-    for table in (ensembles(ALL, 0.5), weighting(ALL, 0.5, {}, NOTHING)):
-        assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01." in table.caption
 
 
 def result_of(method, seed, rows, **changes):

@@ -206,14 +206,5 @@ class TestBounds:
         assert table.notes == [variance_tables.FIRST]
 
 
-def test_every_table_is_plain_latex_with_a_cell_a_column():
-    """Every letter that is not ASCII has a command."""
-    spreads = pd.DataFrame([spread("advmacer x2"), spread(MIX_KIND, across=0.01)])
-    bounds = pd.DataFrame([bound("advmacer x2", 0.4, "mme"), bound(MIX_KIND, 0.5, "mme")])
-    for table in (mixed(ALL, "average", spreads, bounds), theory(spreads, ALL), bounds_table(bounds, ALL)):
-        assert formatting.latex(table).isascii(), table.label
-        assert {len(row) for row in table.body} == {len(table.header)}
-
-
 def test_the_caption_of_mixed_ensembles_says_images_subset_and_budget():
     assert "4 images (subset all), n₀ = 10, n = 200, α = 0.01." in mixed(ALL, "average", EMPTY, EMPTY).caption
