@@ -48,8 +48,8 @@ def main(
     from rs.storage.files import check_replaceable
 
     check_replaceable(out, "claims.md", "reports")
-    known = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
-    external_logs = parse_log_options(external_log or [], **known)
+    budget = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
+    external_logs = parse_log_options(external_log or [], **budget)
     folders = results, logs, weights
     content = report.make_report(
         values, dataset, *folders, external_logs, equal_time, partial, attacks, epoch_seconds, data

@@ -264,10 +264,10 @@ def run(command: Callable[..., None] | typer.Typer, arguments: Sequence[str] | N
 
 def _with_parameters_named(message: str, words: Sequence[str]) -> str:
     """Return a message about ``params.yaml``, which stands for any parameters, with the file that --params names."""
-    given = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--params"]
-    given += [word.removeprefix("--params=") for word in words if word.startswith("--params=")]
+    paths = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--params"]
+    paths += [word.removeprefix("--params=") for word in words if word.startswith("--params=")]
     default = "params.yaml"
-    return given[-1] + message.removeprefix(default) if given and message.startswith(default) else message
+    return paths[-1] + message.removeprefix(default) if paths and message.startswith(default) else message
 
 
 def _mendable(error: Exception) -> str:
@@ -317,8 +317,8 @@ def warn_of_another_data_set(values: dict[str, Any], recipe: str, data: Path) ->
     from rs.data.prepared import read_meta
     from rs.params import base_dataset, merge
 
-    name, known = read_meta(data).name, merge(values, "datasets", optional=True)[0]
-    if recipe in known and base_dataset(values, name) != base_dataset(values, recipe):
+    name, data_sets = read_meta(data).name, merge(values, "datasets", optional=True)[0]
+    if recipe in data_sets and base_dataset(values, name) != base_dataset(values, recipe):
         print(printable(f"warning: {data} holds {name}, but --dataset names the recipe of {recipe}"), file=sys.stderr)
 
 
