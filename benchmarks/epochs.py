@@ -68,8 +68,7 @@ def turn(
     import torch
 
     from rs.models import architectures
-    from rs.training.recipe import training_recipe
-    from rs.training.settings import RunOptions
+    from rs.training.recipe import RunOptions, training_recipe
     from rs.training.trainer import Trainer
 
     recipe, meta = training_recipe(values, dataset, method, sigma), train.meta

@@ -172,8 +172,7 @@ def own_trainer(
 ) -> Trainer:
     """A training of a copy of the model."""
     from rs.params import read_params
-    from rs.training.recipe import training_recipe
-    from rs.training.settings import RunOptions
+    from rs.training.recipe import RunOptions, training_recipe
     from rs.training.trainer import Trainer
 
     published = training_recipe(read_params(Path("params.yaml")), "cifar10", "gaussian", SIGMA).training

@@ -16,8 +16,7 @@ if TYPE_CHECKING:  # half a second to import
     import pandas as pd
 
     from rs.data.prepared import Meta
-    from rs.training.recipe import Recipe
-    from rs.training.settings import RunOptions
+    from rs.training.recipe import Recipe, RunOptions
 
 COLUMNS = ("method", "sigma", "setting", "epochs", "images", "n", "acr", "error", "accuracy")
 
@@ -53,9 +52,8 @@ def main(
     from rs.runtime.device import device_named
     from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows, files
-    from rs.training.recipe import training_recipe
+    from rs.training.recipe import RunOptions, training_recipe
     from rs.training.run import is_unfinished, train_model
-    from rs.training.settings import RunOptions
 
     tuning = load_section(values, f"recipes.{dataset}.tuning", Tuning)
     if method not in tuning.settings:

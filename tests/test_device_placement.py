@@ -40,9 +40,8 @@ from rs.smoothing.noise import draw
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.smoothing.soft import soft_probabilities
 from rs.statistics.sequential import at_radii
-from rs.training.recipe import training_recipe
+from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
-from rs.training.settings import RunOptions
 from tests.support import helpers
 from tests.support.helpers import CERTIFY, CLASSES, ROOT, SHAPE, smallnet, tiny_images, trainer
 from tests.support.simulated_gpu import CPU, GPU, DeviceMismatchError, simulated_gpu

@@ -123,7 +123,13 @@ def certify_pool(
         # ensembles of other seeds take as long
         timed = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
         firsts = {name: entry for name, entry in entries.items() if name not in specs or name in timed}
-        _write_times(alone, runner, firsts, settings.timed)
+        first = int(indices[0])
+        seconds = [
+            {"classifier": name, "seconds": runner.seconds_alone(entry.for_image(first), first, settings.timed)}
+            for name, entry in firsts.items()
+            if settings.timed
+        ]
+        files.write_csv(alone, ("classifier", "seconds"), seconds)
 
 
 def pool_entries(
@@ -189,16 +195,9 @@ class PoolRunner:
         if self.cached:
             self._cache.fill(self._members, x, index, self.optimized.batch)
             return self._cache.noisy_pool(index, self.settings.alpha)
+        num_classes = len(self.images.meta.classes)
         return noisy_pool(
-            self._members,
-            len(self.images.meta.classes),
-            self.sigma,
-            x,
-            self.settings.draws,
-            index=index,
-            noise=self.settings.noise,
-            precision=self.optimized.precision,
-            batch=self.optimized.batch,
+            self._members, num_classes, self.sigma, x, self.settings.draws, index=index, **self._evaluation
         )
 
     def seconds_alone(self, entry: PoolEntry, index: int, draws: int) -> float:
@@ -207,10 +206,18 @@ class PoolRunner:
         A cascade takes another time on each image, and on a part of the draws: it is the mean of whole certificates of
         :data:`TIMED` images, evenly spread.
         """
-        classifier = self._alone(entry)
+        base = Ensemble(self.networks_of(entry), entry.rule)
+        num_classes, seed = len(self.images.meta.classes), self.settings.seed
+        classifier = SmoothedClassifier(base, num_classes, self.sigma, undecided=base.undecided, **self._evaluation)
         if isinstance(entry.rule, Cascade):
-            return self._seconds_of_certificates(classifier)
-        x, key = self._pixels(index), (self.settings.seed, Stream.ESTIMATE, index)
+            indices = [int(index) for index in self.indices[:: -(-len(self.indices) // TIMED)]]
+            images = [self._pixels(index) for index in indices]
+            classifier.votes(images[0], BLOCK, seed, Stream.SELECT, indices[0])
+            start = time.perf_counter()
+            for index, x in zip(indices, images, strict=True):
+                classifier.certify(x, **vars(self.settings.draws), index=index)
+            return (time.perf_counter() - start) / len(indices)
+        x, key = self._pixels(index), (seed, Stream.ESTIMATE, index)
         draws = max(draws, self.optimized.batch or 0)  # a compiled network pads a smaller batch
         classifier.votes(x, min(draws, BLOCK), *key)
         start = time.perf_counter()
@@ -221,26 +228,11 @@ class PoolRunner:
         """Return the members of an entry, as they run."""
         return [self._members[number] for number in entry.member_ids]
 
-    def _seconds_of_certificates(self, classifier: SmoothedClassifier) -> float:
-        chosen = [int(index) for index in self.indices[:: -(-len(self.indices) // TIMED)]]
-        xs, how = [self._pixels(index) for index in chosen], self.settings
-        classifier.votes(xs[0], BLOCK, how.seed, Stream.SELECT, chosen[0])
-        start = time.perf_counter()
-        for index, x in zip(chosen, xs, strict=True):
-            classifier.certify(x, how.n0, how.n, how.alpha, seed=how.seed, index=index)
-        return (time.perf_counter() - start) / len(chosen)
-
-    def _alone(self, entry: PoolEntry) -> SmoothedClassifier:
-        base = Ensemble(self.networks_of(entry), entry.rule)
-        return SmoothedClassifier(
-            base,
-            len(self.images.meta.classes),
-            self.sigma,
-            noise=self.settings.noise,
-            precision=self.optimized.precision,
-            batch=self.optimized.batch,
-            undecided=base.undecided,
-        )
+    @property
+    def _evaluation(self) -> dict[str, Any]:
+        """How networks are evaluated on noise."""
+        optimized = self.optimized
+        return {"noise": self.settings.noise, "precision": optimized.precision, "batch": optimized.batch}
 
     @property
     def _members(self) -> list[nn.Module]:
@@ -273,14 +265,3 @@ class PoolRunner:
 
     def _pixels(self, index: int) -> Tensor:
         return self.images.pixels(index).to(self.device)
-
-
-def _write_times(path: Path, runner: PoolRunner, entries: Mapping[str, PoolEntry], draws: int) -> None:
-    """Write the seconds of a certificate of each classifier alone; only the header without ``draws``."""
-    first = int(runner.indices[0])
-    rows = [
-        {"classifier": name, "seconds": runner.seconds_alone(entry.for_image(first), first, draws)}
-        for name, entry in entries.items()
-        if draws
-    ]
-    files.write_csv(path, ("classifier", "seconds"), rows)

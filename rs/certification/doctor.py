@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -103,11 +103,6 @@ class _Trial:
         """Whether each image is classified as its label."""
         return self.logits(x).argmax(1) == self.labels
 
-    def noisy(self, sigma: float) -> Tensor:
-        """The images with noise, always the same."""
-        rng = torch.Generator().manual_seed(0)
-        return self.x + gaussian(self.x.shape, sigma, rng).to(self.x.device)
-
 
 def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: float | None) -> Iterator[Diagnosis]:
     logits, classes = trial.logits(trial.x), len(classifier.classes)
@@ -146,15 +141,15 @@ def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis | N
     p_value, expected = chance(predicted, trial.labels)
     if p_value <= LEVEL:
         return None
-    told = (
+    evidence = (
         f"{int(right.sum())} of {len(right)} images are right, and {expected:.1f} would be of a classifier that does "
+        f"not look at them (permutation test, p = {p_value:.2g})"
     )
-    told += f"not look at them (permutation test, p = {p_value:.2g})"
     if chance(trial.labels, trial.labels)[0] > LEVEL:
-        return Diagnosis("warning", f"its accuracy cannot be told from chance with these images: {told}; give more")
+        return Diagnosis("warning", f"its accuracy cannot be told from chance with these images: {evidence}; give more")
     if len(predicted.unique()) == 1:  # a fault of its own
         return None
-    return Diagnosis("fault", f"its accuracy is not better than chance: {told}; train it, or load its weights")
+    return Diagnosis("fault", f"its accuracy is not better than chance: {evidence}; train it, or load its weights")
 
 
 def chance(predicted: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -173,11 +168,10 @@ def chance(predicted: Tensor, labels: Tensor) -> tuple[float, float]:
     >>> chance(torch.tensor([0, 1] * 20), torch.tensor([0, 1] * 20))[1]
     20.0
     """
-    ours, truth = predicted.cpu().numpy(), labels.cpu().numpy()
-    rng, right = np.random.default_rng(0), int((ours == truth).sum())
-    as_right = sum(int((ours == rng.permutation(truth)).sum()) >= right for _ in range(ORDERS))
-    classes, often = np.unique(truth, return_counts=True)
-    expected = sum(int(count) * int((ours == k).sum()) for k, count in zip(classes, often, strict=True)) / len(truth)
+    guesses, truth = predicted.cpu().numpy(), labels.cpu().numpy()
+    rng, right = np.random.default_rng(0), int((guesses == truth).sum())
+    as_right = sum(int((guesses == rng.permutation(truth)).sum()) >= right for _ in range(ORDERS))
+    expected = sum(int((truth == k).sum()) * int((guesses == k).sum()) for k in np.unique(truth)) / len(truth)
     return (1 + as_right) / (1 + ORDERS), expected
 
 
@@ -191,26 +185,19 @@ def _of_outputs(logits: Tensor, trial: _Trial) -> Iterator[Diagnosis]:
 
 def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
     """Return, by what it seems to want instead of pixels of [0, 1] in RGB order, which images are then right."""
-    mean, std = (torch.tensor(one).view(-1, 1, 1).to(trial.x) for one in (images.meta.mean, images.meta.std))
+    x = trial.x
+    mean, std = (torch.tensor(values).view(-1, 1, 1).to(x) for values in (images.meta.mean, images.meta.std))
     if torch.equal(mean, torch.zeros_like(mean)):  # a folder of pictures has no numbers of its own
-        mean, std = trial.x.mean((0, 2, 3)).view_as(mean), trial.x.std((0, 2, 3)).view_as(std)
-    others: dict[str, Callable[[Tensor], Tensor]] = {  # of equals the first is reported
-        "it seems to want channels in the other order, as BGR for RGB; put x.flip(1) before its first layer": (
-            lambda x: x.flip(1)
-        ),
-        "it seems to want height and width exchanged": lambda x: x.transpose(2, 3),
-        "it seems to want pixels of -1 to 1; put 2x - 1 before its first layer": lambda x: 2 * x - 1,
-        "it seems to want normalised pixels; put the normalisation before its first layer": lambda x: (x - mean) / std,
-        "it seems to want pixels of 0 to 255; multiply by 255 inside": lambda x: 255 * x,
-        "it seems to normalise twice; leave one out": lambda x: x * std + mean,
-        "it seems to multiply pixels by 255, and to want those of [0, 1]; leave it out": lambda x: x / 255,
+        mean, std = x.mean((0, 2, 3)).view_as(mean), x.std((0, 2, 3)).view_as(std)
+    others = {  # of equals the first is reported
+        "it seems to want channels in the other order, as BGR for RGB; put x.flip(1) before its first layer": x.flip(1),
+        "it seems to want pixels of -1 to 1; put 2x - 1 before its first layer": 2 * x - 1,
+        "it seems to want normalised pixels; put the normalisation before its first layer": (x - mean) / std,
+        "it seems to want pixels of 0 to 255; multiply by 255 inside": 255 * x,
+        "it seems to normalise twice; leave one out": x * std + mean,
+        "it seems to multiply pixels by 255, and to want those of [0, 1]; leave it out": x / 255,
     }
-    return {text: trial.right(change(trial.x)) for text, change in others.items() if _is_other(change, trial.x)}
-
-
-def _is_other(change: Callable[[Tensor], Tensor], x: Tensor) -> bool:
-    changed = change(x)
-    return changed.shape == x.shape and not torch.equal(changed, x)
+    return {text: trial.right(other) for text, other in others.items() if not torch.equal(other, x)}
 
 
 def _as_other_classes(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -232,7 +219,8 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Diagnosis
             "fault", f"sigma must be given in pixels of [0, 1], got {sigma:g}; in 255ths it is {sigma / 255:.3g}"
         )
         return
-    noisy = trial.noisy(sigma)
+    rng = torch.Generator().manual_seed(0)
+    noisy = trial.x + gaussian(trial.x.shape, sigma, rng).to(trial.x.device)
     under_noise = trial.logits(noisy)
     if torch.equal(under_noise, trial.logits(noisy.clamp(0, 1))):
         yield Diagnosis(
@@ -240,7 +228,7 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Diagnosis
         )
     if not trial.is_labelled:
         return
-    right, under = (one.argmax(1) == trial.labels for one in (logits, under_noise))
+    right, under = (outputs.argmax(1) == trial.labels for outputs in (logits, under_noise))
     if float(under.float().mean()) < 0.5 * float(right.float().mean()) and _larger(right, under):
         yield Diagnosis(
             "warning",
@@ -251,11 +239,8 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Diagnosis
 
 def _larger(one: Tensor, other: Tensor) -> bool:
     """Return whether the first share is larger, by the standard error of the paired difference."""
-    if len(one) < 2:  # the error is not known
-        return False
     difference = one.float() - other.float()
-    error = float(difference.std()) / len(difference) ** 0.5
-    return float(difference.mean()) > ERRORS * error
+    return len(one) > 1 and float(difference.mean()) > ERRORS * float(difference.std()) / len(difference) ** 0.5
 
 
 def _percent(right: Tensor) -> str:

@@ -13,20 +13,12 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from rs.certification import openvino_network
+from rs.certification.quantize import OpenVinoNetwork, convert, serialize, split_normalization
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits
-from rs.models.backend import (
-    WARM_UP_PASSES,
-    check_folding,
-    compiled,
-    device_of,
-    layout,
-    unlimited,
-    warn,
-)
+from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, device_of, layout, unlimited, warn
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import autocast, default_batch
 from rs.smoothing.determinism import check_deterministic, rounding
@@ -73,9 +65,9 @@ def optimize_for_inference(
             run by another engine than plain, what is folded is not one function of each image, or OpenVINO is to run it
             in bfloat16 or elsewhere than on a CPU, or cannot convert it.
     """
-    for name, given, known in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
-        if given not in get_args(known):
-            raise InputError(f"{name} must be one of {', '.join(get_args(known))}; got {given!r}")
+    for name, value, kind in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
+        if value not in get_args(kind):
+            raise InputError(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}")
     if engine != "plain" and any(isinstance(member, Function) for member in members_of(module)):
         raise InputError(
             f"engine must be plain for a plain function, whose networks are not known, got {engine}; give the nn.Module"
@@ -86,8 +78,9 @@ def optimize_for_inference(
                 f"engine {engine} must run on a CPU, with precision left at float32, got {precision} on "
                 f"{device.type}; take engine compiled there"
             )
-        networks = quantized if engine == "quantized" else [_in_openvino(one, shape) for one in members_of(module)]
-        return Optimized(_with_members(module, networks), precision, batch, engine)
+        if engine == "openvino":
+            quantized = [_in_openvino(member, shape) for member in members_of(module)]
+        return Optimized(_with_members(module, quantized), precision, batch, engine)
     dtype: torch.dtype = getattr(torch, precision)
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
@@ -121,17 +114,17 @@ def _in_openvino(module: nn.Module, shape: Sequence[int]) -> nn.Module:
     pair = noisy_pair(tuple(shape), torch.device("cpu"))
     with torch.no_grad(), evaluating(module):
         expected = logits_of(module(pair))
-        model = openvino_network.converted(network, normalize(pair[:1]))
-    made = nn.Sequential(normalize, openvino_network.OpenVinoNetwork(openvino_network.content(model))).eval()
+        model = convert(network, normalize(pair[:1]))
+    runs = nn.Sequential(normalize, OpenVinoNetwork(serialize(model))).eval()
     with torch.inference_mode():
-        difference, largest = float((made(pair) - expected).abs().max()), float(expected.abs().max())
+        difference, largest = float((runs(pair) - expected).abs().max()), float(expected.abs().max())
     if not difference <= rounding(module, expected) * largest:
         raise InputError(
             f"OpenVINO must compute the network's logits, but they differ by {difference:.2g} of logits up to "
             f"{largest:.2g}: a network whose path depends on the images cannot be converted; use engine folded"
         )
-    check_deterministic(made, pair)
-    return made
+    check_deterministic(runs, pair)
+    return runs
 
 
 def _batch_of_gpu(module: nn.Module, precision: Precision, x: Tensor) -> int:
@@ -161,12 +154,7 @@ def fitting(evaluate: Callable[[int], None], size: int) -> int:
 
 
 def _optimize(
-    module: nn.Module,
-    engine: Engine,
-    dtype: torch.dtype,
-    shape: Sequence[int],
-    device: torch.device,
-    batch: int | None,
+    module: nn.Module, engine: Engine, dtype: torch.dtype, shape: Sequence[int], device: torch.device, batch: int | None
 ) -> tuple[nn.Module, Engine]:
     folded = fold(module, dtype, shape)
     try:
@@ -217,19 +205,12 @@ def _split(
     return InferenceNetwork(normalize, fused, dtype or torch.float64).eval()
 
 
-def split_normalization(module: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """Return the normalisation and the network of a model of this project; of another one, nothing and itself."""
-    if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
-        return module[0], module[1]
-    return nn.Identity(), module
-
-
 def _cast(network: nn.Module, fused: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Convert the weights to ``dtype``, except those of the last layer, which computes in float32."""
     names = [name for name, module in network.named_modules() if isinstance(module, Logits)]
-    kept = {name: copy.deepcopy(fused.get_submodule(name)) for name in names}
+    last_layers = {name: copy.deepcopy(fused.get_submodule(name)) for name in names}
     fused = fused.to(dtype).to(memory_format=layout(device_of(network), dtype))
-    for name, module in kept.items():
+    for name, module in last_layers.items():
         fused.set_submodule(name, module)
     return fused
 

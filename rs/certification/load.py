@@ -36,9 +36,7 @@ class Classifier:
     """A base classifier and its metadata, of which a model of the user's has none."""
 
     name: str  # path or name that it was loaded by; the type of what was given as an object
-    module: nn.Module = field(
-        repr=False
-    )  # images (N, C, H, W) -> logits (N, K); one from disk is in eval mode, on the CPU
+    module: nn.Module = field(repr=False)  # images (N, C, H, W) -> logits (N, K); from disk: in eval mode, on the CPU
     dataset: str | None = None  # name of the data set that it was trained on
     classes: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()  # (C, H, W) of an image
@@ -82,7 +80,10 @@ class Classifier:
         if self.shape:
             with user_code(f"{self.name} must run on {home}"):
                 check_deterministic(self.module.to(home), noisy_pair(self.shape, home))
-            quantized = self._quantized(calibration, std) if engine == "quantized" else []
+            quantized = []
+            if engine == "quantized":
+                members = members_of(self.module.cpu())
+                quantized = quantized_members(members, self.folders, calibration, self.sigma or std, self.shape)
             runs = optimize_for_inference(self.module, engine, precision, self.shape, home, batch, quantized)
         else:
             runs = Optimized(self.module if device is None else self.module.to(home), precision, batch, engine)
@@ -110,10 +111,6 @@ class Classifier:
                 "on the command line give --sigma"
             )
         return std
-
-    def _quantized(self, calibration: Path | None, sigma: float) -> list[nn.Module]:
-        members = members_of(self.module.cpu())
-        return quantized_members(members, self.folders, calibration, self.sigma or sigma, self.shape)
 
     @property
     def sources(self) -> str | None:
@@ -281,18 +278,18 @@ def _from_function(name: str) -> nn.Module:
             module = importlib.import_module(module_name)
         except ImportError as error:
             raise InputError(f"{must}, but {_unimportable(error, module_name)}") from error
-    found = getattr(module, function, None)
-    if isinstance(found, nn.Module):
-        return found
-    if not callable(found):
-        ours = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise InputError(f"{must}, but {module_name} has no function {function}{nearest(function, ours)}")
+    build = getattr(module, function, None)
+    if isinstance(build, nn.Module):
+        return build
+    if not callable(build):
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise InputError(f"{must}, but {module_name} has no function {function}{nearest(function, functions)}")
     try:
-        inspect.signature(found).bind()
+        inspect.signature(build).bind()
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a function that needs no argument: {error}") from error
     with user_code(f"{name} must return an nn.Module"), chdir("."):  # as above
-        model = found()
+        model = build()
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
     return model
@@ -304,6 +301,5 @@ def _unimportable(error: ImportError, module_name: str) -> str:
     if not f"{module_name}.".startswith(f"{missing}.") or not isinstance(error, ModuleNotFoundError):
         return f"{error}; install or correct what it imports"
     package, _, last = missing.rpartition(".")
-    where = getattr(sys.modules.get(package), "__path__", []) if package else None
-    known = [found.name for found in pkgutil.iter_modules(where)]
-    return f"there is no module {missing}{nearest(last, known)}"
+    folders = getattr(sys.modules.get(package), "__path__", []) if package else None
+    return f"there is no module {missing}{nearest(last, [module.name for module in pkgutil.iter_modules(folders)])}"

@@ -1,33 +1,40 @@
-"""Networks in int8: quantised after training, calibrated on noisy training images, run by OpenVINO on a CPU.
+"""Networks that OpenVINO runs on a CPU: in float32, or quantised to int8 after training.
 
-MODEL/quantized.xml, .bin     the network: its graph, and its weights and scales
+MODEL/quantized.xml, .bin     the network in int8: its graph, and its weights and scales
 MODEL/quantized.json          what it was made from
+
+Nothing is computed in bfloat16, not even where a processor has it, and no more threads are used than torch has.
 
 A quantised network is another function than the network in float32, and a certificate of it is about it. It is one
 function of each image, whatever the batch and the number of threads: sums of products of integers are exact in any
 order. Its weights have 7 bits, of the int8 that holds them: 2 * 255 * 64 < 2^15, so that processors without VNNI, which
-add pairs of products in 16 bits, do not saturate and give the same sums as others.
+add pairs of products in 16 bits, do not saturate and give the same sums as others. They are calibrated on noisy
+training images.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import sys
+import tempfile
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
+from functools import cache
+from importlib import import_module
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from rs.certification.inference import split_normalization
-from rs.certification.openvino_network import Content, OpenVinoNetwork, content, converted, library
-from rs.data import images as data
+from rs.data.images import load_images
 from rs.data.prepared import Images
-from rs.errors import InputError
+from rs.errors import InputError, install
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.params import Count, Positive, validated
@@ -47,6 +54,141 @@ SEED = 0
 """Of the noise of calibration images."""
 
 
+class SerializedNetwork(NamedTuple):
+    """A network as OpenVINO stores it."""
+
+    graph: bytes
+    weights: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of graph and weights, after the length of the graph, without which two contents could share one."""
+        return hashlib.sha256(b"%d\n" % len(self.graph) + self.graph + self.weights).hexdigest()
+
+
+class OpenVinoNetwork(nn.Module):
+    """A network that OpenVINO runs, with logits in float32; ``fingerprint`` says all that is known of it."""
+
+    __slots__ = ("_logits",)  # what runs it is no attribute, so that a description of the module passes over it
+
+    def __init__(self, content: SerializedNetwork) -> None:
+        super().__init__()
+        self.fingerprint = content.fingerprint
+        self._logits = _compiled(content)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W), normalised -> logits (N, K)."""
+        return torch.from_numpy(self._logits(x.contiguous().numpy())[0])
+
+    @property
+    def instructions(self) -> str:
+        """The widest vector instructions that it runs with."""
+        runs_with = str(self._logits.get_property("RUNTIME_REQUIREMENTS"))
+        return dict(part.split("=", 1) for part in runs_with.split(";"))["isa"]
+
+
+@cache
+def library(name: str) -> Any:
+    """Import a library of the extra, without the part that reports its use to its maker."""
+    modules: dict[str, Any] = sys.modules
+    modules.setdefault("openvino_telemetry", None)
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"engines openvino and quantized need OpenVINO and NNCF ({error}); {install('int8')}"
+        ) from error
+
+
+@cache
+def runtime() -> Any:
+    """Return OpenVINO's runtime, the one of this process, which lives as long as the process does.
+
+    A runtime gives the thread an alternate stack for signals, and when it is destroyed brings back the one before. If
+    that was of a runtime that is gone too, so is its memory, and the next signal with a handler ends the process. The
+    first one is kept, so that whatever comes and goes after it, NNCF's own too, has something to bring back.
+    """
+    core = library("openvino").Core()
+    core.get_versions("CPU")  # loads the part that does so
+    return core
+
+
+def convert(network: nn.Module, sample: Tensor) -> Any:
+    """Convert a network in eval mode to a model of OpenVINO, for any batch of images like ``sample`` (1, C, H, W).
+
+    Raises:
+        InputError: If the extra is not installed, or OpenVINO cannot convert the network, as where its path depends on
+            the image.
+    """
+    openvino, _ = library("openvino"), runtime()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch, that its tracer has a successor, and keeps one path
+            model = openvino.convert_model(network, example_input=sample, input=[-1, *sample.shape[1:]])
+    except Exception as error:  # of a network of the user's, which may be anything
+        raise InputError(
+            f"the network must be one that OpenVINO converts, but: {type(error).__name__}: {error}; use engine folded"
+        ) from error
+    _check_one_path(network, sample)
+    return model
+
+
+def _check_one_path(network: nn.Module, sample: Tensor) -> None:
+    """Refuse a network that reads values of an image in Python, because conversion keeps its path for the sample alone.
+
+    Torch's tracer does not warn of ``torch.equal``, and warns of shapes too.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+            network(mode.from_tensor(sample))  # an image that has a shape and no values
+    except Exception as error:  # whatever a network of the user's makes of it
+        raise InputError(
+            "the network must take the same path for every image to be converted, but it reads values of the image "
+            f"({type(error).__name__}: {error}); use engine folded"
+        ) from error
+
+
+def serialize(model: Any) -> SerializedNetwork:
+    """Serialise a model, with names that do not depend on what else was made in the process.
+
+    Raises:
+        InputError: If there is no room for it among temporary files, where OpenVINO writes it first.
+    """
+    model.set_friendly_name("network")
+    for number, operation in enumerate(model.get_ordered_ops()):
+        operation.set_friendly_name(f"{operation.get_type_name()}_{number}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "network.xml")
+        try:
+            library("openvino").save_model(model, path, compress_to_fp16=False)
+        except RuntimeError as error:  # of a stream of C++, which does not say why
+            raise InputError(
+                f"{folder} must have room for a network, but OpenVINO could not write it ({error}); make room there, "
+                "or name another folder with TMPDIR"
+            ) from error
+        return SerializedNetwork(path.read_bytes(), path.with_suffix(".bin").read_bytes())
+
+
+def _compiled(content: SerializedNetwork) -> Any:
+    """Compile a network for this CPU: nothing but int8 and float32, no more threads than torch has, none pinned."""
+    options = {
+        "EXECUTION_MODE_HINT": "ACCURACY",
+        "INFERENCE_PRECISION_HINT": "f32",  # or bfloat16 where a CPU has it
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+    }
+    return runtime().compile_model(runtime().read_model(*content), "CPU", options)
+
+
+def split_normalization(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Return the normalisation and the network of a model of this project; of another one, nothing and itself."""
+    if isinstance(module, nn.Sequential) and [name for name, _ in module.named_children()] == ["normalize", "network"]:
+        return module[0], module[1]
+    return nn.Identity(), module
+
+
 @validated
 class QuantizedCard:
     """What a quantised network was made from; written beside it as ``quantized.json``."""
@@ -64,7 +206,7 @@ class QuantizedCard:
 class Quantized(NamedTuple):
     """A quantised network as it lies on disk."""
 
-    content: Content
+    content: SerializedNetwork
     card: QuantizedCard
 
 
@@ -77,11 +219,7 @@ class QuantizedNetwork(OpenVinoNetwork):
 
 
 def quantized_members(
-    members: Sequence[nn.Module],
-    folders: Sequence[str],
-    calibration: Path | None,
-    sigma: float,
-    shape: Sequence[int],
+    members: Sequence[nn.Module], folders: Sequence[str], calibration: Path | None, sigma: float, shape: Sequence[int]
 ) -> list[nn.Module]:
     """Return the quantised networks of classifiers: those beside them on disk, or new ones.
 
@@ -96,31 +234,28 @@ def quantized_members(
         InputError: If the extra ``int8`` is not installed, a network on disk is of another model or noise, there
             is neither a network nor a calibration, or it cannot be converted.
     """
-    made = []
-    for member, folder in zip(members, map(Path, folders) if folders else repeat(None, len(members)), strict=True):
-        quantized = _found(member, folder, sigma) or _new(member, folder, calibration, sigma)
-        made.append(quantized_classifier(member, quantized, shape))
-    return made
+    networks: list[nn.Module] = []
+    for member, folder in zip(members, folders or repeat(None, len(members)), strict=True):
+        if folder is not None and Path(folder, CARD).exists():
+            quantized = _read_for(member, Path(folder), sigma)
+        elif calibration is not None:
+            quantized = quantize(member, load_images(calibration, "train"), sigma, CALIBRATION)
+        elif folder is None:
+            raise InputError(
+                "engine quantized needs training images to calibrate a model without a folder, as of module:function, "
+                "for which there is no rs quantize; give --data, a prepared data set, or another engine"
+            )
+        else:
+            raise InputError(
+                "engine quantized needs a quantised network beside the model, or training images to calibrate one; "
+                "make it with rs quantize MODEL --data DATA, or give --data"
+            )
+        networks.append(quantized_classifier(member, quantized, shape))
+    return networks
 
 
-def _new(member: nn.Module, folder: Path | None, calibration: Path | None, sigma: float) -> Quantized:
-    if calibration is None and folder is None:
-        raise InputError(
-            "engine quantized needs training images to calibrate a model without a folder, as of module:function, for "
-            "which there is no rs quantize; give --data, a prepared data set, or another engine"
-        )
-    if calibration is None:
-        raise InputError(
-            "engine quantized needs a quantised network beside the model, or training images to calibrate one; make it "
-            "with rs quantize MODEL --data DATA, or give --data"
-        )
-    return quantize(member, data.load_images(calibration, "train"), sigma, CALIBRATION)
-
-
-def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | None:
-    """Return the network on disk, after checking that it is the one that is asked for."""
-    if folder is None or not (folder / CARD).exists():
-        return None
+def _read_for(member: nn.Module, folder: Path, sigma: float) -> Quantized:
+    """Read the network in a folder, and check that it is of this model and noise."""
     quantized, again = read_quantized(folder), f"run rs quantize {folder} again"
     if quantized.card.classifier != model_fingerprint(member):
         raise InputError(f"{folder / CARD} must be of the model beside it, but that has changed; {again}")
@@ -133,9 +268,9 @@ def _found(member: nn.Module, folder: Path | None, sigma: float) -> Quantized | 
 
 def quantized_classifier(module: nn.Module, quantized: Quantized, shape: Sequence[int]) -> nn.Module:
     """Return the quantised classifier: the normalisation of ``module``, in float32, and the network in int8."""
-    made = nn.Sequential(split_normalization(module)[0], QuantizedNetwork(quantized)).eval()
-    check_deterministic(made, noisy_pair(tuple(shape), torch.device("cpu")))
-    return made
+    classifier = nn.Sequential(split_normalization(module)[0], QuantizedNetwork(quantized)).eval()
+    check_deterministic(classifier, noisy_pair(tuple(shape), torch.device("cpu")))
+    return classifier
 
 
 def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIBRATION) -> Quantized:
@@ -152,8 +287,14 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
     noisy = calibration_images(images, sigma, count)
     normalize, network = split_normalization(module)
     with torch.no_grad(), evaluating(module), redirect_stdout(io.StringIO()):  # progress bars
-        made = _quantized(network, normalize(noisy))
-    return Quantized(made, _card(module, images, sigma, count, made.fingerprint))
+        normalised = normalize(noisy)
+        model = convert(network, normalised[:1])  # before NNCF makes a runtime of its own
+        nncf, advanced = library("nncf"), library("nncf.quantization.advanced_parameters")
+        seven_bits = advanced.AdvancedQuantizationParameters(overflow_fix=advanced.OverflowFix.ENABLE)
+        calibration = nncf.Dataset([image[None].numpy() for image in normalised])
+        model = nncf.quantize(model, calibration, subset_size=len(normalised), advanced_parameters=seven_bits)
+        content = serialize(model)
+    return Quantized(content, _card(module, images, sigma, count, content.fingerprint))
 
 
 def _card(module: nn.Module, images: Images, sigma: float, count: int, network: str) -> QuantizedCard:
@@ -165,7 +306,7 @@ def _card(module: nn.Module, images: Images, sigma: float, count: int, network: 
         calibration=count,
         network=network,
         arithmetic=arithmetic.current(),
-        versions=quantization_versions(),
+        versions=checkpoint.library_versions() | {name: library(name).__version__ for name in ("openvino", "nncf")},
     )
 
 
@@ -174,41 +315,31 @@ def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
 
     Their noise is keyed by ``Stream.CALIBRATE``: no certificate and no training draws it.
     """
-    chosen = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
-    x = torch.stack([images.pixels(index) for index in chosen])
+    indices = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
+    x = torch.stack([images.pixels(index) for index in indices])
     return x + certification_noise(range(len(x)), x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu")
 
 
 def check_quantized_output(
     folder: Path, module: nn.Module, images: Images, sigma: float, count: int, *, force: bool = True
 ) -> None:
-    """Check that :func:`write_quantized` may write what :func:`quantize` makes of these, before it takes its time.
+    """Check that a folder may get what :func:`quantize` makes of these, before it takes its time.
 
     Raises:
-        InputError: As :func:`write_quantized`, where there is a network that was made from something else.
+        InputError: If something else has the name of its card; without ``force``, if there is another network already.
     """
     card = asdict(_card(module, images, sigma, count, ""))
     del card["network"]  # which is not known yet
-    _check(folder, card, force)
+    same = all(files.value_in(folder / CARD, key) == value for key, value in card.items())
+    files.check_output(folder / CARD, "a quantised network", option="MODEL", force=force or same)
 
 
-def write_quantized(folder: Path, quantized: Quantized, *, force: bool = True) -> None:
-    """Write a quantised network beside its model; equal ones make equal bytes.
-
-    Raises:
-        InputError: If something else has the name of its card; without ``force``, if there is another one already.
-    """
-    _check(folder, asdict(quantized.card), force)
+def write_quantized(folder: Path, quantized: Quantized) -> None:
+    """Write a quantised network beside its model, in place of another one; equal ones make equal bytes."""
     (folder / CARD).unlink(missing_ok=True)  # without it nothing loads the others
     files.write_bytes(folder / GRAPH, quantized.content.graph)
     files.write_bytes(folder / WEIGHTS, quantized.content.weights)
     files.write_json(folder / CARD, asdict(quantized.card))
-
-
-def _check(folder: Path, card: dict[str, Any], force: bool) -> None:
-    """Check that what is there is the same, as a command has left it that is given again, or may be replaced."""
-    same = all(files.value_in(folder / CARD, key) == value for key, value in card.items())
-    files.check_output(folder / CARD, "a quantised network", option="MODEL", force=force or same)
 
 
 def read_quantized(folder: Path) -> Quantized:
@@ -220,50 +351,25 @@ def read_quantized(folder: Path) -> Quantized:
     again = f"run rs quantize {folder} again"
     card = files.read_as(QuantizedCard, folder / CARD, "the card of a quantised network", again)
     try:
-        found = Content((folder / GRAPH).read_bytes(), (folder / WEIGHTS).read_bytes())
+        content = SerializedNetwork((folder / GRAPH).read_bytes(), (folder / WEIGHTS).read_bytes())
     except OSError as error:
         raise InputError(f"{folder} must hold {GRAPH} and {WEIGHTS} beside {CARD}, but: {error}; {again}") from error
-    if found.fingerprint != card.network:
+    if content.fingerprint != card.network:
         raise InputError(f"{folder / GRAPH} and {WEIGHTS} must be those of {CARD}, but they changed; {again}")
-    return Quantized(found, card)
+    return Quantized(content, card)
 
 
 def openvino_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
     """Return what a sidecar says of the networks of OpenVINO in classifiers that run; nothing if there are none."""
-    found = [one for module in modules for one in module.modules() if isinstance(one, OpenVinoNetwork)]
-    if not found:
+    networks = [part for module in modules for part in module.modules() if isinstance(part, OpenVinoNetwork)]
+    if not networks:
         return {}
-    return _identity_in_int8([one for one in found if isinstance(one, QuantizedNetwork)]) | {
-        "instructions": found[0].instructions,
+    identity: dict[str, Any] = {}
+    if quantized := [network for network in networks if isinstance(network, QuantizedNetwork)]:
+        hashes = [network.fingerprint for network in quantized]
+        joint = hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+        identity = {"precision": "int8", "quantized": joint, "calibration": quantized[0].calibration}
+    return identity | {
+        "instructions": networks[0].instructions,
         "versions": checkpoint.library_versions() | {"openvino": library("openvino").__version__},
     }
-
-
-def _identity_in_int8(found: Sequence[QuantizedNetwork]) -> dict[str, Any]:
-    if not found:
-        return {}
-    prints = [one.fingerprint for one in found]
-    return {
-        "precision": "int8",
-        "quantized": prints[0] if len(prints) == 1 else hashlib.sha256(" ".join(prints).encode()).hexdigest(),
-        "calibration": found[0].calibration,
-    }
-
-
-def quantization_versions() -> dict[str, str]:
-    """Return the versions that a quantised network depends on."""
-    openvino, nncf = library("openvino"), library("nncf")
-    return checkpoint.library_versions() | {"openvino": openvino.__version__, "nncf": nncf.__version__}
-
-
-def _quantized(network: nn.Module, normalised: Tensor) -> Content:
-    """Convert a network and quantise it."""
-    model = converted(network, normalised[:1])  # before NNCF makes a runtime of its own
-    nncf, advanced = library("nncf"), library("nncf.quantization.advanced_parameters")
-    made = nncf.quantize(
-        model,
-        nncf.Dataset([image[None].numpy() for image in normalised]),
-        subset_size=len(normalised),
-        advanced_parameters=advanced.AdvancedQuantizationParameters(overflow_fix=advanced.OverflowFix.ENABLE),  # 7 bits
-    )
-    return content(made)

@@ -39,6 +39,6 @@ def main(
         check_quantized_output(folder, member, training, classifier.sigma, count, force=force)
     for folder, member in members:
         quantized = quantize(member, training, classifier.sigma, count)
-        write_quantized(folder, quantized, force=force)
+        write_quantized(folder, quantized)
         used = min(count, len(training))
         print(f"{folder}/quantized.*: int8, {used:,} calibration images, network {quantized.card.network}")

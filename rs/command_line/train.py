@@ -69,8 +69,7 @@ def main(
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.training import run
-    from rs.training.recipe import training_recipe
-    from rs.training.settings import RunOptions
+    from rs.training.recipe import RunOptions, training_recipe
 
     if dataset is None:
         values = for_sigma(values, sigma, recipe_name, nearest=True)

@@ -34,7 +34,7 @@ def accumulate(total: Tensor | None, probabilities: Tensor, member_count: int) -
 
 
 def top_two_gap(total: Tensor, asked: int, member_count: int) -> Tensor:
-    """By how much the largest class leads the second in the average of the first ``asked`` members; (N, K) -> (N,)."""
+    """Return by how much the top class leads the second in the average of the first ``asked`` members; -> (N,)."""
     first, second = total.topk(2, dim=-1).values.unbind(-1)
     return (first - second) * (member_count / asked)
 
@@ -88,7 +88,7 @@ class _Waiting:
             self.parts.append((x, total))
 
     def take(self, count: int) -> tuple[Tensor, Tensor]:
-        """The first ``count`` of them; the others stay."""
+        """Return the first ``count`` of them; the others stay."""
         x, total = (torch.cat(parts) for parts in zip(*self.parts, strict=True))
         self.parts = []
         self.add(x[count:], total[count:])

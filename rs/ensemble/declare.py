@@ -52,14 +52,14 @@ def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: 
     check_rules(values)
     members, name = _members(cells, models, sigma)
     specs = {
-        one.slug: EnsembleSpec(
-            declaration=replace(one, name=trained_as(one.members)),  # one file, whatever tables call it
+        declaration.slug: EnsembleSpec(
+            declaration=replace(declaration, name=trained_as(declaration.members)),  # one file, whatever tables call it
             dataset=cast(str, name),  # an ensemble has members
             sigma=sigma,
-            members=[members[pair] for pair in one.members],
+            members=[members[pair] for pair in declaration.members],
             fitted=None,
         )
-        for one in declarations
+        for declaration in declarations
     }
     pool = PoolSpec(dataset=name, sigma=sigma, members=list(members.values()), ensembles=list(specs))
     with files.replacing(out) as temporary:
@@ -135,7 +135,7 @@ def check_rules(values: Mapping[str, Any]) -> None:
 
 
 def _members(cells: Sequence[GridCell], models: Path, sigma: float) -> tuple[dict[tuple[str, int], Member], str | None]:
-    """The trained members by method and seed, and their data set, after checking that they fit each other."""
+    """Return the trained members by method and seed, and their data set, after checking that they fit each other."""
     folders = {cell: model_folder(models, cell.method, cell.seed) for cell in cells}
     missing = [cell.target("train") for cell, folder in folders.items() if not (folder / checkpoint.CARD).is_file()]
     if missing:

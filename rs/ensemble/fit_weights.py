@@ -13,7 +13,7 @@ per-image, and the theory) never meets the draws that certify.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -37,7 +37,7 @@ from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import Moments, clip_to_box, global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
 from rs.storage import files
-from rs.study.ensembles import BOUND_WEIGHTS
+from rs.study.ensembles import BOUND_WEIGHTS, Combination
 from rs.study.subset import select
 
 Specs = Mapping[str, EnsembleSpec]
@@ -114,17 +114,21 @@ def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:
 
 def _fit_for_all_images(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, EnsembleSpec]:
     """Return the ensembles whose weights or thresholds are fitted once for all images, with these."""
-    fits = {"bound": _fit_bound, "radius": _fit_radius, "thresholds": _fit_thresholds}
-    groups: dict[str, dict[str, EnsembleSpec]] = {name: {} for name in fits}
+    groups: dict[Callable[..., dict[str, Fitted]], dict[str, EnsembleSpec]] = {}
     for slug, spec in specs.items():
         if spec.combination.solved and spec.combination.scope != "per-image":
-            by_radius = "thresholds" if spec.combination.thresholds else "radius"
-            groups["bound" if spec.combination.weights in BOUND_WEIGHTS else by_radius][slug] = spec
+            groups.setdefault(_fit_of(spec.combination), {})[slug] = spec
     fitted: dict[str, Fitted] = {}
-    for name, group in groups.items():
-        if group:
-            fitted |= fits[name](outputs, group, images, split)
-    return {slug: replace(specs[slug], fitted=fit) for slug, fit in fitted.items()}
+    for fit, group in groups.items():
+        fitted |= fit(outputs, group, images, split)
+    return {slug: replace(specs[slug], fitted=solution) for slug, solution in fitted.items()}
+
+
+def _fit_of(combination: Combination) -> Callable[..., dict[str, Fitted]]:
+    """Return the function that fits what a combination leaves to be solved."""
+    if combination.thresholds is not None:
+        return _fit_thresholds
+    return _fit_bound if combination.weights in BOUND_WEIGHTS else _fit_radius
 
 
 def _fit_bound(outputs: MemberOutputs, specs: Specs, images: Images, split: str) -> dict[str, Fitted]:

@@ -83,7 +83,7 @@ class OutputCache:
 
     @staticmethod
     def size(members: int, images: int, draws: int, num_classes: int) -> int:
-        """Bytes of the logits of a cache, ``draws`` being n0 + n.
+        """Return the bytes of the logits of a cache, ``draws`` being n0 + n.
 
         >>> OutputCache.size(members=9, images=500, draws=100_100, num_classes=10)
         9009000000

@@ -47,13 +47,13 @@ def summed(weights: Tensor, terms: Iterable[Tensor]) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _tensor(weights: tuple[float, ...] | tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
-    """Weights where they are used; kept there, because to copy them to a GPU would wait for all its work."""
+    """Return weights where they are used; they stay there, because a copy to a GPU would wait for all its work."""
     with torch.inference_mode(False):
         return torch.tensor(weights, dtype=torch.float64, device=device)
 
 
 def one_hot(classes: Tensor, width: int) -> Tensor:
-    """1 at the class and 0 elsewhere. Shape (...) -> (..., width), float64."""
+    """Return 1 at the class and 0 elsewhere. Shape (...) -> (..., width), float64."""
     zeros = torch.zeros((*classes.shape, width), dtype=torch.float64, device=classes.device)
     return zeros.scatter_(-1, classes[..., None], 1.0)
 
@@ -80,7 +80,7 @@ class Outputs:
             raise ValueError(f"all members must give logits of one shape, got {shapes}; use members of one data set")
 
     def of(self, member_ids: Sequence[int]) -> Outputs:
-        """Outputs of some of the members, by number: the same object for the same members."""
+        """Return the outputs of some of the members, by number: the same object for the same members."""
         numbers = tuple(member_ids)
         if numbers not in self._views:
             self._views[numbers] = _View(self, numbers)
@@ -124,7 +124,7 @@ class Outputs:
 
 
 def _taken(name: str) -> cached_property[Tensor]:
-    """What the whole has computed, of the members of a view."""
+    """Return an attribute of views: what the whole has computed, of their members."""
 
     def taken(view: _View) -> Tensor:
         members = getattr(view.whole, name).unbind()

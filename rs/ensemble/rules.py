@@ -94,7 +94,7 @@ class SoftmaxAverage(_Average):
         return cls(solution)
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """(N, K), float64."""
+        """Return (N, K), float64."""
         return weighted(self.for_members(len(outputs.member_logits)), outputs.probabilities)
 
 
@@ -102,7 +102,7 @@ class LogitAverage(_Average):
     """sum_l w_l F^l(x): the members need one scale of logits for it. Of one member it is that member."""
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """(N, K), float64; of one member its logits as they are."""
+        """Return (N, K), float64; of one member its logits as they are."""
         logits = outputs.member_logits
         weights = self.for_members(len(logits))
         return logits[0] if len(weights) == len(logits) == 1 else weighted(weights, outputs.logits)
@@ -115,7 +115,7 @@ class HardVote(Rule):
     scopes: ClassVar = {"global": ()}
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """Votes plus half the average softmax, which never outweighs a vote; (N, K)."""
+        """Return votes plus half the average softmax, which never outweighs a vote; (N, K)."""
         member_count = len(outputs.member_logits)
         return outputs.votes.sum(dim=0) + weighted((0.5 / member_count,) * member_count, outputs.probabilities)
 
@@ -130,7 +130,7 @@ class MaxMargin(Rule):
     scopes: ClassVar = {"noisy-input": ()}
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """The logits of the chosen member, (N, K)."""
+        """Return the logits of the chosen member, (N, K)."""
         chosen, logits = outputs.gaps.max(dim=0).indices, outputs.logits
         return logits[chosen, torch.arange(logits.shape[1], device=logits.device)]
 
@@ -156,7 +156,7 @@ class KConsensus(Rule):
         return cls(combination.agree)
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """(N, K), float64."""
+        """Return (N, K), float64."""
         member_count = len(outputs.member_logits)
         if self.k > member_count:
             raise ValueError(f"k must be at most the number of members, {member_count}, got {self.k}")
@@ -193,7 +193,7 @@ class Cascade(Rule):
         return cls(solution)
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """(N, K), float64: j / L of the average of j members; not numbers where a member that was asked gives none."""
+        """Return j / L of the average of j members, (N, K), float64; NaN where a member that was asked gives it."""
         return self.decide(outputs)[0]
 
     def decide(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
@@ -246,7 +246,7 @@ class Polytope(Rule):
         object.__setattr__(self, "vertices", vertices)
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """(N, K + 1): 1 for the class that wins everywhere, or for the extra last one; else 0."""
+        """Return 1 for the class that wins everywhere, or for the extra last one; else 0; (N, K + 1)."""
         classes = outputs.probabilities.shape[-1]
         winners = weighted(tuple(map(tuple, self.vertices)), outputs.probabilities).max(dim=-1).indices  # (V, N)
         agreed = (winners == winners[0]).all(dim=0)
@@ -351,5 +351,5 @@ class Ensemble(nn.Module):
         return evaluate_cascade([*self.members], self.rule.thresholds, batches)
 
     def extra_repr(self) -> str:
-        """The rule and its weights are part of what the classifier is."""
+        """Return the rule and its weights, which are part of what the classifier is."""
         return repr(self.rule)

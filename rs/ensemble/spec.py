@@ -63,7 +63,7 @@ class FittedThresholds:
 
 
 def _kind_of_fitted(values: Any) -> str:
-    """The class of what was fitted."""
+    """Return the class of what was fitted."""
     names = values if isinstance(values, dict) else vars(values)
     return "FittedThresholds" if "thresholds" in names else "FittedWeights"
 
@@ -225,18 +225,12 @@ def check_members(
     Raises:
         InputError: If one of them does not fit; says which and in what.
     """
-    for member, own in zip(members, cards, strict=True):
-        expected = {
-            "method": member.method,
-            "seed": member.seed,
-            "dataset": dataset,
-            "sigma": sigma,
-            "shape": cards[0].shape,
-            "classes": cards[0].classes,
-        }
+    for member, card in zip(members, cards, strict=True):
+        expected = {"method": member.method, "seed": member.seed, "dataset": dataset, "sigma": sigma}
+        expected |= {"shape": cards[0].shape, "classes": cards[0].classes}
         for key, value in expected.items():
-            if getattr(own, key) != value:
+            if getattr(card, key) != value:
                 raise InputError(
-                    f"{member.path} must have the {key} {value} in this ensemble, but has {getattr(own, key)}; give "
+                    f"{member.path} must have the {key} {value} in this ensemble, but has {getattr(card, key)}; give "
                     "members of one data set and noise level"
                 )

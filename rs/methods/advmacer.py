@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, warmed_up
-from rs.methods.macer_objective import CrossEntropy, macer_objective
+from rs.methods.macer import CrossEntropy, macer_objective
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing.attack import forward, pgd
 from rs.smoothing.noise import draw

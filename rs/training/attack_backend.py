@@ -55,7 +55,7 @@ class TrainingNetwork(nn.Module):
         self._networks = (attacked, trained)  # not registered: each of them stays in its own mode
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) -> logits (N, K)."""
+        """Return the logits (N, K) of images (N, C, H, W)."""
         return self._networks[self.training](x)
 
 
@@ -69,7 +69,7 @@ class OneShape(nn.Module):
         self._compiled: tuple[Callable[[Tensor], Tensor]] = (module,)  # in a tuple: not registered as a child
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) -> logits (N, K)."""
+        """Return the logits (N, K) of images (N, C, H, W)."""
         if not torch.is_grad_enabled():
             return self.module(x)
         if self._shape is None:

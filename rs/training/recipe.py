@@ -1,17 +1,58 @@
-"""From ``params.yaml`` to what trains one classifier: a data set, a method, a noise level."""
+"""From ``params.yaml`` to what trains one classifier: a data set, a method, a noise level; and options of one run."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
 
 from rs import params
 from rs.errors import InputError
 from rs.methods import method_class
 from rs.methods.base import Method
-from rs.models import architectures
-from rs.training.settings import Training
+from rs.models import Engine, Precision, architectures
+from rs.params import MAX_SIDE, Count, NonNegative, NonNegativeCount, Positive, validated
+from rs.statistics.certificate import MIN_ALPHA
+
+
+@validated
+class Model:
+    """The network; section ``recipes.DATASET.model`` of params.yaml."""
+
+    architecture: str
+    network: str | None = None  # package.module:function of the user's own, in place of an architecture
+    weights: str | None = None  # safetensors file that its training starts from; null: the weights that it returns
+
+
+@validated
+class Training:
+    """Settings of a training by any method; section ``recipes.DATASET.training`` of params.yaml."""
+
+    epochs: Count
+    batch: Count  # noisy copies in an optimiser step of a chunked method, images in one of the others
+    learning_rate: Positive  # the first one of schedule step, the largest one of schedule linear
+    schedule: Literal["step", "linear"]
+    milestones: list[Count]  # schedule step: epochs after which the learning rate is multiplied by `decay`
+    decay: Positive
+    ramp: Annotated[float, Field(gt=0, lt=1)]  # schedule linear: share of the training in which the rate rises from 0
+    momentum: NonNegative
+    weight_decay: NonNegative
+    clip_norm: Positive | None  # largest norm of the gradient; null for none
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None  # of the average of weights over steps; null: the last ones
+    crop: Annotated[int, Field(ge=0, le=MAX_SIDE)]  # zero padding of the random crop, pixels
+    flip: bool  # random horizontal flip
+    precision: Precision  # of forward and backward passes; losses are float32 either way
+    engine: Engine  # how the network runs (rs.training.attack_backend): the losses are the same but for rounding
+    checkpoint_every: Count  # epochs between two checkpoints
+    eval_every: NonNegativeCount  # epochs between two quick ACRs; 0 for none
+    eval_images: Count  # first images of the evaluation split
+    eval_n0: Count  # draws of a quick certificate
+    eval_n: Count
+    eval_alpha: Annotated[float, Field(ge=MIN_ALPHA, lt=1)]
 
 
 @dataclass(frozen=True)
@@ -64,10 +105,19 @@ def training_recipe(values: dict[str, Any], dataset: str, method: str, sigma: fl
     return recipe
 
 
-@params.validated
-class Model:
-    """The network; section ``recipes.DATASET.model`` of params.yaml."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """One run of a recipe: what stands on the command line, not in params.yaml."""
 
-    architecture: str
-    network: str | None = None  # package.module:function of the user's own, in place of an architecture
-    weights: str | None = None  # safetensors file that its training starts from; null: the weights that it returns
+    sigma: float  # noise standard deviation, in pixels of [0, 1]
+    seed: int  # of every random number
+    device: torch.device  # where to train
+    workers: int = 0  # processes that read images from disk, for data sets that are not in memory
+    seconds: float | None = None  # end with the epoch in which so many seconds have passed, evaluation excluded
+    from_scratch: bool = False  # draw the weights of a user's network anew
+    on_epoch: Callable[[dict[str, Any]], None] | None = None  # called with the row of the history
+    trainable: str = "all"  # "all", "head" (the last linear layer), or a regular expression of parameters' names
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:  # a card holds no other
+            raise InputError(f"seed must be at least 0 and below 2^63, got {self.seed}; it names the random numbers")

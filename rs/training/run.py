@@ -21,9 +21,8 @@ from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
 from rs.storage import files
 from rs.training import start
-from rs.training.recipe import Recipe
-from rs.training.settings import HISTORY, TIMING, Progress, RunOptions
-from rs.training.trainer import Trainer
+from rs.training.recipe import Recipe, RunOptions
+from rs.training.trainer import HISTORY, TIMING, Progress, Trainer
 
 
 def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:

@@ -15,7 +15,7 @@ from rs.models import checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.smoothing.inputs import LogitsOnly
 from rs.storage import files
-from rs.training.settings import RunOptions
+from rs.training.recipe import RunOptions
 from rs.training.trainer import initial_seed
 
 

@@ -20,9 +20,8 @@ from rs.data.images import PackedImages
 from rs.data.prepared import images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.runtime.device import device_named
-from rs.training.recipe import training_recipe
+from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
-from rs.training.settings import RunOptions
 
 RECIPE = "finetune"
 """Recipe of the package for networks of users."""

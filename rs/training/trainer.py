@@ -11,7 +11,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,30 @@ from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.classifier import SmoothedClassifier, autocast
 from rs.storage import files
 from rs.training import attack_backend
-from rs.training.settings import Progress, RunOptions, Training
+from rs.training.recipe import RunOptions, Training
+
+HISTORY = (
+    "epoch", "updates", "learning_rate", "loss", "cross_entropy", "robustness", "accuracy", "gradient_norm",
+    "hinge_share", "acr",
+)  # fmt: skip
+"""Columns of ``history.csv``: means over the steps of an epoch, empty where a method or an epoch has no such number."""
+
+TIMING = ("epoch", "seconds")
+"""Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
 
 ALONE = "Expected more than 1 value per channel when training"
 """What torch's batch norm says of one image with one pixel a channel."""
+
+
+@dataclass
+class Progress:
+    """Progress of a training: what a checkpoint holds beside model and velocities."""
+
+    epoch: int = 0  # epochs finished
+    updates: int = 0  # optimiser steps taken
+    seconds: float = 0.0  # spent in training, evaluation excluded
+    history: list[dict[str, Any]] = field(default_factory=list)
+    timing: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Trainer:
@@ -79,7 +99,10 @@ class Trainer:
         self.network = attack_backend.training_network(model, settings.engine, shape, compile_training=compiles)
         self.step_loss = self._loss if alone else DistributedDataParallel(StepLoss(model, self._loss))
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
-        self.average = _average(model, settings.ema_decay)
+        self.average: AveragedModel | None = None  # of weights and running statistics, w <- decay w + (1 - decay) w'
+        if settings.ema_decay is not None:
+            averaging = get_ema_multi_avg_fn(settings.ema_decay)
+            self.average = AveragedModel(model, multi_avg_fn=averaging, use_buffers=True)
         self.progress = Progress()
 
     @property
@@ -294,7 +317,9 @@ class Trainer:
         (state,) = states
         if state is not None:
             self.model.load_state_dict(state["model"])
-            self.velocities = [one if one is None else one.to(self.device) for one in state["velocities"]]
+            self.velocities = [
+                velocity if velocity is None else velocity.to(self.device) for velocity in state["velocities"]
+            ]
             if self.average is not None:
                 self.average.load_state_dict(state["average"])
             self.progress = Progress(**state["progress"])
@@ -317,13 +342,6 @@ class StepLoss(nn.Module):
     def forward(self, *inputs: Any, **settings: Any) -> Step:
         """Return what the loss returns."""
         return self.loss(*inputs, **settings)
-
-
-def _average(model: nn.Module, decay: float | None) -> AveragedModel | None:
-    """Return what averages the weights and running statistics of a model over steps, w <- decay w + (1 - decay) w'."""
-    if decay is None:
-        return None
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
 
 def report(result: Step, norm: Tensor) -> Tensor:

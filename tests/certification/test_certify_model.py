@@ -12,7 +12,6 @@ from torch import nn
 
 from rs.certification.certify_model import certify_images, warn_if_n_too_small
 from rs.errors import InputError
-from rs.runtime import scratch
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings
 from rs.statistics.radius import votes_needed
@@ -86,22 +85,8 @@ def test_the_rows_are_those_of_a_slow_loop(unbroken):
     assert unbroken.decode() == "\n".join(lines) + "\n"
 
 
-def test_the_rows_read_back_without_complaint_and_add_up(tmp_path, unbroken):
-    table = certificate_rows.read_rows(tmp_path / "unbroken" / "rows.tsv")
-    assert table["idx"].tolist() == INDICES.tolist()
-    assert [sum(certificate_rows.parse_counts(text).values()) for text in table["counts"]] == [60] * SIZE
-    assert [sum(certificate_rows.parse_counts(text).values()) for text in table["counts0"]] == [10] * SIZE
-
-
 def test_the_sidecar_says_what_made_the_rows(tmp_path, unbroken):
     assert json.loads((tmp_path / "unbroken" / "rows.json").read_text()) == IDENTITY
-
-
-def test_the_seconds_have_one_line_an_image(tmp_path, unbroken):
-    header, *lines = (tmp_path / "unbroken" / "rows.seconds.csv").read_text().splitlines()
-    assert header == "idx,seconds"
-    assert [int(line.split(",")[0]) for line in lines] == INDICES.tolist()
-    assert all(float(line.split(",")[1]) >= 0 for line in lines)
 
 
 def test_nothing_but_the_three_files_is_left(tmp_path, unbroken, work):
@@ -165,23 +150,6 @@ def test_a_run_continues_from_any_prefix_of_its_two_files(tmp_path_factory, data
     assert seconds.read_text() == "idx,seconds\n" + "".join(done[1][:count])
 
 
-def test_a_failure_while_publishing_leaves_no_rows_and_repeats_no_draws(tmp_path, unbroken, monkeypatch):
-    out, write = tmp_path / "rows.tsv", row_writer.files.write_text
-
-    def full_disk(path, text):
-        if path == out:
-            raise OSError("no space left")
-        write(path, text)
-
-    monkeypatch.setattr(row_writer.files, "write_text", full_disk)
-    with pytest.raises(OSError, match="no space left"):
-        certify_tiny(out)
-    assert not out.exists()
-    monkeypatch.setattr(row_writer.files, "write_text", write)
-    certify_tiny(out, Dies(0, fail))
-    assert out.read_bytes() == unbroken
-
-
 def test_the_rows_are_published_after_everything_that_explains_them(tmp_path, monkeypatch):
     """A process may die between any two files, and rows without a sidecar are refused for good."""
     out, write, published = tmp_path / "rows.tsv", row_writer.files.write_text, []
@@ -192,13 +160,6 @@ def test_the_rows_are_published_after_everything_that_explains_them(tmp_path, mo
 
 def stamps(folder):
     return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
-
-
-def test_a_finished_file_is_left_alone(tmp_path, unbroken, capsys):
-    before = stamps(tmp_path / "unbroken")
-    certify_tiny(tmp_path / "unbroken" / "rows.tsv", Dies(0, fail))
-    assert stamps(tmp_path / "unbroken") == before
-    assert "is complete already" in capsys.readouterr().err
 
 
 def keep_rows(count):
@@ -241,12 +202,6 @@ def test_the_row_file_must_be_a_tsv_lest_two_share_a_sidecar(tmp_path, name):
     assert not (tmp_path / name).exists()
 
 
-def test_two_noise_levels_side_by_side_have_sidecars_of_their_own(tmp_path):
-    for sigma in ("0.25", "0.5"):
-        certify_tiny(tmp_path / f"gaussian-{sigma}.tsv", identity={**IDENTITY, "sigma": float(sigma)})
-    assert json.loads((tmp_path / "gaussian-0.25.json").read_text())["sigma"] == 0.25
-
-
 def write_until(out, images, end=lambda: None):
     """Write rows by a loop that ends after so many images; the images that remained before it."""
     certificate = smoothed().certify(torch.zeros(SHAPE), 10, 60, 0.01)
@@ -274,15 +229,6 @@ def test_a_loop_that_raises_after_the_last_image_publishes_nothing(tmp_path):
     assert write_until(tmp_path / "rows.tsv", 0) == ([], True)
 
 
-def test_a_second_process_at_the_same_rows_is_refused(tmp_path):
-    with (
-        scratch.scratch_folder({"rows": [IDENTITY], "rank": 0, "world": 1}),
-        pytest.raises(InputError, match="another process is making the same thing"),
-    ):
-        certify_tiny(tmp_path / "rows.tsv")
-    assert not (tmp_path / "rows.tsv").exists()
-
-
 @pytest.mark.parametrize(("n", "lines"), [(9, 1), (10, 0)])
 def test_a_number_of_draws_that_is_too_small_gets_one_line_of_warning(tmp_path, capsys, n, lines):
     """(1/2)^n <= 0.001 first at n = 10."""
@@ -300,11 +246,3 @@ def test_the_warning_names_the_least_number_that_is_not_too_small(capsys, alpha)
     least = int(capsys.readouterr().err.split("at least ")[1])
     assert 0.5**least <= alpha < 0.5 ** (least - 1)
     assert votes_needed(least, alpha) == least
-
-
-@pytest.mark.parametrize(
-    "change", [{"n0": 0}, {"n": 0}, {"n": 1e5}, {"alpha": 0.0}, {"alpha": 1.0}, {"seed": -1}, {"precision": "float16"}]
-)
-def test_settings_out_of_range_are_refused(change):
-    with pytest.raises(ValueError, match=next(iter(change))):
-        CertificationSettings(**{**vars(SETTINGS), **change})

@@ -93,11 +93,6 @@ def renamed(logits):
     return logits.roll(1, dims=1)
 
 
-class Always(nn.BatchNorm2d):
-    def train(self, mode=True):
-        return super().train(True)
-
-
 def examined(model, sigma=SIGMA, images=None):
     loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
     return diagnose(loaded, labelled() if images is None else images, sigma, CPU)
@@ -109,14 +104,7 @@ def by_chance(x):
 
 
 FAULTS = {
-    "dropout": (nn.Sequential(Hook(lambda _, x: F.dropout(x, 0.5, training=True)), Nearest()), {}, "from one call"),
-    "batch statistics": (nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False), Nearest()), {}, "other images"),
-    "always training": (nn.Sequential(Always(3), Nearest()), {}, "stays in training mode"),
     "state": (nn.Sequential(Hook(counted), Nearest()), {}, "changes at every call"),
-    "place": (Nearest(lambda x: x * torch.arange(1, len(x) + 1)[:, None, None, None]), {}, "place in the batch"),
-    "writes": (Nearest(lambda x: x.mul_(1.0).add_(0.1)), {}, "leave its images as they are"),
-    "not finite": (Nearest(after=lambda logits: logits / 0), {}, "must be finite"),
-    "tuple": (Nearest(after=lambda logits: (logits,)), {}, "must return logits .* got a tuple of 1"),
     "missing class": (Nearest(after=lambda logits: logits[:, 1:]), {}, "must have 5 logits.*it has 4"),
     "probabilities": (Nearest(after=lambda logits: logits.softmax(1)), {}, "returns probabilities"),
     "one class": (Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99), {}, "same class"),

@@ -11,11 +11,10 @@ from torch import nn
 
 from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
-from rs.certification.openvino_network import Content, content, converted
-from rs.certification.quantize import openvino_identity, quantize
+from rs.certification.quantize import SerializedNetwork, convert, quantize, serialize
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
-from rs.smoothing.determinism import check_deterministic, rounding
+from rs.smoothing.determinism import rounding
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from tests.support.helpers import SHAPE, smallnet, tiny_images, write_tiny
@@ -73,10 +72,6 @@ def test_it_keeps_the_weights_that_it_was_made_with():
     assert torch.equal(made(x), before)
 
 
-def test_the_check_of_every_classifier_accepts_it(colour):
-    check_deterministic(colour, noisy_pair(COLOUR, CPU))
-
-
 def test_members_of_an_ensemble_run_by_themselves():
     members, rule, x = [smallnet(seed).eval() for seed in (0, 1)], SoftmaxAverage([0.25, 0.75]), images(20, SHAPE)
     made = run_by_openvino(Ensemble(members, rule), SHAPE)
@@ -105,10 +100,6 @@ def test_certificates_have_the_votes_of_the_plain_network_and_their_sidecar_says
     assert sides["openvino"].keys() - sides["plain"].keys() == {"instructions"}
     assert (sides["openvino"]["engine"], sides["openvino"]["precision"]) == ("openvino", "float32")
     assert sides["openvino"]["versions"].keys() - sides["plain"]["versions"].keys() == {"openvino"}
-
-
-def test_networks_that_torch_runs_have_nothing_to_say(network):
-    assert openvino_identity([network]) == {}
 
 
 # --------------------------------------------------------------------------------------- what is refused
@@ -176,16 +167,16 @@ def test_a_network_that_is_another_one_when_it_is_converted_is_refused():
 
 
 def test_the_fingerprint_of_a_network_tells_its_graph_from_its_weights():
-    assert len({Content(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}) == 3
+    assert len({SerializedNetwork(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}) == 3
 
 
 @pytest.mark.parametrize("most", [0, 200, 3000])
 def test_where_a_network_finds_no_room_among_temporary_files_it_is_said(most):
     """Files have so many bytes at most: too few for the graph or for the weights. OpenVINO raises a RuntimeError."""
-    model, limits = converted(residual(), images(1, COLOUR)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    model, limits = convert(residual(), images(1, COLOUR)), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
     try:
         with pytest.raises(InputError, match=r"must have room for a network, .*; make room there, or .* with TMPDIR"):
-            content(model)
+            serialize(model)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -1,6 +1,5 @@
 """The classifiers that a pool is certified as: ``rs.certification.certify_pool.pool_entries``."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -185,13 +184,6 @@ def test_weights_of_images_are_part_of_what_their_rows_are_of(pool):
     assert models_and_entries()[1][slug("per-image")].provenance != provenance
 
 
-def test_no_two_entries_are_said_to_be_the_same(pool):
-    identities = [json.dumps(one.provenance, sort_keys=True) for one in pool[1].values()]
-    assert len(set(identities)) == len(identities)
-    of_all_images = [one.provenance["classifier"] for one in pool[1].values() if one.provenance["scope"] != "per-image"]
-    assert len(set(of_all_images)) == len(of_all_images)
-
-
 # ------------------------------------------------------------------------------------------ what does not fit
 
 
@@ -244,11 +236,9 @@ def test_weights_of_another_ensemble_are_refused(pool, change):
     [
         ("", "must start with a header line"),
         ("idx\tclass\tw0\n3\t1\t1.0\n", "line 1: the columns must be idx class w0 w1, got"),
-        ("idx\tclass\tw0\tw1\tw2\n3\t1\t0.1\t0.9\t0.0\n", "line 1: the columns must be idx class w0 w1, got"),
         ("idx\tclass\tw0\tw1\n", "must hold at least one row"),
         (TSV + "3\t1\t0.1\t0.9\n", "line 4: idx must be unique"),
         (TSV.replace("0.7", "nan"), "line 3: w0 cannot be 'nan'"),
-        (TSV.replace("0.7", "?"), "line 3: w0 cannot be '?'"),
         (TSV.replace("0.7", "0.8"), "line 3: weights must be at least 0 and sum to 1"),
         (TSV.replace("0.1\t0.9", "-0.5\t1.5"), "line 2: weights must be at least 0 and sum to 1"),
         (TSV[:-1], "line 3: must end with a newline"),

@@ -99,21 +99,6 @@ def test_thresholds_above_1_make_the_average_and_thresholds_of_0_the_first_membe
     assert never.votes.tolist() != always.votes.tolist()
 
 
-def test_a_member_that_is_never_clear_is_followed_by_the_next():
-    some = tally(three(), [1.1, 0.0])
-    assert some.evaluations == 2 * DRAWS
-    assert some.votes.tolist() == votes(three()[:2], SoftmaxAverage())
-
-
-def test_equal_members_cost_one_where_the_first_is_clear_and_vote_as_it_does():
-    one = Pixel(0, 2.0)
-    leads = torch.softmax(one(noisy()).double(), dim=-1).diff().abs().flatten()
-    assert tally([one] * 3, [0.0, 0.0]).evaluations == DRAWS
-    scores, taken = Cascade([0.5, 0.5]).decide(Outputs(one(noisy()).expand(3, -1, -1)))
-    assert taken.tolist() == [1 if lead >= 0.5 else 3 for lead in leads.tolist()]
-    assert scores.argmax(dim=1).tolist() == one(noisy()).argmax(dim=1).tolist()
-
-
 thresholds = st.lists(st.floats(0, 1.1), min_size=2, max_size=2)
 
 
@@ -213,11 +198,6 @@ def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evalua
     assert smoothed(three(), [0.5, 0.5]).certify(image(), 100, 300, 0.01).row(0, 0)["evaluations"] >= 400
 
 
-def test_other_classifiers_count_nothing():
-    made = SmoothedClassifier(Ensemble(three(), SoftmaxAverage()), 2, SIGMA).certify(image(), 100, 100, 0.01)
-    assert made.evaluations is None
-
-
 # ------------------------------------------------------------------------------------------------- in a pool
 
 ENTRIES = {
@@ -227,7 +207,7 @@ ENTRIES = {
 }
 
 
-@pytest.mark.parametrize("label", [None, 0, 1])
+@pytest.mark.parametrize("label", [None, 0])
 @pytest.mark.parametrize("batch", [None, 100])
 def test_a_cascade_of_a_pool_is_byte_for_byte_the_one_alone_with_its_evaluations(batch, label):
     made = pool(three(), ENTRIES, batch=batch, label=label)

@@ -20,7 +20,7 @@ from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.certify import main as certify
 from stages.ensemble import main
 from tests.support.ensemble_specs import member
-from tests.support.helpers import help_of, tiny_params, write_tiny
+from tests.support.helpers import tiny_params, write_tiny
 
 GRID = {
     "sigmas": [0.25, 0.5],
@@ -110,12 +110,6 @@ def test_models_that_no_ensemble_needs_need_not_be_trained():
     assert read_pool(make(ensembles=[]))[0].members == [member("macer", 2), member("macer", 1)]
 
 
-def test_a_pool_comes_back_with_the_ensembles_as_their_files_are():
-    pool, specs = read_pool(make())
-    assert list(specs) == pool.ensembles == SLUGS
-    assert specs == {slug: read(OUT / f"{slug}.json") for slug in SLUGS}
-
-
 def test_without_members_there_is_a_pool_of_none():
     pool, specs = read_pool(make(ensembles=[], member_seeds=[]))
     assert (pool.dataset, pool.members, pool.ensembles, specs) == (None, [], [], {})
@@ -125,16 +119,6 @@ def test_the_data_set_is_that_of_the_models_whatever_the_recipe_is_called():
     recipes = {"tiny-fast": tiny_params()["recipes"]["tiny"]}
     pool, specs = read_pool(make(dataset="tiny-fast", recipes=recipes))
     assert {pool.dataset, *(spec.dataset for spec in specs.values())} == {"tiny"}
-
-
-def test_made_twice_all_files_have_the_same_bytes():
-    assert contents(make()) == contents(make(out=Path("again")))
-
-
-def test_each_combination_of_the_same_members_is_another_classifier():
-    make(THREE | {"combinations": ["average", "mme"]})
-    average, mme = (load(OUT / f"macer-0-1-2.{key}.json")[0] for key in ("average", "mme"))
-    assert model_fingerprint(average) != model_fingerprint(mme)
 
 
 # ------------------------------------------------------------------------------------------ all or nothing
@@ -332,10 +316,3 @@ def test_a_file_is_not_a_folder_to_make(capfd):
     assert command(*words(out="params.yaml")) == 2
     assert "params.yaml" in capfd.readouterr().err
     assert Path("params.yaml").read_bytes() == before
-
-
-def test_help_comes_without_importing_torch():
-    made = help_of("ensemble")
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.splitlines()[-1] == "0 []"
-    assert "--models" in made.stdout

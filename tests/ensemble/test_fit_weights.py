@@ -537,12 +537,12 @@ def test_a_mistake_is_one_line_and_leaves_nothing(capfd, options, spoil, word):
     assert sorted(Path(".").rglob("*")) == before
 
 
-@pytest.mark.parametrize("stage", ["weights", "certify_ensembles"])
+@pytest.mark.parametrize("stage", ["ensemble", "weights", "certify_ensembles"])
 def test_help_comes_without_importing_torch(stage):
     made = help_of(stage)
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[-1] == "0 []"
-    assert "--ensembles" in made.stdout
+    assert "--params" in made.stdout
 
 
 # ------------------------------------------------------------------------------------------------- thresholds

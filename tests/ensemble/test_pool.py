@@ -1,7 +1,6 @@
 import itertools
 import math
 from dataclasses import asdict
-from functools import cached_property
 
 import numpy as np
 import pytest
@@ -119,8 +118,8 @@ def balanced():
     return [Balanced(gain) for gain in (1.0, -1.0, 3.0, -3.0)]
 
 
-@pytest.mark.parametrize("together", [1, 2 * 7 * 5, 2**18])
-@pytest.mark.parametrize("batch", [7, 33, None])
+@pytest.mark.parametrize("together", [1, 2**18])
+@pytest.mark.parametrize("batch", [7, None])
 @pytest.mark.parametrize("models", [networks, balanced])
 def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alone(models, batch, together, monkeypatch):
     """Mixed with other rules; alone each is ``SmoothedClassifier`` of its ``Ensemble``."""
@@ -147,15 +146,6 @@ def test_all_entries_share_one_softmax_of_each_batch(monkeypatch):
     computed.clear()
     pool(members(), batch=100)
     assert len(computed) == math.ceil(N0 / 100) + math.ceil(N / 100)
-
-
-def test_probabilities_are_laid_out_once_for_averages_of_any_number_of_members(monkeypatch):
-    laid_out, layout = [], Outputs.probabilities_by_draw.func
-    counted = cached_property(lambda outputs: laid_out.append(1) or layout(outputs))
-    counted.__set_name__(Outputs, "probabilities_by_draw")
-    monkeypatch.setattr(Outputs, "probabilities_by_draw", counted)
-    pool(networks(), MANY, batch=100)
-    assert len(laid_out) == math.ceil(N0 / 100) + math.ceil(N / 100)
 
 
 def test_the_classifiers_of_that_pool_are_not_all_one():

@@ -1,7 +1,6 @@
 """The file of an ensemble: ``rs.ensemble.spec``."""
 
 import json
-import math
 import re
 import shutil
 from dataclasses import asdict, replace
@@ -63,11 +62,10 @@ def certified(model, out):
     return certificate_rows.read_rows(Path(out))
 
 
-@pytest.mark.parametrize("named", ["equal", "logits", "vote", "mme", "consensus"])
+@pytest.mark.parametrize("named", ["equal", "mme"])
 def test_an_ensemble_of_one_has_the_rows_of_its_member_in_its_own_scope(named, work):
     write_tiny(Path("data"))
-    part = {"logits": {"weights": [1.0]}, "consensus": {"agree": 1}}.get(named, {})
-    parts = MADE[named][0] | part
+    parts = MADE[named][0]
     ensemble = certified(written(spec(members=[member()], **parts)), "rows.tsv")
     alone = certified("models/macer/0", "alone.tsv")
     assert ensemble.drop(columns="scope").equals(alone.drop(columns="scope"))
@@ -155,12 +153,6 @@ def test_members_are_those_that_are_declared():
             replace(spec(), members=members)
 
 
-@pytest.mark.parametrize("sigma", [math.nan, math.inf])
-def test_a_noise_level_that_is_no_number_is_refused(sigma):
-    with pytest.raises(ValueError, match=r"(?s)sigma.* should be"):
-        replace(spec(), sigma=sigma)
-
-
 def combination_in(values):
     return values["declaration"]["combination"]
 
@@ -213,11 +205,6 @@ def test_a_file_of_something_else_is_refused(text, message):
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(InputError, match=r"none\.json must be a file, but there is none"):
         load(Path("none.json"))
-
-
-def test_the_card_of_a_model_is_not_an_ensemble():
-    with pytest.raises(InputError, match=r"must be an ensemble, but: .*declaration is missing"):
-        load(Path("models/macer/0/model.json"))
 
 
 # ------------------------------------------------------------------------------------------------- one classifier

@@ -182,19 +182,6 @@ def test_an_attack_without_gradients_needs_two_draws_to_tell_directions_apart():
         method("smoothadv", attack="pgd-free", draws=1)
 
 
-def test_mixing_share_is_at_most_one():
-    assert method("smoothmix", mix_limit=1.0).mix_limit == 1
-    with pytest.raises(InputError, match="mix_limit"):
-        method("smoothmix", mix_limit=1.01)
-
-
-@every_method
-def test_hyper_parameters_cannot_be_changed_afterwards(name):
-    made = method(name)
-    with pytest.raises(AttributeError):
-        made.lam = 3.0
-
-
 @every_method
 def test_a_batch_is_cut_into_a_whole_number_of_steps(name):
     assert isinstance(method(name).steps_per_batch, int)

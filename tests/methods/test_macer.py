@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from rs.methods import method_class
-from rs.methods.macer_objective import macer_objective
-from rs.smoothing import attack, soft
+from rs.methods.macer import macer_objective
+from rs.smoothing import attack
 
 MACER = {"draws": 4, "lam": 12.0, "gamma": 8.0, "beta": 16.0, "defer": 2}
 ADVMACER = MACER | {"steps": 2, "epsilon": 0.5, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
@@ -45,13 +45,6 @@ def test_the_share_in_the_hinge_is_of_right_images_whose_margin_is_gamma_at_most
     logits = torch.tensor([[[math.log(q), math.log1p(-q)]] for q in q1], dtype=torch.float64)
     step = macer_objective(logits, torch.tensor([0, 0, 0, 1]), sigma=SIGMA, lam=12.0, gamma=3.0, beta=1.0)
     assert step.hinge_share == 0.5
-
-
-def test_a_step_computes_soft_probabilities_once_for_its_cross_entropy_and_once_for_its_hinge(monkeypatch):
-    temperatures, of_logits = [], soft.soft_probabilities
-    monkeypatch.setattr(soft, "soft_probabilities", lambda logits, beta: temperatures.append(beta) or of_logits(logits))
-    loss_and_gradients("macer", MACER, 5)
-    assert temperatures == [1.0, MACER["beta"]]
 
 
 @pytest.mark.parametrize("epoch", [0, 5])

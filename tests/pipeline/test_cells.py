@@ -12,10 +12,9 @@ from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
-from rs.training.recipe import training_recipe
+from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
-from rs.training.settings import HISTORY, TIMING, RunOptions
-from rs.training.trainer import Trainer, initial_seed
+from rs.training.trainer import HISTORY, TIMING, Trainer, initial_seed
 from tests.support.cells import certify_tiny, train_tiny
 from tests.support.folders import contents, reproducible
 from tests.support.helpers import CERTIFY, TRAINING, smallnet, tiny_params, write_tiny

@@ -4,9 +4,8 @@ import torch
 
 from rs.certification.certify_model import certification_settings, certify_model
 from rs.smoothing.settings import SmoothingOptions
-from rs.training.recipe import training_recipe
+from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
-from rs.training.settings import RunOptions
 from tests.support.helpers import tiny_params
 
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from contextlib import chdir, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
-from rs.certification.openvino_network import library
+from rs.certification.quantize import library
 from rs.command_line.main import COMMANDS
 from rs.command_line.shell import run
 

@@ -18,7 +18,7 @@ from rs.data.images import PackedImages
 from rs.data.prepared import Meta, images_fingerprint
 from rs.methods import METHODS, method_class
 from rs.storage import certificate_rows
-from rs.training.settings import RunOptions, Training
+from rs.training.recipe import RunOptions, Training
 from rs.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,8 @@ from rs.methods import METHODS
 from rs.models.architectures import Logits, Normalize
 from rs.runtime import processes
 from rs.training import attack_backend
-from rs.training.recipe import training_recipe
+from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import is_unfinished, train_model
-from rs.training.settings import RunOptions
 from rs.training.trainer import Trainer
 from tests.support.helpers import python, tiny_images, tiny_params, trainer, write_tiny
 
