@@ -13,49 +13,18 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from typing_extensions import TypedDict
 
 from rs.errors import InputError
-from rs.params import Count, record, section
+from rs.params import section
+from rs.reporting.logs import check_sidecar, subset_of
 from rs.reporting.results import CODES, MUST_AGREE, Provenance, Result
 from rs.reporting.tables import notes
 from rs.statistics import metrics
-from rs.statistics.certificate import UNDECIDED, votes_of
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
 from rs.study.grid import cells
 from rs.study.layout import ALONE, GridCell, pool_file, pool_rows, pool_target, weights_seconds
-from rs.study.subset import is_subset, subset_name
-
-
-class MemberIdentity(TypedDict):
-    """A member of an ensemble, as the sidecar of its rows names it."""
-
-    method: str
-    seed: int
-    classifier: str  # fingerprint
-
-
-class Sidecar(TypedDict, total=False):
-    """What is read of a sidecar, if it says it; rows of other programs may say less, and more."""
-
-    model: str | None
-    classifier: str  # fingerprint of the model, or of the ensemble
-    members: list[MemberIdentity]  # of the ensemble
-    weights: str  # SHA-256 of the weights that images have
-    dataset: str
-    images: str  # fingerprint of the images
-    subset: str | dict[str, int | list[int]]
-    classes: Count
-    device: str
-    precision: str
-    engine: str
-    arithmetic: str
-    noise: str
-    seed: int  # of the noise
-    code: str  # fingerprint
-    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -133,7 +102,7 @@ class StudyFiles:
 
     def read_model(self, cell: GridCell) -> Result:
         """Read the rows of a cell, their sidecar, and the seconds its training took."""
-        rows, sidecar = read_rows(cell.rows(self.results), cell.sigma, cell.command("certify"))
+        rows, sidecar = read_study_rows(cell.rows(self.results), cell.sigma, cell.command("certify"))
         self._check_name(cell.rows(self.results), sidecar, f"{cell.sigma}/{cell.method}/{cell.seed}")
         self._check_classifier(cell.rows(self.results), cell, sidecar.get("classifier"))
         seconds = float(self._timing(cell)["seconds"].iloc[-1])
@@ -153,7 +122,7 @@ class StudyFiles:
     def read_ensemble(self, ensemble: EnsembleDeclaration, sigma: Any) -> Result:
         """Read the rows of an ensemble and their sidecar."""
         path, command = self.ensemble_rows(ensemble, sigma), self._command("certify_ensembles", sigma)
-        rows, sidecar = read_rows(path, sigma, command)
+        rows, sidecar = read_study_rows(path, sigma, command)
         self._check_name(path, sidecar, f"{sigma}/{ensemble.slug}.json")
         self._check_members(path, sigma, sidecar.get("members"))
         self._check_weights(ensemble, sigma, sidecar.get("weights"))
@@ -308,7 +277,7 @@ def _seconds_by_method(path: Path, grid: list[GridCell]) -> dict[str, float]:
     return seconds
 
 
-def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Read rows and their sidecar, after checking that they are of each other and of this noise level.
 
     Raises:
@@ -322,38 +291,10 @@ def read_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[
     return rows, sidecar
 
 
-def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:
-    """Refuse a sidecar that is damaged or of other rows."""
-    if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
-        raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; {remedy}")
-    record(Sidecar, sidecar, f"{path} must have a sidecar of its rows", remedy)
-    for name in metrics.BUDGET:
-        inside, beside = metrics.budget(rows, name), sidecar.get(name)
-        if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
-            raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; {remedy}")
-    scope = rows["scope"].iloc[0]
-    if sidecar.get("scope") != scope:
-        raise InputError(f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; {remedy}")
-    if "subset" in sidecar and not is_subset(rows["idx"].tolist(), subset := subset_of(sidecar)):
-        raise InputError(f"{path} must be of the images {subset}, as its sidecar says, but is of others; {remedy}")
-    _, voted, _ = votes_of(pd.concat([rows["counts0"], rows["counts"]]))
-    classes = max(rows["label"].max() + 1, voted.max(initial=-1) + (scope != UNDECIDED))  # the last one: for no class
-    if sidecar.get("classes", classes) < classes:
-        raise InputError(
-            f"{path} has labels or votes of {classes} classes but its sidecar {sidecar['classes']}; {remedy}"
-        )
-
-
 def _source(sidecar: dict[str, Any], pool: bool) -> dict[str, Any]:
     """Return what a sidecar says of what its rows share with those of the study; code by the stage that made them."""
     stated = {CODES[pool]: sidecar.get("code")} | {key: sidecar.get(key) for key in MUST_AGREE}
     return {key: value for key, value in stated.items() if value is not None}
-
-
-def subset_of(sidecar: dict[str, Any]) -> str:
-    """Return which images the rows of a sidecar are of, in words."""
-    subset = sidecar.get("subset", "not stated")
-    return subset if isinstance(subset, str) else subset_name(subset)
 
 
 def read_table(path: Path, columns: list[str], command: str, empty: bool = False) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Row files that belong to no study, and certification logs of other programs, to stand beside its results."""
+"""Sidecars of rows; row files that belong to no study, and logs of other programs, to stand beside its results."""
 
 from __future__ import annotations
 
@@ -11,20 +11,52 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from rs.errors import InputError
-from rs.reporting.load import check_sidecar, subset_of
+from rs.params import Count, record
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
+from rs.statistics.certificate import UNDECIDED, votes_of
 from rs.statistics.log_budget import BUDGETS, OF_LOG, identify_budget, identify_sigma, largest_radius
 from rs.storage import certificate_rows, files
 from rs.storage.certificate_rows import sidecar_of
+from rs.study.subset import is_subset, subset_name
 
 OPTION = "--external-log-"
 """How the options of ``stages.tables`` begin that say what a log does not."""
 
 IdentifiedBudget = tuple[float, int, float] | None
 """Sigma, n and alpha that the radii of a log tell, or ``None``."""
+
+
+class MemberIdentity(TypedDict):
+    """A member of an ensemble, as the sidecar of its rows names it."""
+
+    method: str
+    seed: int
+    classifier: str  # fingerprint
+
+
+class Sidecar(TypedDict, total=False):
+    """What is read of a sidecar, if it says it; rows of other programs may say less, and more."""
+
+    model: str | None
+    classifier: str  # fingerprint of the model, or of the ensemble
+    members: list[MemberIdentity]  # of the ensemble
+    weights: str  # SHA-256 of the weights that images have
+    dataset: str
+    images: str  # fingerprint of the images
+    subset: str | dict[str, int | list[int]]
+    classes: Count
+    device: str
+    precision: str
+    engine: str
+    arithmetic: str
+    noise: str
+    seed: int  # of the noise
+    code: str  # fingerprint
+    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -109,6 +141,34 @@ def read_alone(path: Path, sigmas: Collection[float] = (), **known: float | None
     sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
     about = {"subset": subset_of(sidecar), "scope": scope, "provenance": provenance}
     return Result(name=str(path), sigma=sigma, seed=None, rows=rows, **about), sidecar
+
+
+def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:
+    """Refuse a sidecar that is damaged or of other rows."""
+    if not isinstance(sidecar, dict) or sidecar.get("rows", len(rows)) != len(rows):
+        raise InputError(f"{path} has {len(rows)} rows, not those its sidecar says; {remedy}")
+    record(Sidecar, sidecar, f"{path} must have a sidecar of its rows", remedy)
+    for name in metrics.BUDGET:
+        inside, beside = metrics.budget(rows, name), sidecar.get(name)
+        if inside not in (0, beside) and not pd.isna(inside):  # 0: all n draws were skipped
+            raise InputError(f"{path} has {name} {inside:g} but its sidecar {beside}; {remedy}")
+    scope = rows["scope"].iloc[0]
+    if sidecar.get("scope") != scope:
+        raise InputError(f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; {remedy}")
+    if "subset" in sidecar and not is_subset(rows["idx"].tolist(), subset := subset_of(sidecar)):
+        raise InputError(f"{path} must be of the images {subset}, as its sidecar says, but is of others; {remedy}")
+    _, voted, _ = votes_of(pd.concat([rows["counts0"], rows["counts"]]))
+    classes = max(rows["label"].max() + 1, voted.max(initial=-1) + (scope != UNDECIDED))  # the last one: for no class
+    if sidecar.get("classes", classes) < classes:
+        raise InputError(
+            f"{path} has labels or votes of {classes} classes but its sidecar {sidecar['classes']}; {remedy}"
+        )
+
+
+def subset_of(sidecar: dict[str, Any]) -> str:
+    """Return which images the rows of a sidecar are of, in words."""
+    subset = sidecar.get("subset", "not stated")
+    return subset if isinstance(subset, str) else subset_name(subset)
 
 
 def identified_budget(rows: pd.DataFrame) -> IdentifiedBudget:
