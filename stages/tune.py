@@ -61,7 +61,7 @@ def main(
             f"params.yaml: recipes.{dataset}.tuning.settings must list settings of {method}; it has those of "
             f"{', '.join(tuning.settings) or 'none'}"
         )
-    files.check_output(out, "a file")
+    files.check_output(out, "a table of tuning", files.begins_with(",".join(COLUMNS) + "\n"))
     tried = [changed(values, dataset, method, setting, tuning.epochs) for setting in tuning.settings[method]]
     for one in tried:
         arithmetic.recipe_arithmetic(one, dataset)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Device, Force, ParamsFile
+from rs.command_line.shell import Device, Force, Network, ParamsFile
 from rs.errors import InputError, printable
 
 
@@ -16,6 +16,7 @@ def write_card(
     rows: Annotated[
         list[Path] | None, typer.Option(exists=True, dir_okay=False, help="Certificate rows of MODEL; repeatable.")
     ] = None,
+    network: Network = None,
     force: Force = False,
 ) -> None:
     """Write the page of a model to share: README.md, as the Hugging Face hub reads it.
@@ -30,14 +31,17 @@ def write_card(
     from rs.models import checkpoint, model_card
     from rs.models.fingerprint import model_fingerprint
     from rs.reporting.summaries import summarize_rows
+    from rs.smoothing.user_networks import register_network
     from rs.storage import files
     from rs.storage.certificate_rows import is_field_log, sidecar_of
 
     row_files = rows or []
     check_has_folder(model, "a model folder")
     files.check_output(out, "a file", inputs=row_files, force=force)
-    network, card = checkpoint.load_model(model)
-    model_sha256 = model_fingerprint(network)
+    if network is not None:
+        register_network(network)
+    module, card = checkpoint.load_model(model)
+    model_sha256 = model_fingerprint(module)
     for path in row_files:
         if is_field_log(path):
             raise InputError(f"{path} must be certificate rows, but is a log in six columns, which names no model")

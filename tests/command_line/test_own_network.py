@@ -16,6 +16,7 @@ from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
 from rs.command_line.fingerprints import _network_files
 from rs.command_line.predict import main as predict
+from rs.command_line.share import write_card
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.data.prepared import save_images
@@ -135,15 +136,17 @@ def forget():
 @pytest.mark.parametrize(("network", "epochs"), [("pretrained", 12), ("resnet", 2)])
 def test_the_way_from_a_network_to_certificates(capsys, network, epochs):
     named = f"own_networks:{network}"
-    run_doctor = ["--images", "photos", "--sigma", 0.25]
+    run_doctor = ["--images", "photos", "--sigma", 0.25, "--count", 20]
     with pytest.raises(SystemExit):
         run(doctor, [named, *map(str, run_doctor)])
     folder = trained("--epochs", epochs, network=network)
     assert f"{epochs} epochs, accuracy under noise" in capsys.readouterr().out
-    rows = ["--images", "photos", "--n0", 20, "--n", 100, "--out", "rows.tsv"]
+    rows = ["--images", "photos", "--n0", 20, "--n", 100, "--subset", "{stride: 3}", "--out", "rows.tsv"]
     command(certify, folder, "--network", named, *rows)
     command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)
-    assert Path("rows.tsv").read_text().count("\n") == 91
+    assert Path("rows.tsv").read_text().count("\n") == 31
+    command(write_card, folder, "--network", named, "--rows", "rows.tsv", "--out", "page.md")
+    assert f"Network: {named}" in Path("page.md").read_text()
     if network == "pretrained":  # which the few steps are enough for
         accuracy = float(re.search(r"clean accuracy ([\d.]+)", capsys.readouterr().out)[1])
         assert accuracy > 0.6  # three classes: chance is 0.33

@@ -178,7 +178,7 @@ def test_what_is_not_the_users_mistake_keeps_its_traceback():
         run(fail, arguments=[])
 
 
-@pytest.mark.parametrize(("main", "option"), [(train, "--dataset"), (certify, "--data")])
+@pytest.mark.parametrize(("main", "option"), [(train, "--sigma"), (certify, "--data")])
 def test_an_option_that_is_missing_is_named(main, option, capfd):
     assert command(main, "model") == 2
     assert option in capfd.readouterr().err
