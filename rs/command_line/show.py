@@ -49,6 +49,10 @@ def show_files(
     *,
     radii: Radii = None,
     logs: LogOptions,
+    picture: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Write certified accuracy by radius to *.png or *.svg."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the average certified radius, accuracies and abstentions of row files.
@@ -58,6 +62,7 @@ def show_files(
     Example:
         rs show rows.tsv
         rs show rows.tsv --radii 0.25,0.5 --json
+        rs show a.tsv b.tsv --picture curves.png
         rs show theirs.log --sigma 0.5
     """
     from rs.reporting.summaries import summarize_rows, summary_text
@@ -65,6 +70,10 @@ def show_files(
     values = logs.of_files(rows)
     summaries = [summarize_rows(path, radii_named(radii), **values) for path in rows]
     texts = [json.dumps(summary, allow_nan=False) if as_json else summary_text(summary) for summary in summaries]
+    if picture is not None:
+        from rs.reporting.report import draw_files
+
+        draw_files(rows, picture, **values)
     print(("\n" if as_json else "\n\n").join(texts))
 
 

@@ -25,7 +25,7 @@ from rs.errors import InputError
 from rs.params import base_dataset, section
 from rs.reporting import claims, figures
 from rs.reporting.load import StudyFiles
-from rs.reporting.logs import read_external_log
+from rs.reporting.logs import read_alone, read_external_log
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group, Groups, filter_groups, grouped, methods_of, published, results_of
@@ -33,6 +33,7 @@ from rs.reporting.settings import ReportSettings, report_settings
 from rs.reporting.tables import ensemble_tables, method_tables, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
+from rs.statistics.certificate import radii_asked
 from rs.statistics.resampling import label_bounds, share_at_most
 from rs.storage import files
 from rs.study import grid
@@ -207,6 +208,34 @@ def curves(groups: Groups) -> pd.DataFrame:
             shares = [metrics.certified_accuracy(rows, radii) for rows in group.rows]
             lines.append(_line(group, {"radius": radii, "accuracy": np.mean(shares, axis=0)}))
     return pd.concat(lines, ignore_index=True)
+
+
+def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None:
+    """Draw certified accuracy against radius of row files, a panel per noise level, into a PNG or SVG file.
+
+    Args:
+        paths: Rows of this project, or logs in the field's six columns. A line is named after its file.
+        out: A file whose name ends in .png or .svg; it is replaced.
+        stated: ``sigma``, ``n0``, ``n`` and ``alpha`` of logs, as for :func:`rs.reporting.logs.read_log`.
+    Raises:
+        InputError: If the name ends otherwise, a file has no labels, or has no radii but answers at some.
+    """
+    if out.suffix not in (".png", ".svg"):
+        raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
+    lines = []
+    for path in paths:
+        rows = read_alone(path, (), **stated)[0].rows
+        if not metrics.has_labels(rows) or radii_asked(metrics.mode_of(rows)) is not None:
+            raise InputError(f"{path} must have labels and radii to be drawn, but has none")
+        sigma = float(rows["sigma"].iloc[0])
+        radii = np.linspace(0, 1.02 * rows["radius"].max() or sigma, STEPS + 1)
+        accuracy = metrics.certified_accuracy(rows, radii)
+        name = str(path.with_suffix(""))
+        lines.append(pd.DataFrame({"radius": radii, "accuracy": accuracy}).assign(sigma=sigma, method=name, members=1))
+    figure = figures.draw_certified_accuracy(pd.concat(lines, ignore_index=True))
+    figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles
+    _freeze_layout(figure)
+    files.write_bytes(out, png(figure) if out.suffix == ".png" else svg(figure))
 
 
 def label_probabilities(groups: Groups) -> pd.DataFrame:

@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from rs.command_line.main import app
 from rs.reporting.summaries import compare_rows, comparison_text, summarize_rows, summary_text
+from rs.statistics.certificate import UNLABELLED
+from rs.storage import certificate_rows
 from tests.support.tiny_study import ALPHA, N0, N, cell_rows, write_rows
 
 
@@ -33,6 +35,23 @@ def test_every_file_is_an_object_on_a_line_of_its_own(files):
     code, out, _ = said("show", *files, "--json", "--radii", "0.25,0.5")
     assert code == 0
     assert [json.loads(line) for line in out.splitlines()] == [summarize_rows(path, [0.25, 0.5]) for path in files]
+
+
+@pytest.mark.parametrize(("name", "beginning"), [("curves.png", b"\x89PNG"), ("curves.svg", b"<?xml")])
+def test_files_are_drawn(files, tmp_path, name, beginning):
+    assert said("show", *files, "--picture", tmp_path / name)[0] == 0
+    assert (tmp_path / name).read_bytes().startswith(beginning)
+    drawn = (tmp_path / name).read_text(encoding="utf-8", errors="replace")
+    assert name.endswith("png") or all(str(path.with_suffix("")) in drawn for path in files)
+
+
+def test_a_picture_of_another_kind_or_of_no_radii_is_refused(files, tmp_path):
+    assert "must be a file *.png or *.svg, got curves.gif" in said("show", files[0], "--picture", "curves.gif")[2]
+    rows = certificate_rows.read_rows(files[0]).assign(label=UNLABELLED, correct=0)
+    write_rows(rows, tmp_path / "unlabelled.tsv")
+    refused = said("show", tmp_path / "unlabelled.tsv", "--picture", tmp_path / "curves.png")[2]
+    assert "must have labels and radii to be drawn" in refused
+    assert not (tmp_path / "curves.png").exists()
 
 
 def test_two_files_are_compared(files):
