@@ -147,7 +147,7 @@ def training(device: torch.device) -> str:
     return "" if difference <= 0.01 else f"the loss of an epoch differs by {difference:.2%}"
 
 
-@check("processes on GPUs find each other by NCCL", "rs.training.run.train_model")
+@check("processes on GPUs find each other by NCCL", "rs.training.run.train_on")
 def nccl(device: torch.device) -> str:
     """Sum a tensor, and pass an object on, in a group of this process alone."""
     import torch
