@@ -212,8 +212,9 @@ def merge(
     """
     if not optional and not any(_has(values, key) for key in keys):
         recipe = ".".join(keys[-1].split(".")[:2])
-        names = ", ".join(map(str, section(values, recipe)))
-        raise InputError(f"params.yaml must have the key {' or '.join(keys)}; known in {recipe}: {names}")
+        there = section(values, recipe)
+        names = ", ".join(map(str, there if isinstance(there, dict) else []))
+        raise InputError(f"params.yaml must have the key {' or '.join(keys)}; known in {recipe}: {names or 'none'}")
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key in keys:

@@ -389,3 +389,9 @@ def test_a_recipe_may_be_of_a_data_set_of_another_name():
     assert params.base_dataset(values, "tiny") == "tiny"
     with pytest.raises(InputError, match=r"datasets\.other\.dataset: Input should be a valid string, got \['a'\]"):
         params.base_dataset(values, "other")
+
+
+@pytest.mark.parametrize("recipe", [None, 3, True, "x", [1]])
+def test_a_recipe_that_is_no_mapping_is_refused_in_one_line(recipe):
+    with pytest.raises(InputError, match=r"must have the key .*recipes\.tiny\.certify; known in recipes\.tiny: none"):
+        params.merge({"recipes": {"tiny": recipe}}, *params.layers("recipes.tiny.certify"))

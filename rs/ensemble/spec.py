@@ -64,7 +64,7 @@ class FittedThresholds:
 
 def _kind_of_fitted(values: Any) -> str:
     """Return the class of what was fitted."""
-    names = values if isinstance(values, dict) else vars(values)
+    names = values if isinstance(values, dict) else getattr(values, "__dict__", {})
     return "FittedThresholds" if "thresholds" in names else "FittedWeights"
 
 
