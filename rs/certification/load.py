@@ -23,7 +23,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Base, Function, as_module, user_code
 from rs.smoothing.noise import noisy_pair
-from rs.smoothing.user_networks import MODEL_KINDS, import_network, is_importable, register_network
+from rs.smoothing.user_networks import MODEL_KINDS, import_network, is_importable, own_modules, register_network
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,7 @@ class Classifier:
         """
         if not is_importable(self.name):
             return None
-        owners = {self.name.partition(":")[0]} | {type(module).__module__ for module in self.module.modules()}
-        modules = [name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")]
+        modules = own_modules(self.name.partition(":")[0], self.module)
         return hashlib.sha256(b"".join(sources(modules).values())).hexdigest()
 
 

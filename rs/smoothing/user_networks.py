@@ -37,14 +37,19 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
     def build() -> nn.Module:
         return copy.deepcopy(import_network(network)) if isinstance(network, str) else network()
 
-    modules = [network.partition(":")[0] if isinstance(network, str) else network.__module__]
-    modules += {type(module).__module__ for module in build().modules()}
-    own = [module for module in modules if module.partition(".")[0] not in ("torch", "torchvision", "__main__")]
+    function_module = network.partition(":")[0] if isinstance(network, str) else network.__module__
+    own = own_modules(function_module, build()) - {"__main__"}
     hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
     own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
     registered = name or own_name
     architectures.register(registered, lambda shape: _with_plain_logits(build(), shape), hashes)
     return registered
+
+
+def own_modules(function_module: str, network: nn.Module) -> set[str]:
+    """Return the names of the modules that a user's network is written in, without those of torch and torchvision."""
+    owners = {function_module} | {type(module).__module__ for module in network.modules()}
+    return {name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")}
 
 
 def _with_plain_logits(network: nn.Module, shape: Sequence[int]) -> nn.Module:

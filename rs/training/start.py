@@ -46,20 +46,15 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         checkpoint.fill(network, checkpoint.read_state(Path(weights)), weights, card.architecture)
     if options.from_scratch:
         _draw_anew(model, initial_seed(options.seed))
+    trainable = _trainable(model, options.trainable)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(parameter.requires_grad and name in _trainable(model, options.trainable))
+        parameter.requires_grad_(parameter.requires_grad and name in trainable)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError(
             f"{card.architecture} must have parameters to train, but none of its {len([*model.parameters()])} is "
             f"trainable with --trainable {options.trainable}"
         )
     return model
-
-
-def is_random(card: ModelCard) -> bool:
-    """Return whether the network is built with weights that are drawn, rather than with those of a training."""
-    first, second = (card.build(seed).state_dict() for seed in (0, 1))
-    return any(not torch.equal(value, second[name]) for name, value in first.items())
 
 
 def _draw_anew(model: nn.Module, seed: int) -> None:
