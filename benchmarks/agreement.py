@@ -77,7 +77,7 @@ def said(
     import numpy as np
 
     from rs.runtime.streams import Stream
-    from rs.smoothing.vote_counting import Tally, certificate
+    from rs.smoothing.vote_counting import Tally, certificate_of_votes
 
     votes, rows, ties = [], [], []
     for index in indices:
@@ -92,7 +92,9 @@ def said(
             smoothed.visit(keep, x, draws, 0, phase, index)
         width = smoothed.num_classes + smoothed.undecided
         tallies = [Tally(np.bincount(np.concatenate(part), minlength=width)) for part in chosen]
-        rows.append(certificate(*tallies, alpha, smoothed.sigma, undecided=smoothed.undecided).row(index, label))
+        rows.append(
+            certificate_of_votes(*tallies, alpha, smoothed.sigma, undecided=smoothed.undecided).row(index, label)
+        )
         votes.append(np.concatenate(chosen[0] + chosen[1]))
     return Said(np.stack(votes), rows, float(np.concatenate(ties).mean()))
 

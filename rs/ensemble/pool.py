@@ -24,7 +24,7 @@ from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import check_draws
 from rs.smoothing.settings import Draws
-from rs.smoothing.vote_counting import Tally, VoteCounter, certificate, winner
+from rs.smoothing.vote_counting import Tally, VoteCounter, certificate_of_votes, winner
 from rs.statistics.certificate import Certificate
 
 SCORES_AT_ONCE = 2**18
@@ -102,7 +102,7 @@ class NoisyPool:
         }
         second = self.count_votes(remaining, draws.n, Stream.ESTIMATE) if remaining else {}
         return {
-            name: certificate(
+            name: certificate_of_votes(
                 first[name], second.get(name), draws.alpha, self.sigma, self.noise, undecided=entry.undecided
             )
             for name, entry in entries.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -22,7 +21,7 @@ from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
 from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_draws, check_key, evaluate, is_number
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, is_on_grid, noisy_batches
-from rs.smoothing.vote_counting import Tally, VoteCounter, certificate, evaluations_of, winner
+from rs.smoothing.vote_counting import Tally, VoteCounter, certificate_of_votes, evaluations_of, winner
 from rs.statistics.certificate import ABSTAIN, Certificate
 
 MIN_SIGMA = 1e-6
@@ -156,7 +155,7 @@ class SmoothedClassifier:
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         needs_more = label is None or winner(first.votes, self.undecided) == label
         second = self.tally(x, n, seed, Stream.ESTIMATE, index) if needs_more else None
-        return certificate(first, second, alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
+        return certificate_of_votes(first, second, alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
 
     def certify_many(
         self,
@@ -220,14 +219,14 @@ class SmoothedClassifier:
         first = self.tally(x, n0, seed, Stream.SELECT, index)
         selected = winner(first.votes, self.undecided)
         if label is not None and selected != label:
-            return certificate(first, None, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
+            return certificate_of_votes(first, None, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
         second, counts = [], np.zeros_like(first.votes)
         while selected != ABSTAIN and (draws := run.next_draws()):
             second.append(self.tally(x, draws, seed, Stream.ESTIMATE, index, start=int(counts.sum())))
             counts += second[-1].votes
             run.update(int(second[-1].votes[selected]), draws)
         drawn = Tally(counts, evaluations_of(second))
-        of_votes = certificate(first, drawn, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
+        of_votes = certificate_of_votes(first, drawn, run.alpha, self.sigma, self.noise_of(x), undecided=self.undecided)
         p_lower, certified = run.certified()
         predict, r = (ABSTAIN, 0.0) if certified is None or selected == ABSTAIN else (selected, certified)
         return replace(of_votes, predict=predict, radius=r, p_lower=p_lower, mode=run.mode)
@@ -308,16 +307,11 @@ class SmoothedClassifier:
         image = image.to(device_of(self.base, image))
         check_key(seed=seed, index=index)
         check_draws(image, alpha, **draws)
-        if label is not None:  # one that no class has would be a shortcut for every image
-            try:
-                is_class = 0 <= operator.index(label) < self._classes(image)  # of NumPy and torch too
-            except TypeError:
-                is_class = False
-            if not is_class:
-                raise InputError(
-                    f"label must be a class, a whole number from 0 to {self._classes(image) - 1}, got {label!r}; leave "
-                    "it out where it is not known"
-                )
+        if label is not None and label not in range(self._classes(image)):  # a shortcut for every image
+            raise InputError(
+                f"label must be a class, a whole number from 0 to {self._classes(image) - 1}, got {label!r}; leave it "
+                "out where it is not known"
+            )
         return image
 
     def _classes(self, x: Tensor) -> int:

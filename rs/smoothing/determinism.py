@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from rs.errors import InputError, NotDeterministicError, raised
+from rs.errors import InputError, NotDeterministicError
 from rs.models import Precision
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import autocast
-from rs.smoothing.inputs import logits_of
+from rs.smoothing.inputs import logits_of, user_code
 
 T = TypeVar("T")
 
@@ -148,15 +148,8 @@ def _difference(logits: Tensor, others: Tensor) -> float:
 
 
 def _logits(module: nn.Module, images: Tensor) -> Tensor:
-    try:
-        output = module(images)
-    except (InputError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # of a network of the user's, which may raise anything
-        raise InputError(
-            f"the classifier must take images {tuple(images.shape)}, {images.dtype}, but it {raised(error)}"
-        ) from error
-    logits = logits_of(output)
+    with user_code(f"the classifier must take images {tuple(images.shape)}, {images.dtype}"):
+        logits = logits_of(module(images))
     if logits.ndim != 2 or len(logits) != len(images):
         raise InputError(f"logits must have the shape ({len(images)}, classes), got {tuple(logits.shape)}")
     if not logits.is_floating_point():

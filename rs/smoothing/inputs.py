@@ -25,9 +25,6 @@ ImageLike: TypeAlias = "Tensor | NDArray[Any] | PillowImage"
 Base: TypeAlias = Callable[[Tensor], Any]
 """A base classifier: an ``nn.Module`` or any function of images; see :func:`as_module` and :func:`logits_of`."""
 
-OVERSHOOT = 0.25
-"""Pixels this near to [0, 1] were resampled, not normalised: those go down to -0.4 (MNIST) or -2 (ImageNet)."""
-
 
 # ------------------------------------------------------------------------------------------ images
 
@@ -121,7 +118,10 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
     """
     check_axes(tuple(x.shape))
     if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
-        raise InputError(f"x must hold floating-point pixels in [0, 1], {_what_came(x)}")
+        raise InputError(
+            f"x must hold floating-point pixels in [0, 1], got {x.dtype} from {x.min():.4g} to {x.max():.4g}; divide "
+            "8-bit pixels by 255, clip resampled ones, and make a normalisation the first layer of the model"
+        )
     if not is_number(alpha) or not 0 < alpha < 1:
         raise InputError(f"alpha must lie in (0, 1), got {alpha!r}; it is the failure probability of a certificate")
     if alpha < MIN_ALPHA:
@@ -131,39 +131,21 @@ def check_draws(x: Tensor, alpha: float, **draws: int) -> None:
             raise InputError(f"{name} must be a whole number of noisy copies from 1 to {MAX_DRAWS:,}, got {count!r}")
 
 
-def _what_came(x: Tensor) -> str:
-    """Return what is wrong with pixels that are not in [0, 1], and what to do."""
-    if x.isnan().any():
-        return f"got {int(x.isnan().sum())} NaN of {x.numel()}; look at how it was read"
-    low, high = x.min().item(), x.max().item()
-    came = f"got {x.dtype} from {low:.4g} to {high:.4g}"
-    if low >= -OVERSHOOT and high <= 1 + OVERSHOOT:
-        return f"{came}; clip it, as resampling can leave the range"
-    if low >= 0:
-        return f"{came}; divide by 255 where it is 8-bit"
-    mean, std = x.double().mean().item(), x.double().std(correction=0).item()
-    return (
-        f"{came}, mean {mean:.2g}, std {std:.2g}: it looks normalised already; give the image before normalisation, "
-        "and make the normalisation the first layer of the model"
-    )
-
-
 # ------------------------------------------------------------------------------------------ base classifiers
 
 
 class Function(nn.Module):
     """A plain function of images as a module, without parameters: networks that it calls are not known as its parts.
 
-    So they are neither moved nor put into eval mode, and images stay on the device that they come on. Networks and
-    layers are noted as the first call calls them; one in training mode is refused there, and at any later call. Not
-    seen are the mode of what is first called later, of a network whose method ``forward`` is called (its layers are
-    seen) and of layers inside a scripted one, and random numbers of the function's own: give an ``nn.Module`` instead.
+    So they are neither moved nor put into eval mode, and images stay on the device that they come on. A network or
+    layer in training mode is refused when it is called. Not seen are the mode of a network whose method ``forward`` is
+    called (its layers are seen) and of layers inside a scripted one, and random numbers of the function's own: give an
+    ``nn.Module`` instead.
     """
 
     def __init__(self, function: Base) -> None:
         super().__init__()
         self.function = function
-        self.called: list[nn.Module] | None = None
 
     def forward(self, x: Tensor) -> Any:
         """Return what the function returns.
@@ -171,27 +153,19 @@ class Function(nn.Module):
         Raises:
             InputError: If it calls a network that is in training mode.
         """
-        if self.called is not None:
-            for module in self.called:
-                _check_mode(module)
-            return self.function(x)
-        called: list[nn.Module] = []
-        hook = register_module_forward_pre_hook(lambda module, _: called.append(_check_mode(module)))
+        hook = register_module_forward_pre_hook(_check_mode)
         try:
-            output = self.function(x)
+            return self.function(x)
         finally:
             hook.remove()
-        self.called = called
-        return output
 
 
-def _check_mode(module: nn.Module) -> nn.Module:
+def _check_mode(module: nn.Module, _: Any) -> None:
     if module.training:
         raise InputError(
             f"a plain function must call networks in eval mode, but {type(module).__name__} is in training mode; give "
             "the nn.Module itself, or call its .eval()"
         )
-    return module
 
 
 def as_module(base: Base) -> nn.Module:
@@ -222,9 +196,6 @@ def logits_of(output: Any) -> Tensor:
     """
     logits = getattr(output, "logits", output)
     if isinstance(logits, Tensor):
-        if logits.is_complex() or logits.layout != torch.strided or logits.is_meta:
-            what = f"{logits.dtype}, {logits.layout} on {logits.device}".replace("torch.", "")
-            raise InputError(f"base must return logits that are real numbers in a dense tensor, got {what}")
         return logits
     kind = type(output).__name__
     if isinstance(output, tuple | list):
@@ -249,46 +220,34 @@ class LogitsOnly(nn.Module):
 
 
 @contextmanager
-def user_code(must: str) -> Iterator[None]:
-    """Turn whatever a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.
+def user_code(must: str, refused: type[BaseException] = BaseException) -> Iterator[None]:
+    """Turn what a user's code raises into an error that begins with ``must``.
 
     Ctrl-C and too little memory of a GPU stay what they are.
 
+    Args:
+        must: What the code must do.
+        refused: Which errors; ``SystemExit`` is one of all.
     Raises:
-        InputError: From what the code raises, or if tensors have no numbers by default after it.
+        InputError: From what the code raises.
     """
     try:
         yield
-        if torch.get_default_device().type == "meta":
-            raise InputError(
-                f"{must}, but it makes meta, which holds no numbers, torch's default device; leave that out"
-            )
     except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
         raise
-    except BaseException as error:
+    except refused as error:
         raise InputError(f"{must}, but it {raised(error)}") from error
 
 
 def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     """Return the logits of images.
 
-    An exception of a module stays what it is, with a note about the images; it need not be a mistake of the user's.
+    An exception of a module stays what it is; it need not be a mistake of the user's.
 
     Raises:
         InputError: If ``base`` returns no logits or ends the process, or from what a plain function raises, too little
             memory apart.
     """
-    try:
-        output = base(x)
-    except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
-        raise
-    except BaseException as error:
-        images = f"images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
-        if isinstance(error, Exception) and not isinstance(base, Function):
-            error.add_note(f"base was given {images}: noisy copies of one image")
-            raise
-        raise InputError(
-            f"base must take {images}, but it raised {type(error).__name__}: {' '.join(str(error).split())}; correct "
-            "the function or the shape of the image"
-        ) from error
-    return logits_of(output)
+    must = f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
+    with user_code(must, BaseException if isinstance(base, Function) else SystemExit):
+        return logits_of(base(x))

@@ -38,7 +38,7 @@ MAX_DEVIATIONS = 9.2
 """Standard deviations beyond which a draw is less likely than 2^-64, the step in which probabilities are held."""
 
 GRID_TOLERANCE = 2.0**-23
-"""What a pixel may differ from k/255 by, which float32 cannot hold, and be taken for it.
+"""Largest difference between a pixel and k/255 that counts as rounding: float32 does not hold most k/255 exactly.
 
 With u = 2^-24, the division k/255 is rounded by u/2 at most. The product of k and 1/255, which is how torch divides on
 a GPU, is within u k/255 of it as 1/255 is rounded, and u/2 more: less than 2u.

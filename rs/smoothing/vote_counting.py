@@ -79,7 +79,7 @@ def winner(counts: NDArray[np.int64], undecided: bool = False) -> int:
     return ABSTAIN if undecided and selected == len(counts) - 1 else selected
 
 
-def certificate(
+def certificate_of_votes(
     first: Tally, second: Tally | None, alpha: float, sigma: float, noise: str = "gaussian", *, undecided: bool = False
 ) -> Certificate:
     """Return the certificate of the votes of the n0 draws and of the n draws, each of shape (K,).

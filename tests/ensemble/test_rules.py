@@ -30,7 +30,7 @@ from rs.errors import InputError
 from rs.params import read_params, validate
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.vote_counting import Tally, certificate
+from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.certificate import ABSTAIN, SCOPES, UNSOUND
 from rs.statistics.ensemble_weights import box_vertices, clip_to_box, optimal_weights
 from rs.study.ensembles import BOUND_WEIGHTS, Combination, declared
@@ -279,7 +279,7 @@ def test_the_radius_of_the_set_is_at_most_that_of_frozen_weights_clipped_into_it
     for rule, classes in ((Polytope(box_vertices(low, high, members)), 4), (SoftmaxAverage(weights[0]), 3)):
         votes = Tally(np.bincount(rule.scores(outputs).argmax(dim=-1), minlength=classes))
         by_class = [
-            certificate(Tally(first), votes, 0.1, 0.5, undecided=classes == 4)
+            certificate_of_votes(Tally(first), votes, 0.1, 0.5, undecided=classes == 4)
             for first in np.eye(classes, dtype=int)[:3]
         ]
         radii.append([made.radius for made in by_class])

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from rs.errors import InputError
 from rs.reporting.summaries import compare_rows, comparison_text, radii_shown, summarize_rows, summary_text
-from rs.smoothing.vote_counting import Tally, certificate
+from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics import metrics
 from rs.statistics.certificate import format_counts
 from rs.statistics.radius import lower_bound, radius
@@ -422,9 +422,9 @@ def test_images_that_skipped_their_draws_are_counted_apart_from_abstentions(tmp_
     """Of five images of class 1 one is certified; n0 draws choose class 0 for the others, which would abstain."""
     few, many, most = (Tally(np.array(votes)) for votes in ([40, 60], [100, 900], [510, 490]))
     swapped = Tally(few.votes[::-1])
-    last = certificate(few, many, 0.001, 0.5).row(4, 1)
-    skipped = [certificate(swapped, None, 0.001, 0.5).row(i, 1) for i in range(4)]
-    whole = [certificate(swapped, most, 0.001, 0.5).row(i, 1) for i in range(4)]
+    last = certificate_of_votes(few, many, 0.001, 0.5).row(4, 1)
+    skipped = [certificate_of_votes(swapped, None, 0.001, 0.5).row(i, 1) for i in range(4)]
+    whole = [certificate_of_votes(swapped, most, 0.001, 0.5).row(i, 1) for i in range(4)]
     paths = {name: tmp_path / f"{name}.tsv" for name in ("some", "none", "all")}
     for name, rows in {"some": [*skipped, last], "none": [*whole, last], "all": skipped}.items():
         write_row_file(rows, paths[name])

@@ -16,7 +16,7 @@ from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import as_image
 from rs.statistics.certificate import ABSTAIN, Certificate
-from tests.support.helpers import Constant, smallnet
+from tests.support.helpers import smallnet
 
 SIGMA = 0.25
 RGB = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)  # (H, W, C)
@@ -87,7 +87,6 @@ def changed(value):
     return x
 
 
-NORMALIZED = (TENSOR - 0.45) / 0.225
 BAD_IMAGES = {
     "a batch": (
         TENSOR[None],
@@ -95,28 +94,21 @@ BAD_IMAGES = {
     ),
     "two axes": (RGB[..., 0], r"one image .* got shape \(6, 5\); give a grey image as x\[None\]"),
     "no pixels": (torch.zeros(3, 0, 5), r"one image .* got shape \(3, 0, 5\)"),
-    "a list": ([[0.5]], "must be an image as a tensor, a NumPy array or a Pillow image, got list"),
-    "a path": ("photo.png", r"got str; open a file with PIL\.Image\.open"),
-    "an image and its label": ((TENSOR, 3), "got tuple; .* leave out labels"),
+    "a path": ("photo.png", r"tensor, a NumPy array or a Pillow image, got str; open a file with PIL\.Image\.open"),
     "int64": (RGB.astype(np.int64), r"uint8 pixels, or floating-point pixels in \[0, 1\], got int64; divide"),
     "int64 tensor": (torch.ones(3, 6, 5, dtype=torch.int64), "got torch.int64; divide integers"),
-    "uint16": (RGB.astype(np.uint16), "got uint16; divide integers"),
     "RGBA": (Image.fromarray(RGB).convert("RGBA"), r'got mode RGBA; convert it: x.convert\("RGB"\)'),
-    "NaN": (changed(math.nan), r"pixels in \[0, 1\], got 1 NaN of 90; look at how it was read"),
-    "infinity": (changed(math.inf), r"pixels in \[0, 1\], got .* to inf"),
-    "0 to 255": (TENSOR * 255, r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide by 255"),
-    "resampled": (changed(-0.01), r"pixels in \[0, 1\], got .* from -0.01 to 0.\d+; clip it"),
-    "twice": (changed(2.0), "to 2; divide by 255"),
-    "normalised": (NORMALIZED, r"mean 0.*, std 1.*looks normalised already; .*make the normalisation the first layer"),
+    "NaN": (changed(math.nan), r"pixels in \[0, 1\], got torch.float32 from nan to nan"),
+    "0 to 255": (TENSOR * 255, r"pixels in \[0, 1\], got torch.float32 from 0.* to 2\d\d; divide 8-bit pixels by 255"),
+    "just below": (changed(-0.01), r"from -0.01 to 0.\d+; .* and make a normalisation the first layer of the model"),
 }
 
 
 @pytest.mark.parametrize(("x", "message"), BAD_IMAGES.values(), ids=BAD_IMAGES)
 def test_an_image_that_is_none_is_refused(x, message):
-    for ask in (smoothed().certify, smoothed().predict, smoothed(Constant(0), num_classes=2).certify):
-        with pytest.raises(InputError, match=message) as caught:
+    for ask in (smoothed().certify, smoothed().predict):
+        with pytest.raises(InputError, match=message):
             ask(x)
-        assert "\n" not in str(caught.value)
 
 
 # ------------------------------------------------------------------------------------------ base classifiers
@@ -143,17 +135,9 @@ class Wrapped(Linear):
         return Output(linear(x))
 
 
-class Callable:
-    """An object with a method that is called like a function."""
-
-    def __call__(self, x):
-        return linear(x)
-
-
-@pytest.mark.parametrize("base", [Linear(), Wrapped(), Callable(), lambda x: Output(linear(x)), Linear().forward])
-@pytest.mark.parametrize("num_classes", [None, 4])
-def test_every_form_of_a_base_classifier_has_the_same_certificate(base, num_classes):
-    made = smoothed(base, num_classes=num_classes).certify(TENSOR, 100, 300, 0.01)
+@pytest.mark.parametrize("base", [Linear(), Wrapped(), lambda x: Output(linear(x)), Linear().forward])
+def test_every_form_of_a_base_classifier_has_the_same_certificate(base):
+    made = smoothed(base).certify(TENSOR, 100, 300, 0.01)
     assert text(made) == text(smoothed(num_classes=4).certify(TENSOR, 100, 300, 0.01))
 
 
@@ -187,14 +171,7 @@ def test_a_base_classifier_that_writes_into_its_images_leaves_the_given_one_alon
     assert torch.equal(x, TENSOR)
 
 
-CALLS = {
-    "closure": lambda network: lambda x: network(x),
-    "method of the network": lambda network: network.forward,
-    "made in the function": lambda _: lambda x: nn.Sequential(nn.Flatten(), nn.Linear(16, 2))(x),
-}
-
-
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("call", [lambda network: lambda x: network(x), lambda network: network.forward])
 def test_a_plain_function_that_calls_a_network_in_training_mode_is_refused_before_it_runs(call):
     """In training mode the batch norm would use statistics of the noisy copies, and move its own."""
     network = smallnet().train()
@@ -227,46 +204,35 @@ def returning(value):
 BAD_BASES = {
     "a class": (Linear, r"got the class Linear; create one: Linear\(\.\.\.\)"),
     "a path": ("models/digits", r"must be an nn.Module or a function of images, got str; .*rs.load\(path\).smooth\(\)"),
-    "nothing": (None, "must be an nn.Module or a function of images, got NoneType"),
-    "raises": (broken, r"images of shape \(\d+, 3, 6, 5\), torch.float32 on cpu, .* raised KeyError: 'no such layer'"),
-    "wrong width": (
-        nn.Sequential(nn.Flatten(), nn.Linear(7, 2)).eval().forward,
-        "raised RuntimeError: mat1 .*correct the",
-    ),
     "a tuple": (returning(lambda z: (z, z)), r"logits \(N, K\), got a tuple of 2; return the logits alone"),
     "a dict": (returning(lambda z: {"scores": z}), "got dict with scores; use a model for classification"),
-    "an array": (returning(lambda z: z.numpy()), "got ndarray; use a model for classification, or return the logits"),
-    "empty logits": (returning(lambda z: Output(None)), "got Output"),
-    "one axis": (returning(lambda z: z[:, 0]), "logits"),
-    "one class": (returning(lambda z: z[:, :1]), "logits"),
-    "complex": (returning(lambda z: z.to(torch.complex64)), "real numbers in a dense tensor, got complex64"),
-    "sparse": (returning(lambda z: z.to_sparse()), "dense tensor, got float32, sparse_coo on cpu"),
+    "empty logits": (returning(lambda z: Output(None)), "got Output; use a model for classification"),
+    "one axis": (returning(lambda z: z[:, 0]), r"logits \(1, K\) of one image"),
     "NaN": (returning(lambda z: z * math.nan), "numbers, got NaN or infinity"),
     "infinity": (returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)), "numbers, got NaN or infinity"),
     "all -infinity": (returning(lambda z: torch.full_like(z, -math.inf)), "numbers, got NaN or infinity"),
 }
 
 
-@pytest.mark.parametrize("num_classes", [None, 4])
 @pytest.mark.parametrize(("base", "message"), BAD_BASES.values(), ids=BAD_BASES)
-def test_a_base_classifier_that_is_none_is_refused(base, message, num_classes):
+def test_a_base_classifier_that_is_none_is_refused(base, message):
+    with pytest.raises(InputError, match=message):
+        smoothed(base).certify(TENSOR)
+
+
+def test_the_error_of_a_function_is_the_cause():
+    message = (
+        r"base must take images of shape \(\d+, 3, 6, 5\), torch.float32 on cpu, .* raised KeyError: 'no such layer'"
+    )
     with pytest.raises(InputError, match=message) as caught:
-        smoothed(base, num_classes=num_classes).certify(TENSOR)
-    assert "\n" not in str(caught.value)
-
-
-def test_the_users_own_error_is_the_cause():
-    with pytest.raises(InputError) as caught:
         smoothed(broken).certify(TENSOR)
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_the_error_of_a_module_stays_what_it_is_and_says_what_it_was_given():
+def test_the_error_of_a_module_stays_what_it_is():
     """It may be an error of the machine, and a command keeps its traceback."""
-    with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
-        smoothed(nn.Sequential(nn.Flatten(), nn.Linear(7, 2)), num_classes=2, batch=100).certify(TENSOR)
-    note = "base was given images of shape (100, 3, 6, 5), torch.float32 on cpu: noisy copies of one image"
-    assert caught.value.__notes__ == [note]
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        smoothed(nn.Sequential(nn.Flatten(), nn.Linear(7, 2))).certify(TENSOR)
 
 
 def test_too_little_memory_is_no_mistake_of_the_users():
@@ -287,11 +253,9 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
     [
         ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
         ({"sigma": True}, "sigma must be a positive number, got True"),
-        ({"sigma": -1.0}, "sigma must be a positive number, got -1.0"),
         ({"sigma": math.nan}, "sigma must be a positive number, got nan"),
         ({"sigma": math.inf}, "sigma must be a positive number, got inf"),
         ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
-        ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"precision": "float16"}, "precision must be one of float32, bfloat16; got 'float16'"),
         ({"sigma": 1e-320}, "sigma must be a positive number, got 1e-320; .*at least 1e-06"),
         ({"num_classes": 0.25, "sigma": None}, "num_classes must be at least 2, got 0.25; .* give sigma by name"),
@@ -309,14 +273,11 @@ def test_a_number_that_is_none_is_refused(changes, message):
         ({"n": "1000"}, r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got '1000'"),
         ({"n": 10**11}, r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got 100000000000"),
         ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
-        ({"n": -5}, "n must be a whole number of noisy copies from 1 to 1,000,000,000, got -5"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
         ({"alpha": 1e-300}, r"alpha must be at least 1e-200, .* got 1e-300"),
         ({"n0": 10.0}, r"n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 10.0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
-        ({"seed": "secret"}, "seed must be a whole number of at least 0, got 'secret'"),
         ({"index": 2**32}, r"index must be below 2\^32, got 4294967296; it is a word of the key"),
-        ({"alpha": "0.001"}, r"alpha must lie in \(0, 1\), got '0.001'"),
     ],
 )
 def test_a_number_of_certify_that_is_none_is_refused(changes, message):
@@ -339,8 +300,7 @@ def test_numbers_of_numpy_are_numbers():
 MANY = [TENSOR, RGB, 1 - TENSOR, Image.fromarray(RGB[::-1].copy())]
 
 
-@pytest.mark.parametrize("form", [list, tuple, iter])
-@pytest.mark.parametrize("progress", [False, True])
+@pytest.mark.parametrize(("form", "progress"), [(list, False), (iter, True)])
 def test_certify_many_is_the_loop_with_positions_as_keys(form, progress, capfd):
     loop = [text(smoothed().certify(x, 50, 150, 0.01, seed=3, index=i)) for i, x in enumerate(MANY)]
     assert loop[0] != loop[1]  # the same image, with other noise
@@ -360,7 +320,7 @@ def test_certify_many_takes_an_array_of_images_and_none():
     assert smoothed().certify_many([]) == []
 
 
-@pytest.mark.parametrize("one", [Image.fromarray(RGB), 3, TENSOR, RGB])
+@pytest.mark.parametrize("one", [Image.fromarray(RGB), TENSOR, RGB])
 def test_certify_many_wants_several_and_takes_no_array_of_one_apart(one):
     with pytest.raises(InputError, match=r"images must be several images, .*got .*; give one (image )?to certify"):
         smoothed().certify_many(one)

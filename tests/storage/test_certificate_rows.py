@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from rs.command_line.shell import run
 from rs.errors import InputError
-from rs.smoothing.vote_counting import Tally, certificate
+from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
@@ -322,7 +322,7 @@ def test_a_label_below_0_that_does_not_say_unknown_is_refused(tmp_path, label):
     with pytest.raises(InputError, match=r"line 2: label must be a class, or -2 \(not known\)"):
         certificate_rows.read_field_log(path)
     with pytest.raises(InputError, match=f"label must be a class, or -2 where it is not known, got {label}"):
-        certificate(Tally(np.array([9, 1])), Tally(np.array([5, 5])), ALPHA, SIGMA).row(0, label)
+        certificate_of_votes(Tally(np.array([9, 1])), Tally(np.array([5, 5])), ALPHA, SIGMA).row(0, label)
 
 
 def test_an_alpha_below_which_bounds_cannot_be_computed_is_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from rs.errors import InputError
 from rs.runtime import scratch
-from rs.smoothing.vote_counting import Tally, certificate
+from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from rs.storage.row_writer import write_rows
@@ -29,7 +29,7 @@ def unpublished(out, n):
     with write_rows({out: identity}, seconds_of(out), IMAGES) as writer:
         remaining = list(writer.remaining)
         for index in remaining:
-            certified = certificate(Tally(np.array([100, 0])), Tally(np.array([n, 0])), 0.001, 0.5)
+            certified = certificate_of_votes(Tally(np.array([100, 0])), Tally(np.array([n, 0])), 0.001, 0.5)
             writer.write(index, {out: certified.row(index, 0)})
         yield remaining
 
