@@ -1,13 +1,13 @@
 """The pictures of a study: certified accuracy, differences, probabilities of labels, and ACR by time, members, cost.
 
-A training method has one colour and one dash in every picture, and a mixture of several is black. No two lines of a
-legend have the same colour and dash. Drawn without pyplot, so nothing depends on a display or on what was
-drawn before, and saved without dates, so the same numbers give the same bytes.
+A training method has one colour and one dash in every picture, and a mixture of several is black. Drawn without pyplot,
+so nothing depends on a display or on what was drawn before, and saved without dates, so the same numbers give the same
+bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import cycle, product
 from textwrap import fill
@@ -41,31 +41,25 @@ SPARE = ("#882255", "#332288", "#999933", "#aa4499", "#117733", "#661100")
 Styles = dict[str, dict[str, Any]]
 """Colour, dash and width of lines, by name."""
 
-Dash = str | tuple[float, tuple[float, ...]]
-DASHES: dict[str, Dash] = {
-    "gaussian": (0, (1, 1)),
-    "stability": (0, (4, 1, 1, 1, 1, 1)),
-    "smoothadv": (0, (6, 1.5)),
-    "macer": (0, (6, 1.5, 1, 1.5)),
-    "consistency": (0, (3, 1.5)),
-    "smoothmix": (0, (10, 2.5)),
-    "advmacer": "-",
-}
-"""Of the methods, likewise; what has none takes the further ones of ``PATTERNS``."""
+PATTERNS: tuple[Any, ...] = (
+    (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1)), (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1.5)), (0, (10, 2.5)), "-",
+    (0, (2, 1, 6, 1)), (0, (1, 2.5)), (0, (8, 1, 3, 1)), (0, (2, 2, 4, 2)),
+)  # fmt: skip
+"""Dashes of lines: of the methods of :data:`COLOURS` in their order, and further ones."""
 
-PATTERNS: tuple[Dash, ...] = (*DASHES.values(), (0, (2, 1, 6, 1)), (0, (1, 2.5)), (0, (8, 1, 3, 1)), (0, (2, 2, 4, 2)))
-MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
+DASHES: dict[str, Any] = dict(zip(COLOURS, PATTERNS, strict=False))
+MARKERS = "osD^vPX<>"
 PROBABILITIES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999)
 """Marks on an axis of Phi^-1(p)."""
 
-WIDTHS = {1: 5.6, 2: 4.6}
-"""Of a panel in inches, by the number of columns; of three and more 3.4. A page shows about 9 inches."""
+WIDTH = 3.8
+"""Of a panel in inches."""
 
 LABEL_POINTS = 8
+LEGEND: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "frameon": False, "handlelength": 3.5}
 LEGEND_WIDTH = 1.9
 """Inches to the right of the panels for their legends."""
 
-LEGEND: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "frameon": False, "handlelength": 3.5}
 ERROR_BARS = "Bars: ± 1 standard error over images, or over images and training seeds where that is known and larger. "
 ONE_SAMPLE = (
     "All classifiers see the same images, which are hard for all of them: two that differ beyond doubt may have bars "
@@ -146,35 +140,24 @@ def draw_acr_over_time(history: pd.DataFrame) -> Figure:
         history: Columns ``method sigma seconds acr error``, in the order of time; ``acr`` is the best so far, and
             ``error`` its standard error over training seeds, NaN of a single one.
     """
-    sigmas = list(dict.fromkeys(history["sigma"]))
+    sigmas, styles = list(dict.fromkeys(history["sigma"])), _styles(history["method"])
     figure, grid = _grid(1, len(sigmas), height=4.0)
-    styles = _styles(history["method"])
-    unit, size = _time_unit(float(history["seconds"].max()))
     for axis, sigma in zip(grid[0], sigmas, strict=True):
-        shown = history[history["sigma"] == sigma]
-        for name, line in shown.groupby("method", sort=False):
-            times = line["seconds"] / size
-            axis.plot(times, line["acr"], drawstyle="steps-post", marker="o", ms=3.5, label=name, **styles[name])
-            if line["error"].notna().any():
-                bars = times, line["acr"], line["error"]
-                axis.errorbar(*bars, fmt="none", ecolor=styles[name]["color"], elinewidth=1.0)
-        _decorate(axis, f"σ = {sigma}", f"training time ({unit})")
+        for name, line in _by(history, sigma, "method"):
+            points = line["seconds"], line["acr"], line["error"]
+            axis.errorbar(
+                *points, drawstyle="steps-post", marker="o", ms=3.5, elinewidth=1.0, label=name, **styles[name]
+            )
+        _decorate(axis, f"σ = {sigma}", "training time (seconds)")
         axis.set_xlim(left=0)
     grid[0, 0].set_ylabel("best ACR so far")
-    return _finished(
-        figure,
-        grid,
-        "The scale of ACR does not begin at 0"
-        + ", and is another at each noise level" * (len(sigmas) > 1)
-        + "."
-        + " Bars are standard errors over training seeds, for the same images." * bool(history["error"].notna().any()),
-    )
+    text = "The scale of ACR does not begin at 0, and is another at each noise level. Bars: standard errors over seeds."
+    return _finished(figure, grid, text)
 
 
 def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
     """Draw ACR against the number of members, and below it what ensembles gain over their members, image by image.
 
-    A solid or dashed line with round marks is of one training method, in its colour; one with diamonds of a mixture.
     Every kind of ensemble is a mark with the larger one of its standard errors, and the line runs through the mean of
     those of one size.
 
@@ -182,28 +165,23 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
         frame: Columns ``sigma kind members acr error_images error gain gain_error_images gain_error`` of
             ``rs.reporting.tables.ensemble_tables.sizes``.
     """
-    sigmas, kinds = list(dict.fromkeys(frame["sigma"])), list(dict.fromkeys(frame["kind"]))
-    figure, grid = _grid(2, len(sigmas), height=3.0)
-    styles = _styles(kinds)
-    for (row, value), (column, sigma) in product(enumerate(("acr", "gain")), enumerate(sigmas)):
-        axis, shown = grid[row, column], frame[(frame["sigma"] == sigma) & frame[value].notna()]
-        if row and column:
-            axis.sharey(grid[1, 0])
-        for kind, points in shown.groupby("kind", sort=False):
-            shift = 0.05 * (kinds.index(kind) - (len(kinds) - 1) / 2)  # keeps error bars of one size apart
-            means = points.groupby("members")[value].mean()
+    sigmas, styles = list(dict.fromkeys(frame["sigma"])), _styles(frame["kind"])
+    figure, grid = _grid(2, len(sigmas), height=3.0, sharey="row")
+    errors = {"acr": _larger_error(frame, "error"), "gain": _larger_error(frame, "gain_error")}
+    for (row, value), (column, sigma) in product(enumerate(errors), enumerate(sigmas)):
+        axis = grid[row, column]
+        for kind, points in _by(frame[frame[value].notna()], sigma, "kind"):
+            shift = 0.05 * (list(styles).index(kind) - (len(styles) - 1) / 2)  # keeps error bars of one size apart
+            means, look = points.groupby("members")[value].mean(), {"color": styles[kind]["color"], "elinewidth": 1.0}
             axis.plot(means.index + shift, means, label=kind, **styles[kind])
-            _marks(axis, points, value, shift, styles[kind]["color"], "o" if kind in COLOURS else "D")
+            axis.errorbar(points["members"] + shift, points[value], errors[value][points.index], fmt="o", **look)
         _decorate(axis, f"σ = {sigma}", "number of members")
-        sizes = sorted(set(frame["members"]))
-        axis.set_xticks(sizes)
-        axis.set_xlim(sizes[0] - 0.25, sizes[-1] + 0.25)
+        axis.set_xticks(sorted(set(frame["members"])))
     grid[0, 0].set_ylabel("ACR")
     grid[1, 0].set_ylabel("ACR less its members' mean")
     for axis in grid[1]:
         axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
-    scales = " The scale of ACR is another at each noise level; that of the gain is one." * (len(sigmas) > 1)
-    return _finished(figure, grid, f"{ERROR_BARS}{ONE_SAMPLE} (below).{scales}")
+    return _finished(figure, grid, f"{ERROR_BARS}{ONE_SAMPLE} (below).")
 
 
 def draw_differences(frame: pd.DataFrame) -> Figure:
@@ -216,26 +194,20 @@ def draw_differences(frame: pd.DataFrame) -> Figure:
             ``rs.reporting.tables.method_tables.differences_table``.
     """
     sigmas, references = (list(dict.fromkeys(frame[name])) for name in ("sigma", "reference"))
-    ranks = frame.groupby(["sigma", "reference"]).cumcount().groupby(frame["method"], sort=False).max()
-    methods = [str(name) for name in ranks.sort_values(kind="stable").index]  # a reference is not in its own block
-    height = 0.75 + 0.19 * len(methods)
-    figure, grid = _grid(len(references), len(sigmas), height, share_x="row", share_y=True)
-    styles = _styles(methods)
+    styles = _styles([*references, *frame["method"]])
+    height = 0.75 + 0.19 * len(styles)
+    figure, grid = _grid(len(references), len(sigmas), height, sharex="row", sharey=True)
+    marks = frame.assign(bar=_larger_error(frame, "error"), height=frame["method"].map(list(styles).index))
     for (row, reference), (column, sigma) in product(enumerate(references), enumerate(sigmas)):
         axis = grid[row, column]
-        shown = frame[(frame["sigma"] == sigma) & (frame["reference"] == reference)]
-        for line in shown.to_dict("records"):
-            colour, marker = styles[line["method"]]["color"], "D" if " + " in line["method"] else "o"
-            errors = _larger_error(pd.DataFrame([line]), "error")
-            face = "white" if line["tie"] else colour
-            at = (line["difference"], methods.index(line["method"]))
-            axis.errorbar(*at, xerr=errors, fmt=marker, color=colour, mfc=face, ms=4.5, elinewidth=1.4)
+        for mark in marks[(marks["sigma"] == sigma) & (marks["reference"] == reference)].to_dict("records"):
+            colour = styles[mark["method"]]["color"]
+            look = {"color": colour, "mfc": "white" if mark["tie"] else colour, "ms": 4.5, "elinewidth": 1.4}
+            axis.errorbar(mark["difference"], mark["height"], xerr=mark["bar"], fmt="o", **look)
         axis.axvline(0, color="#444444", linewidth=0.8, zorder=0)
-        if reference in methods:
-            axis.text(0, methods.index(reference), " the reference", va="center", fontsize=7.5, color="#444444")
         _decorate(axis, f"σ = {sigma}", f"ACR less that of {reference}")
-        axis.set_yticks(range(len(methods)), methods, fontsize=LABEL_POINTS)
-        axis.set_ylim(len(methods) - 0.4, -0.6)
+        axis.set_yticks(range(len(styles)), list(styles), fontsize=LABEL_POINTS)
+        axis.set_ylim(len(styles) - 0.4, -0.6)
     text = (
         f"{ERROR_BARS}Differences are taken image by image. Hollow: a tie, the difference may be 0 at the level of 5 %."
     )
@@ -252,69 +224,67 @@ def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
     """
     sigmas = list(dict.fromkeys(frame["sigma"]))
     kinds = list(dict.fromkeys(frame.loc[frame["members"] > 1, "kind"]))
-    figure, grid = _grid(len(kinds), len(sigmas), height=2.3, share_x=True, share_y="col")
+    figure, grid = _grid(len(kinds), len(sigmas), height=2.3, sharex=True, sharey="col")
     for row, kind in zip(grid, kinds, strict=True):
-        trained = kind.split(" + ")
-        inside = (frame["kind"] == kind) | (frame["kind"].isin(trained) & (frame["members"] == 1))
+        inside = (frame["kind"] == kind) | (frame["kind"].isin(kind.split(" + ")) & (frame["members"] == 1))
         shown = frame[inside].sort_values("members", kind="stable")
-        dashes = cycle([dash for dash in PATTERNS if dash not in [DASHES.get(name) for name in trained]])
-        styles = {}
-        for name, marker in zip(dict.fromkeys(shown["method"]), cycle(MARKERS)):
-            of_ensemble = {} if name in trained else {"linestyle": next(dashes), "linewidth": 1.3}
-            styles[name] = _styles([name])[name] | {"marker": marker, "ms": 3.2} | of_ensemble
+        styles = _styles(shown["method"])
+        markers = dict(zip(styles, cycle(MARKERS)))
         for axis, sigma in zip(row, sigmas, strict=True):
-            for name, line in shown[shown["sigma"] == sigma].groupby("method", sort=False):
-                axis.plot(line["evaluations"], line["acr"], label=name, **styles[name])
+            for name, line in _by(shown, sigma, "method"):
+                points = line["evaluations"], line["acr"]
+                axis.plot(*points, label=name, marker=markers[name], ms=3.2, **styles[name])
             _decorate(axis, f"{kind}, σ = {sigma}", "")
             axis.set_xscale("log")
-    _plain_decades(grid[0, 0])
+            axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+            axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axis.xaxis.set_minor_formatter(NullFormatter())
     for axis in grid[-1]:
         axis.set_xlabel("evaluations of members for an image")
     figure.supylabel("ACR", fontsize=10)
     return _finished(figure, grid, "The scale of ACR does not begin at 0; it is one for all panels of a noise level.")
 
 
+def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[str, pd.DataFrame]]:
+    """Return the rows of a noise level by the values of a column, in the order of these."""
+    return cast("Iterable[tuple[str, pd.DataFrame]]", frame[frame["sigma"] == sigma].groupby(name, sort=False))
+
+
 def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, Any]:
     """Return a figure of panels ``height`` inches high, and these (rows, columns)."""
-    figure = Figure(figsize=(WIDTHS.get(columns, 3.4) * columns, height * rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(WIDTH * columns, height * rows + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
-    share = {f"share{name[-1]}": value for name, value in share.items()}
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
 def _by_size(frame: pd.DataFrame) -> tuple[Figure, Any, list[tuple[Axes, float, pd.DataFrame, Styles]]]:
     """Return panels, each with noise level, rows and styles: single models, and the largest ensembles, if any."""
-    sigmas, largest = list(dict.fromkeys(frame["sigma"])), int(frame["members"].max())
-    sizes = [1, largest] if largest > 1 else [1]
-    figure, grid = _grid(len(sizes), len(sigmas), height=3.3, share_y=True)
+    sigmas, sizes = list(dict.fromkeys(frame["sigma"])), sorted({1, int(frame["members"].max())})
+    figure, grid = _grid(len(sizes), len(sigmas), height=3.3, sharey=True)
     panels = []
     for row, size in zip(grid, sizes, strict=True):
         of_size = frame[frame["members"] == size]
-        styles = _styles(of_size["method"])
         row[0].set_ylabel("single models" if size == 1 else f"ensembles of {size}")
         for axis, sigma in zip(row, sigmas, strict=True):
             shown = of_size[of_size["sigma"] == sigma]
             axis.set_visible(not shown.empty)
-            panels += [] if shown.empty else [(axis, sigma, shown, styles)]
+            panels += [] if shown.empty else [(axis, sigma, shown, _styles(of_size["method"]))]
     return figure, grid, panels
 
 
 def _styles(methods: Iterable[str]) -> Styles:
     """Return colour, dash and width of the line of each method, ensemble or kind of ensembles.
 
-    An ensemble of one method has that method's; a mixture is black; what is none of the known methods takes a spare
-    colour. No two have the same colour and dash.
+    A method has its own; an ensemble of one method has that method's colour, a mixture is black, and what is none of
+    the known methods takes a spare colour.
     """
-    names = list(dict.fromkeys(methods))
-    trained = {name: {part.split()[0] for part in name.split(" + ")} for name in names}
-    dashes = cycle([*PATTERNS[len(DASHES) :], *DASHES.values()])
-    spare, styles, taken = cycle(SPARE), {}, set()
-    for name in names:
-        method = next(iter(trained[name])) if len(trained[name]) == 1 else ""
-        colour = COLOURS.get(method) or (next(spare) if method else MIXED)
-        dash = DASHES[method] if method in DASHES and (colour, DASHES[method]) not in taken else next(dashes)
-        taken.add((colour, dash))
-        styles[name] = {"color": colour, "linestyle": dash, "linewidth": 2.0 if method == "advmacer" else 1.5}
+    spare, dashes = cycle(SPARE), cycle([*PATTERNS[len(DASHES) :], *DASHES.values()])
+    styles: Styles = {}
+    for name in dict.fromkeys(methods):
+        method, *others = {part.split()[0] for part in name.split(" + ")}
+        colour = MIXED if others else COLOURS.get(method) or next(spare)
+        dash = DASHES[name] if name in DASHES else next(dashes)
+        styles[name] = {"color": colour, "linestyle": dash, "linewidth": 2.0 if name == "advmacer" else 1.5}
     return styles
 
 
@@ -326,47 +296,20 @@ def _mark_limit(axis: Axes, limit: Limit | None, x: float) -> None:
 
 def _finished(figure: Figure, grid: Any, note: str) -> Figure:
     """Return a figure with a legend to the right of each row of panels, and a note below them all."""
-    legends = [_legend([axis for axis in row if axis.get_visible()]) for row in grid]
-    figure.set_figwidth(figure.get_figwidth() + LEGEND_WIDTH * any(legends))
+    for row in grid:
+        panels = [axis.get_legend_handles_labels() for axis in row if axis.get_visible()]
+        lines = {name: line for panel in panels for line, name in zip(*panel, strict=True)}
+        if lines:
+            named = [name.replace(" + ", "\n+ ") for name in lines]
+            row[-1].legend(lines.values(), named, fontsize=LABEL_POINTS, **LEGEND)
+    figure.set_figwidth(figure.get_figwidth() + LEGEND_WIDTH)
     figure.supxlabel(fill(note, int(14.5 * figure.get_figwidth())), fontsize=8, color="#444444", x=0.02, ha="left")
     return figure
-
-
-def _legend(row: Sequence[Axes]) -> bool:
-    """Name each line of a row of panels once, to the right of them; return whether there are any."""
-    lines = {str(line.get_label()): line for axis in row for line in axis.get_lines()}
-    named = {name.replace(" + ", "\n+ "): line for name, line in lines.items() if not name.startswith("_")}
-    if named:
-        row[-1].legend(named.values(), named.keys(), fontsize=LABEL_POINTS, **LEGEND)
-    return bool(named)
-
-
-def _plain_decades(axis: Axes) -> None:
-    """Mark a logarithmic axis at 1, 3, 10, ..., or at 1, 10, ... if it is long, in whole numbers."""
-    low, high = axis.get_xlim()
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high < 100 * low else (1.0,)))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _marks(axis: Axes, points: pd.DataFrame, value: str, shift: float, colour: str, marker: str) -> None:
-    """Mark each point with its error."""
-    x, errors = points["members"] + shift, _larger_error(points, "error" if value == "acr" else f"{value}_error")
-    axis.errorbar(x, points[value], errors, fmt="none", ecolor=colour, elinewidth=1.0)
-    axis.plot(x, points[value], marker, ms=4.5, color=colour)
 
 
 def _larger_error(frame: pd.DataFrame, name: str) -> pd.Series[float]:
     """Return the larger one of the errors over images and over images and training seeds."""
     return cast("pd.Series[float]", frame[[f"{name}_images", name]].astype(float).max(axis=1))
-
-
-def _time_unit(longest: float) -> tuple[str, float]:
-    """Return the unit that suits the longest time, and its seconds."""
-    for unit, size in (("hours", 3600.0), ("minutes", 60.0)):
-        if longest >= 2 * size:
-            return unit, size
-    return "seconds", 1.0
 
 
 def _decorate(axis: Axes, title: str, x_label: str) -> None:

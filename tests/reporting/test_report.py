@@ -508,17 +508,6 @@ def test_making_tables_needs_no_torch():
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize("name", ["certified", "label_probability", "equal_cost"])
-def test_a_plot_template_is_json_with_the_columns_of_the_curves(name):
-    text = (Path(__file__).parents[2] / ".dvc" / "plots" / f"{name}.json").read_text()
-    template = json.loads(text)
-    assert template["facet"]["column"]["field"] == "sigma"
-    assert template["spec"]["encoding"]["color"]["field"] == "trained"
-    assert template["transform"][0]["as"] == "trained"
-    assert template["spec"]["encoding"]["detail"]["field"] == "method"
-    assert "<DVC_METRIC_DATA>" in text
-
-
 def test_plots_of_the_pipeline_name_their_templates_and_columns(made):
     root = Path(__file__).parents[2]
     for plot in yaml.safe_load((root / "dvc.yaml").read_text())["plots"]:
