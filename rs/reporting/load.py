@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -83,17 +82,9 @@ class StudyFiles:
         """Path of the certificate rows of an ensemble."""
         return pool_rows(self.results, sigma, ensemble.slug)
 
-    def read_first(self) -> dict[GridCell, Result]:
-        """Read the first model that is certified, if one is."""
-        first = next((cell for cell in self.cells if cell.rows(self.results).is_file()), None)
-        return {} if first is None else {first: self.read_model(first)}
-
-    def read_models(
-        self, partial: bool = False, known: Mapping[GridCell, Result] = MappingProxyType({})
-    ) -> list[Result]:
-        """Return every model, or those that are certified so far: the known ones, and the others read."""
-        cells = [cell for cell in self.cells if not partial or cell.rows(self.results).is_file()]
-        return [known[cell] if cell in known else self.read_model(cell) for cell in cells]
+    def read_models(self, partial: bool = False) -> list[Result]:
+        """Read every model, or those that are certified so far."""
+        return [self.read_model(cell) for cell in self.cells if not partial or cell.rows(self.results).is_file()]
 
     def read_ensembles(self, partial: bool = False) -> list[Result]:
         """Read every ensemble by noise level, or those that are certified so far."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from rs.errors import InputError
@@ -18,16 +15,13 @@ from rs.params import Count, record
 from rs.reporting.results import Provenance, Result
 from rs.statistics import metrics
 from rs.statistics.certificate import UNDECIDED, votes_of
-from rs.statistics.log_budget import BUDGETS, OF_LOG, identify_budget, identify_sigma, largest_radius
+from rs.statistics.log_budget import identify_budget, identify_sigma
 from rs.storage import certificate_rows, files
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.subset import is_subset, subset_name
 
 OPTION = "--external-log-"
 """How the options of ``stages.tables`` begin that say what a log does not."""
-
-IdentifiedBudget = tuple[float, int, float] | None
-"""Sigma, n and alpha that the radii of a log tell, or ``None``."""
 
 
 class MemberIdentity(TypedDict):
@@ -59,50 +53,31 @@ class Sidecar(TypedDict, total=False):
     versions: dict[str, str]
 
 
-@dataclass(frozen=True)
-class ExternalLog:
-    """Rows of another program, to stand beside the results of a study."""
-
-    name: str  # what to call it
-    path: Path
-    rows: pd.DataFrame  # as :func:`read_log` reads them
-
-    def beside(self, results: Sequence[Result]) -> Result:
-        """Return it as a result, cut to the images of the results of the study at its sigma.
-
-        Raises:
-            InputError: If the budget or the sigma stays unknown, or the images are not among those of the log.
-        """
-        _check_stated(self.path, self.rows, {result.sigma for result in results})
-        sigma = metrics.budget(self.rows, "sigma")
-        same_sigma = next((result for result in results if result.sigma == sigma), None)
-        if same_sigma is None:
-            raise InputError(_of_no_result(self.path, sigma))
-        rows = _same_images(self.path, self.rows, same_sigma)
-        scope, subset = rows["scope"].iloc[0], same_sigma.subset
-        return Result(name=self.name, sigma=sigma, seed=None, rows=rows, subset=subset, scope=scope)
-
-
-def read_external_log(
-    name: str, path: Path, sigmas: Collection[float], ours: Iterable[Result], **known: float | None
-) -> ExternalLog:
-    """Read an external log, and check it by results that are read before all the others, which can take minutes.
+def read_external_log(name: str, path: Path, results: Sequence[Result], **known: float | None) -> Result:
+    """Read an external log, cut to the images of the results of the study at its sigma.
 
     Args:
         name: What to call it.
         path, known: As for :func:`read_log`.
-        sigmas: Noise levels of the study.
-        ours: Results of the study, whose n0, n and alpha it must have.
+        results: Results of the study.
     Raises:
-        InputError: As :func:`read_log`; or if it is of other images than a result, its sigma or budget stays unknown,
-            or its budget is another.
+        InputError: As :func:`read_log`; or if its sigma or budget stays unknown, no result is of its sigma, or it lacks
+            images of one that is.
     """
-    rows = read_log(path, sigmas, **known)
-    for result in ours:
-        _check_labels(path, rows, result)
-        _check_stated(path, rows, sigmas)
-        _check_budget(path, rows, result)
-    return ExternalLog(name, path, rows)
+    rows = read_log(path, sorted({result.sigma for result in results}), **known)
+    _check_stated(path, rows)
+    sigma = metrics.budget(rows, "sigma")
+    ours = next((result for result in results if result.sigma == sigma), None)
+    if ours is None:
+        raise InputError(f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out")
+    missing = set(ours.rows["idx"]) - set(rows["idx"])
+    if missing:
+        raise InputError(
+            f"{path} must hold the images of the study, but lacks {len(missing)}, image {min(missing)} first"
+        )
+    rows = rows[rows["idx"].isin(ours.rows["idx"])].reset_index(drop=True)
+    scope = rows["scope"].iloc[0]
+    return Result(name=name, sigma=sigma, seed=None, rows=rows, subset=ours.subset, scope=scope)
 
 
 def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) -> pd.DataFrame:
@@ -171,48 +146,24 @@ def subset_of(sidecar: dict[str, Any]) -> str:
     return subset if isinstance(subset, str) else subset_name(subset)
 
 
-def identified_budget(rows: pd.DataFrame) -> IdentifiedBudget:
-    """Return the sigma, n and alpha of which the radii of a log are, if it does not say all of them and they tell."""
-    return None if is_stated(rows) else identify_sigma(rows["radius"])
-
-
-def budget_warning(rows: pd.DataFrame, found: IdentifiedBudget, option: str = "--sigma") -> str:
+def budget_warning(rows: pd.DataFrame, option: str = "--sigma") -> str:
     """Return what is to be said of the sigma of a six-column log, which only its radii can contradict; or nothing.
 
     Args:
         rows: As :func:`read_log` reads them; n and alpha are NaN where the radii do not tell them.
-        found: What its radii tell, as :func:`identified_budget`.
         option: What says the sigma.
     """
     if is_stated(rows):
         return ""
-    sigma = metrics.budget(rows, "sigma")
-    if found is not None and found[0] != sigma:
-        return _of_another_sigma(sigma, found, option)
+    sigma, identified = metrics.budget(rows, "sigma"), identify_sigma(rows["radius"])
+    silent = "a log in six columns does not say its sigma"
+    if identified is None:
+        return f"{silent}; give {option}, by which its radii may tell n and alpha" if math.isnan(sigma) else ""
+    told, n, alpha = identified
+    radii_say = f"its radii are those of sigma = {told:g}, n = {n:,} and alpha = {alpha:g}"
     if math.isnan(sigma):
-        return f"a log in six columns does not say its sigma; give {option}, by which its radii may tell n and alpha"
-    return _beyond_reach(rows["radius"].to_numpy(), sigma, option)
-
-
-def _of_another_sigma(sigma: float, found: tuple[float, int, float], option: str) -> str:
-    radii_say = f"its radii are those of sigma = {found[0]:g}, n = {found[1]:,} and alpha = {found[2]:g}"
-    if math.isnan(sigma):
-        return f"a log in six columns does not say its sigma, but {radii_say}; give {option} {found[0]:g}"
-    return f"{radii_say}, not of sigma = {sigma:g}; give {option} {found[0]:g}"
-
-
-def _beyond_reach(radii: NDArray[np.float64], sigma: float, option: str) -> str:
-    """Return which radii no draws in use can give at this sigma, if there are any."""
-    largest = largest_radius(sigma)
-    beyond = np.flatnonzero(radii > largest)
-    if not beyond.size:
-        return ""
-    few = beyond.size <= (1 - OF_LOG) * len(radii)
-    return (
-        f"its radius {radii[beyond[0]]:g} in line {beyond[0] + 2} exceeds {largest:.3f}, the largest by "
-        f"{BUDGETS[-1][0]:,} draws at sigma = {sigma:g}; {beyond.size} such line(s), "
-        + ("make the file again" if few else f"check {option}")
-    )
+        return f"{silent}, but {radii_say}; give {option} {told:g}"
+    return "" if told == sigma else f"{radii_say}, not of sigma = {sigma:g}; give {option} {told:g}"
 
 
 def parse_log_options(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
@@ -230,22 +181,13 @@ def parse_log_options(texts: Iterable[str], **known: float | None) -> list[dict[
     return logs
 
 
-def _check_stated(path: Path, rows: pd.DataFrame, sigmas: Collection[float]) -> None:
+def _check_stated(path: Path, rows: pd.DataFrame) -> None:
     """Refuse a log whose sigma, n or alpha is not known."""
-    silent = _missing_budget(rows)
-    if not silent:
-        return
-    identified = identified_budget(rows)
-    if identified is not None and identified[0] not in sigmas:
-        raise InputError(_of_no_result(path, identified[0]))
-    if "sigma" not in silent and (reason := budget_warning(rows, identified, f"{OPTION}sigma")):
+    if reason := budget_warning(rows, f"{OPTION}sigma"):
         raise InputError(f"{path}: {reason}")
-    options = ", ".join(f"{OPTION}{name}" for name in silent)
-    raise InputError(f"{path} does not say its {', '.join(silent)}, and its radii do not tell; give {options}")
-
-
-def _of_no_result(path: Path, sigma: float) -> str:
-    return f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out"
+    if silent := _missing_budget(rows):
+        options = ", ".join(f"{OPTION}{name}" for name in silent)
+        raise InputError(f"{path} does not say its {', '.join(silent)}, and its radii do not tell; give {options}")
 
 
 def is_stated(rows: pd.DataFrame) -> bool:
@@ -287,34 +229,3 @@ def _of_the_only(
     (sigma,) = sigmas
     certificate_rows.check_ladder(path, rows, sigma, int(n), alpha)
     return {"sigma": sigma}
-
-
-def _check_budget(path: Path, rows: pd.DataFrame, result: Result) -> None:
-    """Refuse a log that was made with another n0, n or alpha than a result."""
-    for name in ("n0", "n", "alpha"):
-        try:
-            metrics.common_budget([rows, result.rows], name)
-        except InputError as error:
-            raise InputError(f"{path} and {result.full_name}: {error}") from error
-
-
-def _same_images(path: Path, rows: pd.DataFrame, result: Result) -> pd.DataFrame:
-    """Return the rows of the images of a result."""
-    missing = set(result.rows["idx"]) - set(rows["idx"])
-    if missing:
-        raise InputError(
-            f"{path} must hold the images of the study, but lacks {len(missing)}, image {min(missing)} first"
-        )
-    return rows[rows["idx"].isin(result.rows["idx"])].reset_index(drop=True)
-
-
-def _check_labels(path: Path, rows: pd.DataFrame, result: Result) -> None:
-    """Refuse a log of another data set: it lacks images of a result, or they have other labels."""
-    log_labels = _same_images(path, rows, result).set_index("idx")["label"]
-    labels = result.rows.set_index("idx")["label"].loc[log_labels.index]
-    other = log_labels.index[log_labels.to_numpy() != labels.to_numpy()]
-    if len(other):
-        raise InputError(
-            f"{path} must be of the images of the study, but {len(other):,} of {len(labels):,} have other labels, "
-            f"image {other[0]} {log_labels[other[0]]} in place of {labels[other[0]]} first; it is of another data set"
-        )

@@ -79,10 +79,8 @@ def make_report(
     study = StudyFiles.of(values, dataset, settings.combination, results, logs, weights, epoch_seconds)
     names = [log["name"] for log in external_logs]
     _check_names(settings, study, values, names)
-    first, sigmas = study.read_first() if external_logs else {}, [float(sigma) for sigma in study.sigmas]
-    logs_beside = [read_external_log(sigmas=sigmas, ours=first.values(), **log) for log in external_logs]
-    models = study.read_models(partial, first)
-    external = [log.beside(models) for log in logs_beside]
+    models = study.read_models(partial)
+    external = [read_external_log(results=models, **log) for log in external_logs]
     groups = grouped([*models, *external, *study.read_ensembles(partial)])
     inside = filter_groups(groups, lambda result: not result.external)
     content = _claims(settings, values, claims.Evidence(study, inside, equal_time, attacks))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rs.errors import InputError, printable
-from rs.reporting.logs import IdentifiedBudget, budget_warning, identified_budget, is_stated, read_alone
+from rs.reporting.logs import budget_warning, read_alone
 from rs.reporting.results import UNROUNDED, Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers, signed
@@ -74,9 +74,7 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
         "skipped": len(rows) - len(taken),
         "abstentions": int((taken["predict"] == ABSTAIN).sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
-        "doubt": (budget_warning(rows, identified_budget(rows)) or None)
-        if certificate_rows.is_field_log(path)
-        else None,
+        "doubt": budget_warning(rows) or None,
     }
 
 
@@ -93,7 +91,8 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
     """
     sigmas = _sigmas_of([first, second])
     (a, beside_a), (b, beside_b) = (read_alone(path, sigmas, **known) for path in (first, second))
-    _check_noise(a, b)
+    for result in (a, b):
+        _check_stated(result)
     _check_same_data((a, beside_a), (b, beside_b))
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
@@ -285,56 +284,14 @@ def _of_images(rows: pd.DataFrame, images: np.ndarray) -> pd.DataFrame:
     return rows[rows["idx"].isin(images)].reset_index(drop=True)
 
 
-def _check_noise(*results: Result) -> None:
-    """Refuse rows of different noise, and those without labels or that do not say their noise and budget."""
-    read = [(result, identified_budget(result.rows)) for result in results]
-    _check_same_noise(*read)
-    for result in results:
-        metrics.check_labels(result.rows, result.name)
-    _check_stated(*read)
-
-
-def _check_same_noise(*read: tuple[Result, IdentifiedBudget]) -> None:
-    """Refuse logs whose radii tell that they are of another sigma than the other, whatever is said of them."""
-    sigmas = [_sigma_of(result.rows, budget) for result, budget in read]
-    if any(budget for _, budget in read) and None not in sigmas and len(set(sigmas)) > 1:
-        names = " and ".join(result.name for result, _ in read)
-        values = " and ".join(f"{sigma:g}" for sigma in sigmas)
-        raise InputError(
-            f"{names} must be of the same sigma to be compared, but are of sigma {values}, as the radii of a log tell"
-        )
-
-
-def _sigma_of(rows: pd.DataFrame, found: IdentifiedBudget) -> float | None:
-    """Return the sigma that rows say with their budget, or that the radii of a log tell; ``None`` if neither does."""
-    if is_stated(rows):
-        return metrics.budget(rows, "sigma")
-    return found[0] if found else None
-
-
-def _check_stated(*read: tuple[Result, IdentifiedBudget]) -> None:
-    """Refuse rows that do not say their noise and budget, with what is known of each."""
-    lacks = [_missing_statement(result.rows, budget) for result, budget in read]
-    if not any(lacks):
-        return
-    if len(set(lacks)) == 1:
-        raise InputError(f"each of {' and '.join(result.name for result, _ in read)} {lacks[0]}")
-    said = [
-        f"{result.name} {lack or f'is of {_budget(_budget_of([result.rows]))}'}"
-        for (result, _), lack in zip(read, lacks, strict=True)
-    ]
-    raise InputError("; ".join(said))
-
-
-def _missing_statement(rows: pd.DataFrame, found: IdentifiedBudget) -> str:
-    """Return what rows must say to be compared, and what helps; nothing of rows that say all."""
-    silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(rows, name))]
-    if not silent:
-        return ""
-    must = f"must say its {', '.join(silent)} to be compared"
-    if reason := budget_warning(rows, found):
-        return f"{must}: {reason}"
-    return f"{must}, as rows of `rs` do; of a log give --sigma, and --n and --alpha where its radii do not tell them"
+def _check_stated(result: Result) -> None:
+    """Refuse rows without labels, and those that do not say their noise and budget."""
+    metrics.check_labels(result.rows, result.name)
+    silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
+    if silent:
+        options = "of a log give --sigma, and --n and --alpha where its radii do not tell them"
+        reason = budget_warning(result.rows) or options
+        raise InputError(f"{result.name} must say its {', '.join(silent)} to be compared: {reason}")
 
 
 def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:

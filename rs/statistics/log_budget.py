@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtr
 
-from rs.statistics.radius import cap, lower_bound, radius
+from rs.statistics.radius import lower_bound, radius
 
 BUDGETS = tuple(
     (n, alpha) for n in (1_000, 10_000, 100_000, 1_000_000) for alpha in (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
@@ -55,11 +55,6 @@ def identify_sigma(radii: ArrayLike) -> tuple[float, int, float] | None:
     """
     fits = [(sigma, *budget) for sigma in SIGMAS if (budget := identify_budget(radii, sigma))]
     return fits[0] if len(fits) == 1 else None
-
-
-def largest_radius(sigma: float) -> float:
-    """Return the largest radius that any of :data:`BUDGETS` can give."""
-    return max(cap(n, alpha, sigma) for n, alpha in BUDGETS)
 
 
 def fits_budget(radii: ArrayLike, sigma: float, n: int, alpha: float) -> bool | None:

@@ -399,32 +399,23 @@ def test_there_are_differences_to_every_external_log_and_claims_of_none(tiny, ma
 
 
 def test_an_external_log_that_does_not_fit_is_refused(tiny, tmp_path):
-    certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv")
-    log = {"name": "theirs", "path": tmp_path / "log.tsv", "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
-    for change, message in (
+    rows, path = cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv"
+    log = {"name": "theirs", "path": path, "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
+    zero = rows.assign(radius=0.0, predict=2, correct=0)
+    for written, change, message in (
         (
+            rows,
             {"n": 300},
-            "line 2: radius must be one that n = 300, alpha = 0.01 and sigma = 0.5 can give.*check sigma, n and",
+            "radius must be one that n = 300, alpha = 0.01 and sigma = 0.5 can give.*check sigma, n and",
         ),
-        ({"n": None}, "its n, and its radii do not tell; give --external-log-n$"),
-        ({"sigma": 1.0}, "line 2: radius must be one that n = 200, alpha = 0.01 and sigma = 1.0 can give"),
+        (rows, {"n": None}, "its n, and its radii do not tell; give --external-log-n$"),
+        (rows[1:], {}, "lacks 1, image 0 first"),
+        (zero.assign(label=1 - rows["label"]), {}, "must have the same labels; these are of different data sets"),
+        (zero, {"n": 100_000}, r"gaussian at sigma 0.25, seed 0 and theirs .* n, got 200 and 100,000: the largest"),
     ):
+        certificate_rows.write_field_log(written, path)
         with pytest.raises(InputError, match=message):
             tiny_report(tiny, [log | change])
-    rows = cell_rows("gaussian", 0.5, 0)
-    one = rows.assign(radius=rows["radius"].where(rows.index != rows["radius"].idxmax(), rows["radius"].max() + 0.001))
-    certificate_rows.write_field_log(one, tmp_path / "log.tsv")
-    with pytest.raises(InputError, match=r"radius must be one that n = 200.*make the file again"):
-        tiny_report(tiny, [log])
-    other = rows.assign(label=(rows["label"] + 1) % 3)
-    other = other.assign(correct=(other["predict"] == other["label"]).astype(int))
-    certificate_rows.write_field_log(other, tmp_path / "log.tsv")
-    for change in ({}, {"sigma": None, "n": None}):  # whatever else is wrong or unknown
-        with pytest.raises(InputError, match=f"{IMAGES} of {IMAGES} have other labels, .* of another data set"):
-            tiny_report(tiny, [log | change])
-    certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0)[1:], tmp_path / "log.tsv")
-    with pytest.raises(InputError, match="lacks 1, image 0 first"):
-        tiny_report(tiny, [log])
 
 
 def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
@@ -446,19 +437,6 @@ def test_the_default_combination_must_be_sound(tiny):
     edit(tiny / "params.yaml", "combination: average", "combination: per-image")
     with pytest.raises(InputError, match=r"tables\.combination must be one whose certificates are sound"):
         tiny_report(tiny)
-
-
-def test_an_external_log_of_other_draws_is_refused_before_all_rows_are_read(tiny, tmp_path, monkeypatch):
-    log = tmp_path / "log.tsv"
-    certificate_rows.write_field_log(cell_rows("advmacer", 0.5, 0).assign(radius=0.0), log)
-    seen, own = [], report.StudyFiles.read_model
-    monkeypatch.setattr(report.StudyFiles, "read_model", lambda study, cell: seen.append(cell) or own(study, cell))
-    known = {"sigma": 0.5, "n0": N0, "n": 100_000, "alpha": ALPHA}
-    with pytest.raises(
-        InputError, match=r"log\.tsv and gaussian at sigma 0.25, seed 0: .* n, got 100,000 and 200: the"
-    ):
-        tiny_report(tiny, [{"name": "theirs", "path": log, **known}])
-    assert [(cell.method, cell.sigma, cell.seed) for cell in seen] == [("gaussian", 0.25, 0)]
 
 
 def test_every_row_file_is_read_once_beside_an_external_log(tiny, tmp_path, monkeypatch):
