@@ -6,7 +6,6 @@ from scipy import stats
 
 from rs import params
 from rs.reporting.claims import (
-    VERDICTS,
     Comparison,
     Evidence,
     claims_text,
@@ -17,10 +16,9 @@ from rs.reporting.claims import (
 )
 from rs.reporting.load import StudyFiles
 from rs.reporting.results import grouped
-from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE, Estimate
-from rs.statistics.two_way import half_width, mean_squares
+from rs.statistics.comparison import Estimate
 from rs.storage import files
-from tests.support.tiny_study import ENSEMBLES, SIGMAS, cell_rows, ensemble_rows, make_study, write_rows
+from tests.support.tiny_study import ENSEMBLES, cell_rows, make_study, write_rows
 
 
 @pytest.fixture
@@ -77,32 +75,6 @@ def test_the_differences_of_one_claim_are_judged_together_and_those_of_another_a
     assert verdicts == ["tie, images only", "tie, images only", "held, images only"]
 
 
-def test_an_ensemble_is_compared_with_the_mean_of_its_members_image_by_image(root):
-    name = "advmacer 0-1"
-    one = found(root)["EsbRS beats the mean of its members", 0.25, name]
-    members = [score(cell_rows("advmacer", 0.25, seed)) for seed in (0, 1)]
-    gaps = score(ensemble_rows(ENSEMBLES[0], 0.25)) - np.mean(members, axis=0)
-    mean, error = gaps.mean(), gaps.std(ddof=1) / len(gaps) ** 0.5
-    assert one.numbers == f"{mean:+.4f} ± {error:.4f}"
-    assert one.verdict.endswith(", images only")
-
-
-def test_models_of_several_seeds_have_both_errors(root):
-    """AdvMacer has two seeds in this study; beside a method of the same two, both are left out one by one."""
-    for sigma in (0.25, 0.5):
-        for seed in (0, 1):
-            rows = cell_rows("gaussian", sigma, seed)
-            write_rows(rows, root / "results" / str(sigma) / "pool" / f"smoothadv-{seed}.tsv")
-            log = root / "logs" / str(sigma) / "smoothadv" / str(seed) / "timing.csv"
-            files.write_text(log, "epoch,seconds\n1,1.0\n")
-    more = evidence(root, members=["advmacer", "smoothadv"], member_seeds=[0, 1])
-    one = by_key(findings(more))["AdvMacer beats SmoothAdv", 0.25, "means over seeds"]
-    pairs = [score(cell_rows("advmacer", 0.25, s)) - score(cell_rows("gaussian", 0.25, s)) for s in (0, 1)]
-    error = half_width(LEVEL, mean_squares(np.array(pairs))) / NORMAL_QUANTILE
-    assert one.numbers.endswith(f"[{error:.4f}]")
-    assert "images only" not in one.verdict
-
-
 def test_what_has_no_rows_is_not_tested(root):
     made = found(root)
     smoothadv = made["AdvMacer beats SmoothAdv", 0.5, "means over seeds"]
@@ -132,25 +104,6 @@ def test_at_equal_time_verdicts_count_the_seeds_that_every_noise_level_has(root,
     assert one.numbers.split()[0] == f"{np.mean(gaps):+.4f}"
     assert ("images only" in one.verdict) == (len(counted) == 1)
     assert (f"and not {added}:" in claims_text(evidence(root), None, [])) == bool(added)
-
-
-@pytest.mark.parametrize(("seconds", "subject"), [(9.0, "rows"), (12.5, "means over seeds, MACER taking 25% longer")])
-def test_by_seconds_measured_alike_macer_that_took_no_less_time_is_compared(root, monkeypatch, seconds, subject):
-    """Gaussian training stands for MACER; of one that took less time nothing is concluded."""
-    files.write_text(root / "seconds.csv", f"method,seconds\ngaussian,{seconds}\nadvmacer,10\n")
-    stand_in, models, spent = {"macer": "gaussian"}, Evidence.models, Evidence.seconds
-    monkeypatch.setattr(
-        Evidence, "models", lambda self, name, *rest, **seed: models(self, stand_in.get(name, name), *rest, **seed)
-    )
-    monkeypatch.setattr(Evidence, "seconds", lambda self, name, sigma: spent(self, stand_in.get(name, name), sigma))
-    claim = "AdvMacer beats MACER at equal training time"
-    assert {one.verdict for one in found(root).values() if one.claim == claim} == {"not tested"}
-    one = by_key(findings(evidence(root, root / "seconds.csv")))[claim, 0.25, subject]
-    assert (one.verdict == "not tested") == (seconds < 10)
-    if seconds >= 10:
-        gaps = np.mean([score(cell_rows("advmacer", 0.25, seed)) for seed in (0, 1)], axis=0)
-        gaps = gaps - score(cell_rows("gaussian", 0.25, 0))
-        assert one.numbers.split()[0] == f"{gaps.mean():+.4f}"
 
 
 def test_a_study_without_weights_by_image_says_nothing_of_attacks_on_them(root):
@@ -236,15 +189,6 @@ def test_the_page_says_of_which_classifiers_the_logits_were_rounded(root):
     text = claims_text(evidence(root), None, [])
     assert "The pool kept the logits of its members in float16" in text
     assert "Certified differently: outputs float16 (advmacer at sigma 0.5, seed 1), as computed (all others)." in text
-
-
-def test_the_summary_counts_the_verdicts_of_each_claim(root):
-    verdicts = [one.verdict for one in found(root).values() if "EsbRS" in one.claim]
-    rest = {kind: sum(verdict == f"{kind}, images only" for verdict in verdicts) for kind in VERDICTS}
-    counts = [f"{verdicts.count(kind) + n}" + f" ({n} images only)" * bool(n) for kind, n in rest.items()]
-    assert sum(rest.values()) > 0
-    assert f"| EsbRS beats the mean of its members | {' | '.join(counts)} |" in claims_text(evidence(root), None, [])
-    assert len(verdicts) == 2 * len(SIGMAS)
 
 
 def test_what_was_trained_where_for_how_long_stands_on_the_page_of_times_alone(root):

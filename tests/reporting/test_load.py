@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -90,12 +89,6 @@ def test_a_noise_level_or_a_data_set_that_is_not_in_the_parameters_is_refused(va
     message = refused(pool_cells, values, "tiny", 0.3)
     assert message == "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.3"
     assert "recipes.huge" in refused(pool_cells, values, "huge", 0.5)
-
-
-def test_a_member_that_is_not_trained_is_named_with_what_to_do(values):
-    message = refused(pool_cells, values | {"member_seeds": [2]}, "tiny", 0.5)
-    assert "ensembles need advmacer with seed 1" in message
-    assert "add it to members and member_seeds" in message
 
 
 # ------------------------------------------------------------------------------------------------- rows
@@ -293,13 +286,6 @@ def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad
     assert "positive seconds of every method" in refused(lambda: study(tiny, values, epoch_seconds=measured))
 
 
-def test_seconds_of_epochs_are_the_steps_of_the_timing(tiny, values):
-    found = study(tiny, values)
-    path = found.cells[0].log(found.logs, "timing.csv")
-    path.write_text("epoch,seconds\n1,2.0\n2,2.5\n3,4.0\n")
-    assert found.read_epoch_seconds(found.cells[0]).tolist() == [2.0, 0.5, 1.5]
-
-
 # ------------------------------------------------------------------------------------------------- theory
 
 
@@ -355,9 +341,3 @@ def test_seconds_that_are_missing_name_the_command_that_makes_them(tiny, values,
     message = refused(seconds, tiny, values)
     assert str(tiny / path) in message
     assert re.search(rf"{COMMANDS[command]}$", message)
-
-
-def test_ensembles_of_a_study_lie_where_the_cells_write_them(tiny, values):
-    assert sorted(path.stem for path in Path(tiny, "results/0.5/pool").glob("*.*.tsv")) == sorted(
-        one.slug for one in declared(values)
-    )

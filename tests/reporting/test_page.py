@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-import tarfile
 import zlib
 from html.parser import HTMLParser
 
@@ -36,7 +35,6 @@ NODE = shutil.which("node")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_node = pytest.mark.skipif(NODE is None, reason="node runs the page's mathematics")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="a Chromium shows the page")
-ARCHIVES = sorted((ROOT / "reports" / "rows").glob("*/*.tar.xz"))
 PAGES = sorted((ROOT / "reports").glob("*/index.html"))
 TOLERANCE = 1e-9
 PATIENCE = 300_000
@@ -184,16 +182,6 @@ def test_a_page_that_would_be_too_large_has_the_first_images(study, text, monkey
         assert (votes_of_level(level) == votes_of_level(whole)[:, :, : IMAGES // 2]).all()
 
 
-def test_the_votes_of_two_thousand_images_and_four_hundred_classifiers_fit(text):
-    """Votes as of a real study, a third of them unanimous, but unlike among classifiers: worse than any study."""
-    rng = np.random.default_rng(0)
-    sure = rng.beta(6, 1, (400, 2000))
-    missing = rng.binomial(1000, 1 - np.where(rng.random(sure.shape) < 1 / 3, 1, sure))
-    rest = rng.binomial(missing, 0.3)
-    columns = np.stack([np.zeros_like(missing), missing, rest, np.zeros_like(missing)], axis=1)
-    assert len(page_data.packed(list(columns), 2)) + len(text) < page.LIMIT
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.parent.name)
 def test_the_committed_pages_are_small_enough(path):
     assert path.stat().st_size < page.LIMIT
@@ -225,16 +213,6 @@ def test_pictures_of_other_images_than_those_of_the_rows_are_refused(study, tmp_
 
 
 # ------------------------------------------------------------------------------------------- its mathematics
-
-
-def node(expression, given):
-    """The values of an expression of JavaScript in the names of the page's mathematics, at each of ``given``."""
-    program = (page.WEB / "statistics.js").read_text() + (
-        f"\nconst given = JSON.parse(require('fs').readFileSync(0));"
-        f"\nconsole.log(JSON.stringify(given.map({expression})));"
-    )
-    done = subprocess.run([NODE, "-e", program], input=json.dumps(given), capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
 
 
 def page_says(data, index, expression):
@@ -293,32 +271,6 @@ def test_votes_for_no_class_make_no_certificate(tmp_path):
 
 def close(found, wanted):
     assert np.abs(np.array(found, dtype=float) - wanted).max() <= TOLERANCE
-
-
-def rows_of(archive):
-    """Votes for the selected class, n, alpha, sigma, p_lower and radius of every row of an archive, each once."""
-    found = set()
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if member.name.endswith(".tsv") and member.name.startswith("results/"):
-                lines = tar.extractfile(member).read().decode().splitlines()
-                head = lines[0].split("\t")
-                for line in lines[1:]:
-                    row = dict(zip(head, line.split("\t"), strict=True))
-                    if row["mode"] == "certify":
-                        first = parse_counts(row["counts0"])
-                        votes = parse_counts(row["counts"]).get(min(first, key=lambda c: (-first[c], c)), 0)
-                        numbers = (float(row[name]) for name in ("alpha", "sigma", "p_lower", "radius"))
-                        found.add((votes, int(row["n"]), *numbers))
-    return found
-
-
-@needs_node
-@pytest.mark.slow
-def test_every_committed_row_is_found_again_from_its_votes():
-    rows = sorted(set().union(*map(rows_of, ARCHIVES)))
-    found = node("([k, n, a, sigma]) => [lowerBound(k, n, a), oneSidedRadius(sigma, lowerBound(k, n, a))]", rows)
-    close(found, np.array([row[4:] for row in rows]))
 
 
 # ---------------------------------------------------------------------------------------------- in a browser
@@ -460,19 +412,6 @@ def test_the_switches_choose_the_lines_of_both_charts(shown):
     check_lines(1)
     shown.tab.locator("#toggles h3 button", has_text="all").last.click()
     check_lines(shown.tab.locator("#toggles input").count() - 1)
-
-
-@needs_chromium
-def test_a_line_under_the_mouse_tells_its_name_and_share(shown):
-    chart = shown.tab.locator("#curves-chart svg")
-    chart.scroll_into_view_if_needed()
-    box = chart.bounding_box()
-    shown.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    shown.tab.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
-    tip = shown.tab.locator("#vg-tooltip-element.visible")
-    tip.wait_for(timeout=60_000)
-    assert re.search(r"method:?\s*(gaussian|advmacer)", tip.inner_text())
-    assert re.search(r"share of images:?\s*[\d.]+%", tip.inner_text())
 
 
 @needs_chromium

@@ -78,12 +78,6 @@ class TestEnsembles:
             assert expected in table.notes
         assert not any(": chosen" in note for note in ensembles(ALL, 0.5).notes)
 
-    def test_clean_accuracy_and_error_are_those_of_the_ensemble(self):
-        """Scores 1, 1, 1, 0: mean 3/4, sample variance (3/16 + 9/16) / 3 = 1/4, error sqrt(1/16) = 1/4."""
-        one = ensemble(PAIR, "average", [1.0] * 4, correct=[1, 1, 1, 0])
-        table = ensembles([*SINGLES, one], 0.5)
-        assert texts(table)[0][:5] == ["advmacer 0-1", "average", "global", "75.0%", "0.7500 ± 0.2500"]
-
     def test_best_and_ties_are_bold_and_the_unsound_never_is(self):
         """MIX (1.375) beats the average by 0.2, 0.2, 0.2, 0.1: 0.175 with error 0.05 / 2, t = 7 of 3: no tie."""
         table = ensembles(ALL, 0.5)
@@ -99,19 +93,6 @@ class TestEnsembles:
         over_set = ensemble(PAIR, "set", [1.0] * 4, scope="set")
         assert ensemble_tables.SET in ensembles([*ALL, over_set], 0.5).notes
         assert ensemble_tables.SET in weighting([*ALL, over_set], 0.5, {}, NOTHING).notes
-
-    def test_another_reference_may_be_chosen(self):
-        table = ensembles(ALL, 0.5, reference="optimal")
-        assert (
-            cell(table, "to optimal", combination="average", ensemble="advmacer 0-1").text
-            == "+0.1000 ± 0.0577 tie, images only"
-        )
-        assert cell(table, "to optimal", ensemble=MIX_NAME).text == "–"
-
-    def test_other_noise_levels_stay_out(self):
-        other = [result("advmacer", [5.0] * 4, sigma=1.0, seed=seed) for seed in (0, 1)]
-        both = [*ALL, *other, ensemble(PAIR, "average", [7.0] * 4, sigma=1.0)]
-        pd.testing.assert_frame_equal(ensembles(both, 0.5).data, ensembles(ALL, 0.5).data)
 
     def test_an_ensemble_without_its_members_is_refused_by_name(self):
         with pytest.raises(InputError, match=r"advmacer 0-1 at sigma 0\.5 must come with .* missing: advmacer-1"):
@@ -150,16 +131,6 @@ class TestWeighting:
         assert shown == ["1", "2", "1.12"]
         assert table.data["members_per_draw"].tolist() == [1.0, 2.0, 1.125]
 
-    def test_bold_is_the_best_sound_row_of_each_ensemble(self):
-        data = weighting(ALL, 0.5, {}, NOTHING).data
-        bold = data[data["best"]]
-        # optimal less average: -0.1 with error 0.058, a tie; per-image is not sound
-        assert bold[["ensemble", "combination"]].to_numpy().tolist() == [
-            ["advmacer 0-1", "average"],
-            ["advmacer 0-1", "optimal"],
-            [MIX_NAME, "average"],
-        ]
-
     def test_published_figures_stand_beside_ours_of_the_same_label(self):
         rows = [
             ("advmacer", "acr", 0.554),
@@ -179,17 +150,6 @@ class TestWeighting:
 
 
 class TestFamilies:
-    def test_an_entry_by_numbers_is_the_mean_over_its_sub_ensembles_with_both_errors(self):
-        """ACRs by hand: members' means 1.1, 2.05, 4.1 make 1.575 + .5, 2.6 + .5 and 3.075 + 1: mean 3.0833."""
-        table = ensembles([*MODELS, *OF_TWO], 0.5)
-        (row,) = table.data.to_dict("records")
-        made = estimate(of(PAIRS, [higher(0.5)(own) for own in PAIRS]))
-        assert row["acr"] == pytest.approx((2.075 + 3.1 + 4.075) / 3)
-        assert (row["standard_error"], row["standard_error_with_seeds"]) == (made.error_images, made.error)
-        assert row["seeds"] == 3
-        assert texts_of(table)["ACR"] == f"3.0833 ± {made.error_images:.4f} [{made.error:.4f}]"
-        assert "images only" not in " ".join(texts(table)[0])
-
     def test_an_entry_by_seeds_has_no_error_over_seeds_and_says_so(self):
         table = ensembles([*MODELS, ensemble(PAIRS[0], "average", [1.0, 1.1, 1.0, 1.0])], 0.5)
         shown = texts_of(table)
@@ -198,40 +158,6 @@ class TestFamilies:
             assert shown[title].endswith("images only")
             assert "[" not in shown[title]
         assert {notes.TIES, notes.SEEDS, notes.FAMILIES} <= set(table.notes)
-
-    def test_what_images_alone_would_call_held_is_a_tie_by_the_seeds(self):
-        """To the members' mean: +.1, +.1 and +4 of the sub-ensembles, on every image the same."""
-        steps = dict(zip(PAIRS, (0.1, 0.1, 4.0), strict=True))
-        results = [*MODELS, *family(PAIRS, lambda own: higher(0)(own) + steps[own])]
-        table = ensembles(results, 0.5)
-        row = table.data.iloc[0]
-        assert row["members_difference"] == pytest.approx(1.4)
-        assert row["members_error_images"] == pytest.approx(0, abs=1e-12)  # so sure, as far as images go
-        assert row["members_p_value"] > LEVEL
-        assert texts_of(table)["to members' mean"].endswith("] tie")
-        alone = ensembles([*MODELS, ensemble(PAIRS[2], "average", higher(0)(PAIRS[2]) + 1.4)], 0.5)
-        assert texts_of(alone)["to members' mean"] == "+1.4000 ± 0.0000 images only"
-
-    def test_bold_follows_the_larger_error(self):
-        """Two kinds 1.4 apart, for one sub-ensemble of three: a tie. The same two of one choice of seeds: no tie."""
-        steps = dict(zip(PAIRS, (0.1, 0.1, 4.0), strict=True))
-        many = [*MODELS, *family(PAIRS, lambda own: higher(0)(own) + steps[own]), *family(PAIRS, higher(0), "logits")]
-        assert ensembles(many, 0.5).data["best"].tolist() == [True, True]
-        one = [ensemble(PAIRS[2], c, higher(0)(PAIRS[2]) + up) for c, up in (("average", 1.4), ("logits", 0.0))]
-        assert ensembles([*MODELS, *one], 0.5).data["best"].tolist() == [True, False]
-
-    @pytest.mark.parametrize("members", [PAIRS, ONE_OF_EACH, ONE_AND_TWO])
-    def test_the_difference_to_the_members_is_to_the_mean_of_the_members_of_each_sub_ensemble(self, members):
-        table = ensembles([*MODELS, *family(members, higher(0.5))], 0.5)
-        row = table.data.iloc[0]
-        means = [[sum(TRIO[one][i] for one in own) / len(own) for i in range(4)] for own in members]
-        made = estimate(of(members, [higher(0.5)(own) for own in members]), of(members, means))
-        assert row["members_difference"] == pytest.approx(made.value, rel=1e-12)
-        assert row["members_error_images"] == pytest.approx(made.error_images, rel=1e-9, abs=1e-12)
-        if members is ONE_AND_TWO:  # every ensemble has every seed
-            assert made.error is row["members_error"] is None
-        else:
-            assert row["members_error"] == pytest.approx(made.error, rel=1e-9)
 
     def test_a_mixed_family_of_one_and_two_weighs_its_methods_a_third_and_two_thirds(self):
         table = weighting([*MODELS, *family(ONE_AND_TWO, higher(0.5))], 0.5, {}, NOTHING)
@@ -270,14 +196,6 @@ class TestFamilies:
         # every ensemble is half better than its members, whatever seed is left out
         assert row["members_difference"] == pytest.approx(0.5)
         assert (row["members_error_images"], row["members_error"]) == pytest.approx((0, 0), abs=1e-9)
-
-    def test_the_best_member_is_that_of_each_sub_ensemble(self):
-        """Of AdvMacer's pairs (0, 1), (0, 2), (1, 2): the second, whose ACRs are 2.05, 4.1, 4.1."""
-        row = ensembles([*MODELS, *OF_TWO], 0.5).data.iloc[0]
-        best = [TRIO[own[1]] for own in PAIRS]
-        made = estimate(of(PAIRS, [higher(0.5)(own) for own in PAIRS]), of(PAIRS, best))
-        assert row["best_member_difference"] == pytest.approx(np.mean([2.075, 3.1, 4.075]) - np.mean([2.05, 4.1, 4.1]))
-        assert row["best_member_error"] == made.error
 
     def test_the_reference_is_of_the_same_members_under_whatever_name(self):
         """By seeds (1, 2) only MME is declared: its reference is that sub-ensemble of the family, 4.075."""
@@ -353,11 +271,6 @@ class TestSizes:
         swapped = result("b", [1.0] * 4, seed=None, ensemble="b", combination="average", members=MIXED[::-1])
         kinds = sizes([*SINGLES, MIX, swapped], "average").query("members == 2")["kind"]
         assert kinds.tolist() == ["advmacer + smoothadv"] * 2
-
-    def test_no_ensemble_gives_an_empty_frame_with_its_columns(self):
-        frame = sizes(SINGLES, "average")
-        assert frame.empty
-        assert "acr" in frame
 
 
 def result_of(method, seed, rows, **changes):

@@ -126,13 +126,6 @@ def test_a_long_table_is_split_and_keeps_every_line_once(lines, parts):
     assert text.count(r"\toprule") == parts
 
 
-def test_the_packages_that_a_table_needs_are_named_at_its_top():
-    first = formatting.latex(UGLY).splitlines()[0]
-    assert first.startswith("%")
-    assert r"\usepackage{booktabs}" in first
-    assert r"\usepackage{graphicx}" in first
-
-
 @pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="no pdflatex here: apt-get install texlive-latex-recommended"
 )

@@ -17,13 +17,6 @@ def cell(table, method, column):
     return row[table.header.index(column)]
 
 
-def test_the_main_table_prints_acr_error_and_clean_accuracy_computed_by_hand():
-    """Scores 1, 0, 0.5, 0.5: mean 0.5; sample variance (0.25 + 0.25) / 3; error sqrt(1 / 6 / 4) = 0.204."""
-    table = method_tables.main_table(grouped([result("gaussian", [1.0, 2.0, 0.5, 0.5], [1, 0, 1, 1])]), NOTHING)
-    assert cell(table, "gaussian", "σ = 0.5").text == "0.5000 ± 0.2041 (75.0%)"
-    assert table.data["standard_error"][0] == pytest.approx((1 / 24) ** 0.5)
-
-
 def test_several_seeds_give_their_mean_and_both_errors():
     """ACRs 1 and 2: mean 1.5; the mean of the seeds is 1.5 on every image, so no error over images.
 
@@ -144,16 +137,6 @@ def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
     # with one seed each, images are all there is, and the same difference of 1.05 is no tie
     alone = method_tables.differences_table(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"])
     assert cell(alone, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 images only"
-
-
-def test_bold_follows_the_larger_error():
-    """As above: alone, only the first is bold; by its seeds the other one ties with it, and nobody with the third."""
-    low = seeds_of("low", [[-99.0] * 4] * 2)
-    main = method_tables.main_table(grouped([*seeds_of("a", SURE), *seeds_of("flat", [[1.0] * 4] * 2), *low]), NOTHING)
-    assert main.data["best"].tolist() == [True, True, False]
-    assert "σ = 0.5: flat tied with a, the largest ACR of this table." in main.notes
-    alone = method_tables.main_table(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), result("flat", [1.0] * 4)]), NOTHING)
-    assert alone.data["best"].tolist() == [True, False]
 
 
 def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():

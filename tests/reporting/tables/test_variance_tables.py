@@ -10,7 +10,6 @@ from rs.errors import InputError
 from rs.reporting.results import grouped
 from rs.reporting.tables import formatting, variance_tables
 from rs.statistics import ensemble_variance
-from rs.statistics.comparison import estimate
 from rs.statistics.ensemble_weights import moments
 from tests.support.ensemble_results import (
     ALL,
@@ -19,20 +18,12 @@ from tests.support.ensemble_results import (
     MIX_KIND,
     MIX_NAME,
     MIXED,
-    MODELS,
-    OF_TWO,
-    ONE_OF_EACH,
     PAIR,
-    PAIRS,
     SINGLES,
     bound,
     ensemble,
-    family,
-    higher,
-    of,
     spread,
     texts,
-    texts_of,
 )
 from tests.support.tiny_study import result
 
@@ -103,38 +94,6 @@ class TestMixed:
         ]
         data = mixed([*ALL, *others], "average", EMPTY, EMPTY).data
         assert data[["sigma", "mixed", "single"]].to_numpy().tolist() == [[0.5, MIX_NAME, "advmacer 0-1"]]
-
-    def test_without_mixed_ensembles_the_table_is_empty_and_can_be_written(self):
-        table = mixed([*SINGLES, AVERAGE], "average", EMPTY, EMPTY)
-        assert table.body == []
-        assert formatting.render("mixed", table)
-
-    def test_families_of_one_size_are_rivals_with_both_errors(self):
-        """Mixed pairs of three seeds against AdvMacer's: both sides lose the same seed."""
-        results = [*MODELS, *family(ONE_OF_EACH, higher(0.5)), *OF_TWO]
-        bounds = pd.DataFrame([bound(MIX_KIND, 0.7), bound("advmacer x2", 0.8)])
-        spreads = pd.DataFrame([spread(MIX_KIND, across=0.01), spread("advmacer x2", within=0.03)])
-        table = mixed(results, "average", spreads, bounds)
-        (row,) = table.data.to_dict("records")
-        sides = [of(members, [higher(0.5)(own) for own in members]) for members in (ONE_OF_EACH, PAIRS)]
-        made = estimate(*sides)
-        assert (row["mixed"], row["single"]) == (MIX_KIND, "advmacer x2")
-        assert (row["acr_difference"], row["acr_error"]) == pytest.approx((made.value, made.error))
-        assert (row["verdict"], row["expected"]) == ("tie" if made.tie else "hurt", "no")
-        assert texts_of(table)["Covariances"] == "0.0100, 0.0300 (-0.0200)"
-        assert "images only" not in texts_of(table)["Difference of ACR"]
-
-    def test_a_mixture_that_helps_with_one_choice_of_seeds_may_tie_over_all(self):
-        lift = {own: 9.0 if own == ONE_OF_EACH[0] else 0.0 for own in ONE_OF_EACH}
-        mixtures = family(ONE_OF_EACH, lambda own: higher(0)(PAIRS[0]) + 0.01 + lift[own])
-        flat = family(PAIRS, lambda _: higher(0)(PAIRS[0]))
-        table = mixed([*MODELS, *mixtures, *flat], "average", EMPTY, EMPTY)
-        assert table.data["verdict"].tolist() == ["tie"]
-        assert table.data["acr_error_images"][0] == pytest.approx(0, abs=1e-12)
-        one = [ensemble(ONE_OF_EACH[0], "average", mixtures[0].rows["radius"]), flat[0]]
-        alone = mixed([*MODELS, *one], "average", EMPTY, EMPTY)
-        assert alone.data["verdict"].tolist() == ["helped"]
-        assert texts_of(alone)["Difference of ACR"].endswith("images only")
 
 
 class TestTheory:
