@@ -28,6 +28,7 @@ from rs.runtime import arithmetic, code_fingerprint, processes
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import duration
 from rs.runtime.streams import Stream
+from rs.smoothing import STOPPING_RULES, option_of
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import watched
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
@@ -49,9 +50,6 @@ NO_RECIPE: dict[str, Any] = {
     "shortcut": False,
 }
 """The section ``certify`` where there are no parameters; the rest are the defaults of the settings."""
-
-STOPS = ("at_radius", "tolerance", "acr_error")
-"""Settings of ``certify.stop`` that have an option of ``rs certify``."""
 
 LONG = 60.0
 """Seconds above which a certification says beforehand how long it takes."""
@@ -80,7 +78,7 @@ def certification_settings(
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
     merged, origins = merged | chosen, origins | {key: f"--{key}" for key in chosen}
     if merged.get("stop") is not None:
-        options = {key: f"--{key.replace('_', '-')}" for key in STOPS if "stop" in chosen}
+        options = {rule: option_of(rule) for rule in STOPPING_RULES} if "stop" in chosen else {}
         merged["stop"] = params.validate(Stop, merged["stop"], f"{where}.stop", options)
     settings = params.validate(CertificationSettings, merged, where, origins)
     subset_name(settings.subset)
@@ -135,8 +133,8 @@ def certify_split(
     classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
     indices = select(len(images), settings.subset)
     if out is None or not out.exists():
-        x, at_most = images.pixels(int(indices[0])).to(device), settings.shortcut or settings.stop is not None
-        say_how_long(classifier, x, len(indices), settings.draws, at_most, dry_run=out is None)
+        x = images.pixels(int(indices[0])).to(device)
+        say_how_long(classifier, x, len(indices), settings.draws, dry_run=out is None)
     if out is None:
         return
     identity = {"model": base.name, "classifier": model_fingerprint(base.module)}
@@ -147,17 +145,14 @@ def certify_split(
     certify_images(classifier, images, indices, settings, device, identity, out)
 
 
-def say_how_long(
-    classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws, at_most: bool = False, dry_run: bool = False
-) -> None:
-    """Print how long a certification will take: on stderr if that is long, or on stdout if nothing else is wanted.
+def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws, dry_run: bool = False) -> None:
+    """Print how long all draws of a certification take: on stderr if that is long, on stdout in a dry run.
 
     Args:
         classifier: The smoothed classifier.
         x: One of the images, on its device.
         images: How many there are; processes share them.
         draws: Of each certificate.
-        at_most: Whether some of them may not be needed.
         dry_run: Whether nothing else is wanted.
     """
     batch, draws_an_image = classifier.batch or default_batch(x), draws.n0 + draws.n
@@ -169,9 +164,8 @@ def say_how_long(
     seconds = share * draws_an_image / rate
     if rank == 0 and (dry_run or seconds > LONG):
         print(
-            f"{share:,} images of {draws_an_image:,} draws, {f'{rate:,.0f}' if rate >= 10 else f'{rate:.1f}'} draws a "
-            f"second: {'at most' if at_most else 'about'} {duration(seconds)} on this machine"
-            f"{'; compilation is extra' if classifier.engine == 'compiled' else ''}",
+            f"{share:,} images of {draws_an_image:,} draws, {rate:,.1f} draws a second: about {duration(seconds)} for "
+            "all of them on this machine",
             file=sys.stdout if dry_run else sys.stderr,
         )
 

@@ -1,7 +1,8 @@
 """Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation, OpenVINO and int8.
 
-A certificate is about the network as it runs, so rows record the engine: folding changes the last bits of the logits,
-bfloat16 the third digit, and with them votes on images between two classes.
+:func:`optimize_for_inference` has one case for each engine. A certificate is about the network as it runs, so rows
+record the engine: folding changes the last bits of the logits, bfloat16 the third digit, and with them votes on images
+between two classes.
 """
 
 from __future__ import annotations
@@ -59,12 +60,37 @@ def optimize_for_inference(
         quantized: A quantised network for the classifier, or for each member of an ensemble
             (:func:`rs.certification.quantize.quantized_members`).
     Returns:
-        The optimized classifier; if it cannot be compiled, the folded one, with a warning on stderr.
+        The optimized classifier; if a network cannot be compiled, the folded one, with a warning on stderr.
     Raises:
         InputError: If there is no such engine or precision, not even the smallest batch fits, a plain function is to be
             run by another engine than plain, what is folded is not one function of each image, or OpenVINO is to run it
             in bfloat16 or elsewhere than on a CPU, or cannot convert it.
     """
+    _check_engine(module, engine, precision, device)
+    dtype: torch.dtype = getattr(torch, precision)
+    module = module.to(device)
+    if device.type == "cuda":  # on a CPU the order of its author
+        module = module.to(memory_format=layout(device, dtype))
+        batch = batch or _batch_of_gpu(module, precision, torch.zeros(*shape, device=device))
+    members, networks = members_of(module), [*quantized]
+    match engine:
+        case "plain":
+            return Optimized(module, precision, batch, engine)
+        case "folded":
+            networks = [_folded(member, engine, dtype, shape, device) for member in members]
+        case "compiled":
+            networks, batch = [_folded(member, engine, dtype, shape, device) for member in members], batch or BLOCK
+            try:
+                networks = [_compiled(network, torch.zeros(batch, *shape, device=device)) for network in networks]
+            except Exception as error:  # each compiler raises errors of its own
+                warn("is not compiled", error)
+                engine = "folded"
+        case "openvino":
+            networks = [_in_openvino(member, shape) for member in members]
+    return Optimized(_with_members(module, networks), "float32", batch, engine)
+
+
+def _check_engine(module: nn.Module, engine: InferenceEngine, precision: Precision, device: torch.device) -> None:
     for name, value, kind in (("engine", engine, InferenceEngine), ("precision", precision, Precision)):
         if value not in get_args(kind):
             raise InputError(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}")
@@ -72,30 +98,11 @@ def optimize_for_inference(
         raise InputError(
             f"engine must be plain for a plain function, whose networks are not known, got {engine}; give the nn.Module"
         )
-    if engine == "openvino" or engine == "quantized":
-        if precision != "float32" or device.type != "cpu":
-            raise InputError(
-                f"engine {engine} must run on a CPU, with precision left at float32, got {precision} on "
-                f"{device.type}; take engine compiled there"
-            )
-        if engine == "openvino":
-            quantized = [_in_openvino(member, shape) for member in members_of(module)]
-        return Optimized(_with_members(module, quantized), precision, batch, engine)
-    dtype: torch.dtype = getattr(torch, precision)
-    module = module.to(device)
-    if device.type == "cuda":  # on a CPU the order of its author
-        module = module.to(memory_format=layout(device, dtype))
-    if batch is None and device.type == "cuda":
-        batch = _batch_of_gpu(module, precision, torch.zeros(*shape, device=device))
-    if engine == "plain":
-        return Optimized(module, precision, batch, engine)
-    if engine == "compiled":
-        batch = batch or BLOCK
-    networks, engines = zip(
-        *(_optimize(member, engine, dtype, shape, device, batch) for member in members_of(module)), strict=True
-    )
-    ran = engine if set(engines) == {engine} else "folded"
-    return Optimized(_with_members(module, networks), "float32", batch, ran)
+    if engine in ("openvino", "quantized") and (precision != "float32" or device.type != "cpu"):
+        raise InputError(
+            f"engine {engine} must run on a CPU, with precision left at float32, got {precision} on {device.type}; "
+            "take engine compiled there"
+        )
 
 
 def members_of(module: nn.Module) -> list[nn.Module]:
@@ -153,22 +160,15 @@ def fitting(evaluate: Callable[[int], None], size: int) -> int:
             size = max(BLOCK, size // 2 // BLOCK * BLOCK)
 
 
-def _optimize(
-    module: nn.Module, engine: Engine, dtype: torch.dtype, shape: Sequence[int], device: torch.device, batch: int | None
-) -> tuple[nn.Module, Engine]:
+def _folded(
+    module: nn.Module, engine: Engine, dtype: torch.dtype, shape: Sequence[int], device: torch.device
+) -> nn.Module:
     folded = fold(module, dtype, shape)
     try:
         check_deterministic(folded, noisy_pair(tuple(shape), device))  # a copy, which may call what was not copied
     except InputError as error:  # or whose weights were converted, and not what else it computes with
         raise InputError(f"with engine {engine} {error}; or take engine plain") from error
-    if engine == "folded":
-        return folded, engine
-    assert batch is not None  # compiled networks are for batches of one size
-    try:
-        return _compiled(folded, torch.zeros(batch, *shape, device=device)), engine
-    except Exception as error:  # each compiler raises errors of its own
-        warn("is not compiled", error)
-        return folded, "folded"
+    return folded
 
 
 def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Module:

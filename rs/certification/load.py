@@ -196,21 +196,14 @@ def check_has_folder(model: str | Path, kinds: str = "a model folder or an ensem
 
 def _from_disk(name: str) -> Classifier:
     path = Path(name)
-    if path.name in (checkpoint.CARD, checkpoint.WEIGHTS) and path.is_file():
-        raise InputError(f"{MODEL_KINDS}, got {name!r}, a file of one; name its folder, {path.parent}")
     if path.suffix == ".json" and not path.is_dir():
         module, spec, classes, shape = ensemble_spec.load(path)
         scope, folders = spec.combination.scope, tuple(member.path for member in spec.voting)
         return Classifier(name, module, spec.dataset, tuple(classes), tuple(shape), spec.sigma, scope, folders)
     if not (path / checkpoint.CARD).is_file():
-        raise InputError(f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; {_meant(name)}")
+        raise InputError(
+            f"{MODEL_KINDS}, got {name!r}, which has no {checkpoint.CARD}; correct its name, or name the function too, "
+            "as package.module:build"
+        )
     module, card = checkpoint.load_model(path)
     return Classifier(name, module, card.dataset, tuple(card.classes), tuple(card.shape), card.sigma, "model", (name,))
-
-
-def _meant(name: str) -> str:
-    """Return what to do about a path where no model is; it may be a module without its function."""
-    module = name.removesuffix(".py").replace("/", ".")
-    if all(part.isidentifier() for part in module.split(".")):
-        return f"correct its name, or name the function too, as {module}:build"
-    return "correct its name"

@@ -9,6 +9,7 @@ import typer
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
+from rs.smoothing import STOPPING_RULES, option_of
 
 NAMELESS = "none"
 """Name of the recipe where there are no parameters."""
@@ -43,11 +44,9 @@ class RecipeOverrides:
 class StopOptions:
     """Stop before all draws, by one rule."""
 
-    at_radius: Annotated[str | None, typer.Option(help="Decide only which of these radii hold, like 0.25,0.5.")] = None
-    tolerance: Annotated[float | None, typer.Option(help="Stop when the radius is known to within this.")] = None
-    acr_error: Annotated[
-        float | None, typer.Option(help="Stop once the expected loss of average certified radius is at most this.")
-    ] = None
+    at_radius: Annotated[str | None, typer.Option(help=STOPPING_RULES["at_radius"])] = None
+    tolerance: Annotated[float | None, typer.Option(help=STOPPING_RULES["tolerance"])] = None
+    acr_error: Annotated[float | None, typer.Option(help=STOPPING_RULES["acr_error"])] = None
 
     def rule(self) -> dict[str, Any] | None:
         """Return the section ``stop`` of a recipe; ``None`` without an option.
@@ -56,11 +55,9 @@ class StopOptions:
             InputError: If there are two options, or radii that are no numbers.
         """
         questions = asdict(self) | {"at_radius": shell.radii_named(self.at_radius, "--at-radius")}
-        options = {name: f"--{name.replace('_', '-')}" for name in questions}
-        chosen = [option for name, option in options.items() if questions[name] is not None]
+        chosen = [option_of(rule) for rule in STOPPING_RULES if questions[rule] is not None]
         if len(chosen) > 1:
-            *others, last = options.values()
-            raise InputError(f"give one of {', '.join(others)} and {last}, got {' and '.join(chosen)}")
+            raise InputError(f"give one of {', '.join(map(option_of, STOPPING_RULES))}, got {' and '.join(chosen)}")
         return questions | {"beta": 0.01, "step": 100} if chosen else None
 
 

@@ -6,6 +6,22 @@ from typing import Any, Literal
 Noise = Literal["gaussian", "grid"]
 """Gaussian numbers in float32, or rounded to multiples of 1/255."""
 
+STOPPING_RULES = {
+    "at_radius": "Decide only which of these radii hold, like 0.25,0.5.",
+    "tolerance": "Stop when the radius is known to within this.",
+    "acr_error": "Stop once the expected loss of average certified radius is at most this.",
+}
+"""The rules that end a certificate before all draws, each with its help: settings of ``certify.stop``, and options."""
+
+
+def option_of(rule: str) -> str:
+    """Return the option of ``rs certify`` for a stopping rule.
+
+    >>> option_of("at_radius")
+    '--at-radius'
+    """
+    return f"--{rule.replace('_', '-')}"
+
 
 def __getattr__(name: str) -> Any:
     """Import ``SmoothedClassifier`` when it is asked for: torch takes seconds to load."""

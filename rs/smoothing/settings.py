@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from rs.models import InferenceEngine, Precision
 from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
-from rs.smoothing import Noise
+from rs.smoothing import STOPPING_RULES, Noise
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
 from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence, at_radii
@@ -52,8 +52,8 @@ def _listed(radii: Any) -> Any:
 class Stop:
     """When to stop before n draws, which become the maximum; section ``certify.stop`` of a recipe.
 
-    Exactly one of ``at_radius``, ``tolerance`` and ``acr_error`` is given: the question is which of those radii are
-    certified, what the radius is to within the tolerance, or what the average radius is to within that error.
+    Exactly one of ``rs.smoothing.STOPPING_RULES`` is given: the question is which of those radii are certified, what
+    the radius is to within the tolerance, or what the average radius is to within that error.
     """
 
     at_radius: Annotated[list[NonNegative], Field(min_length=1), BeforeValidator(_listed)] | None  # pixels, increasing
@@ -63,8 +63,8 @@ class Stop:
     acr_error: Positive | None = None  # what the average radius may fall short of that of all draws, pixels of [0, 1]
 
     def __post_init__(self) -> None:
-        if sum(question is not None for question in (self.at_radius, self.tolerance, self.acr_error)) != 1:
-            raise ValueError("one of at_radius, tolerance and acr_error must be given, and no two")
+        if sum(getattr(self, rule) is not None for rule in STOPPING_RULES) != 1:
+            raise ValueError(f"one of {', '.join(STOPPING_RULES)} must be given, and no two")
 
     def run(self, sigma: float, alpha: float, budget: int) -> Decider | RadiusSequence:
         """Return a fresh run for one image, with at most ``budget`` draws."""

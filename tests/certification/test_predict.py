@@ -198,7 +198,9 @@ def test_a_long_prediction_says_beforehand_how_long_it_takes(capfd, monkeypatch,
     monkeypatch.setattr(certify_model, "draws_per_second", lambda *_: 1.0)
     code, out, err = command(capfd, *words(tiny_files, model))
     assert (code, len(out)) == (0, len(tiny_files))
-    assert err == [f"{len(tiny_files)} images of 1,100 draws, 1.0 draws a second: about 55.0 min on this machine"]
+    assert err == [
+        f"{len(tiny_files)} images of 1,100 draws, 1.0 draws a second: about 55.0 min for all of them on this machine"
+    ]
 
 
 def test_without_a_seed_every_run_draws_noise_of_its_own_and_says_how_to_repeat_it(capfd, tmp_path, tiny):

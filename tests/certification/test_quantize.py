@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,7 @@ from rs.command_line import main as rs
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
-from rs.errors import InputError
+from rs.errors import InputError, NotDeterministicError
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
@@ -82,8 +83,15 @@ def test_logits_are_equal_bit_for_bit_whatever_the_batch_and_the_place_in_it(col
 
 
 def test_logits_are_equal_bit_for_bit_with_one_thread_and_two():
+    """With two threads OpenVINO compiles one network in hundreds wrongly; that is refused, and compiled anew."""
     x, quantised = images(100, COLOUR), int8.quantize(residual(), tiny_colours(), SIGMA, COUNT)
-    assert torch.equal(*with_one_thread_and_two(lambda: int8.quantized_classifier(residual(), quantised, COLOUR)(x)))
+
+    def logits():
+        with suppress(NotDeterministicError):
+            return int8.quantized_classifier(residual(), quantised, COLOUR)(x)
+        return int8.quantized_classifier(residual(), quantised, COLOUR)(x)
+
+    assert torch.equal(*with_one_thread_and_two(logits))
 
 
 def tiny_colours(seed=0):
@@ -97,16 +105,6 @@ def test_weights_have_seven_bits_so_that_no_processor_saturates():
     held = [one.data for one in operations if one.get_type_name() == "Constant" and one.data.dtype == np.int8]
     assert len(held) == sum(isinstance(one, nn.Conv2d | nn.Linear) for one in residual().modules())
     assert 32 < max(int(np.abs(one.astype(int)).max()) for one in held) <= 64
-
-
-@needs_x86
-def test_with_portable_arithmetic_it_runs_with_the_instructions_that_all_have(tiny):
-    script = (
-        "from rs.certification.load import load\nfrom rs.certification.quantize import openvino_identity\n"
-        f"print(openvino_identity([load({str(tiny / 'model')!r}).smooth(engine='quantized').base])['instructions'])"
-    )
-    ran = python("-c", script, **PORTABLE)
-    assert ran.stdout == "Intel AVX2\n", ran.stderr
 
 
 # ------------------------------------------------------------------------------------------- what it is
@@ -125,14 +123,15 @@ class Affine(nn.Module):
         return self.fc(x.flatten(1))
 
 
-SIGNALLED = """
+PROCESS = """
 import gc, signal, subprocess, sys
-from rs.certification.quantize import quantized_classifier, quantize
+from rs.certification.quantize import openvino_identity, quantized_classifier, quantize
 from tests.support.helpers import SHAPE, smallnet, tiny_images
 made = []
 for seed in range(2):
     model = smallnet(seed)
     made.append(quantized_classifier(model, quantize(model, tiny_images(8), 0.25, 8), SHAPE))
+print(openvino_identity(made)["instructions"])
 while made:
     del made[0]  # the first one first
     gc.collect()
@@ -141,10 +140,11 @@ subprocess.run([sys.executable, "-c", "pass"])
 """
 
 
-def test_a_process_that_has_quantised_survives_a_signal_with_a_handler():
+@needs_x86
+def test_a_process_with_portable_arithmetic_runs_what_all_have_and_survives_a_signal_with_a_handler():
     """A runtime of OpenVINO brings back the stack for signals of the one before, which may be gone with its memory."""
-    made = python("-c", SIGNALLED)
-    assert (made.returncode, made.stdout) == (0, "signalled\n"), made.stderr
+    made = python("-c", PROCESS, **PORTABLE)
+    assert (made.returncode, made.stdout) == (0, "Intel AVX2\nsignalled\n"), made.stderr
 
 
 def test_logits_are_those_of_the_formula_of_quantisation():
@@ -269,12 +269,9 @@ def quantized_files(folder):
 
 def test_without_images_and_without_a_network_it_says_what_to_do():
     base = Classifier("mine", smallnet().eval(), "tiny", CLASSES, SHAPE, SIGMA, folders=("mine",))
-    with pytest.raises(InputError, match="rs quantize MODEL --data DATA"):
-        base.smooth(engine="quantized")
-    with pytest.raises(
-        InputError, match=r"to calibrate a model without a folder, as of module:function, .*give --data"
-    ):
-        replace(base, folders=()).smooth(engine="quantized")
+    for folders in (("mine",), ()):
+        with pytest.raises(InputError, match="rs quantize MODEL --data DATA"):
+            replace(base, folders=folders).smooth(engine="quantized")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):

@@ -245,7 +245,7 @@ BAD = {
     "data too": (["photos", "--data", "data"], "give --data"),
     "two questions": (
         ["photos", "--at-radius", "0.5", "--acr-error", "0.1"],
-        "give one of --at-radius, --tolerance and --acr-error, got --at-radius and --acr-error",
+        "give one of --at-radius, --tolerance, --acr-error, got --at-radius and --acr-error",
     ),
     "n of 0": (["photos", "--classes", "names.txt", "--n", "0"], "--n: "),
     "parameters alone": (

@@ -99,7 +99,7 @@ def test_a_dry_run_writes_nothing(project, capfd):
     before = contents(project)
     code, (line,), err = ended(capfd, certify, *certify_to("rows.tsv"), "--dry-run")
     assert (code, err, contents(project)) == (0, [], before)
-    assert re.fullmatch(r"10 images of 60 draws, .* draws a second: about .* on this machine", line)
+    assert re.fullmatch(r"10 images of 60 draws, .* draws a second: about .* for all of them on this machine", line)
 
 
 def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project, monkeypatch, capfd):

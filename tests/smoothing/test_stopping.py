@@ -132,8 +132,8 @@ def test_draws_go_on_where_they_stopped():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tolerance": 0.1}, "one of at_radius, tolerance and acr_error must be given"),
-        ({"at_radius": None}, "one of at_radius, tolerance and acr_error must be given"),
+        ({"tolerance": 0.1}, "one of at_radius, tolerance, acr_error must be given"),
+        ({"at_radius": None}, "one of at_radius, tolerance, acr_error must be given"),
         ({"at_radius": []}, r"stop\.at_radius"),
         ({"step": 150}, r"stop\.step"),
     ],
@@ -158,11 +158,19 @@ def rows_of(tmp_path, name, shortcut=False, **stop):
     return certificate_rows.read_rows(out)
 
 
-@pytest.fixture
-def made(tmp_path, work):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("rows")
+
+
+@pytest.fixture(scope="module")
+def made(folder):
+    """Rows of every kind, made once."""
     asked = {"plain": {}, "at": {"at_radius": 0.1}, "within": {"at_radius": None, "tolerance": 0.05}}
     asked |= {"table": {"at_radius": [0.0, 0.1, 0.2]}, "error": {"at_radius": None, "acr_error": 0.05}}
-    return {name: rows_of(tmp_path, name, **stop) for name, stop in asked.items()}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RS_WORK", str(folder / "work"))
+        return {name: rows_of(folder, name, **stop) for name, stop in asked.items()}
 
 
 def test_rows_say_how_they_were_certified_and_the_most_draws(made):
@@ -227,9 +235,9 @@ def test_a_mode_that_is_none_is_refused(tmp_path, made, mode):
         certificate_rows.read_rows(tmp_path / "bad.tsv")
 
 
-def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, made, capsys):
+def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, folder, made, capsys):
     with pytest.raises(SystemExit, match="2"):
-        run(export, arguments=[str(tmp_path / "at.tsv"), "--out", str(tmp_path / "log.tsv")])
+        run(export, arguments=[str(folder / "at.tsv"), "--out", str(tmp_path / "log.tsv")])
     assert "must hold radii, got only whether given ones are certified (at-radius:0.1:5000)" in capsys.readouterr().err
     assert not (tmp_path / "log.tsv").exists()
 
