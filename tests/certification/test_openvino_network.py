@@ -170,7 +170,7 @@ def test_the_fingerprint_of_a_network_tells_its_graph_from_its_weights():
     assert len({SerializedNetwork(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}) == 3
 
 
-@pytest.mark.parametrize("most", [0, 200, 3000])
+@pytest.mark.parametrize("most", [0, 3000])
 def test_where_a_network_finds_no_room_among_temporary_files_it_is_said(most):
     """Files have so many bytes at most: too few for the graph or for the weights. OpenVINO raises a RuntimeError."""
     model, limits = convert(residual(), images(1, COLOUR)), resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -18,9 +18,8 @@ from rs.data import pictures, prepared
 from rs.data.image_folder import as_tensor
 from rs.models import checkpoint
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.statistics.certificate import round_down
 from stages.predict import main as predict
-from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, help_of, smallnet
+from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, smallnet
 
 LINEAR = "tests.support.helpers:Linear"  # class 1, "right", where the first pixel exceeds 0.5
 COLOUR = (3, 4, 6)
@@ -339,12 +338,6 @@ def test_a_folder_is_no_image(capfd, tmp_path, model):
     assert f"it is a folder; give --images {tmp_path}" in refused(capfd, *words([tmp_path], model))
 
 
-def test_a_folder_among_files_is_passed_over(capfd, tmp_path, model, tiny_files):
-    code, out, (line,) = command(capfd, *words([*tiny_files, tmp_path], model))
-    assert (code, len(out)) == (2, len(tiny_files))
-    assert f"{tmp_path} must be a file" in line
-
-
 @pytest.mark.parametrize(
     ("options", "word"),
     [
@@ -395,19 +388,6 @@ def test_the_size_of_most_files_is_that_of_a_model_that_states_none(capfd, tmp_p
     assert (code, len(out)) == (2, 2)
     assert said.startswith(f"{LINEAR} states no size of images: 2 of 3 are 8-bit grey of 4x4 (height x width)")
     assert line.startswith(f"error: 1 of 3 images failed: {odd} must be 8-bit grey of 4x4")
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 0.99996, 1 / 3, 2.00005])
-def test_rounding_down_never_promises_more(value):
-    assert value - 1e-4 < round_down(value) <= value
-    assert len(str(round_down(value)).partition(".")[2]) == 4
-
-
-def test_help_comes_without_importing_torch():
-    made = help_of("predict", "PIL")
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.splitlines()[-1] == "0 []"
-    assert all(option in made.stdout for option in ("--model", "--data", "--sigma", "--json", "--seed"))
 
 
 @pytest.fixture

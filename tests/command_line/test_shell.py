@@ -5,7 +5,6 @@ import errno
 import io
 import json
 import os
-import re
 import sys
 from copy import deepcopy
 from pathlib import Path
@@ -25,7 +24,7 @@ from rs.errors import InputError
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.training.trainer import HISTORY, Trainer
-from tests.support.folders import contents, reproducible
+from tests.support.folders import reproducible
 from tests.support.helpers import SHAPE, tiny_params, write_params, write_tiny
 from tests.support.raw_images import image_bytes
 from tests.support.untrained import save_model
@@ -93,13 +92,6 @@ def test_certificates_that_stop_early_say_their_draws_as_well(project, capfd):
     (line,) = lines
     assert line.startswith("certified at radius 0.1: ")
     assert line.endswith("draws an image; rows in at.tsv")
-
-
-def test_a_dry_run_writes_nothing(project, capfd):
-    before = contents(project)
-    code, (line,), err = ended(capfd, certify, *certify_to("rows.tsv"), "--dry-run")
-    assert (code, err, contents(project)) == (0, [], before)
-    assert re.fullmatch(r"10 images of 60 draws, .* draws a second: about .* for all of them on this machine", line)
 
 
 def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project, monkeypatch, capfd):

@@ -308,13 +308,3 @@ def test_votes_of_several_classifiers_are_those_of_each_counted_alone():
             alone.add(one[None].double(), one.shape)
         votes = np.concatenate([one.numpy().argmax(axis=1) for one in scores])  # the lowest of equals
         assert counts.tolist() == alone.fetch()[0].tolist() == np.bincount(votes, minlength=len(counts)).tolist()
-
-
-def test_one_score_that_is_not_a_number_spoils_the_count():
-    counter = VoteCounter([2, 2], torch.device("cpu"))
-    counter.add(torch.tensor([[[0.0, 1.0]]]), (1, 2), torch.tensor([0]))
-    counter.add(torch.tensor([[[math.nan, 1.0]]]), (1, 2), torch.tensor([1]))
-    with pytest.raises(InputError, match="numbers, got NaN"):
-        counter.fetch()
-    with pytest.raises(InputError, match="must give 2 logits an image, one for each class, got 3;"):
-        counter.add(torch.zeros(2, 1, 3), (1, 2))
