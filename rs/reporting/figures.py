@@ -52,8 +52,8 @@ MARKERS = "osD^vPX<>"
 PROBABILITIES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999)
 """Marks on an axis of Phi^-1(p)."""
 
-WIDTH = 3.8
-"""Of a panel in inches."""
+WIDTHS = {1: 5.6}
+"""Of a panel in inches, by the number of columns; of several 3.8. A legend beside a single panel can be long."""
 
 LABEL_POINTS = 8
 LEGEND: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "frameon": False, "handlelength": 3.5}
@@ -252,7 +252,7 @@ def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[str, pd.
 
 def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, Any]:
     """Return a figure of panels ``height`` inches high, and these (rows, columns)."""
-    figure = Figure(figsize=(WIDTH * columns, height * rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(WIDTHS.get(columns, 3.8) * columns, height * rows + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 

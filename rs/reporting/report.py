@@ -220,17 +220,14 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     """
     if out.suffix not in (".png", ".svg"):
         raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
-    lines = []
+    groups: Groups = {}
     for path in paths:
-        rows = read_alone(path, (), **stated)[0].rows
-        if not metrics.has_labels(rows) or radii_asked(metrics.mode_of(rows)) is not None:
+        result, _ = read_alone(path, (), **stated)
+        if not metrics.has_labels(result.rows) or radii_asked(metrics.mode_of(result.rows)) is not None:
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
-        sigma = float(rows["sigma"].iloc[0])
-        radii = np.linspace(0, 1.02 * rows["radius"].max() or sigma, STEPS + 1)
-        accuracy = metrics.certified_accuracy(rows, radii)
         name = str(path.with_suffix(""))
-        lines.append(pd.DataFrame({"radius": radii, "accuracy": accuracy}).assign(sigma=sigma, method=name, members=1))
-    figure = figures.draw_certified_accuracy(pd.concat(lines, ignore_index=True))
+        groups.setdefault(result.sigma, {})[name] = Group((replace(result, name=name),))
+    figure = figures.draw_certified_accuracy(curves(groups))
     figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles
     _freeze_layout(figure)
     files.write_bytes(out, png(figure) if out.suffix == ".png" else svg(figure))

@@ -229,7 +229,7 @@ def grouped(results: Sequence[Result]) -> Groups:
         _check_alike(results[0], result)
         _check_source(first, result)
         _check_budget(first, result)
-        _check_same_images(first.setdefault(result.sigma, result), result)
+        _naming(metrics.check_comparable, first.setdefault(result.sigma, result), result)
         seeds = groups.setdefault(result.sigma, {}).setdefault(result.name, [])
         _check_belongs(seeds, result)
         seeds.append(result)
@@ -341,10 +341,6 @@ def _check_budget(first: dict[float | str, Result], result: Result) -> None:
         if result.terms.budget[name] != 0:
             other = first.setdefault(name, result)
             _naming(partial(metrics.common_budget, name=name), other, result)
-
-
-def _check_same_images(a: Result, b: Result) -> None:
-    _naming(metrics.check_comparable, a, b)
 
 
 def _naming(check: Callable[[Sequence[Terms]], object], a: Result, b: Result) -> None:

@@ -16,23 +16,20 @@ from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.params import read_params
 from rs.reporting import report
-from rs.reporting.tables import notes
 from rs.statistics import metrics
 from rs.statistics.radius import lower_bound, radius
 from rs.statistics.resampling import label_bounds, share_at_most
-from rs.storage import certificate_rows, tsv
+from rs.storage import certificate_rows
 from rs.storage.files import write_json
 from stages.tables import main
 from tests.support.helpers import write_row_file
 from tests.support.tiny_study import (
     ALPHA,
     ENSEMBLES,
-    FAMILY,
     IMAGES,
     N0,
     SIGMAS,
     N,
-    add_family,
     add_vote,
     cell_rows,
     ensemble_rows,
@@ -194,24 +191,6 @@ def test_every_table_says_what_was_certified_differently(tiny):
     assert {name for name, text in texts.items() if "differently" in text and said not in text} == {"mixed.md"}
     of_two = "Certified differently: precision float32 (gaussian 0 + advmacer 0), bfloat16 (all others)."
     assert of_two in texts["mixed.md"]
-
-
-@pytest.fixture
-def families(tiny):
-    """The tables of the study with all pairs of three AdvMacers, as Markdown."""
-    return markdown(tiny_report(add_family(tiny)))
-
-
-def test_sub_ensembles_stand_in_every_table_as_one_ensemble(families):
-    for sigma in SIGMAS:
-        scores = [rows["radius"] * rows["correct"] for rows in (ensemble_rows(slug, sigma) for slug in FAMILY)]
-        acr = f"{np.mean(scores):.4f} ± {np.mean(scores, axis=0).std(ddof=1) / IMAGES**0.5:.4f} ["
-        for stem in ("ensembles", "times/weighting"):
-            (line,) = re.findall(r"^\| advmacer x2 +\| +average .*", families[f"{stem}-{sigma}.md"], re.MULTILINE)
-            assert acr in line
-        assert acr in re.findall(r"^\| advmacer x2 .*", families["main.md"], re.MULTILINE)[0]
-    for text in (families[f"{stem}.md"] for stem in ("main", "mixed", "certified-0.5", "ensembles-0.5")):
-        assert notes.FAMILIES in text
 
 
 def test_the_main_table_names_the_largest_acr_of_all_rules_and_not_of_unsound_ones(tiny):
@@ -386,15 +365,6 @@ def test_the_default_combination_must_be_sound(tiny):
     edit(tiny / "params.yaml", "combination: average", "combination: per-image")
     with pytest.raises(InputError, match=r"tables\.combination must be one whose certificates are sound"):
         tiny_report(tiny)
-
-
-def test_every_row_file_is_read_once_beside_an_external_log(tiny, tmp_path, monkeypatch):
-    log, seen, own = tmp_path / "log.tsv", [], tsv.read_tsv
-    certificate_rows.write_field_log(cell_rows("gaussian", 0.5, 0), log)
-    monkeypatch.setattr(tsv, "read_tsv", lambda path, *kinds, **how: seen.append(path) or own(path, *kinds, **how))
-    tiny_report(tiny, [{"name": "theirs", "path": log, "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}])
-    assert {log, tiny / "results/0.25/gaussian-0.tsv"} < set(seen)
-    assert len(seen) == len(set(seen))
 
 
 @pytest.mark.parametrize("name", ["advmacer 0-1", "gaussian"])

@@ -1,6 +1,5 @@
 """Row files by themselves: ``rs.reporting.summaries``."""
 
-import json
 import math
 
 import numpy as np
@@ -128,13 +127,6 @@ def test_radii_that_are_alike_in_six_digits_keep_their_own_numbers(a, b):
     head = next(line for line in lines if line.endswith("A - B"))
     (line,) = (line for line in lines if named[0] in line)
     assert line[: head.index("A") + 1].endswith(f"{found['certified_accuracy'][named[0]]['a']:.1%}")
-
-
-def test_the_radii_that_rows_have_are_named_as_they_must_be_asked_for(tmp_path):
-    path = written(tmp_path / "rows.tsv", at_radius(1, 127 / 255))
-    with pytest.raises(InputError, match=r"whether the radii 0\.4980392156862745 are certified"):
-        summarize_rows(path, [0.498039])
-    assert list(summarize_rows(path, [0.4980392156862745])["certified_accuracy"]) == ["0.4980392156862745"]
 
 
 def at_radius(seed, radius=0.25):
@@ -280,11 +272,6 @@ def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path, logs):
         compare_rows(log, logs["a"], sigma=0.5, n0=100)
 
 
-def test_logs_of_other_numbers_of_draws_are_refused_with_the_reason(logs):
-    with pytest.raises(InputError, match=r"the same n, got 10,000 and 1,000: the largest radius .* depends on it"):
-        compare_rows(logs["a"], logs["fewer"], sigma=0.5, n0=100)
-
-
 @pytest.mark.parametrize(
     ("sigma", "said"),
     [
@@ -390,8 +377,3 @@ def test_a_side_that_is_not_sound_is_said(tmp_path, a):
     found = compare_rows(a, written(tmp_path / "e.tsv", frame(2, scope="per-image")))
     assert "B: not sound" in comparison_text(found)
     assert "A: not sound" not in comparison_text(found)
-
-
-def test_the_numbers_are_json(a, b):
-    for one in (summarize_rows(a), compare_rows(a, b)):
-        assert json.loads(json.dumps(one, allow_nan=False)) == one

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rs.errors import InputError
 from rs.params import read_params, validate
 from rs.statistics.ensemble_weights import box_vertices
-from rs.study.ensembles import Combination, declared, kind_of, trained_as
+from rs.study.ensembles import Combination, declared
 from rs.study.grid import pool_cells
 from tests.support.combinations import EQUAL, GOOD
-from tests.support.helpers import ROOT, python
+from tests.support.helpers import ROOT
 
 REAL = read_params(ROOT / "params.yaml")
 
@@ -225,17 +225,6 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
             of(values, **grid)
 
 
-@given(GRIDS, WANTED)
-def test_seeds_declare_the_classifier_that_a_number_does_under_a_name_of_their_own(grid, wanted):
-    ensembles = enumerated(wanted, grid)
-    for members in ensembles:
-        seeds = {method: [seed for own, seed in members if own == method] for method in wanted}
-        found = of(entry(members=wanted), entry(members=seeds), **grid)
-        (one,) = (one for one in found[:-1] if one.members == members)
-        assert (one.slug, one.combination) == (found[-1].slug, found[-1].combination)
-        assert (one.name, found[-1].name) == (kind_of(members), trained_as(members))
-
-
 def test_ensembles_of_other_seeds_share_the_name_that_they_are_given_or_that_of_their_kind():
     grid = {"methods": ["macer"], "seeds": [0, 1, 2]}
     assert [one.name for one in of(entry(members={"macer": 2}), **grid)] == ["macer x2"] * 3
@@ -309,11 +298,6 @@ def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
 def test_sections_that_are_none_are_named(values, message):
     with pytest.raises(InputError, match=re.escape(message)):
         declared(values)
-
-
-def test_who_only_reads_what_is_declared_does_not_import_torch():
-    made = python("-c", "import sys, rs.study.ensembles; sys.exit('torch' in sys.modules)")
-    assert made.returncode == 0, made.stderr
 
 
 # ------------------------------------------------------------------------------------------ params.yaml itself

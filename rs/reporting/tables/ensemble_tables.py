@@ -56,7 +56,7 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
     bests = best(shown)
     of_members = cache(lambda teams: samples_of_members(teams, groups[sigma]))
     rows = [
-        names_of(group.first)
+        {"sigma": sigma, "ensemble": group.first.ensemble, "combination": group.first.combination}
         | {"scope": group.first.scope, "sound": group.sound, "best": method in bests, "estimate": group.acr}
         | group.numbers
         | _differences(group, _reference(group, shown, reference), of_members)
@@ -227,11 +227,6 @@ def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -
     means = [metrics.average_rows([singles[member] for member in members]) for members in teams]
     largest = [singles[max(members, key=acrs.__getitem__)] for members in teams]
     return sample(means, seeds), sample(largest, seeds)
-
-
-def names_of(result: Result) -> Row:
-    """Return what tells an ensemble from the others."""
-    return {"sigma": result.sigma, "ensemble": result.ensemble, "combination": result.combination}
 
 
 def _ensembles(groups: Groups, sigma: float) -> dict[str, Group]:

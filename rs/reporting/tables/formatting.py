@@ -294,12 +294,8 @@ def _latex_part(table: Table, body: list[list[Cell]], number: int, count: int) -
     return "\n".join(lines) + "\n"
 
 
-def csv(table: Table) -> str:
-    """Return the unrounded numbers; what is not known stays empty."""
-    return table.data.to_csv(index=False, lineterminator="\n")
-
-
 def render(name: str, table: Table) -> dict[str, bytes]:
-    """Return a table as Markdown, LaTeX and CSV, by file name."""
-    forms = {".md": markdown(table), ".tex": latex(table), ".csv": csv(table)}
+    """Return a table as Markdown, LaTeX and CSV (unrounded, and empty where not known), by file name."""
+    numbers = table.data.to_csv(index=False, lineterminator="\n")
+    forms = {".md": markdown(table), ".tex": latex(table), ".csv": numbers}
     return {name + suffix: text.encode() for suffix, text in forms.items()}

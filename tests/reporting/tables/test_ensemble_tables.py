@@ -1,7 +1,6 @@
 """The tables of ensembles: ``rs.reporting.tables.ensemble_tables``."""
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,6 @@ from tests.support.ensemble_results import (
     MIXED,
     MODELS,
     OF_TWO,
-    ONE_AND_TWO,
     ONE_OF_EACH,
     PAIR,
     PAIRS,
@@ -158,16 +156,6 @@ class TestFamilies:
             assert shown[title].endswith("images only")
             assert "[" not in shown[title]
         assert {notes.TIES, notes.SEEDS, notes.FAMILIES} <= set(table.notes)
-
-    def test_a_mixed_family_of_one_and_two_weighs_its_methods_a_third_and_two_thirds(self):
-        table = weighting([*MODELS, *family(ONE_AND_TWO, higher(0.5))], 0.5, {}, NOTHING)
-        means = {
-            method: Fraction(sum(Fraction(str(x)) for seed in SEEDS for x in TRIO[method, seed]), 12)
-            for method in ("advmacer", "smoothadv")
-        }
-        expected = means["advmacer"] / 3 + 2 * means["smoothadv"] / 3
-        row = table.data[table.data["combination"] == NONE].iloc[0]
-        assert row["acr"] == pytest.approx(float(expected), rel=1e-12)
 
     @pytest.mark.parametrize(
         ("members", "known"),
