@@ -10,7 +10,7 @@ from typing import Any
 from rs.command_line.shell import register_network_of
 from rs.data import sources
 from rs.errors import InputError
-from rs.methods import METHODS
+from rs.methods import EVERY_METHOD
 from rs.params import load_section, section
 from rs.reporting.settings import check_study
 from rs.runtime import arithmetic, code_fingerprint
@@ -35,10 +35,10 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
     """
     where = f"datasets.{dataset}"
     check_study(values, dataset)
-    check_names(values, dataset, METHODS)
+    check_names(values, dataset, EVERY_METHOD)
     launcher_words(values)
     arithmetic.recipe_arithmetic(values, dataset)
-    contents: dict[str, Any] = code_fingerprint.stage_fingerprints(root, METHODS) | {
+    contents: dict[str, Any] = code_fingerprint.stage_fingerprints(root, EVERY_METHOD) | {
         "versions": code_fingerprint.series()
     }
     source = sources.settings(section(values, where), where)

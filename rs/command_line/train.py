@@ -10,7 +10,7 @@ import typer
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
-from rs.methods import METHODS
+from rs.methods import EVERY_METHOD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class NetworkOptions:
 
 
 def main(
-    method: Annotated[str, typer.Argument(help=f"Training method: {', '.join(METHODS)}.")],
+    method: Annotated[str, typer.Argument(help=f"Training method: {', '.join(EVERY_METHOD)}.")],
     sigma: Annotated[float, typer.Option(callback=shell.check_sigma, help="Noise std, in pixels of [0, 1].")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for model.safetensors and model.json.")],
     log: Annotated[Path, typer.Option(file_okay=False, help="Folder for history.csv, timing.csv, provenance.json.")],

@@ -21,6 +21,14 @@ METHODS = {
 }
 """From the name of a method, as in ``params.yaml``, to the dataclass of its hyper-parameters, ``module:Class``."""
 
+DENOISERS = {
+    "denoiser-mse": "rs.methods.denoiser:DenoiserMse",
+    "denoiser-stability": "rs.methods.denoiser:DenoiserStability",
+}
+"""Likewise the methods that train a denoiser before a classifier of the user's that stays as it is."""
+
+EVERY_METHOD = METHODS | DENOISERS
+
 
 def check_method(name: str) -> None:
     """Refuse a name that is no training method.
@@ -28,8 +36,8 @@ def check_method(name: str) -> None:
     Raises:
         InputError: Lists the methods.
     """
-    if name not in METHODS:
-        raise InputError(f"the method must be one of {', '.join(METHODS)}; got {name!r}")
+    if name not in EVERY_METHOD:
+        raise InputError(f"the method must be one of {', '.join(EVERY_METHOD)}; got {name!r}")
 
 
 def method_class(name: str) -> type[Method]:
@@ -39,5 +47,5 @@ def method_class(name: str) -> type[Method]:
         InputError: If there is no such method.
     """
     check_method(name)
-    method: type[Method] = resolve_name(METHODS[name])
+    method: type[Method] = resolve_name(EVERY_METHOD[name])
     return method

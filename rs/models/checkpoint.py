@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.models import architectures
+from rs.models.denoised import DENOISER_METHODS, with_denoiser
 from rs.params import MAX_CLASSES, Finite, NonNegativeCount, Positive, Side, validated
 from rs.runtime import arithmetic
 from rs.storage import files
@@ -62,7 +63,15 @@ class ModelCard:
                 f"the source of {self.architecture} must be that of the training, but {', '.join(sorted(changed)[:5])} "
                 "changed; restore it, or train again"
             )
-        return architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
+        model = architectures.build(self.architecture, self.shape, len(self.classes), self.mean, self.std, seed)
+        if self.method in DENOISER_METHODS:
+            if self.architecture not in architectures.USER_NETWORKS:
+                raise InputError(
+                    f"{self.method} must have a classifier that is trained already, got the architecture "
+                    f"{self.architecture}; give --network"
+                )
+            model.network = with_denoiser(model.network, self.shape[0], self.sigma, seed)
+        return model
 
 
 def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> None:

@@ -15,6 +15,9 @@ from rs.errors import InputError
 Denoiser = Callable[[Tensor, float], Tensor]
 """From noisy images (N, C, H, W), in pixels of [0, 1] and not clipped, and the noise's std to images of that shape."""
 
+DENOISER_METHODS = ("denoiser-mse", "denoiser-stability")
+"""Training methods whose model is a :class:`DnCNN` before the classifier, and which train the denoiser alone."""
+
 
 class Denoised(nn.Module):
     """Put a denoiser before a classifier, f(x) = network(denoise(x, sigma)) (Salman et al. 2020, arXiv:2003.01908).
@@ -22,7 +25,8 @@ class Denoised(nn.Module):
     It is a base classifier like any other: smooth and certify it with noise of this ``sigma``.
 
     Args:
-        network: Images (N, C, H, W) -> logits (N, K); any normalisation is inside it.
+        network: Images (N, C, H, W) -> logits (N, K); any normalisation is inside it. Without parameters to train it
+            stays in eval mode.
         denoise: A function or module of (images, sigma), such as a denoiser of deepinv or :class:`DiffusionDenoiser`.
         sigma: Noise standard deviation that it removes, in pixels of [0, 1].
     Raises:
@@ -35,9 +39,60 @@ class Denoised(nn.Module):
             raise InputError(f"sigma must be positive and finite, got {sigma}; it is the noise std in pixels of [0, 1]")
         self.network, self.denoise, self.sigma = network, denoise, sigma
 
+    def train(self, mode: bool = True) -> Denoised:
+        """Set the mode of the denoiser, and of the classifier unless it is frozen."""
+        super().train(mode)
+        if not any(parameter.requires_grad for parameter in self.network.parameters()):
+            self.network.eval()
+        return self
+
     def forward(self, x: Tensor) -> Any:
         """Return what the classifier says of the denoised images."""
         return self.network(self.denoise(x, self.sigma))
+
+
+class DnCNN(nn.Module):
+    """Convolutional denoiser for one noise level, D(x) = x - residual(x) (Zhang et al. 2017, arXiv:1608.03981).
+
+    17 convolutions of 64 channels as in denoised smoothing, 558,400 parameters for three colours. Its weights are
+    orthogonal and the last ones zero, so it begins as the identity.
+
+    Args:
+        channels: Of the images.
+        depth: Convolutions.
+        width: Channels of each.
+    """
+
+    def __init__(self, channels: int, depth: int = 17, width: int = 64) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+        for _ in range(depth - 2):
+            layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width, eps=1e-4), nn.ReLU()]
+        last = nn.Conv2d(width, channels, 3, padding=1, bias=False)
+        self.residual = nn.Sequential(*layers, last)
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.orthogonal_(layer.weight)
+        nn.init.zeros_(last.weight)
+
+    def forward(self, x: Tensor, sigma: float) -> Tensor:
+        """Denoise images (N, C, H, W) with the noise that the weights were trained for, whatever ``sigma`` is."""
+        return x - self.residual(x)
+
+
+def with_denoiser(network: nn.Module, channels: int, sigma: float, seed: int | None) -> Denoised:
+    """Return a classifier, frozen, with an untrained denoiser before it.
+
+    Args:
+        network: The classifier; its parameters become constants.
+        channels: Of the images.
+        sigma: Noise standard deviation, in pixels of [0, 1].
+        seed: Of the denoiser's weights; ``None`` uses torch's global generator.
+    """
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        return Denoised(network.requires_grad_(False), DnCNN(channels), sigma)
 
 
 class DiffusionDenoiser(nn.Module):

@@ -14,7 +14,7 @@ import torch
 from rs.data import images
 from rs.data.prepared import Images
 from rs.errors import InputError
-from rs.methods import METHODS
+from rs.methods import EVERY_METHOD
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
@@ -76,7 +76,7 @@ def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:
 
 def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:
     """Return what names unfinished work: other images, settings, code or numbers of processes do not continue it."""
-    code = code_fingerprint.code_hash("rs/training/run.py", method=METHODS[card.method])
+    code = code_fingerprint.code_hash("rs/training/run.py", method=EVERY_METHOD[card.method])
     limit = {} if options.seconds is None else {"seconds": options.seconds}
     _, world_size = processes.rank_and_world_size()
     several = {"processes": world_size} if world_size > 1 else {}

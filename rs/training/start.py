@@ -13,6 +13,7 @@ from torch import nn
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.checkpoint import ModelCard
+from rs.models.denoised import DENOISER_METHODS
 from rs.smoothing.inputs import LogitsOnly
 from rs.storage import files
 from rs.training.recipe import RunOptions
@@ -39,9 +40,11 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
     """
     if options.from_scratch and weights is not None:
         raise InputError(f"give --from-scratch or --weights, got both, with {weights}")
+    if options.from_scratch and card.method in DENOISER_METHODS:
+        raise InputError(f"--from-scratch would train {card.method} for a classifier of random weights; leave it out")
     model = card.build(initial_seed(options.seed))
     if weights is not None:
-        network: Any = model.network
+        network: Any = model.network.network if card.method in DENOISER_METHODS else model.network
         network = network.network if isinstance(network, LogitsOnly) else network
         checkpoint.fill(network, checkpoint.read_state(Path(weights)), weights, card.architecture)
     if options.from_scratch:

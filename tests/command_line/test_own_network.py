@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.data.prepared import save_images
 from rs.errors import InputError
-from rs.models import architectures
+from rs.models import architectures, denoised
 from tests.support.helpers import write_params
 
 CLASSES = ("circle", "square", "stripe")
@@ -211,6 +212,34 @@ def test_a_network_may_return_its_logits_as_an_attribute():
     assert "network.network.fc.weight" in named
     forget()
     assert rs.load("model", network="own_networks:Named").smooth().certify(np.zeros((3, 24, 24), np.uint8), n=20)
+
+
+@pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
+def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(monkeypatch, method):
+    monkeypatch.setattr(denoised, "DnCNN", partial(denoised.DnCNN, depth=3, width=8))
+    start = importlib.import_module("own_networks").pretrained().state_dict()
+    folder = trained("--epochs", 1, method=method)
+    state = load_file(Path(folder, "model.safetensors"))
+    assert all(torch.equal(value, state[f"network.network.{name}"]) for name, value in start.items())
+    assert any(name.startswith("network.denoise.") for name in state)
+    forget()
+    rows = ["--images", "photos", "--n0", 10, "--n", 50, "--subset", "{stride: 30}", "--out", "rows.tsv"]
+    command(certify, folder, "--network", "own_networks:pretrained", *rows)
+    assert Path("rows.tsv").read_text().count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--network", "own_networks:build", "--from-scratch"], "for a classifier of random weights; leave it out"),
+        (["--dataset", "finetune", "--params", "rs/params.yaml"], "must have a classifier that is trained already"),
+    ],
+)
+def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
+    Path("rs").symlink_to(Path(rs.__file__).parent)
+    line = refusal(capsys, train, "denoiser-mse", *words, "--images", "photos", "--sigma", 0.25,
+                   "--out", "model", "--log", "log")  # fmt: skip
+    assert message in line
 
 
 @pytest.mark.parametrize(

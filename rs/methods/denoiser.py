@@ -1,0 +1,63 @@
+"""Training a denoiser before a frozen classifier (Salman, Sun, Yang, Kapoor & Kolter 2020, arXiv:2003.01908)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from rs.errors import InputError
+from rs.methods.base import Step, accuracy
+from rs.models.denoised import Denoised
+from rs.params import validated
+from rs.smoothing.inputs import logits_of
+from rs.smoothing.noise import draw
+from rs.smoothing.soft import to_float32
+
+
+@validated
+class DenoiserMse:
+    """Squared error of the denoised images, 1/(2B) sum_i ||D(x_i + d_i) - x_i||^2 (Zhang et al. 2017).
+
+    Denoised smoothing takes the mean over pixels, which Adam does not see; SGD, here, needs the scale of the sum.
+    """
+
+    steps_per_batch = 1
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        denoised = _denoised(model)
+        images = to_float32(denoised.denoise(x + draw(x, 1, sigma, rng)[:, 0], sigma))
+        loss = (images - x).square().sum() / (2 * len(x))
+        with torch.no_grad():
+            logits = logits_of(denoised.network(images))
+        return Step(loss, loss, torch.zeros_like(loss), accuracy(logits.unsqueeze(1), y))
+
+
+@validated
+class DenoiserStability:
+    """Cross-entropy of denoised images against the prediction of the clean image; no labels are used.
+
+    1/B sum_i CE(f(D(x_i + d_i)), argmax f(x_i))
+    """
+
+    steps_per_batch = 1
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        denoised = _denoised(model)
+        with torch.no_grad():
+            predicted = logits_of(denoised.network(x)).argmax(dim=-1)
+        logits = to_float32(logits_of(denoised(x + draw(x, 1, sigma, rng)[:, 0])))
+        loss = F.cross_entropy(logits, predicted)
+        return Step(loss, loss, torch.zeros_like(loss), accuracy(logits.unsqueeze(1), y))
+
+
+def _denoised(model: nn.Module) -> Denoised:
+    for module in model.modules():
+        if isinstance(module, Denoised):
+            return module
+    raise InputError(
+        f"the model must contain an rs.Denoised, whose denoiser is trained, got {type(model).__name__}; put a denoiser "
+        "before the classifier, and use the engine plain"
+    )

@@ -1,0 +1,90 @@
+"""Training a denoiser before a frozen classifier: what each objective is, and what stays as it is."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rs.errors import InputError
+from rs.methods import DENOISERS, method_class
+from rs.models.denoised import DENOISER_METHODS, DnCNN, with_denoiser
+from rs.smoothing.noise import draw
+
+SIGMA = 0.25
+every_objective = pytest.mark.parametrize("name", DENOISERS)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def model(depth=4, width=8):
+    """A classifier with a batch norm, frozen, and a small denoiser before it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        classifier = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, 3))
+        denoised = with_denoiser(classifier, 1, SIGMA, seed=1)
+        denoised.denoise = DnCNN(1, depth, width)
+    return denoised.train()
+
+
+def batch():
+    return torch.rand(12, 1, 8, 8, generator=generator(7)), torch.arange(12) % 3
+
+
+def step(name, network, seed=0):
+    x, y = batch()
+    return method_class(name)().loss(network, x, y, sigma=SIGMA, rng=generator(seed), epoch=0)
+
+
+def test_a_denoiser_begins_as_the_identity_with_the_published_number_of_parameters():
+    denoise, (x, _) = DnCNN(3), batch()
+    assert sum(parameter.numel() for parameter in denoise.parameters()) == 558_400
+    x = x.expand(-1, 3, -1, -1)
+    assert torch.equal(denoise(x, SIGMA), x)
+
+
+def test_the_objectives_are_the_noise_and_the_prediction_of_the_clean_image_at_the_start():
+    network, (x, y) = model(), batch()
+    noise = draw(x, 1, SIGMA, generator())[:, 0]
+    assert step("denoiser-mse", network).loss.item() == pytest.approx(float(noise.square().sum() / 24), rel=1e-6)
+    with torch.no_grad():
+        predicted, logits = network.network(x).argmax(1), network.network(x + noise)
+    stability = step("denoiser-stability", network)
+    assert stability.loss.item() == pytest.approx(float(F.cross_entropy(logits, predicted)), rel=1e-6)
+    assert stability.accuracy == (logits.argmax(1) == y).float().mean()
+
+
+@every_objective
+def test_a_step_moves_the_denoiser_alone(name):
+    network = model()
+    before = {key: value.clone() for key, value in network.network.state_dict().items()}
+    step(name, network).loss.backward()
+    assert all(torch.equal(before[key], value) for key, value in network.network.state_dict().items())
+    assert all(parameter.grad is None for parameter in network.network.parameters())
+    assert all(parameter.grad is not None for parameter in network.denoise.parameters())
+    assert network.denoise.training
+    assert not network.network.training
+
+
+@every_objective
+def test_the_loss_falls(name):
+    network = model()
+    optimizer = torch.optim.SGD(network.denoise.parameters(), lr=0.01)
+    before = step(name, network, seed=1000).loss
+    for seed in range(60):
+        optimizer.zero_grad()
+        step(name, network, seed).loss.backward()
+        nn.utils.clip_grad_norm_(network.denoise.parameters(), 1.0)
+        optimizer.step()
+    assert step(name, network, seed=1000).loss < 0.9 * before
+
+
+@every_objective
+def test_a_model_without_a_denoiser_is_refused(name):
+    with pytest.raises(InputError, match=r"the model must contain an rs\.Denoised, .* got Sequential"):
+        step(name, nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))
+
+
+def test_cards_know_the_methods_that_put_a_denoiser_before_a_network():
+    assert tuple(DENOISERS) == DENOISER_METHODS
