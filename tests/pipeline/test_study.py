@@ -52,7 +52,7 @@ def project(tmp_path):
     return small_project(tmp_path / "copy", epochs=16)
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only("kills and interruptions")
 def test_a_study_that_is_stopped_continues_and_ends_with_the_bytes_of_the_pipeline(project):
     first = study(project, MINUTES=10, TARGETS="^certify@")
     while not list(project.glob(".work/*/checkpoint.pt")):
@@ -81,7 +81,7 @@ def test_a_study_that_is_stopped_continues_and_ends_with_the_bytes_of_the_pipeli
     assert contents(project, *MADE) == made
 
 
-@pytest.mark.slow
+@pytest.mark.trust_only("kills and interruptions")
 def test_a_cell_that_fails_stops_those_that_need_it_and_no_others(project):
     module = project / "rs" / "methods" / "gaussian.py"
     module.write_text(module.read_text().replace("        logits = ", "        raise SystemExit(7)\n        logits = "))
