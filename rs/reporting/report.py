@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial as bind
@@ -212,7 +213,8 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     """Draw certified accuracy against radius of row files, a panel per noise level, into a PNG or SVG file.
 
     Args:
-        paths: Rows of this project, or logs in the field's six columns. A line is named after its file.
+        paths: Rows of this project, or logs in the field's six columns. A line is named after its file, and the
+            folders below the one that all share.
         out: A file whose name ends in .png or .svg; it is replaced.
         stated: ``sigma``, ``n0``, ``n`` and ``alpha`` of logs, as for :func:`rs.reporting.logs.read_log`.
     Raises:
@@ -221,11 +223,12 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     if out.suffix not in (".png", ".svg"):
         raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
     groups: Groups = {}
+    shared = os.path.commonpath([path.absolute().parent for path in paths])
     for path in paths:
         result, _ = read_alone(path, (), **stated)
         if not metrics.has_labels(result.rows) or radii_asked(metrics.mode_of(result.rows)) is not None:
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
-        name = str(path.with_suffix(""))
+        name = str(path.absolute().relative_to(shared).with_suffix(""))
         groups.setdefault(result.sigma, {})[name] = Group((replace(result, name=name),))
     figure = figures.draw_certified_accuracy(curves(groups))
     figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles
