@@ -70,7 +70,7 @@ class ModelCard:
                     f"{self.method} must have a classifier that is trained already, got the architecture "
                     f"{self.architecture}; give --network"
                 )
-            model.network = with_denoiser(model.network, self.shape[0], self.sigma, seed)
+            model.network = with_denoiser(model.get_submodule("network"), self.shape[0], self.sigma, seed)
         return model
 
 

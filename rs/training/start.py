@@ -44,7 +44,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         raise InputError(f"--from-scratch would train {card.method} for a classifier of random weights; leave it out")
     model = card.build(initial_seed(options.seed))
     if weights is not None:
-        network: Any = model.network.network if card.method in DENOISER_METHODS else model.network
+        network: Any = model.network
+        network = network.network if card.method in DENOISER_METHODS else network
         network = network.network if isinstance(network, LogitsOnly) else network
         checkpoint.fill(network, checkpoint.read_state(Path(weights)), weights, card.architecture)
     if options.from_scratch:
