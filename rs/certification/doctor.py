@@ -33,6 +33,9 @@ ORDERS = 9_999
 BATCH = 100
 """Images at once."""
 
+NO_NOISE = "it seems not to be trained with noise"
+"""How the diagnosis begins that training with noise mends."""
+
 NOT_LOOKED_AT = (
     "nothing was found out about its accuracy: whether it is trained, with noise too, and which pixels, channels and "
     "numbers of classes it wants"
@@ -232,7 +235,7 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Diagnosis
     if float(under.float().mean()) < 0.5 * float(right.float().mean()) and _larger(right, under):
         yield Diagnosis(
             "warning",
-            f"it seems not to be trained with noise of {sigma:g}: accuracy {_percent(right)} without noise, "
+            f"{NO_NOISE} of {sigma:g}: accuracy {_percent(right)} without noise, "
             f"{_percent(under)} with it; most certificates will abstain",
         )
 

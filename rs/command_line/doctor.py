@@ -47,9 +47,9 @@ def main(
         raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     torch_device = device_named(device)
     machine, slow = describe_machine(torch_device), machine_warnings(torch_device)
-    findings, tried = [], ""
+    findings, tried, mending = [], "", ""
     if model is not None:
-        from rs.certification.doctor import diagnose
+        from rs.certification.doctor import NO_NOISE, diagnose
         from rs.certification.load import load
         from rs.data.images import load_images
 
@@ -61,6 +61,13 @@ def main(
                 base = load(model, None if images is None else images.meta, network)
             findings = diagnose(base, images, sigma, torch_device, count)
         tried = "" if images is None else f" on {min(count, len(images)):,} images"
+        function = network or (model if ":" in model else None)
+        if function and any(finding.text.startswith(NO_NOISE) for finding in findings):
+            level = base.noise_std(sigma)
+            source = f"--data {data}" if pictures.images is None else f"--images {pictures.images}"
+            mending = (
+                f"rs train advmacer --network {function} --sigma {level:g} {source} --out models/mine --log logs/mine"
+            )
     if as_json:
         details = [finding._asdict() for finding in findings]
         print(json.dumps({"machine": machine, "warnings": slow, "model": model, "findings": details}))
@@ -71,6 +78,8 @@ def main(
             print(f"warning: {text}")
         for finding in findings:
             print(printable(f"{finding.level}: {finding.text}"))
+        if mending:
+            print(printable(f"next: {mending}; then certify images that it was not trained on"))
         if model is not None and not findings:
             print(f"nothing was found wrong with {model}{tried}")
     sys.exit(any(finding.level == "fault" for finding in findings))

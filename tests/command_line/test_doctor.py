@@ -29,6 +29,14 @@ def good():
 
 def exchanged():
     return Halves(-1)
+
+class Clean(Halves):  # is right about pixels of [0, 1] alone
+    def forward(self, x):
+        noisy = (x - x.clamp(0, 1)).flatten(1).any(1, keepdim=True)
+        return super().forward(x) * torch.where(noisy, -1, 1)
+
+def clean():
+    return Clean(1)
 """
 
 
@@ -66,6 +74,17 @@ def test_a_fault_is_a_line_and_exit_code_1(data):
     assert result.stdout.splitlines()[-1].startswith(
         "fault: its classes seem to have other numbers than the data set's: 0 for 1"
     )
+
+
+def test_what_was_trained_without_noise_is_told_how_to_mend_it(data):
+    result = doctor("own_models:clean", "--data", data, "--sigma", 0.5)
+    warning, last = result.stdout.splitlines()[-2:]
+    assert "not to be trained with noise of 0.5" in warning
+    command = (
+        f"rs train advmacer --network own_models:clean --sigma 0.5 --data {data} --out models/mine --log logs/mine"
+    )
+    assert last == f"next: {command}; then certify images that it was not trained on"
+    assert not doctor("own_models:good", "--data", data, "--sigma", 0.5).stdout.count("next:")
 
 
 def test_all_of_it_is_one_json_object(data):
