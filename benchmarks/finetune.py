@@ -1,0 +1,172 @@
+"""What training with noise gives a network that has never seen noise: certificates and CPU seconds, run by run.
+
+``python -m benchmarks.finetune DATA WORK --out ROWS``: DATA is a prepared CIFAR-10, WORK keeps models, ROWS one row
+file a run and ``seconds.csv``. Runs follow the order of :data:`RUNS`, in one thread. What is there is not made again.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NETWORK = "benchmarks.networks:resnet8"
+START_EPOCHS = 5
+METHODS = ("gaussian", "consistency", "smoothadv", "advmacer")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training and its certificates."""
+
+    sigma: float
+    method: str | None = None  # None: the network as it was
+    epochs: int = 0
+    start: str = "clean"  # or random
+    rate: float | None = None  # of learning; None: the recipe's
+
+    @property
+    def name(self) -> str:
+        """The name of its row file."""
+        parts = [f"{self.sigma:g}", self.start, self.method or "nothing", str(self.epochs)]
+        return "-".join([*parts, *([] if self.rate is None else [f"rate{self.rate:g}"])])
+
+
+RATES = [Run(0.25, method, 1, rate=rate) for rate in (0.02, 0.1, 0.05, 0.2) for method in ("gaussian", "advmacer")]
+"""The choice of the recipe's learning rate, by validation images."""
+
+RUNS = [
+    run
+    for sigma in (0.25, 0.5)
+    for run in [
+        Run(sigma),
+        *[Run(sigma, method, epochs) for epochs in (1, 2, 4) for method in METHODS],
+        *[Run(sigma, method, 6 if method == "gaussian" else 4, "random") for method in METHODS],
+    ]
+]
+
+
+def main(
+    data: Annotated[Path, typer.Argument(file_okay=False, help="Prepared CIFAR-10.")],
+    work: Annotated[Path, typer.Argument(file_okay=False, help="Folder for models and logs.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for rows and seconds.csv.")],
+    seed: Annotated[int, typer.Option(help="Seed of start and training.")] = 0,
+    images: Annotated[int, typer.Option(help="First images to certify.")] = 500,
+    rates: Annotated[bool, typer.Option("--rates", help="Choose the learning rate instead.")] = False,
+) -> None:
+    """Train and certify what is not there yet."""
+    import torch
+
+    torch.set_num_threads(1)
+    start = work / f"start-{seed}.safetensors"
+    if not start.exists():
+        _timed(out, f"start-{seed}", lambda: train_start(data, start, seed))
+    for run in RATES if rates else RUNS:
+        rows = out / f"{run.name}-{seed}.tsv"
+        if not rows.exists():
+            model = _trained(run, data, start, work / f"{run.name}-{seed}", seed, out)
+            certify(model, run.sigma, data, rows, images, "validation" if rates else "test")
+
+
+def train_start(data: Path, out: Path, seed: int) -> None:
+    """Train the network without noise by SGD with crops and flips, and a learning rate that rises and falls."""
+    import torch
+    import torch.nn.functional as F
+    from safetensors.torch import save_file
+
+    from benchmarks.networks import resnet8
+    from rs.data.images import load_images
+
+    torch.manual_seed(seed)
+    split = load_images(data, "train")
+    images = torch.stack([split.pixels(index) for index in range(len(split))])
+    labels, network, batch = torch.as_tensor(split.labels), resnet8(), 128
+    padded, steps = F.pad(images, (4, 4, 4, 4)), len(images) // batch
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.2, START_EPOCHS * steps, pct_start=0.2, cycle_momentum=False
+    )
+    for _ in range(START_EPOCHS):
+        for chosen in torch.randperm(len(images))[: steps * batch].split(batch):
+            top, left = torch.randint(0, 9, (2,)).tolist()
+            x = padded[chosen, :, top : top + 32, left : left + 32]
+            x = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, x.flip(-1), x)
+            optimizer.zero_grad()
+            F.cross_entropy(network(x), labels[chosen]).backward()
+            optimizer.step()
+            schedule.step()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_file(network.state_dict(), out)
+
+
+def _trained(run: Run, data: Path, start: Path, out: Path, seed: int, seconds: Path) -> nn.Module:
+    """Return the network of a run, trained unless it is there."""
+    import torch
+    from safetensors.torch import load_file
+
+    from benchmarks.networks import resnet8
+    from rs import params
+    from rs.certification.load import load
+    from rs.smoothing.user_networks import register_network
+    from rs.training.recipe import RunOptions, training_recipe
+    from rs.training.run import train_model
+
+    register_network(NETWORK)
+    if run.method is None:
+        network = resnet8()
+        network.load_state_dict(load_file(start))
+        return network
+    if not out.exists():
+        from_scratch = run.start == "random"
+        model = {"network": NETWORK, "weights": None if from_scratch else str(start)}
+        training = {"epochs": run.epochs, "eval_every": 0} | ({} if run.rate is None else {"learning_rate": run.rate})
+        values = params.for_sigma(params.packaged(), run.sigma, "finetune", nearest=True)
+        values = params.replace_in_recipe(values, "finetune", "model", model)
+        values = params.replace_in_recipe(values, "finetune", f"{run.method}.training", training)
+        recipe = training_recipe(values, "finetune", run.method, run.sigma)
+        options = RunOptions(sigma=run.sigma, seed=seed, device=torch.device("cpu"), from_scratch=from_scratch)
+        log = out.with_suffix(".log")
+        _timed(seconds, f"{run.name}-{seed}", lambda: train_model(recipe, data, options, out=out, log=log))
+    return load(out).module
+
+
+def certify(network: nn.Module, sigma: float, data: Path, rows: Path, images: int, split: str) -> None:
+    """Certify the first images of a split, n = 1,000 and alpha = 0.001."""
+    import torch
+
+    from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_split
+    from rs.certification.load import load
+    from rs.data.images import load_images
+    from rs.smoothing.settings import SmoothingOptions
+
+    chosen = load_images(data, split)
+    recipes = {"recipes": {"finetune": {"certify": NO_RECIPE}}}
+    settings = certification_settings(recipes, "finetune", {"subset": {"first": images}, "engine": "folded"})
+    options = SmoothingOptions(sigma=sigma, device=torch.device("cpu"))
+    certify_split(load(network, chosen.meta), chosen, settings, options, out=rows)
+
+
+def _timed(folder: Path, name: str, work: Callable[[], None]) -> None:
+    """Do a training and write its CPU seconds down; work that continues an earlier process counts what is left."""
+    began = time.process_time()
+    work()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "seconds.csv"
+    is_new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        if is_new:
+            writer.writerow(["run", "cpu_seconds"])
+        writer.writerow([name, round(time.process_time() - began, 1)])
+
+
+if __name__ == "__main__":
+    typer.run(main)
