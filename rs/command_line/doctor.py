@@ -52,6 +52,7 @@ def main(
         from rs.certification.doctor import NO_NOISE, diagnose
         from rs.certification.load import load
         from rs.data.images import load_images
+        from rs.smoothing.user_networks import is_importable
 
         images = None if data is None else load_images(data, split or "test")
         with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
@@ -61,7 +62,7 @@ def main(
                 base = load(model, None if images is None else images.meta, network)
             findings = diagnose(base, images, sigma, torch_device, count)
         tried = "" if images is None else f" on {min(count, len(images)):,} images"
-        function = network or (model if ":" in model else None)
+        function = network or (model if is_importable(model) else None)
         if function and any(finding.text.startswith(NO_NOISE) for finding in findings):
             level = base.noise_std(sigma)
             source = f"--data {data}" if pictures.images is None else f"--images {pictures.images}"
