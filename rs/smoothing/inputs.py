@@ -196,6 +196,9 @@ def logits_of(output: Any) -> Tensor:
     """
     logits = getattr(output, "logits", output)
     if isinstance(logits, Tensor):
+        if logits.is_complex() or logits.layout != torch.strided or logits.is_meta:
+            what = f"{logits.dtype}, {logits.layout} on {logits.device}".replace("torch.", "")
+            raise InputError(f"base must return logits that are real numbers in a dense tensor, got {what}")
         return logits
     kind = type(output).__name__
     if isinstance(output, tuple | list):
@@ -220,22 +223,28 @@ class LogitsOnly(nn.Module):
 
 
 @contextmanager
-def user_code(must: str, refused: type[BaseException] = BaseException) -> Iterator[None]:
-    """Turn what a user's code raises into an error that begins with ``must``.
+def user_code(must: str, passed: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn what a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.
 
     Ctrl-C and too little memory of a GPU stay what they are.
 
     Args:
         must: What the code must do.
-        refused: Which errors; ``SystemExit`` is one of all.
+        passed: Further errors that stay what they are.
     Raises:
-        InputError: From what the code raises.
+        InputError: From what the code raises, or if tensors have no numbers by default after it.
     """
     try:
         yield
+        if torch.get_default_device().type == "meta":
+            raise InputError(
+                f"{must}, but it makes meta, which holds no numbers, torch's default device; leave that out"
+            )
     except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
         raise
-    except refused as error:
+    except passed:
+        raise
+    except BaseException as error:
         raise InputError(f"{must}, but it {raised(error)}") from error
 
 
@@ -249,5 +258,5 @@ def evaluate(base: nn.Module, x: Tensor) -> Tensor:
             memory apart.
     """
     must = f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
-    with user_code(must, BaseException if isinstance(base, Function) else SystemExit):
+    with user_code(must, () if isinstance(base, Function) else (Exception,)):
         return logits_of(base(x))

@@ -57,6 +57,11 @@ def raises():
 def on_meta():
     return Linear().to("meta")
 
+def meta():
+    model = Linear()
+    torch.set_default_device("meta")
+    return model
+
 def float64():
     torch.set_default_dtype(torch.float64)
     return Linear()
@@ -84,6 +89,7 @@ def module(tmp_path, work, monkeypatch):
         Path("photos", "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(f"photos/{'ab'[number % 2]}/{number}.png")
     yield name
+    torch.set_default_device(None)
     torch.set_default_dtype(torch.float32)
 
 
@@ -103,6 +109,7 @@ def ended(capfd, command, *words):
         ("Untrainable", "Untrainable must run on cpu, but it raised RuntimeError: it cannot be trained"),
         ("Gradient", "it raised RuntimeError: Inference tensors cannot be saved for backward"),
         ("on_meta", "Cannot copy out of meta tensor"),
+        ("meta", "it makes meta, which holds no numbers, torch's default device"),
         ("float64", "must take images (1, 1, 4, 4), torch.float32, but it raised RuntimeError"),
     ],
 )

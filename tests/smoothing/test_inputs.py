@@ -208,6 +208,8 @@ BAD_BASES = {
     "a dict": (returning(lambda z: {"scores": z}), "got dict with scores; use a model for classification"),
     "empty logits": (returning(lambda z: Output(None)), "got Output; use a model for classification"),
     "one axis": (returning(lambda z: z[:, 0]), r"logits \(1, K\) of one image"),
+    "complex": (returning(lambda z: z.to(torch.complex64)), "real numbers in a dense tensor, got complex64"),
+    "sparse": (returning(lambda z: z.to_sparse()), "dense tensor, got float32, sparse_coo on cpu"),
     "NaN": (returning(lambda z: z * math.nan), "numbers, got NaN or infinity"),
     "infinity": (returning(lambda z: z.index_fill(1, torch.tensor([2]), math.inf)), "numbers, got NaN or infinity"),
     "all -infinity": (returning(lambda z: torch.full_like(z, -math.inf)), "numbers, got NaN or infinity"),
@@ -233,6 +235,27 @@ def test_the_error_of_a_module_stays_what_it_is():
     """It may be an error of the machine, and a command keeps its traceback."""
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         smoothed(nn.Sequential(nn.Flatten(), nn.Linear(7, 2))).certify(TENSOR)
+
+
+class OwnError(BaseException):
+    """Raised by a network, and no Exception."""
+
+
+class Ends(nn.Module):
+    """A network that ends the process, or would."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def forward(self, x):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), OwnError("stop")])
+def test_a_module_cannot_end_the_process(error):
+    with pytest.raises(InputError, match=f"but it raised {type(error).__name__}"):
+        smoothed(Ends(error)).certify(TENSOR)
 
 
 def test_too_little_memory_is_no_mistake_of_the_users():
