@@ -52,8 +52,8 @@ MARKERS = "osD^vPX<>"
 PROBABILITIES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999)
 """Marks on an axis of Phi^-1(p)."""
 
-WIDTHS = {1: 5.6}
-"""Of a panel in inches, by the number of columns; of several 3.8. A legend beside a single panel can be long."""
+WIDTH, WIDTH_ALONE = 3.8, 5.6
+"""Inches of a panel, beside others and alone: a legend beside a single panel can be long."""
 
 LABEL_POINTS = 8
 LEGEND: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "frameon": False, "handlelength": 3.5}
@@ -252,7 +252,9 @@ def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[str, pd.
 
 def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, Any]:
     """Return a figure of panels ``height`` inches high, and these (rows, columns)."""
-    figure = Figure(figsize=(WIDTHS.get(columns, 3.8) * columns, height * rows + 0.5), layout="constrained")
+    figure = Figure(
+        figsize=((WIDTH if columns > 1 else WIDTH_ALONE) * columns, height * rows + 0.5), layout="constrained"
+    )
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
@@ -264,11 +266,12 @@ def _by_size(frame: pd.DataFrame) -> tuple[Figure, Any, list[tuple[Axes, float, 
     panels = []
     for row, size in zip(grid, sizes, strict=True):
         of_size = frame[frame["members"] == size]
+        styles = _styles(of_size["method"])
         row[0].set_ylabel("single models" if size == 1 else f"ensembles of {size}")
         for axis, sigma in zip(row, sigmas, strict=True):
             shown = of_size[of_size["sigma"] == sigma]
             axis.set_visible(not shown.empty)
-            panels += [] if shown.empty else [(axis, sigma, shown, _styles(of_size["method"]))]
+            panels += [] if shown.empty else [(axis, sigma, shown, styles)]
     return figure, grid, panels
 
 
