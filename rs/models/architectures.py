@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rs.errors import InputError
+from rs.runtime.streams import seeded
 
 
 class Normalize(nn.Module):
@@ -240,9 +241,7 @@ def build(
             f"{len(std)}; give those of the data set"
         )
     model = nn.Sequential()
-    with torch.random.fork_rng(devices=[], enabled=seed is not None):
-        if seed is not None:
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device
+    with seeded(seed):
         model.add_module("normalize", Normalize(mean, std))
         model.add_module("network", ARCHITECTURES[architecture](shape, num_classes))
         _try_shape(model, architecture, shape, num_classes)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rs.errors import InputError
+from rs.runtime.streams import seeded
 
 Denoiser = Callable[[Tensor, float], Tensor]
 """From noisy images (N, C, H, W), in pixels of [0, 1] and not clipped, and the noise's std to images of that shape."""
@@ -89,9 +90,7 @@ def with_denoiser(network: nn.Module, channels: int, sigma: float, seed: int | N
         sigma: Noise standard deviation, in pixels of [0, 1].
         seed: Of the denoiser's weights; ``None`` uses torch's global generator.
     """
-    with torch.random.fork_rng(devices=[], enabled=seed is not None):
-        if seed is not None:
-            torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         return Denoised(network.requires_grad_(False), DnCNN(channels), sigma)
 
 

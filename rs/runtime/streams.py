@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
@@ -53,3 +55,16 @@ def seed_sequence(seed: int, *key: int) -> np.random.SeedSequence:
     if not all(0 <= word < 2**32 for word in key):
         raise ValueError(f"words of a key must lie in [0, 2^32), got {key}")
     return np.random.SeedSequence(seed, spawn_key=key)
+
+
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Seed torch's global generator of the CPU, which layers draw their weights from, and restore it afterwards.
+
+    Args:
+        seed: ``None`` leaves the generator as it is.
+    """
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device
+        yield

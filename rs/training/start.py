@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.models.denoised import DENOISER_METHODS
+from rs.runtime.streams import seeded
 from rs.smoothing.inputs import LogitsOnly
 from rs.storage import files
 from rs.training.recipe import RunOptions
@@ -63,8 +63,7 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
 
 def _draw_anew(model: nn.Module, seed: int) -> None:
     """Draw all weights as torch's layers do when they are made."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         for name, module in model.named_modules():
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):
