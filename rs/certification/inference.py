@@ -19,7 +19,7 @@ from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits
-from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, device_of, layout, unlimited, warn
+from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, device_of, layout, trace, unlimited, warn
 from rs.smoothing.attack import evaluating
 from rs.smoothing.classifier import autocast, default_batch
 from rs.smoothing.determinism import check_deterministic, rounding
@@ -184,22 +184,20 @@ def fold(module: nn.Module, dtype: torch.dtype, shape: Sequence[int]) -> nn.Modu
             every network returns its logits in float32.
         shape: (C, H, W) of an image.
     """
-    from torch.fx.experimental.optimization import fuse
-
     try:
-        check_folding(module, shape, lambda exact: _split(exact, fuse).exactly)
-        return _split(copy.deepcopy(module).eval(), fuse, dtype)
+        check_folding(module, shape, lambda exact: _split(exact).exactly)
+        return _split(copy.deepcopy(module).eval(), dtype)
     except Exception as error:  # tracing arbitrary networks may raise anything
         warn("keeps its batch norms", error)
         return InferenceNetwork(nn.Identity(), _cast(module, copy.deepcopy(module).eval(), dtype), dtype)
 
 
-def _split(
-    module: nn.Module, fuse: Callable[[nn.Module], nn.Module], dtype: torch.dtype | None = None
-) -> InferenceNetwork:
+def _split(module: nn.Module, dtype: torch.dtype | None = None) -> InferenceNetwork:
     """Fuse the network of a classifier, in ``dtype`` if it is given, but not its normalisation."""
+    from torch.fx.experimental.optimization import fuse  # which takes time to import
+
     normalize, network = split_normalization(module)
-    fused = fuse(network)
+    fused = fuse(trace(network), no_trace=True)
     if dtype is not None:
         fused = _cast(network, fused, dtype)
     return InferenceNetwork(normalize, fused, dtype or torch.float64).eval()

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 MAX_ROUNDING = 1e-9
 """Largest relative difference of logits that counts as rounding in float64, for networks of a hundred layers."""
@@ -43,6 +46,20 @@ def check_folding(
     difference, largest = float((folded - expected).abs().max()), float(expected.abs().max())
     if not difference <= MAX_ROUNDING * largest:
         raise ValueError(f"folded, it is another function, by {difference:.2g} of logits up to {largest:.2g}")
+
+
+def trace(module: nn.Module) -> GraphModule:
+    """Trace a network with ``torch.fx``, but not into layers without weights: folding changes none.
+
+    ``Normalize`` of torchvision checks its input, which cannot be traced.
+    """
+    from torch import fx  # which takes time to import, and the plain engine does without
+
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, layer: nn.Module, name: str) -> bool:
+            return super().is_leaf_module(layer, name) or not layer.state_dict()
+
+    return fx.GraphModule(module, Tracer().trace(module))
 
 
 def device_of(module: nn.Module, x: Tensor | None = None) -> torch.device:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rs.models import Engine
-from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, unlimited, warn
+from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, trace, unlimited, warn
 
 
 def training_network(
@@ -122,9 +122,7 @@ def _constant_copy(model: nn.Module) -> nn.Module:
 
 
 def _fold(model: nn.Module) -> nn.Module:
-    from torch import fx  # which takes time to import, and the plain engine does without
-
-    traced = fx.symbolic_trace(_constant_copy(model))
+    traced = trace(_constant_copy(model))
     modules = dict(traced.named_modules())
     calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
     for number, node in enumerate(list(traced.graph.nodes)):

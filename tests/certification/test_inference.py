@@ -1,10 +1,12 @@
 """Networks optimized for inference: ``rs.certification.inference``."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
+from torchvision.transforms import Normalize
 
 from rs.certification import inference
 from rs.certification.inference import FixedBatch, fitting, fold, optimize_for_inference
@@ -144,6 +146,24 @@ def test_a_network_whose_logits_are_all_zero_is_folded(capsys):
     for folded in (fold(model, torch.float32, SHAPE), frozen(model, SHAPE)):
         assert not folded(images(3, SHAPE)).any()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("folding", [partial(fold, dtype=torch.float32), frozen], ids=["certification", "attacks"])
+def test_batch_norms_behind_the_normalisation_of_torchvision_are_folded(folding, capsys):
+    module = nn.Sequential(Normalize([0.3], [0.2]), lived_in(smallnet(), SHAPE).network).eval()
+    folded = folding(module, shape=SHAPE)
+    assert capsys.readouterr().err == ""
+    assert not [layer for layer in calls(folded, images(3, SHAPE)) if isinstance(layer, nn.BatchNorm2d)]
+    torch.testing.assert_close(folded(images(3, SHAPE)), module(images(3, SHAPE)), rtol=1e-5, atol=1e-6)
+
+
+def calls(module, x):
+    """The layers that a module calls."""
+    called = []
+    for layer in module.modules():
+        layer.register_forward_hook(lambda layer, *_: called.append(layer))
+    module(x)
+    return called
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 11])
