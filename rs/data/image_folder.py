@@ -53,13 +53,14 @@ class FolderImages:
         return as_tensor(pictures.picture(self.tree.samples[index][0], self.meta.shape, self.conversion))
 
     def image(self, index: int) -> Image.Image:
-        """Return image ``index`` as it is on disk, in RGB.
+        """Return image ``index`` as it is on disk, in RGB or, where the images of the model are so, in grey.
 
         Raises:
             InputError: If the file is unreadable.
         """
         path = self.tree.samples[index][0]
-        return Image.fromarray(pictures.picture(path, conversion=Conversion(convert=True)).transpose(1, 2, 0))
+        image = Image.fromarray(pictures.picture(path, conversion=Conversion(convert=True)).transpose(1, 2, 0))
+        return image.convert("L") if self.meta.shape[0] == 1 else image
 
     def batches(
         self, order: Tensor, epoch: Epoch, device: torch.device | str, workers: int
@@ -210,13 +211,14 @@ def _augmentation(images: FolderImages, epoch: Epoch) -> Callable[[Image.Image],
     """Return what makes an image of an epoch from one on disk."""
     from torchvision.transforms import v2  # slow to import, and no part of a small installation
 
-    cut = v2.RandomResizedCrop(images.meta.shape[1]) if epoch.crop > 0 else partial(images.conversion.apply, channels=3)
+    channels, side, _ = images.meta.shape
+    cut = v2.RandomResizedCrop(side) if epoch.crop > 0 else partial(images.conversion.apply, channels=channels)
     flip = [v2.RandomHorizontalFlip()] if epoch.flip else []
     return v2.Compose([cut, *flip, _pixels])
 
 
 def _pixels(image: Image.Image) -> Tensor:
-    return as_tensor(np.asarray(image).transpose(2, 0, 1))
+    return as_tensor(np.atleast_3d(np.asarray(image)).transpose(2, 0, 1))
 
 
 @dataclass(frozen=True)

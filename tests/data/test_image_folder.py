@@ -3,8 +3,9 @@ import pytest
 import torch
 from PIL import Image
 
+from rs.data import image_folder, sources
 from rs.data import images as data
-from rs.data import sources
+from rs.data.pictures import Conversion
 from rs.data.prepared import Epoch
 from rs.errors import InputError
 
@@ -69,6 +70,17 @@ def test_without_augmentation_an_epoch_is_the_test_pixels_in_a_new_order(folder)
     order = [int((everything == image).flatten(1).all(1).nonzero()) for image in x]
     assert sorted(order) == list(range(6))
     assert y.tolist() == images.labels[order].tolist()
+
+
+@pytest.mark.parametrize("crop", [0, 1])
+def test_grey_pictures_are_grey_in_training_too(tmp_path, crop):
+    for name, grey in (("cat", 51), ("dog", 204)):
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.full((8, 8), grey, np.uint8)).save(tmp_path / name / "0.png")
+    images = image_folder.read_pictures(image_folder.listed(tmp_path), (1, 8, 8), Conversion())
+    x, y = epoch(images, crop=crop)
+    assert x.shape == (2, 1, 8, 8)
+    assert torch.equal(x, torch.tensor([0.2, 0.8])[y].view(2, 1, 1, 1).expand(x.shape))
 
 
 @FORK
