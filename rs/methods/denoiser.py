@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from rs.errors import InputError
 from rs.methods.base import Step, accuracy
-from rs.models.denoised import Denoised
+from rs.models.denoised import Denoised, DenoiserSize
 from rs.params import validated
 from rs.smoothing.inputs import logits_of
 from rs.smoothing.noise import draw
@@ -16,7 +16,7 @@ from rs.smoothing.soft import to_float32
 
 
 @validated
-class DenoiserMse:
+class DenoiserMse(DenoiserSize):
     """Squared error of the denoised images, 1/(2B) sum_i ||D(x_i + d_i) - x_i||^2 (Zhang et al. 2017).
 
     Denoised smoothing takes the mean over pixels, which Adam does not see; SGD, here, needs the scale of the sum.
@@ -35,7 +35,7 @@ class DenoiserMse:
 
 
 @validated
-class DenoiserStability:
+class DenoiserStability(DenoiserSize):
     """Cross-entropy of denoised images against the prediction of the clean image; no labels are used.
 
     1/B sum_i CE(f(D(x_i + d_i)), argmax f(x_i))

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from rs.errors import InputError
 from rs.models import architectures
-from rs.models.denoised import DENOISER_METHODS, with_denoiser
-from rs.params import MAX_CLASSES, Finite, NonNegativeCount, Positive, Side, validated
+from rs.models.denoised import DENOISER_METHODS, DenoiserSize, with_denoiser
+from rs.params import MAX_CLASSES, Finite, NonNegativeCount, Positive, Side, record, validated
 from rs.runtime import arithmetic
 from rs.storage import files
 
@@ -70,7 +70,8 @@ class ModelCard:
                     f"{self.method} must have a classifier that is trained already, got the architecture "
                     f"{self.architecture}; give --network"
                 )
-            model.network = with_denoiser(model.get_submodule("network"), self.shape[0], self.sigma, seed)
+            size = record(DenoiserSize, self.hyperparameters, f"{self.method} must have a size", "train it again")
+            model.network = with_denoiser(model.get_submodule("network"), self.shape[0], size, self.sigma, seed)
         return model
 
 

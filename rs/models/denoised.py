@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from rs.errors import InputError
+from rs.params import validated
 from rs.runtime.streams import seeded
 
 Denoiser = Callable[[Tensor, float], Tensor]
@@ -52,10 +54,18 @@ class Denoised(nn.Module):
         return self.network(self.denoise(x, self.sigma))
 
 
+@validated
+class DenoiserSize:
+    """Size of a :class:`DnCNN`; hyper-parameters of the methods that train one."""
+
+    depth: Annotated[int, Field(ge=2, le=100)]  # convolutions
+    width: Annotated[int, Field(ge=1, le=512)]  # channels of each
+
+
 class DnCNN(nn.Module):
     """Convolutional denoiser for one noise level, D(x) = x - residual(x) (Zhang et al. 2017, arXiv:1608.03981).
 
-    17 convolutions of 64 channels as in denoised smoothing, 558,400 parameters for three colours. Its weights are
+    Denoised smoothing takes 17 convolutions of 64 channels, 558,400 parameters for three colours. The weights are
     orthogonal and the last ones zero, so it begins as the identity.
 
     Args:
@@ -64,7 +74,7 @@ class DnCNN(nn.Module):
         width: Channels of each.
     """
 
-    def __init__(self, channels: int, depth: int = 17, width: int = 64) -> None:
+    def __init__(self, channels: int, depth: int, width: int) -> None:
         super().__init__()
         layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
         for _ in range(depth - 2):
@@ -81,17 +91,18 @@ class DnCNN(nn.Module):
         return x - self.residual(x)
 
 
-def with_denoiser(network: nn.Module, channels: int, sigma: float, seed: int | None) -> Denoised:
+def with_denoiser(network: nn.Module, channels: int, size: DenoiserSize, sigma: float, seed: int | None) -> Denoised:
     """Return a classifier, frozen, with an untrained denoiser before it.
 
     Args:
         network: The classifier; its parameters become constants.
         channels: Of the images.
+        size: Of the denoiser.
         sigma: Noise standard deviation, in pixels of [0, 1].
         seed: Of the denoiser's weights; ``None`` uses torch's global generator.
     """
     with seeded(seed):
-        return Denoised(network.requires_grad_(False), DnCNN(channels), sigma)
+        return Denoised(network.requires_grad_(False), DnCNN(channels, size.depth, size.width), sigma)
 
 
 class DiffusionDenoiser(nn.Module):

@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from rs.command_line.shell import run
 from rs.command_line.train import main as train
 from rs.data.prepared import save_images
 from rs.errors import InputError
-from rs.models import architectures, denoised
+from rs.models import architectures
 from tests.support.helpers import write_params
 
 CLASSES = ("circle", "square", "stripe")
@@ -215,10 +214,12 @@ def test_a_network_may_return_its_logits_as_an_attribute():
 
 
 @pytest.mark.parametrize("method", ["denoiser-mse", "denoiser-stability"])
-def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(monkeypatch, method):
-    monkeypatch.setattr(denoised, "DnCNN", partial(denoised.DnCNN, depth=3, width=8))
+def test_a_denoiser_is_trained_before_a_network_that_keeps_its_weights(method):
     start = importlib.import_module("own_networks").pretrained().state_dict()
-    folder = trained("--epochs", 1, method=method)
+    text = Path(rs.__file__).with_name("params.yaml").read_text()
+    Path("small.yaml").write_text(text.replace("depth: 17", "depth: 3").replace("width: 64", "width: 8"))
+    recipe = ["--params", "small.yaml", "--dataset", "finetune"]
+    folder = trained("--epochs", 1, *recipe, method=method)
     state = load_file(Path(folder, "model.safetensors"))
     assert all(torch.equal(value, state[f"network.network.{name}"]) for name, value in start.items())
     assert any(name.startswith("network.denoise.") for name in state)

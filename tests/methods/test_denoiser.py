@@ -5,12 +5,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import rs
 from rs.errors import InputError
 from rs.methods import DENOISERS, method_class
-from rs.models.denoised import DENOISER_METHODS, DnCNN, with_denoiser
+from rs.models.denoised import DENOISER_METHODS, DenoiserSize, DnCNN, with_denoiser
 from rs.smoothing.noise import draw
 
 SIGMA = 0.25
+SIZE = {"depth": 4, "width": 8}
 every_objective = pytest.mark.parametrize("name", DENOISERS)
 
 
@@ -18,14 +20,12 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def model(depth=4, width=8):
+def model():
     """A classifier with a batch norm, frozen, and a small denoiser before it."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         classifier = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, 3))
-        denoised = with_denoiser(classifier, 1, SIGMA, seed=1)
-        denoised.denoise = DnCNN(1, depth, width)
-    return denoised.train()
+        return with_denoiser(classifier, 1, DenoiserSize(**SIZE), SIGMA, seed=1).train()
 
 
 def batch():
@@ -34,11 +34,12 @@ def batch():
 
 def step(name, network, seed=0):
     x, y = batch()
-    return method_class(name)().loss(network, x, y, sigma=SIGMA, rng=generator(seed), epoch=0)
+    return method_class(name)(**SIZE).loss(network, x, y, sigma=SIGMA, rng=generator(seed), epoch=0)
 
 
 def test_a_denoiser_begins_as_the_identity_with_the_published_number_of_parameters():
-    denoise, (x, _) = DnCNN(3), batch()
+    published = rs.loss("denoiser-mse", SIGMA).method
+    denoise, (x, _) = DnCNN(3, published.depth, published.width), batch()
     assert sum(parameter.numel() for parameter in denoise.parameters()) == 558_400
     x = x.expand(-1, 3, -1, -1)
     assert torch.equal(denoise(x, SIGMA), x)
