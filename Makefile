@@ -115,15 +115,14 @@ requirements.lock: constraints.txt
 	$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --python-version 3.11.5 $< >> $@.part
 	mv $@.part $@
 
-# Measurements, side by side in one run; never part of the tests. They take 40 minutes on two cores and go into RESULTS.
+# Measurements, side by side in one run; never part of the tests. Their tables go into RESULTS.
 # LOGS is a folder of published certification logs, ART the Python
 # of an environment with adversarial-robustness-toolbox.
 RESULTS ?= benchmarks/results
-MEASURED = forwards memory steps steps-64 growth pool agreement $(if $(LOGS),sequential)
-MEASURED.forwards = --picture $(RESULTS)/roofline.png --machines $(RESULTS)/roofline.md $(if $(ART),--art $(ART))
+MEASURED = forwards steps steps-64 pool $(if $(LOGS),sequential)
+MEASURED.forwards = $(if $(ART),--art $(ART))
 MEASURED.steps = $(if $(ART),--art $(ART))
 MEASURED.steps-64 = --images 64 --methods advmacer
-MEASURED.agreement = models/digits/0.5/*/0 --data data/digits
 MEASURED.sequential = --logs $(LOGS) $(ROWS:%=--rows %)
 
 bench: setup $(addprefix bench-,$(MEASURED))

@@ -459,16 +459,14 @@ class Group:
         return path.stem if path.suffix == ".json" else "-".join(path.parts[-2:])
 
 
-def attempts_on(
-    attacked: Attacked, test: Images, images: int, device: torch.device
-) -> tuple[list[Certified], list[Attempt]]:
+def attempts_on(attacked: Attacked, test: Images, images: int, device: torch.device) -> list[Attempt]:
     """Certify so many images, evenly spread, and attack those that are certified."""
     certified = []
     for index in evenly(images, len(test)):
         x = test.pixels(index).to(device)
         made = attacked.at(x, index).certify(x, N0, N, ALPHA, index=index)
         certified += [Certified(index, x, made)] if made.radius > SMALL else []
-    return certified, falsify(attacked, certified, SEED) if certified else []
+    return falsify(attacked, certified, SEED) if certified else []
 
 
 def counted(attempts: Sequence[Attempt], distance: float) -> dict[str, Any]:
@@ -546,9 +544,6 @@ def main(
     params: ParamsFile = Path("params.yaml"),
     device: Device = "cpu",
     boxed: Annotated[bool, typer.Option("--boxed", help="Weights by image: attack among images in [0, 1].")] = False,
-    picture: Annotated[
-        Path | None, typer.Option(help="PNG of the surest false certificate of weights by image.")
-    ] = None,
 ) -> None:
     """Attack the certificates of every model with every noise and precision, count the false ones, and print tables."""
     settings = parameters.load_section(parameters.read_params(params), f"recipes.{recipe}.weights", WeightSettings)
@@ -556,7 +551,6 @@ def main(
     torch.set_num_threads(1)
     test = load_images(data, "test")
     done = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.exists() else []
-    surest: float = 1.0
     for model in models:
         per_image = model.endswith(".json") and ensemble_spec.read(Path(model)).combination.scope == "per-image"
         for noise, precision in SETTINGS[:1] if per_image else SETTINGS:
@@ -565,7 +559,7 @@ def main(
                 continue
             group = Group(model, noise, precision, boxed, data)
             attacked, scope = group.attacked(test, settings, place)
-            certified, attempts = attempts_on(attacked, test, images, place)
+            attempts = attempts_on(attacked, test, images, place)
             key = {"model": model, "sigma": attacked.sigma, "classifier": group.name, "scope": scope}
             key |= {"noise": noise, "precision": precision, "boxed": boxed}
             done += [
@@ -575,39 +569,7 @@ def main(
             ]
             files.write_csv(out, COLUMNS, done)
             print(model, noise, precision, file=sys.stderr, flush=True)
-            flips = [one for one in attempts if one.distance < 1 and one.verdict.below_half]
-            if picture and flips and (worst := min(flips, key=lambda one: one.verdict.share)).verdict.share < surest:
-                surest = worst.verdict.share
-                draw(picture, attacked, next(one for one in certified if one.index == worst.index), worst)
     print("\n".join(summary(pd.DataFrame(done))))
-
-
-def draw(path: Path, attacked: PerImage, image: Certified, attempt: Attempt) -> None:
-    """Draw an image, its attacked image and the weights of both."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 4, figsize=(9, 2.4), layout="constrained")
-    seen, weights = [], []
-    for axis, x, what in zip(axes, (image.x, image.x + attempt.u), ("certified", "attacked"), strict=False):
-        smoothed = attacked.at(x, image.index)
-        counts = smoothed.votes(x, 10_000, SEED, Stream.PREDICT, image.index, 2)
-        axis.imshow(x.cpu().movedim(0, -1).squeeze(-1), cmap="gray", vmin=-0.2, vmax=1.2)
-        axis.set_title(f"{what}: class {counts.argmax()}, {counts.max() / 10_000:.0%}", fontsize=9)
-        weights.append(attacked.weights(x, image.index))
-        seen.append(x)
-    axes[2].imshow((seen[1] - seen[0]).cpu().movedim(0, -1).squeeze(-1), cmap="RdBu", vmin=-0.5, vmax=0.5)
-    distance, radius = float(attempt.u.double().norm()), image.certificate.radius
-    axes[2].set_title(f"difference: l2 {distance:.3f}, R {radius:.3f}", fontsize=9)
-    for axis in axes[:3]:
-        axis.axis("off")
-    places = np.arange(len(weights[0]))
-    for offset, w, what in zip((-0.2, 0.2), weights, ("certified", "attacked"), strict=True):
-        axes[3].bar(places + offset, w, 0.4, label=what)
-    axes[3].set_xticks(places, [f"{one.method} {one.seed}" for one in attacked.spec.members], fontsize=8)
-    axes[3].set_title("weights", fontsize=9)
-    axes[3].legend(fontsize=7)
-    figure.savefig(path, dpi=100, metadata={"Software": None})
-    plt.close(figure)
 
 
 if __name__ == "__main__":

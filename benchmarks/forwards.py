@@ -13,7 +13,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from datetime import date
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -71,8 +70,6 @@ def main(
     ] = "32,100,300",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = os.cpu_count() or 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    picture: Annotated[Path | None, typer.Option(help="PNG of the roofline to draw.")] = None,
-    machines: Annotated[Path | None, typer.Option(help="Table of machines, in which this one gets rows.")] = None,
     art: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +85,7 @@ def main(
     torch.set_num_threads(threads)
     sizes, load = [int(word) for word in batches.split(",")], os.getloadavg()[0]
     limits = roofline.ceilings(where := device_named(device))
-    found = measure(architecture, n, sizes, where, limits, picture)
+    found = measure(architecture, n, sizes, where, limits)
     if art is not None:
         speeds = json.loads(in_art(art, "certify", architecture.value, n, threads, *sizes))
         size = max(speeds, key=speeds.get)
@@ -96,8 +93,6 @@ def main(
     print("\n".join(table(found)))
     print(f"\n{architecture.value}, {N0} + {n} draws, best of batches {batches}, median of {ROUNDS} rounds")
     print(f"{limits}\n{machine(device)}; {load:.1f} other processes at work")
-    if machines is not None:
-        roofline.grow(machines, [*rows_of_machine(found, architecture, threads, load, device)])
 
 
 def measure(
@@ -106,10 +101,9 @@ def measure(
     sizes: list[int],
     device: torch.device,
     limits: roofline.Ceilings,
-    picture: Path | None = None,
     rounds: int = ROUNDS,
 ) -> dict[str, Measured]:
-    """Measure the field's loop and every engine; compare them with the roofline, and draw it if there is a path.
+    """Measure the field's loop and every engine, and compare them with the roofline.
 
     Engines evaluate whole blocks of noise, so they have the sizes that are made of such.
     """
@@ -137,8 +131,6 @@ def measure(
     best = {name: (N0 + n) / seconds[name, size] for name, size in batch.items()}
     engines = {engine: made[*engine, own[0]] for engine in known}
     points = _on_the_roofline(best, model, x, engines)
-    if picture is not None:
-        roofline.draw(picture, limits, points, f"{architecture.value}: noisy forward passes")
     votes = agreement(engines, x)
     return {
         name: Measured(
@@ -286,16 +278,6 @@ def table(found: dict[str, Measured]) -> Iterator[str]:
 def shares(*values: float | None) -> list[str]:
     """Cells of shares; empty ones where there is none."""
     return ["" if value is None else f"{value:.1%}" for value in values]
-
-
-def rows_of_machine(
-    found: dict[str, Measured], architecture: Architecture, threads: int, load: float, device: str
-) -> Iterator[list[str]]:
-    """Cells of the table of machines."""
-    where = [machine(device).partition(";")[0], architecture.value, f"{threads}"]
-    for name, (_, speed, share, _, noise) in found.items():
-        ratio = f"{speed / found[REFERENCE].speed:.2f}"
-        yield [*where, name, ratio, *shares(share, *noise or (None,) * len(NOISES)), f"{load:.1f}", f"{date.today()}"]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.common import ALPHA, CLASSES, N0, Architecture, machine
+from benchmarks.common import ALPHA, CLASSES, N0, Architecture, machine, network
 from rs.command_line.shell import run
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _ways(
     from rs.ensemble.pool import PoolEntry, noisy_pool
     from rs.smoothing.settings import Draws
 
-    networks = [_network(architecture, seed) for seed in range(members)]
+    networks = [network(architecture, torch.device("cpu"), seed)[0] for seed in range(members)]
     x = torch.rand((images, *architecture.shape), generator=torch.Generator().manual_seed(0))
     single = {f"member {number}": PoolEntry((number,)) for number in range(members)}
     ensembles = dict(_ensembles(members))
@@ -88,16 +88,6 @@ def _ways(
         "c": lambda: together(single | ensembles),
         "d": lambda: _each_alone(networks, some, x, n),
     }
-
-
-def _network(architecture: Architecture, seed: int) -> nn.Module:
-    """A network with random weights."""
-    from rs.models import architectures
-
-    channels = architecture.shape[0]
-    return architectures.build(
-        architecture.value, architecture.shape, CLASSES, [0.5] * channels, [0.25] * channels, seed
-    )
 
 
 def _ensembles(members: int) -> Iterator[tuple[str, PoolEntry]]:

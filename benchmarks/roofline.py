@@ -6,12 +6,10 @@ its convolutions and matrix products read and write, as if all else were fused i
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.common import wait
+from benchmarks.common import timed
 
 if TYPE_CHECKING:
     import torch
@@ -62,14 +60,7 @@ def ceilings(device: torch.device) -> Ceilings:
 
 
 def _quickest(way: Callable[[], object], device: torch.device, rounds: int = 7) -> float:
-    seconds = []
-    for _ in range(rounds):
-        wait(device.type)
-        begun = time.perf_counter()
-        way()
-        wait(device.type)
-        seconds.append(time.perf_counter() - begun)
-    return min(seconds)
+    return min(timed(way, device.type) for _ in range(rounds))
 
 
 def work(module: nn.Module, x: torch.Tensor, *, fused: bool = False) -> Work:
@@ -99,47 +90,3 @@ def work(module: nn.Module, x: torch.Tensor, *, fused: bool = False) -> Work:
 def attainable(ceiling: Ceilings, precision: str, asked: Work) -> float:
     """Images a second that the roofline allows: the slower of computing and moving."""
     return min(ceiling.peak[precision] / asked.operations, ceiling.bandwidth / asked.bytes)
-
-
-HEAD = (
-    "processor", "network", "threads", "way", "faster than the field's loop", "of the roofline", "noise, gaussian",
-    "noise, grid", "load", "date",
-)  # fmt: skip
-KEY = 3
-"""Cells that say what was measured on: machine, network, threads."""
-
-
-def grow(page: Path, rows: Sequence[Sequence[str]]) -> None:
-    """Write rows into the table of machines, in place of those that were measured on the same; others stay."""
-    made = [f"| {' | '.join(row)} |" for row in rows]
-    key = f"| {' | '.join(rows[0][:KEY])} |"
-    head = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
-    before = page.read_text(encoding="utf-8").splitlines()[len(head) :] if page.exists() else []
-    lines = [*head, *sorted([line for line in before if not line.startswith(key)] + made, key=_place)]
-    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _place(line: str) -> list[str]:
-    return line.split(" | ")[:KEY]
-
-
-def draw(path: Path, ceiling: Ceilings, points: Mapping[str, tuple[str, Work, float]], title: str) -> None:
-    """Picture of the roofline; points are name -> (precision, work, images a second)."""
-    import matplotlib.pyplot as plt
-    import numpy as np
-
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    intensity = np.geomspace(1, 1000, 200)
-    colours = {"float32": "C0", "bfloat16": "C1", "int8": "C2"}
-    for precision, peak in ceiling.peak.items():
-        roof = np.minimum(peak, intensity * ceiling.bandwidth)
-        axes.loglog(intensity, roof / 1e9, color=colours[precision], label=f"roof, {precision}")
-    for marker, (name, (precision, asked, speed)) in zip("os^Dv*PXhd<"[: len(points)], points.items(), strict=True):
-        at = asked.operations / asked.bytes
-        axes.loglog(at, speed * asked.operations / 1e9, marker, color=colours[precision], label=name, linestyle="none")
-    axes.set(xlabel="operations per byte", ylabel="10⁹ operations per second", title=title)
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

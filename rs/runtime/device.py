@@ -73,7 +73,7 @@ def keep_memory() -> bool:
     """Keep the memory of freed tensors for the next ones, until this process ends.
 
     By default glibc returns the memory of large tensors to the system, and the pages of each layer's output are mapped
-    and cleared again: a certificate of ResNet-110 takes 1.5 times as long (``python -m benchmarks.memory``). With it,
+    and cleared again: a certificate of ResNet-110 takes 1.5 times as long (``benchmarks/results/memory.md``). With it,
     the process holds its peak memory, and some more because of fragmentation. Nothing is changed with another C
     library, or if the environment tunes glibc (``MALLOC_*``, ``GLIBC_TUNABLES``).
 

@@ -201,7 +201,7 @@ def test_members_in_int8_are_attacked_by_the_gradients_of_those_in_float32_and_h
         attacked, _ = group.attacked(test, tiny_pool.SETTINGS, CPU)
         assert in_int8_of(attacked.smoothed.base) == len(voting) > 0
         assert in_int8_of(attacked.surrogate) == 0
-        _, attempts = attempts_on(attacked, test, 3, CPU)
+        attempts = attempts_on(attacked, test, 3, CPU)
     inside = [one.verdict for one in attempts if one.distance < 1]
     assert inside
     assert not [verdict for verdict in inside if any(verdict[1:])]
@@ -256,7 +256,7 @@ def test_no_attack_reaches_another_class_inside_the_radius(
     module, runs = (of_name(name, networks) for networks in (trained, in_int8 if precision == "int8" else trained))
     undecided, autocast = getattr(module, "undecided", False), "float32" if precision == "int8" else precision
     smoothed = SmoothedClassifier(runs, 2, 0.25, noise=noise, precision=autocast, undecided=undecided)
-    _, attempts = attempts_on(Fixed(smoothed, surrogate_of(module)), tiny_images(10, 1), 10, CPU)
+    attempts = attempts_on(Fixed(smoothed, surrogate_of(module)), tiny_images(10, 1), 10, CPU)
     inside = [one.verdict for one in attempts if one.distance < 1]
     record_property("tried", len(inside))
     assert inside
