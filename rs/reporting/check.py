@@ -34,7 +34,11 @@ WHOLE, REAL = ("idx", "label", "predict", "correct", "n0", "n"), ("radius", "p_l
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\tp_lower\tn0\tn\talpha\tsigma\tcounts0\tcounts\tmode\tscope"
 ALIKE = ("dataset", "images", "classes", "subset", "n0", "n", "alpha", "seed", "noise", "precision", "shortcut")
 UNSOUND, VERDICTS = "per-image", ("held", "not held", "tie", "not tested")
-STATED = {"acr_two_sided", "acr_two_sided_votes", "paper_acr", "paper_clean_accuracy", "paper"}
+STATED = {  # columns that do not follow from the rows, by table
+    "main": {"acr_two_sided", "acr_two_sided_votes", "paper_acr", "paper_clean_accuracy"},
+    "ensembles": {"acr_two_sided", "acr_two_sided_votes"},
+    "certified": {"paper"},
+}
 NORMAL_QUANTILE = NormalDist().inv_cdf(0.975)
 HERMITE = [(0.0, 8 / 15)]  # nodes and weights of the Gauss rules of 5 and 24 points
 HERMITE += [(s * (5 + t * 10**0.5) ** 0.5, (7 - 2 * t * 10**0.5) / 60) for s in (-1, 1) for t in (-1, 1)]
@@ -480,13 +484,10 @@ def tables(groups: Groups, study: Values) -> dict[str, list[Values]]:
         bests = best_labels(shown)
         for label, group in shown.items():
             names = {"sigma": sigma, "method": label}
-            lines["main"].append(
-                names | acr_cells(group) | {"sound": group[0].scope != UNSOUND, "best": label in bests}
-            )
-            shares = [
-                names | {"radius": radius, "accuracy": share_certified(group, radius)} for radius in study["radii"]
-            ]
-            lines[f"certified-{sigma}"] += shares
+            marks = {"sound": group[0].scope != UNSOUND, "best": label in bests}
+            lines["main"].append(names | acr_cells(group) | marks)
+            shares = {radius: share_certified(group, radius) for radius in study["radii"]}
+            lines[f"certified-{sigma}"] += [names | {"radius": r, "accuracy": share} for r, share in shares.items()]
         for name in dict.fromkeys([study["reference"], "advmacer"]):
             for label in [label for label in shown if label != name and name in shown]:
                 names = {"sigma": sigma, "reference": name, "method": label}
@@ -509,17 +510,17 @@ def agree(text: str, value: Any) -> bool:
 
 def check_lines(path: str, said: list[dict[str, str]], expected: list[Values]) -> str:
     """Compare the lines of a table with those that follow; return what was derived."""
-    derived = {name for line in expected for name in line}
+    derived, table = {name for line in expected for name in line}, Path(path).stem.split("-")[0]
+    stated = STATED.get(table, set())
     demand(len(said) == len(expected), f"{path} must have {len(expected)} lines, not {len(said)}")
     for number, (line, values) in enumerate(zip(said, expected, strict=True), 2):
-        demand(derived <= line.keys() <= derived | STATED, f"{path} must have the columns {', '.join(sorted(derived))}")
+        demand(line.keys() == derived | stated, f"{path} must have the columns {', '.join(sorted(derived | stated))}")
         for name, cell in line.items():
             where = f"{path}, line {number}: {name} must be"
             value = values.get(name)
-            demand(name in STATED or agree(cell, value), f"{where} {value}, not {cell}")
+            demand(name in stated or agree(cell, value), f"{where} {value}, not {cell}")
             demand(name in derived or re.fullmatch("|-?[0-9][0-9.e+-]*", cell), f"{where} a number, not {cell}")
-    stated = ", ".join(sorted(said[0].keys() - derived)) if said else ""
-    return f"{path}: {len(derived) * len(said)} cells derived; not derived: {stated or 'none'}"
+    return f"{path}: {len(derived) * len(said)} cells derived; not derived: {', '.join(sorted(stated)) or 'none'}"
 
 
 def parse_table(path: str, text: str) -> list[dict[str, str]]:
@@ -603,9 +604,8 @@ def claims_page(page: list[str], groups: Groups, study: Values, alike: Values) -
     for claim in [EQUAL_TIME] + [ATTACKED] * any(c["scope"] == UNSOUND for c in study["classifiers"]):
         lines[claim] = stated_lines(page, claim, study["sigmas"])
     about = f"{len(alike['labels']):,} images (subset {alike['subset']}), n₀ = {alike['n0']:,.0f}, "
-    about += (
-        f"n = {alike['n']:,.0f}, α = {alike['alpha']:g}." + bool(study["network"]) * f" Network: {study['network']}."
-    )
+    network = f" Network: {study['network']}." if study["network"] else ""
+    about += f"n = {alike['n']:,.0f}, α = {alike['alpha']:g}.{network}"
     prose, title = page[: page.index("## What there is")], f"# The claims of the paper on {study['dataset']}"
     plain = not any(re.search("[<|`~]|^ *#", line) for line in prose[1:] if line not in study["remarks"])
     demand(prose[0] == title and plain, "claims.md must begin with its title and plain text, without mark-up")
@@ -628,6 +628,8 @@ def check_bundle(bundle: bytes) -> list[str]:
     needed, cards = file_names(study)
     wrong = ", ".join(sorted((files.keys() - cards) ^ needed)[:3])
     demand(not wrong, f"the files must be those that {STUDY} implies, each once, unlike {wrong}")
+    for path in sorted(cards & files.keys()):
+        parse_strict_json(files, path)
     (groups, alike), folder = read_results(files, study), f"reports/{study['dataset']}"
     lines = [f"results: all rows of {len(study['classifiers'])} classifiers a noise level derived from their votes"]
     for name, expected in sorted(tables(groups, study).items()):

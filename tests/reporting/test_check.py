@@ -198,7 +198,8 @@ def test_every_derived_cell_of_a_table_is_caught(content, name):
     derived = check.tables(check.read_results(content, study)[0], study)[name]
     lines = check.parse_table(name, content[f"reports/tiny/{name}.csv"].decode())
     check.check_lines(name, lines, derived)
-    cells = [(i, column) for i, line in enumerate(lines) for column in line if column not in check.STATED]
+    columns = {column for line in derived for column in line}
+    cells = [(i, column) for i, line in enumerate(lines) for column in line if column in columns]
     for i, column in cells:
         if lines[i][column]:
             forged = [line | ({column: altered(line[column])} if i == k else {}) for k, line in enumerate(lines)]
@@ -231,6 +232,8 @@ FORGERIES = {
     "a second column acr": {MAIN: lambda text: column(text, "acr", "9.9")},
     "a column with another name": {MAIN: lambda text: column(text, "true_acr", "9.9")},
     "words in a column that is not derived": {MAIN: lambda text: re.sub(",,", ',"acr 9.9",', text, count=1)},
+    "without a column that is not derived": {MAIN: lambda text: column(text, "acr_two_sided")},
+    "a column of another table": {ENSEMBLES: lambda text: column(text, "paper_acr", "0.9")},
     "without an error": {ENSEMBLES: lambda text: column(text, "members_error")},
     "without a method": {MAIN: lambda text: re.sub(r"\ngaussian,[^\n]*", "", text)},
     "a line twice": {MAIN: lambda text: text + text.split("\n")[1] + "\n"},
@@ -242,6 +245,9 @@ FORGERIES = {
     "mark-up in a claim that is not derived": {PAGE: lambda text: re.sub(r"(attacks \|)  \|", r"\1 <b>1</b> |", text)},
     "a name twice in a sidecar": {f"{ROWS[:-4]}.json": lambda text: text.replace("{", '{"alpha": 0.5,', 1)},
     "a name twice in the protocol": {"study.json": lambda text: text.replace("{", '{"dataset": "digits",', 1)},
+    "a name twice in a card": {
+        "models/tiny/0.5/advmacer/0/model.json": lambda text: text.replace("{", '{"seed": 7,', 1)
+    },
     "a number with other digits": {ROWS: lambda text: text.replace("\n3\t", "\n0_3\t", 1)},
     **{
         f"a file {name}": {name: lambda _: "{}"}
