@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from rs.data import pictures, readers
 from rs.data.pictures import Conversion
-from rs.data.prepared import Epoch, Meta, check_names_differ, make_meta
+from rs.data.prepared import Epoch, Meta, check_names_differ, make_meta, pictures_fingerprint
 from rs.data.readers import Tree
 from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
@@ -97,12 +95,9 @@ def read_pictures(tree: Tree, shape: Sequence[int], conversion: Conversion) -> F
     Raises:
         InputError: If one does not fit.
     """
-    digest = hashlib.sha256(f"{conversion}\n".encode())
-    for path, label in tree.samples:
-        pixels = pictures.picture(path, shape, conversion)  # so that all are known to fit before the first is certified
-        name, content = Path(path).relative_to(tree.root).as_posix(), hashlib.sha256(pixels.tobytes()).hexdigest()
-        digest.update(os.fsencode(f"{name} {label} {content}\n"))
-    fingerprint = digest.hexdigest()
+    pixels = (pictures.picture(path, shape, conversion) for path, _ in tree.samples)
+    labels = np.array([label for _, label in tree.samples], np.int64)
+    fingerprint = pictures_fingerprint(pixels, shape, labels)
     meta = make_meta(
         name=tree.root.resolve().name + (f" ({conversion})" if str(conversion) else ""),
         classes=tree.classes,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -117,11 +117,17 @@ def read_meta(folder: Path) -> Meta:
 
 def images_fingerprint(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
     """Return the SHA-256 of both arrays: type, shape and numbers, however they were compressed."""
-    digest = hashlib.sha256()
-    for array in (images, labels):
-        content = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        digest.update(f"{content.dtype.str} {content.shape}\n".encode())
-        digest.update(content.data)
+    return pictures_fingerprint(images, images.shape[1:], labels)
+
+
+def pictures_fingerprint(pictures: Iterable[NDArray[np.uint8]], shape: Sequence[int], labels: NDArray[np.int64]) -> str:
+    """Return :func:`images_fingerprint` of pictures (C, H, W) that are read one by one."""
+    digest = hashlib.sha256(f"|u1 {(len(labels), *shape)}\n".encode())
+    for picture in pictures:
+        digest.update(np.ascontiguousarray(picture).data)
+    numbers = np.ascontiguousarray(labels, "<i8")
+    digest.update(f"<i8 {numbers.shape}\n".encode())
+    digest.update(numbers.data)
     return digest.hexdigest()
 
 

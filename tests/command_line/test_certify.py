@@ -1,6 +1,5 @@
 """``rs certify`` on a folder of pictures: without a parameter file and without a prepared data set."""
 
-import hashlib
 import inspect
 import json
 from pathlib import Path
@@ -24,7 +23,7 @@ from rs.errors import InputError
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
-from rs.statistics.certificate import format_counts, round_down
+from rs.statistics.certificate import UNLABELLED, format_counts, round_down
 from rs.statistics.radius import cap
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
@@ -195,13 +194,24 @@ def test_the_sidecar_names_the_content_of_the_folder(capfd, flat):
 
     first, again = certified_as("a.tsv"), certified_as("b.tsv")
     assert first == again
-    lines = "".join(f"{i}.png -2 {hashlib.sha256(image.tobytes()).hexdigest()}\n" for i, image in enumerate(IMAGES))
-    assert first["images"] == hashlib.sha256(f"\n{lines}".encode()).hexdigest()
+    assert first["images"] == prepared.images_fingerprint(IMAGES, np.full(len(IMAGES), UNLABELLED))
     assert (first["dataset"], first["classes"], first["rows"], first["sigma"]) == ("photos", 2, 6, 0.5)
     Image.fromarray(255 - IMAGES[0, 0]).save("photos/0.png")
     assert certified_as("c.tsv")["images"] != first["images"]
     converted = certified_as("d.tsv", "--resize", "4", "--convert")
     assert converted["dataset"] == "photos (shorter side 4, converted)"
+
+
+def test_rows_of_pictures_are_compared_with_those_of_the_same_pictures_prepared(capfd, labelled):
+    order = np.argsort(LABELS, kind="stable")
+    splits = {"train": arrays(4, 0), "test": (IMAGES[order], LABELS[order])}
+    prepared.save_images(Path("data"), "tiny", splits, CLASSES, mean=[0.5], std=[0.25])
+    write_params(Path("params.yaml"))
+    assert certified(capfd, "labelled", "a.tsv", "--classes", "names.txt")[0] == 0
+    words = (LINEAR, "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--out", "b.tsv", "--device", "cpu")
+    assert ended(capfd, certify, *words, "--n0", "100", "--n", "1000", "--alpha", "0.001")[0] == 0
+    code, out, err = ended(capfd, compare, "a.tsv", "b.tsv")
+    assert (code, "6 images" in out) == (0, True), err
 
 
 def test_a_link_that_leads_nowhere_is_not_left_out(capfd, flat):
