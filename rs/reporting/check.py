@@ -34,7 +34,7 @@ WHOLE, REAL = ("idx", "label", "predict", "correct", "n0", "n"), ("radius", "p_l
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\tp_lower\tn0\tn\talpha\tsigma\tcounts0\tcounts\tmode\tscope"
 ALIKE = ("dataset", "images", "classes", "subset", "n0", "n", "alpha", "seed", "noise", "precision", "shortcut")
 UNSOUND, VERDICTS = "per-image", ("held", "not held", "tie", "not tested")
-STATED = {  # columns that do not follow from the rows, by table
+STATED = {  # columns that do not follow from the rows, by table; the scope set has no two-sided radii
     "main": {"acr_two_sided", "acr_two_sided_votes", "paper_acr", "paper_clean_accuracy"},
     "ensembles": {"acr_two_sided", "acr_two_sided_votes"},
     "certified": {"paper"},
@@ -511,7 +511,7 @@ def agree(text: str, value: Any) -> bool:
 def check_lines(path: str, said: list[dict[str, str]], expected: list[Values]) -> str:
     """Compare the lines of a table with those that follow; return what was derived."""
     derived, table = {name for line in expected for name in line}, Path(path).stem.split("-")[0]
-    stated = STATED.get(table, set())
+    stated = set() if {line.get("scope") for line in expected} == {"set"} else STATED.get(table, set())
     demand(len(said) == len(expected), f"{path} must have {len(expected)} lines, not {len(said)}")
     for number, (line, values) in enumerate(zip(said, expected, strict=True), 2):
         demand(line.keys() == derived | stated, f"{path} must have the columns {', '.join(sorted(derived | stated))}")
