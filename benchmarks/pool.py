@@ -67,7 +67,8 @@ def _ways(
     """Ways (a) to (d) of certifying all images."""
     import torch
 
-    from rs.ensemble.pool import PoolEntry, noisy_pool
+    from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
+    from rs.smoothing.classifier import SmoothedClassifier
     from rs.smoothing.settings import Draws
 
     networks = [network(architecture, torch.device("cpu"), seed)[0] for seed in range(members)]
@@ -77,9 +78,9 @@ def _ways(
     some = dict(list(ensembles.items())[:alone])
 
     def together(entries: Mapping[str, PoolEntry]) -> Certificates:
+        classifier = SmoothedClassifier(MemberLogits(networks), CLASSES, SIGMA)
         return [
-            noisy_pool(networks, CLASSES, SIGMA, image, Draws(N0, n, ALPHA), index=index).certify(entries)
-            for index, image in enumerate(x)
+            NoisyPool(classifier, image, Draws(N0, n, ALPHA), index).certify(entries) for index, image in enumerate(x)
         ]
 
     return {

@@ -26,12 +26,9 @@ from rs.data import sources
 from rs.data.images import batches, load_images
 from rs.data.pictures import Conversion
 from rs.data.prepared import Epoch, read_meta
-from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import noisy_pool
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.models.fingerprint import model_fingerprint
 from rs.params import read_params
 from rs.runtime.device import device_named
 from rs.smoothing import attack
@@ -45,7 +42,7 @@ from rs.training.run import train_model
 from tests.support import helpers
 from tests.support.helpers import CERTIFY, CLASSES, ROOT, SHAPE, smallnet, tiny_images, trainer
 from tests.support.simulated_gpu import CPU, GPU, DeviceMismatchError, simulated_gpu
-from tests.support.small_pool import ALPHA, DRAWS, ENTRIES, N0, SIGMA, image, members
+from tests.support.small_pool import ALPHA, DRAWS, ENTRIES, N0, SIGMA, image, members, noisy_pool
 from tests.support.tiny_pool import CERTIFICATION, SETTINGS, make_pool, solve
 
 PATHS = {}
@@ -89,31 +86,16 @@ PATHS |= {f"ensemble, {name}": partial(of_rule, entry=entry) for name, entry in 
 @path("pool, grid", noise="grid")
 def pool(device, folder, **settings):
     models = [model.to(device) for model in members()]
-    noisy_pool(models, 2, SIGMA, image().to(device), replace(DRAWS, n=130), **settings).certify(ENTRIES)
-
-
-@path("pool, cached logits")
-def cached(device, folder):
-    models = [model.to(device) for model in members()]
-    names = [model_fingerprint(model) for model in models]
-    versions = {"torch": torch.__version__}
-    key = CacheKey(
-        members=names, images="", indices=[0], num_classes=2, sigma=SIGMA, n0=N0, n=130, seed=1, noise="gaussian",
-        precision="float32", device=device.type, arithmetic="native", code="", versions=versions,
-    )  # fmt: skip
-    cache = OutputCache(folder / "cache", key)
-    cache.fill(models, image().to(device), 0)
-    cache.noisy_pool(0, ALPHA).certify(ENTRIES)
+    noisy_pool(models, image().to(device), draws=replace(DRAWS, n=130), **settings).certify(ENTRIES)
 
 
 @path("pool, from files to files")
-@path("pool, from files to files through a cache", cache=True)
-def pool_of_files(device, folder, cache=False):
+def pool_of_files(device, folder):
     with chdir(make_pool(folder)):
         solve(device=device, batch=None, settings=replace(SETTINGS, images=6))
         few = replace(CERTIFICATION, subset={"first": 2})
         certify_pool(
-            Path("ensembles"), Path("weights"), Path("data"), PoolSettings(cache=cache, timed=1), few,
+            Path("ensembles"), Path("weights"), Path("data"), PoolSettings(timed=1), few,
             SmoothingOptions(device=device), out=Path("rows"), times=Path("times"),
         )  # fmt: skip
 

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from rs.certification.certify_model import row_identity, warn_if_n_too_small
-from rs.certification.inference import Optimized, optimize_for_inference
+from rs.certification.inference import Optimized, members_of, optimize_for_inference
 from rs.certification.quantize import openvino_identity, quantized_members
 from rs.data import images as data
 from rs.data.prepared import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
-from rs.ensemble.logit_cache import CacheKey, OutputCache
-from rs.ensemble.pool import NoisyPool, PoolEntry, noisy_pool
+from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.rules import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
-from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.params import NonNegativeCount, validated
-from rs.runtime import arithmetic, code_fingerprint, processes, scratch
+from rs.runtime import processes
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
@@ -49,7 +44,6 @@ TIMED = 16
 class PoolSettings:
     """How to certify a pool; section ``recipes.DATASET.pool`` of params.yaml."""
 
-    cache: bool  # keep the members' logits in the scratch folder, as float16; votes are those of the rounded logits
     timed: NonNegativeCount  # draws on which each classifier alone is timed; 0 for none
 
 
@@ -96,40 +90,86 @@ def certify_pool(
             "a pool must be certified with all n draws, got certify.stop; leave it null, or set members and ensembles "
             "to []"
         )
-    members, shape, quantized = Ensemble(models, LogitAverage()), images.meta.shape, []
-    if certification.engine == "quantized":
-        paths = [member.path for member in pool.members]
-        quantized = quantized_members(models, paths, folder, pool.sigma, shape)
-    optimized = optimize_for_inference(
-        members, certification.engine, certification.precision, shape, device, options.batch, quantized
-    )
-    runner = PoolRunner(optimized, images, indices, pool.sigma, certification, device, settings.cache)
+    optimized = _optimized(models, pool, folder, certification, options, images.meta.shape)
+    networks, num_classes = members_of(optimized.module), len(images.meta.classes)
+
+    def smoothed(base: nn.Module) -> SmoothedClassifier:
+        precision, batch, noise = optimized.precision, optimized.batch, certification.noise
+        return SmoothedClassifier(base, num_classes, pool.sigma, precision=precision, batch=batch, noise=noise)
+
     shared = row_identity(images, certification, pool.sigma, device, optimized.engine, MODULE)
-    shared |= {"outputs": "float16"} if settings.cache else {}
     outs = {
-        out / f"{name}.tsv": entry.provenance | shared | openvino_identity(runner.networks_of(entry))
+        out / f"{name}.tsv": entry.provenance | shared | openvino_identity([networks[k] for k in entry.member_ids])
         for name, entry in entries.items()
     }
     warn_if_n_too_small(certification.n, certification.alpha)
     counted = {out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)}
+    members = smoothed(MemberLogits(networks))
     with write_rows(outs, times / "images.csv", indices, counted) as writer:
         for index in writer.remaining:
-            label = int(images.labels[index])
-            noisy = runner.noisy_pool(index)
+            x, label = images.pixels(index).to(device), int(images.labels[index])
+            noisy = NoisyPool(members, x, certification.draws, index)
             certificates = noisy.certify(entries, label if certification.shortcut else None)
             rows = (certificates[name].row(index, label, entry.provenance["scope"]) for name, entry in entries.items())
             writer.write(index, dict(zip(outs, rows, strict=True)))
     if processes.rank_and_world_size()[0] == 0 and not (writer.was_complete and alone.exists()):
-        # ensembles of other seeds take as long
-        timed = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
-        firsts = {name: entry for name, entry in entries.items() if name not in specs or name in timed}
-        first = int(indices[0])
-        seconds = [
-            {"classifier": name, "seconds": runner.seconds_alone(entry.for_image(first), first, settings.timed)}
-            for name, entry in firsts.items()
-            if settings.timed
-        ]
+        seconds = []
+        for name, entry in _timed_entries(entries, specs).items() if settings.timed else ():
+            base = Ensemble([networks[k] for k in entry.member_ids], entry.for_image(int(indices[0])).rule)
+            taken = _seconds_alone(smoothed(base), images, indices, device, certification, settings.timed)
+            seconds.append({"classifier": name, "seconds": taken})
         files.write_csv(alone, ("classifier", "seconds"), seconds)
+
+
+def _optimized(
+    models: Sequence[nn.Module],
+    pool: PoolSpec,
+    calibration: Path,
+    certification: CertificationSettings,
+    options: SmoothingOptions,
+    shape: Sequence[int],
+) -> Optimized:
+    """Return the members as they run, as an ensemble."""
+    engine, device, quantized = certification.engine, options.device or torch.device("cpu"), []
+    if engine == "quantized":
+        paths = [member.path for member in pool.members]
+        quantized = quantized_members(models, paths, calibration, pool.sigma, shape)
+    members = Ensemble(models, LogitAverage())
+    return optimize_for_inference(members, engine, certification.precision, shape, device, options.batch, quantized)
+
+
+def _timed_entries(entries: Mapping[str, PoolEntry], specs: Mapping[str, EnsembleSpec]) -> dict[str, PoolEntry]:
+    """Return the entries that are timed: ensembles of other seeds take as long as the first one."""
+    firsts = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
+    return {name: entry for name, entry in entries.items() if name not in specs or name in firsts}
+
+
+def _seconds_alone(
+    classifier: SmoothedClassifier,
+    images: Images,
+    indices: NDArray[np.int64],
+    device: torch.device,
+    certification: CertificationSettings,
+    draws: int,
+) -> float:
+    """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws`` draws.
+
+    A cascade takes another time on each image, and on a part of the draws: it is the mean of whole certificates of
+    :data:`TIMED` images, evenly spread.
+    """
+    is_cascade = getattr(classifier.base, "lazy", False)
+    numbers = [int(index) for index in indices[:: -(-len(indices) // TIMED) if is_cascade else len(indices)]]
+    pixels = {index: images.pixels(index).to(device) for index in numbers}
+    draws = max(draws, classifier.batch or 0)  # a compiled network pads a smaller batch
+    classifier.votes(pixels[numbers[0]], min(draws, BLOCK), certification.seed, Stream.ESTIMATE, numbers[0])
+    start = time.perf_counter()
+    for index, x in pixels.items():
+        if is_cascade:
+            classifier.certify(x, **vars(certification.draws), index=index)
+        else:
+            classifier.votes(x, draws, certification.seed, Stream.ESTIMATE, index)
+    seconds = (time.perf_counter() - start) / len(pixels)
+    return seconds if is_cascade else seconds / draws * (certification.n0 + certification.n)
 
 
 def pool_entries(
@@ -175,93 +215,3 @@ def pool_entries(
         source |= {"classifier": classifier, "members": members, "scope": scope}
         entries[slug] = PoolEntry(numbers, rule, source, weights_by_image)
     return entries
-
-
-@dataclass(frozen=True)
-class PoolRunner:
-    """The members of a pool, and how their outputs on noisy images are taken."""
-
-    optimized: Optimized  # the members, as an ensemble
-    images: Images
-    indices: NDArray[np.int64]  # all images to certify, which the cache is for
-    sigma: float
-    settings: CertificationSettings
-    device: torch.device
-    cached: bool  # take the members' logits from a cache on disk, and store them there
-
-    def noisy_pool(self, index: int) -> NoisyPool:
-        """Return the members on noisy copies of image ``index``, on which each is evaluated once."""
-        x = self._pixels(index)
-        if self.cached:
-            self._cache.fill(self._members, x, index, self.optimized.batch)
-            return self._cache.noisy_pool(index, self.settings.alpha)
-        num_classes = len(self.images.meta.classes)
-        return noisy_pool(
-            self._members, num_classes, self.sigma, x, self.settings.draws, index=index, **self._evaluation
-        )
-
-    def seconds_alone(self, entry: PoolEntry, index: int, draws: int) -> float:
-        """Estimate the seconds of a certificate of one classifier alone, from the time of ``draws`` draws.
-
-        A cascade takes another time on each image, and on a part of the draws: it is the mean of whole certificates of
-        :data:`TIMED` images, evenly spread.
-        """
-        base = Ensemble(self.networks_of(entry), entry.rule)
-        num_classes, seed = len(self.images.meta.classes), self.settings.seed
-        classifier = SmoothedClassifier(base, num_classes, self.sigma, undecided=base.undecided, **self._evaluation)
-        if isinstance(entry.rule, Cascade):
-            indices = [int(index) for index in self.indices[:: -(-len(self.indices) // TIMED)]]
-            images = [self._pixels(index) for index in indices]
-            classifier.votes(images[0], BLOCK, seed, Stream.SELECT, indices[0])
-            start = time.perf_counter()
-            for index, x in zip(indices, images, strict=True):
-                classifier.certify(x, **vars(self.settings.draws), index=index)
-            return (time.perf_counter() - start) / len(indices)
-        x, key = self._pixels(index), (seed, Stream.ESTIMATE, index)
-        draws = max(draws, self.optimized.batch or 0)  # a compiled network pads a smaller batch
-        classifier.votes(x, min(draws, BLOCK), *key)
-        start = time.perf_counter()
-        classifier.votes(x, draws, *key)
-        return (time.perf_counter() - start) / draws * (self.settings.n0 + self.settings.n)
-
-    def networks_of(self, entry: PoolEntry) -> list[nn.Module]:
-        """Return the members of an entry, as they run."""
-        return [self._members[number] for number in entry.member_ids]
-
-    @property
-    def _evaluation(self) -> dict[str, Any]:
-        """How networks are evaluated on noise."""
-        optimized = self.optimized
-        return {"noise": self.settings.noise, "precision": optimized.precision, "batch": optimized.batch}
-
-    @property
-    def _members(self) -> list[nn.Module]:
-        assert isinstance(self.optimized.module, Ensemble)
-        return [*self.optimized.module.members]
-
-    @cached_property
-    def _cache(self) -> OutputCache:
-        """The members' logits on disk; its size is printed before it is made."""
-        key = CacheKey(
-            members=[model_fingerprint(member) for member in self._members],
-            images=self.images.fingerprint,
-            indices=self.indices.tolist(),
-            num_classes=len(self.images.meta.classes),
-            sigma=self.sigma,
-            n0=self.settings.n0,
-            n=self.settings.n,
-            seed=self.settings.seed,
-            noise=self.settings.noise,
-            precision=self.optimized.precision,
-            device=self.device.type,
-            arithmetic=arithmetic.current(),
-            code=code_fingerprint.code_hash(MODULE),
-            versions=openvino_identity(self._members).get("versions", checkpoint.library_versions()),
-        )
-        folder = scratch.root() / "outputs" / scratch.key(asdict(key))
-        size = OutputCache.size(len(self._members), len(self.indices), key.n0 + key.n, key.num_classes)
-        print(f"outputs of {len(self._members)} members: {size / 1e9:.3g} GB in {folder}", file=sys.stderr)
-        return OutputCache(folder, key)
-
-    def _pixels(self, index: int) -> Tensor:
-        return self.images.pixels(index).to(self.device)

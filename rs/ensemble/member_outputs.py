@@ -21,13 +21,13 @@ from torch.func import functional_call
 
 from rs.data.prepared import Images, Meta
 from rs.ensemble.declare import PoolSpec
-from rs.ensemble.pool import PoolEntry, noisy_pool
+from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.spec import EnsembleSpec, Member, load_members
 from rs.errors import InputError
 from rs.params import Count, NonNegative, NonNegativeCount, validated
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.attack import evaluating
-from rs.smoothing.classifier import default_batch
+from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.noise import certification_noise
 from rs.smoothing.settings import CertificationSettings
 
@@ -141,18 +141,16 @@ class MemberOutputs:
         certification: CertificationSettings,
     ) -> dict[str, NDArray[np.int64]]:
         """Return the class that the n0 draws of a certificate select, by entry; (B,)."""
+        classifier = SmoothedClassifier(
+            MemberLogits(self.networks),
+            len(images.meta.classes),
+            self.sigma,
+            noise=certification.noise,
+            precision=certification.precision,
+            batch=self.batch,
+        )
         selected = [
-            noisy_pool(
-                self.networks,
-                len(images.meta.classes),
-                self.sigma,
-                x,
-                certification.draws,
-                index=index,
-                noise=certification.noise,
-                precision=certification.precision,
-                batch=self.batch,
-            ).select(entries)
+            NoisyPool(classifier, x, certification.draws, index).select(entries)
             for index, x in zip(indices, self._pixels(images, indices), strict=True)
         ]
         return {name: np.array([classes[name] for classes in selected]) for name in entries}

@@ -7,10 +7,10 @@ afterwards, image by image, is not covered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,7 @@ from torch import Tensor, nn
 from rs.ensemble.outputs import Outputs, summed
 from rs.ensemble.rules import Cascade, LogitAverage, RuleFunction, SoftmaxAverage, is_undecided, scores_of
 from rs.errors import InputError
-from rs.models import Precision
 from rs.runtime.streams import Stream
-from rs.smoothing import Noise
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import check_draws
 from rs.smoothing.settings import Draws
@@ -29,9 +27,6 @@ from rs.statistics.certificate import Certificate
 
 SCORES_AT_ONCE = 2**18
 """Scores of softmax averages that are held at once."""
-
-Visitor = Callable[[Sequence[Tensor], int], None]
-"""Takes the logits of the members that are needed, (N, K) each, in order of their numbers, and the number of draws."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +55,29 @@ class MemberLogits(nn.Module):
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.members, self.needed = nn.ModuleList(networks), tuple(range(len(networks)))
+        self.networks, self.needed = nn.ModuleList(networks), tuple(range(len(networks)))
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Return the logits of images."""
-        return [self.members[number](x) for number in self.needed]
+        return [self.networks[number](x) for number in self.needed]
 
 
 @dataclass(frozen=True)
 class NoisyPool:
-    """The members of a pool on noisy copies of one image: as they run (:func:`noisy_pool`), or from a cache."""
+    """The members of a pool on noisy copies of one image; each is evaluated once on each of them."""
 
-    member_count: int
-    num_classes: int
-    sigma: float
+    classifier: SmoothedClassifier  # of :class:`MemberLogits`
+    x: Tensor  # (C, H, W)
     draws: Draws
-    index: int  # of the image
-    device: torch.device  # of the logits
-    noise: Noise
-    visit: Callable[[Visitor, tuple[int, ...], int, Stream], None]
-    """Show a visitor the logits of these members on that many draws of a phase."""
+    index: int = 0  # of the image
+
+    def __post_init__(self) -> None:
+        check_draws(self.x, self.draws.alpha, n0=self.draws.n0, n=self.draws.n)
+
+    @property
+    def members(self) -> MemberLogits:
+        """The members."""
+        return cast(MemberLogits, self.classifier.base)
 
     def certify(self, entries: Mapping[str, PoolEntry], label: int | None = None) -> dict[str, Certificate]:
         """Certify every entry with two passes.
@@ -101,9 +99,10 @@ class NoisyPool:
             if label is None or winner(first[name].votes, entry.undecided) == label
         }
         second = self.count_votes(remaining, draws.n, Stream.ESTIMATE) if remaining else {}
+        sigma, noise = self.classifier.sigma, self.classifier.noise_of(self.x)
         return {
             name: certificate_of_votes(
-                first[name], second.get(name), draws.alpha, self.sigma, self.noise, undecided=entry.undecided
+                first[name], second.get(name), draws.alpha, sigma, noise, undecided=entry.undecided
             )
             for name, entry in entries.items()
         }
@@ -124,9 +123,10 @@ class NoisyPool:
         if not entries:
             raise InputError("there must be at least one classifier to certify, got none")
         of_image = {name: entry.for_image(self.index) for name, entry in entries.items()}
+        member_count = len(self.members.networks)
         for name, entry in of_image.items():
-            if not entry.member_ids or not set(entry.member_ids) <= set(range(self.member_count)):
-                raise InputError(f"{name} must name members from 0 to {self.member_count - 1}, got {entry.member_ids}")
+            if not entry.member_ids or not set(entry.member_ids) <= set(range(member_count)):
+                raise InputError(f"{name} must name members from 0 to {member_count - 1}, got {entry.member_ids}")
             entry.undecided  # noqa: B018  tries the rule, so that one that does not fit says so before the work begins
         return of_image
 
@@ -134,12 +134,13 @@ class NoisyPool:
         """Count the votes of each entry on the draws of a phase, from one evaluation of the members they need."""
         needed = tuple(sorted({number for entry in entries.values() for number in entry.member_ids}))
         voters = [(entry.rule, tuple(map(needed.index, entry.member_ids))) for entry in entries.values()]
-        widths = [self.num_classes + entry.undecided for entry in entries.values()]
-        counter = VoteCounter(widths, self.device)
-        evaluations = torch.zeros(len(voters), dtype=torch.int64, device=self.device)
-        averages = list(_Averages.all_of(voters, self.device))
+        num_classes, device = cast(int, self.classifier.num_classes), self.x.device
+        widths = [num_classes + entry.undecided for entry in entries.values()]
+        counter = VoteCounter(widths, device)
+        evaluations = torch.zeros(len(voters), dtype=torch.int64, device=device)
+        averages = list(_Averages.all_of(voters, device))
         others = [
-            (torch.tensor([row], device=self.device), widths[row], rule, positions)
+            (torch.tensor([row], device=device), widths[row], rule, positions)
             for row, (rule, positions) in enumerate(voters)
             if type(rule) is not SoftmaxAverage
         ]
@@ -155,44 +156,14 @@ class NoisyPool:
                 counter.add(scores[None], (count, width), rows)
             for group in averages:
                 for rows, scores in group.scores(outputs):
-                    counter.add(scores, (count, self.num_classes), rows)
+                    counter.add(scores, (count, num_classes), rows)
 
-        self.visit(vote, needed, draws, phase)
+        self.members.needed = needed
+        self.classifier.visit(vote, self.x, draws, self.draws.seed, phase, self.index)
         return {
             name: Tally(votes, asked if isinstance(entry.rule, Cascade) else None)
             for (name, entry), votes, asked in zip(entries.items(), counter.fetch(), evaluations.tolist(), strict=True)
         }
-
-
-def noisy_pool(
-    networks: Sequence[nn.Module],
-    num_classes: int,
-    sigma: float,
-    x: Tensor,
-    draws: Draws,
-    *,
-    index: int = 0,
-    noise: Noise | None = None,
-    precision: Precision = "float32",
-    batch: int | None = None,
-) -> NoisyPool:
-    """Return the members on noisy copies of ``x``; each is evaluated once on each of them.
-
-    Args:
-        networks: L classifiers, images (N, C, H, W) -> logits (N, K).
-        num_classes, sigma, noise, precision, batch: As for ``SmoothedClassifier``.
-        x, index: As for its ``certify``.
-        draws: The other arguments of ``certify``.
-    """
-    check_draws(x, draws.alpha, n0=draws.n0, n=draws.n)
-    base = MemberLogits(networks)
-    classifier = SmoothedClassifier(base, num_classes, sigma, noise=noise, precision=precision, batch=batch)
-
-    def visit(visitor: Visitor, needed: tuple[int, ...], number: int, phase: Stream) -> None:
-        base.needed = needed
-        classifier.visit(visitor, x, number, draws.seed, phase, index)
-
-    return NoisyPool(len(networks), num_classes, sigma, draws, index, x.device, classifier.noise_of(x), visit)
 
 
 @dataclass(frozen=True)

@@ -15,23 +15,21 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from rs import params
 from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
-from rs.certification.quantize import library, quantize, write_quantized
+from rs.certification.quantize import quantize, write_quantized
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.pool import MemberLogits
-from rs.ensemble.rules import Ensemble, LogitAverage, Polytope, SoftmaxAverage
+from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import SmoothingOptions
-from rs.statistics.ensemble_weights import box_vertices
 from rs.storage import certificate_rows, files, row_writer
 from stages.certify_ensembles import main
-from tests.support.helpers import python, write_tiny
-from tests.support.small_pool import Rounded
+from tests.support.helpers import write_tiny
 from tests.support.tiny_pool import (
     ALL,
     CERTIFICATION,
@@ -65,9 +63,9 @@ SCOPES |= {f"{ALL}.mme": "noisy-input", CASCADE: "noisy-input", f"{ALL}.set": "s
 ON_CPU = SmoothingOptions(device=CPU)
 
 
-def pool(out="rows", cache=False, timed=0, ensembles="ensembles", weights="weights", folder="data", **changes):
+def pool(out="rows", timed=0, ensembles="ensembles", weights="weights", folder="data", **changes):
     certify_pool(
-        Path(ensembles), Path(weights), Path(folder), PoolSettings(cache=cache, timed=timed),
+        Path(ensembles), Path(weights), Path(folder), PoolSettings(timed=timed),
         replace(CERTIFICATION, **changes), ON_CPU, out=Path(out), times=Path(f"{out}-times"),
     )  # fmt: skip
     return Path(out)
@@ -219,21 +217,18 @@ def immortal(monkeypatch):
     monkeypatch.setattr(MemberLogits, "forward", MemberLogits.forward)
 
 
-@pytest.mark.parametrize(("images", "cache"), [(0, False), (6, False), (4, True)])
-def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(immortal, images, cache, capsys):
+@pytest.mark.parametrize("images", [0, 6])
+def test_an_interrupted_certification_continues_to_the_bytes_of_an_unbroken_one(immortal, images, capsys):
     forward = MemberLogits.forward
-    expected = table(pool("whole", cache=True)) if cache else table("unbroken")
-    if cache:
-        shutil.rmtree(os.environ["RS_WORK"])  # its logits with it
     mortal(images)
     with pytest.raises(RuntimeError, match="died"):
-        pool(cache=cache)
+        pool()
     assert list(Path("rows").iterdir()) == list(Path("rows-times").iterdir()) == []
     MemberLogits.forward = forward
     mortal(IMAGES - images)  # has no more calls than the rest needs, and half an image's
     capsys.readouterr()
-    pool(cache=cache)
-    assert table("rows") == expected
+    pool()
+    assert table("rows") == table("unbroken")
     lines = Path("rows-times", "images.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["idx", *map(str, range(IMAGES))]
     assert (f"continuing after {images} of 10 images" in capsys.readouterr().err) == (images > 0)
@@ -282,102 +277,13 @@ def evaluations(action):
     return found
 
 
-@pytest.mark.parametrize("cache", [False, True])
-def test_a_second_certification_does_nothing(cache, capsys):
-    pool(cache=cache, timed=50)
+def test_a_second_certification_does_nothing(capsys):
+    pool(timed=50)
     before = stamps("rows", "rows-times")
     capsys.readouterr()
-    assert evaluations(lambda: pool(cache=cache, timed=50)) == []
+    assert evaluations(lambda: pool(timed=50)) == []
     assert stamps("rows", "rows-times") == before
     assert "are complete already; nothing to do" in capsys.readouterr().err
-
-
-# ------------------------------------------------------------------------------------------------- the cache
-
-HALVES = {
-    "macer-0": lambda members: Ensemble([members[1]], LogitAverage()),
-    f"{PAIR}.listed": lambda members: Ensemble(members[1:], SoftmaxAverage([0.2, 0.8])),
-    f"{ALL}.set": lambda members: Ensemble(members, Polytope(box_vertices(0.2, 0.6, 3).tolist())),
-}
-
-
-def test_rows_from_a_cache_are_those_of_members_whose_logits_are_rounded_to_float16():
-    found = table(pool(cache=True))
-    members = [Rounded(member) for member in pool_members()]
-    for name, build in HALVES.items():
-        base = build(members)
-        assert found[name] == slow_rows(lambda i, base=base: base, SCOPES[name])
-    assert {files.read_json(path).get("outputs") for path in Path("rows").glob("*.json")} == {"float16"}
-    assert {files.read_json(path).get("outputs") for path in Path("unbroken").glob("*.json")} == {None}
-
-
-def test_one_more_ensemble_needs_no_evaluation_and_changes_no_rows_of_the_others(work):
-    pool("before", cache=True)
-    make_ensembles("more", [{"members": {"gaussian": [0], "macer": [1]}, "combinations": ["mme"]}, *ENSEMBLES])
-    assert evaluations(lambda: pool(cache=True, ensembles="more")) == []
-    before, after = table("before"), table("rows")
-    assert sorted(after.keys() - before.keys()) == ["gaussian-0+macer-1.mme"]
-    assert {name: after[name] for name in before} == before
-    assert [path.name for path in work.iterdir()] == ["outputs"]
-
-
-@pytest.mark.parametrize(
-    ("function", "value"),
-    [
-        ("rs.runtime.code_fingerprint.code_hash", "mended"),
-        ("rs.models.checkpoint.library_versions", {"torch": "newer"}),
-        ("rs.runtime.arithmetic.current", "portable"),
-    ],
-)
-def test_what_other_code_versions_or_arithmetic_have_cached_is_not_used(monkeypatch, work, function, value):
-    pool("before", cache=True)
-    monkeypatch.setattr(function, lambda *_: value)
-    evaluated = evaluations(lambda: pool(cache=True))
-    assert evaluated == evaluations(lambda: pool("else", cache=True, seed=5))
-    assert len(list(work.glob("outputs/*/cache.json"))) == 3
-
-
-@pytest.mark.parametrize(("engine", "caches"), [("folded", 1), ("openvino", 2)])
-def test_what_another_version_of_openvino_has_cached_is_not_used_where_it_runs_the_network(
-    monkeypatch, work, engine, caches
-):
-    pool("before", cache=True, engine=engine)
-    monkeypatch.setattr(library("openvino"), "__version__", "newer")
-    pool(cache=True, engine=engine)
-    assert len(list(work.glob("outputs/*/cache.json"))) == caches
-
-
-@pytest.mark.slow
-def test_rows_of_processes_that_share_a_cache_are_those_of_one(tmp_path, work):
-    pool("one", cache=True)
-    shutil.rmtree(work)
-    script = tmp_path / "shared.py"
-    script.write_text("import tests.certification.test_certify_pool as t\nt.pool('rows', cache=True)\n")
-    done = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 3, script, cwd=".")
-    assert done.returncode == 0, done.stderr
-    assert table("rows") == table("one")
-
-
-def test_the_shortcut_is_taken_from_a_cache_too():
-    """One draw selects; and gaussian-0 never says top, whose images are 2, 5 and 8."""
-    pool("whole", cache=True, n0=1)
-    pool("short", cache=True, n0=1, shortcut=True)
-    whole, short = (certificate_rows.read_rows(Path(out, "gaussian-0.tsv")) for out in ("whole", "short"))
-    skipped = short["mode"] == "shortcut"
-    assert 0 < skipped.sum() < IMAGES
-    assert skipped[[2, 5, 8]].all()
-    assert skipped.tolist() == [
-        counts != f"{label}:1" for counts, label in zip(whole["counts0"], whole["label"], strict=True)
-    ]
-    assert short[~skipped].equals(whole[~skipped])
-
-
-def test_the_size_of_a_cache_is_said_beforehand(capsys, work):
-    """3 members x 10 images x (10 + 60) draws x 3 classes x 2 bytes = 12,600 bytes."""
-    pool(cache=True)
-    message = capsys.readouterr().err.splitlines()[0]
-    assert message.startswith(f"outputs of 3 members: 1.26e-05 GB in {work / 'outputs'}")
-    assert sum(path.stat().st_size for path in (work / "outputs").rglob("*.float16")) == 12_600
 
 
 # ------------------------------------------------------------------------------------------------- wall times
@@ -455,10 +361,10 @@ def test_no_draws_give_a_head_without_times():
     ]
 
 
-@pytest.mark.parametrize("change", [{"timed": -1}, {"timed": 1.5}, {"cache": 1}, {"cached": True}])
+@pytest.mark.parametrize("change", [{"timed": -1}, {"cached": True}])
 def test_settings_out_of_range_are_refused_by_their_name(change):
     with pytest.raises(InputError, match=rf"pool\.{next(iter(change))}"):
-        params.validate(PoolSettings, {"cache": False, "timed": 0} | change, "pool")
+        params.validate(PoolSettings, {"timed": 0} | change, "pool")
 
 
 # ------------------------------------------------------------------------------------------------- what is refused
@@ -525,7 +431,6 @@ def test_rows_of_other_draws_or_other_images_are_refused_and_left_alone():
     for changes, message in (
         ({"seed": 5}, "its seed is 4 and here it is 5"),
         ({"folder": "other"}, "it is of other images"),
-        ({"cache": True}, "its outputs are none"),
         ({"weights": "again"}, "it is of another model"),
     ):
         with pytest.raises(InputError, match=message):

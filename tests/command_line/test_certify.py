@@ -18,7 +18,7 @@ from rs.command_line.show import compare_files as compare
 from rs.command_line.show import show_files as show
 from rs.data import prepared
 from rs.data.images import load_images as load_split
-from rs.ensemble.pool import PoolEntry, noisy_pool
+from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.errors import InputError
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
@@ -85,7 +85,8 @@ def test_library_settings_and_commands_have_one_default_noise(capfd, flat):
     x = load_split(Path("data"), "test").pixels(index)
     ways = [SmoothedClassifier(Linear(), 2, 0.5), rs.load(LINEAR).smooth(0.5)]
     made = [certificate(smoothed, form) for smoothed in ways for form in (x, IMAGES[index], Image.open("photos/1.png"))]
-    made += noisy_pool([Linear()], 2, 0.5, x, draws, index=index).certify({"alone": PoolEntry((0,))}).values()
+    members = SmoothedClassifier(MemberLogits([Linear()]), 2, 0.5)
+    made += NoisyPool(members, x, draws, index).certify({"alone": PoolEntry((0,))}).values()
     found = [(one.noise, format_counts(one.counts.tolist())) for one in made]
 
     numbers = [f"--{name}={CERTIFY[name]}" for name in ("n0", "n", "alpha")]

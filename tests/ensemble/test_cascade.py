@@ -253,7 +253,7 @@ def test_scores_are_not_numbers_exactly_where_a_member_that_was_asked_gives_none
 ALIKE = """
 import torch
 from rs.certification.inference import optimize_for_inference
-from rs.ensemble.pool import PoolEntry, noisy_pool
+from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.rules import Cascade, Ensemble
 from rs.models import architectures
 from rs.runtime import arithmetic
@@ -271,7 +271,8 @@ for engine in ("plain", "folded"):
         made = optimize_for_inference(Ensemble(networks, rule), engine, "float32", shape, cpu)
         alone = SmoothedClassifier(made.module, 10, 0.5).certify(x, 100, 1000, 0.01)
         entries = {"cascade": PoolEntry((0, 1, 2), rule)}
-        pool = noisy_pool([*made.module.members], 10, 0.5, x, Draws(100, 1000, 0.01)).certify(entries)["cascade"]
+        members = SmoothedClassifier(MemberLogits([*made.module.members]), 10, 0.5)
+        pool = NoisyPool(members, x, Draws(100, 1000, 0.01)).certify(entries)["cascade"]
         print(repr(alone) == repr(pool), 1100 <= alone.evaluations <= 3300)
         scores = sorted(map(tuple, torch.cat([s for s, _ in made.module.evaluate_cascade([noisy])]).tolist()))
         print(scores == sorted(map(tuple, made.module(noisy).tolist())))

@@ -1,6 +1,6 @@
 import itertools
 import math
-from dataclasses import asdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.pool import PoolEntry, noisy_pool
+from rs.ensemble.pool import PoolEntry
 from rs.ensemble.rules import (
     Ensemble,
     HardVote,
@@ -21,7 +21,6 @@ from rs.ensemble.rules import (
 )
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import Draws
 from rs.smoothing.vote_counting import winner
 from rs.statistics.certificate import ABSTAIN
 from tests.support.helpers import Constant, Linear, smallnet
@@ -37,6 +36,7 @@ from tests.support.small_pool import (
     image,
     member,
     members,
+    noisy_pool,
     pool,
 )
 
@@ -190,11 +190,11 @@ def test_undecided_is_never_a_prediction_and_its_votes_are_kept():
     models = [Linear(0.4), Linear(0.6)]
     entries = {"set": PoolEntry((0, 1), Polytope([[1, 0], [0, 1]])), "one": PoolEntry((0,))}
     x = torch.full((1, 2, 2), 0.5)
-    made = noisy_pool(models, 2, 0.05, x, Draws(N0, N, ALPHA)).certify(entries)["set"]
+    made = noisy_pool(models, x, 0.05).certify(entries)["set"]
     assert (made.predict, made.radius, made.p_lower) == (ABSTAIN, 0.0, 0.0)
     assert made.counts0.argmax() == 2
     assert (len(made.counts), made.counts.sum()) == (3, N)
-    decided = noisy_pool(models, 2, 0.05, x + 0.3, Draws(N0, N, ALPHA)).certify(entries)
+    decided = noisy_pool(models, x + 0.3, 0.05).certify(entries)
     assert decided["set"].predict == 1
     assert 0 < decided["set"].radius <= decided["one"].radius
 
@@ -203,7 +203,7 @@ def test_the_selected_class_is_that_of_the_certificate_and_costs_n0_draws():
     models = [Counting(model) for model in [*members(), Linear(0.4), Linear(0.6)]]
     entries = {**ENTRIES, "undecided": PoolEntry((3, 4), Polytope([[1, 0], [0, 1]]))}
     x = torch.full((1, 4, 4), 0.5)  # between the two thresholds
-    noisy = noisy_pool(models, 2, 0.05, x, DRAWS, index=3)
+    noisy = noisy_pool(models, x, 0.05, index=3)
     made = noisy.select(entries)
     assert [model.images for model in models] == [N0] * 5
     certified = noisy.certify(entries)
@@ -284,11 +284,11 @@ def test_entries_of_other_members_are_refused_before_any_is_evaluated(entries, m
 
 
 def test_a_pool_refuses_what_certify_refuses():
-    for changed in ({"sigma": 0.0}, {"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"x": torch.zeros(2, 2)}, {"num_classes": 1}):
-        settings = {"num_classes": 2, "sigma": SIGMA, "x": image(), **asdict(DRAWS), **changed}
-        draws = Draws(*(settings.pop(name) for name in asdict(DRAWS)))
+    for changed in ({"n": 0}, {"n0": 0}, {"alpha": 1.0}):
         with pytest.raises(InputError):
-            noisy_pool(members(), draws=draws, **settings).certify(ENTRIES)
+            noisy_pool(members(), image(), draws=replace(DRAWS, **changed)).certify(ENTRIES)
+    with pytest.raises(InputError):
+        noisy_pool(members(), torch.zeros(2, 2)).certify(ENTRIES)
 
 
 def test_a_rule_chosen_by_the_image_is_the_one_of_that_image():

@@ -25,7 +25,7 @@ def tiny(**sections):
     """Parameters with the grid and all sections of a recipe."""
     given = {
         "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
-        "pool": {"cache": False, "timed": 0},
+        "pool": {"timed": 0},
     }
     return tiny_params(**given | sections) | GRID
 
@@ -144,7 +144,7 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
         (recipe(training=TRAINING | {"epohcs": 2}), r"recipes\.tiny\.training\.epohcs is not a known key"),
         (recipe(certify=CERTIFY | {"subset": "al"}), "a subset must be .*; got 'al'"),
         (recipe(certify=CERTIFY | {"stop": {"tolerance": 1}}), r"recipes\.tiny\.certify\.stop\.at_radius is missing"),
-        (recipe(pool={"cache": 1, "timed": 0}), r"recipes\.tiny\.pool\.cache: Input should be a valid boolean, got 1"),
+        (recipe(pool={"timed": -1}), r"recipes\.tiny\.pool\.timed: Input should be greater than or equal to 0, got -1"),
         (recipe(weights={}), r"recipes\.tiny\.weights\.noises is missing"),
         (
             recipe(training=TRAINING | {"batch": 1}) | {"methods": ["macer", "smoothadv"]},

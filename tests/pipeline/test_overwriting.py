@@ -26,7 +26,7 @@ PARAMS = {
 }
 RECIPE = {
     "weights": {"noises": 2, "copies": 2, "share": 0.3, "scale": 0.01, "draws": 2, "images": 4, "seed": 0},
-    "pool": {"cache": False, "timed": 0},
+    "pool": {"timed": 0},
 }
 MODEL = "--dataset tiny --data data --params params.yaml --device cpu"
 WORDS = {

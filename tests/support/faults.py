@@ -34,7 +34,6 @@ WALL_TIMES = ("timing", "provenance", "seconds", "times")
 """In the names of files whose bytes differ from run to run."""
 
 OPTIONS = "--data data --params params.yaml --device cpu"
-POOL = f"tiny --ensembles ensembles --weights weights {OPTIONS} --out new --times times"
 TUNING = {"epochs": 1, "seed": 7, "images": 2, "n0": 10, "n": 20}
 TRIED = [{}, {"training": {"learning_rate": 0.01}}]
 """Settings of Gaussian training."""
@@ -45,8 +44,7 @@ WORDS = {
     "certify": f"models/macer/0 --dataset tiny {OPTIONS} --out new.tsv",
     "ensemble": "tiny --sigma 0.25 --models models --params params.yaml --out new",
     "weights": f"tiny --ensembles ensembles {OPTIONS} --out new --seconds new.seconds.csv",
-    "certify_ensembles": POOL,
-    "certify_ensembles from-cache": f"{POOL} --params cached.yaml",
+    "certify_ensembles": f"tiny --ensembles ensembles --weights weights {OPTIONS} --out new --times times",
     "export": "rows.tsv --out log.tsv --force",
     "fingerprint": f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
     "tables": (
@@ -168,9 +166,6 @@ def make_study(root, bundled=False):
         values["recipes"]["tiny"]["tuning"] = TUNING | {"settings": {"gaussian": TRIED}}
         values["datasets"]["digits"] = {"source": "sklearn", "test_share": 0.2, "split_seed": 0}
         Path("params.yaml").write_text(json.dumps(values))
-        values["recipes"]["tiny"]["pool"]["cache"] = True
-        values["recipes"]["tiny"]["certify"] |= {"n": 2000, "subset": {"first": 3}}  # more than a small disk has left
-        Path("cached.yaml").write_text(json.dumps(values))
         tiny_pool.solve()
         torch.save({"state_dict": checkpoint.load_model(Path("models/macer/0"))[0].network.state_dict()}, "c.pth")
         tiny_study.write_rows(tiny_study.make_rows(0.25, 0), Path("rows.tsv"))

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from rs.ensemble.pool import PoolEntry, noisy_pool
+from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.ensemble.rules import Cascade, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
 from tests.support.helpers import tiny_images
 
@@ -55,8 +56,12 @@ def as_bytes(certificate):
     }
 
 
+def noisy_pool(models, x, sigma=SIGMA, draws=DRAWS, index=0, **settings):
+    return NoisyPool(SmoothedClassifier(MemberLogits(models), 2, sigma, **settings), x, draws, index)
+
+
 def pool(models, entries=ENTRIES, index=0, label=None, **settings):
-    return noisy_pool(models, 2, SIGMA, image(index), DRAWS, index=index, **settings).certify(entries, label)
+    return noisy_pool(models, image(index), index=index, **settings).certify(entries, label)
 
 
 EVALUATED = WeakKeyDictionary()
@@ -76,14 +81,3 @@ class Counting(nn.Module):
     def forward(self, x):
         EVALUATED[self] = self.images + len(x)
         return self.base(x)
-
-
-class Rounded(nn.Module):
-    """A member whose logits are rounded to float16: representable exactly."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base = base
-
-    def forward(self, x):
-        return self.base(x).half().float()

@@ -123,7 +123,7 @@ def save_member(method, seed, folder=None, gain=1.0):
 def make_ensembles(out, ensembles=ENSEMBLES, sigmas=(SIGMA,), **grid):
     """The folder ``out`` of ensembles, in the current folder; returns the parameters."""
     values = GRID | grid | {"sigmas": list(sigmas), "combinations": COMBINATIONS, "ensembles": ensembles}
-    sections = {"weights": vars(SETTINGS), "pool": {"cache": False, "timed": 0}, "certify": vars(CERTIFICATION)}
+    sections = {"weights": vars(SETTINGS), "pool": {"timed": 0}, "certify": vars(CERTIFICATION)}
     made = json.loads(write_params(Path(f"{out}.yaml"), **sections).read_text()) | values
     Path(f"{out}.yaml").write_text(json.dumps(made))
     write_ensembles(made, "tiny", SIGMA, Path("models"), Path(out))
