@@ -137,8 +137,7 @@ def test_images_need_a_model(photos, option):
     ("words", "message"),
     [
         (["own_models:good", "--data", "data", "--crop", "4"], "are for --images"),
-        (["own_models:good", "--images", "photos", "--split", "train"], "--split train is for --data"),
-        (["--sigma", "0.1"], "give MODEL, which --sigma is for"),
+        (["--sigma", "0.1"], "give MODEL, which images and --sigma are for"),
         (["own_models:good", "--data", "data", "--sigma", "-0.1"], "--sigma must be a positive number, got -0.1"),
         (["own_models:good", "--data", "data", "--sigma", "nan"], "--sigma must be a positive number, got nan"),
     ],
