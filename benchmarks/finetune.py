@@ -147,7 +147,7 @@ def certify(network: nn.Module, sigma: float, data: Path, rows: Path, images: in
     """Certify the first images of a split, n = 1,000 and alpha = 0.001."""
     import torch
 
-    from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_split
+    from rs.certification.certify_model import NO_RECIPE, certification_settings, certify_model
     from rs.certification.load import load
     from rs.data.images import load_images
     from rs.smoothing.settings import SmoothingOptions
@@ -156,7 +156,7 @@ def certify(network: nn.Module, sigma: float, data: Path, rows: Path, images: in
     recipes = {"recipes": {"finetune": {"certify": NO_RECIPE}}}
     settings = certification_settings(recipes, "finetune", {"subset": {"first": images}, "engine": "folded"})
     options = SmoothingOptions(sigma=sigma, device=torch.device("cpu"))
-    certify_split(load(network, chosen.meta), chosen, settings, options, out=rows)
+    certify_model(load(network, chosen.meta), chosen, settings, options, out=rows)
 
 
 def _timed(folder: Path, name: str, work: Callable[[], None]) -> None:

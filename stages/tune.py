@@ -46,7 +46,8 @@ def main(
     """Train METHOD with each setting, and certify validation images; an interrupted search continues."""
     values = parameters(params, dataset)
     from rs.certification.certify_model import certification_settings, certify_model
-    from rs.data.prepared import read_meta
+    from rs.certification.load import load
+    from rs.data.images import load_images
     from rs.errors import InputError
     from rs.runtime import arithmetic
     from rs.runtime.device import device_named
@@ -67,21 +68,23 @@ def main(
         arithmetic.recipe_arithmetic(one, dataset)
     recipes = [training_recipe(one, dataset, method, sigma) for one in tried]  # all are checked before any is trained
     place = device_named(device)
-    options, meta = RunOptions(sigma=sigma, seed=tuning.seed, device=place), read_meta(data)
+    options, images = RunOptions(sigma=sigma, seed=tuning.seed, device=place), load_images(data, "validation")
     budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}
     certification = certification_settings(values, dataset, budget)
     table = []
     for number, (setting, recipe) in enumerate(zip(tuning.settings[method], recipes, strict=True)):
         folder = work / method / str(sigma) / str(number)
         rows = folder / "rows.tsv"
-        trained = is_trained(folder / "model", recipe, meta, options) and not is_unfinished(recipe, data, options)
+        trained = is_trained(folder / "model", recipe, images.meta, options) and not is_unfinished(
+            recipe, data, options
+        )
         if not (trained and is_of_this_code(rows)):
             for of_another in folder.glob("rows.*"):
                 of_another.unlink()
         if not trained:
             train_model(recipe, data, options, out=folder / "model", log=folder / "log")
-        smoothing = SmoothingOptions(device=place)
-        certify_model(str(folder / "model"), data, certification, smoothing, out=rows, split="validation")
+        smoothing = SmoothingOptions(device=place, calibration=data)
+        certify_model(load(folder / "model", images.meta), images, certification, smoothing, out=rows)
         table.append(row(method, sigma, setting, tuning, certificate_rows.read_rows(rows)))
         files.write_csv(out, COLUMNS, table)
 

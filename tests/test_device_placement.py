@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from rs.certification.certify_model import certify_split
+from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.doctor import diagnose
 from rs.certification.inference import FixedBatch
@@ -132,7 +132,7 @@ def split(device, folder, members=1, dry_run=False, **settings):
     base = Classifier("a", module.eval(), dataset="tiny", classes=CLASSES, shape=SHAPE, sigma=SIGMA)
     chosen = CertificationSettings(**CERTIFY | settings)
     out = None if dry_run else folder / "rows.tsv"
-    certify_split(base, tiny_images(3, 1), chosen, SmoothingOptions(device=device), out=out)
+    certify_model(base, tiny_images(3, 1), chosen, SmoothingOptions(device=device), out=out)
 
 
 def training(device, folder, method, **changes):

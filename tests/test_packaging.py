@@ -18,11 +18,12 @@ from PIL import Image
 from ruamel.yaml import YAML
 
 import rs
-from rs.certification.certify_model import certification_settings, certify_model
+from rs.certification.certify_model import certification_settings
 from rs.command_line.shell import EXTRAS
 from rs.errors import DISTRIBUTION, install
 from rs.params import section
 from rs.smoothing.settings import SmoothingOptions
+from tests.support.cells import certify_folder
 from tests.support.helpers import CLASSES, ROOT, arrays, tiny_params, write_params, write_tiny
 from tests.support.untrained import save_model
 
@@ -252,7 +253,7 @@ def test_an_installed_command_writes_the_bytes_of_a_checkout(installed, tmp_path
     model, data, params = tmp_path / "model", write_tiny(tmp_path / "data"), write_params(tmp_path / "params.yaml")
     save_model(model)
     settings = certification_settings(tiny_params(), "tiny")
-    certify_model("model", data, settings, SmoothingOptions(), out=tmp_path / "checkout.tsv")
+    certify_folder("model", data, settings, SmoothingOptions(), out=tmp_path / "checkout.tsv")
 
     params.write_text(json.dumps({"launcher": launcher, **json.loads(params.read_text())}))
     environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from rs import params
 from rs.certification.inference import members_of
-from rs.certification.load import Classifier, load
+from rs.certification.load import Classifier
 from rs.certification.quantize import openvino_identity
-from rs.data.images import load_images
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -32,9 +31,8 @@ from rs.smoothing import STOPPING_RULES, option_of
 from rs.smoothing.classifier import SmoothedClassifier, default_batch
 from rs.smoothing.determinism import watched
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions, Stop
-from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, radii_asked, round_down
-from rs.statistics.radius import cap, votes_needed
-from rs.statistics.sequential import Decider
+from rs.statistics.certificate import ABSTAIN, UNLABELLED, radii_asked
+from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows
 from rs.storage.row_writer import write_rows
 from rs.study.subset import select, subset_name
@@ -86,33 +84,6 @@ def certification_settings(
 
 
 def certify_model(
-    model: str,
-    folder: Path,
-    settings: CertificationSettings,
-    options: SmoothingOptions,
-    *,
-    out: Path | None,
-    split: str = "test",
-) -> None:
-    """Certify a model on images of a prepared data set; see :func:`certify_split`.
-
-    Args:
-        model: A model folder, the ``*.json`` of an ensemble, or ``module:function`` that returns an ``nn.Module``.
-        folder: The prepared data set, on which quantised networks are calibrated where none lies beside the model.
-        settings: How to certify.
-        options: Noise level, device and batch.
-        out: The row file, ``*.tsv``; ``None`` prints how long it will take, and does nothing else.
-        split: Whose images: "test", "validation" or "train".
-    Raises:
-        InputError: If the model does not fit the images, or ``out`` holds something else.
-    """
-    images = load_images(folder, split)
-    base = load(model, images.meta)
-    warn_of_radii_out_of_reach(settings, base.noise_std(options.sigma))
-    certify_split(base, images, settings, replace(options, calibration=folder), out=out)
-
-
-def certify_split(
     base: Classifier, images: Images, settings: CertificationSettings, options: SmoothingOptions, *, out: Path | None
 ) -> None:
     """Certify a classifier on images; if that takes more than a minute, say so on stderr first.
@@ -124,13 +95,16 @@ def certify_split(
         options: The rest of how the classifier is smoothed.
         out: The row file, ``*.tsv``; ``None`` prints how long it will take, and does nothing else.
     Raises:
-        InputError: If ``out`` holds something else, or a shortcut is to be taken without labels.
+        InputError: If ``out`` holds something else, no votes certify one of the radii asked for, or a shortcut is to be
+            taken without labels.
     """
     limit_threads(images.meta.shape)
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
         raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
     options = replace(options, noise=settings.noise, precision=settings.precision, engine=settings.engine)
     classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
+    if settings.stop is not None:
+        settings.stop.run(classifier.sigma, settings.alpha, settings.n)  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
     if out is None or not out.exists():
         x = images.pixels(int(indices[0])).to(device)
@@ -148,34 +122,31 @@ def certify_split(
 def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws, dry_run: bool = False) -> None:
     """Print how long all draws of a certification take: on stderr if that is long, on stdout in a dry run.
 
+    One batch is timed, after another one to warm up.
+
     Args:
         classifier: The smoothed classifier.
         x: One of the images, on its device.
-        images: How many there are; processes share them.
+        images: How many there are.
         draws: Of each certificate.
         dry_run: Whether nothing else is wanted.
     """
     batch, draws_an_image = classifier.batch or default_batch(x), draws.n0 + draws.n
-    if not dry_run and images * draws_an_image <= MAX_UNTIMED_BATCHES * batch:
+    is_short = not dry_run and images * draws_an_image <= MAX_UNTIMED_BATCHES * batch
+    if is_short or processes.rank_and_world_size()[0] > 0:
         return
-    rank, world_size = processes.rank_and_world_size()
-    share = -(-images // world_size)  # of the process that has the most
-    rate = draws_per_second(classifier, x, min(batch, max(draws.n0, draws.n)), draws.seed)
-    seconds = share * draws_an_image / rate
-    if rank == 0 and (dry_run or seconds > LONG):
+    timed = min(batch, max(draws.n0, draws.n))
+    classifier.votes(x, timed, draws.seed, Stream.ESTIMATE, 0)
+    start = time.perf_counter()
+    classifier.votes(x, timed, draws.seed, Stream.ESTIMATE, 0)
+    rate = timed / (time.perf_counter() - start)
+    seconds = images * draws_an_image / rate
+    if dry_run or seconds > LONG:
         print(
-            f"{share:,} images of {draws_an_image:,} draws, {rate:,.1f} draws a second: about {duration(seconds)} for "
-            "all of them on this machine",
+            f"{images:,} images of {draws_an_image:,} draws, {rate:,.1f} draws a second: about {duration(seconds)} for "
+            "all of them in one process",
             file=sys.stdout if dry_run else sys.stderr,
         )
-
-
-def draws_per_second(classifier: SmoothedClassifier, x: Tensor, batch: int, seed: int) -> float:
-    """Measure the rate of one batch, after another one to warm up."""
-    classifier.votes(x, batch, seed, Stream.ESTIMATE, 0)
-    start = time.perf_counter()
-    classifier.votes(x, batch, seed, Stream.ESTIMATE, 0)
-    return batch / (time.perf_counter() - start)
 
 
 def certify_images(
@@ -256,47 +227,17 @@ def warn_if_n_too_small(n: int, alpha: float) -> None:
         )
 
 
-def warn_of_radii_out_of_reach(settings: CertificationSettings, sigma: float) -> None:
-    """Warn on stderr of radii that are asked for and that no votes can certify.
-
-    They are no mistake in a recipe, whose radii are those of several noise levels.
-
-    Raises:
-        InputError: If no radius can be certified.
-    """
-    if settings.stop is None or settings.stop.at_radius is None:
-        return
-    run = settings.stop.run(sigma, settings.alpha, settings.n)
-    assert isinstance(run, Decider)  # by at_radius
-    if never := run.radii[run.open_to :]:
-        print(
-            f"warning: radius {', '.join(f'{radius:g}' for radius in never)} cannot be certified: "
-            f"with n = {settings.n:,}, alpha = {settings.alpha:g} and sigma = {sigma:g} no radius exceeds "
-            f"{round_down(cap(settings.n, settings.alpha, sigma))}; take more draws or smaller radii",
-            file=sys.stderr,
-        )
-
-
 def summary(rows: pd.DataFrame) -> str:
-    """Summarize rows in one line, ACR with its error over images and clean accuracy, or in two if they stopped early.
-
-    Rows that say only which radii are certified have no ACR, and one line; so do rows without labels.
-    """
+    """Summarize rows in one line: ACR with its error over images and clean accuracy, or what rows have without them."""
     if (rows["label"] == UNLABELLED).any():
         certified, radius = (rows["predict"] != ABSTAIN).sum(), rows["radius"].mean()
         return f"{certified:,} of {len(rows):,} images certified, mean radius {radius:.3f}; without labels no accuracy"
     from rs.statistics import metrics  # pandas, which the rows have loaded
 
     mode, images = metrics.mode_of(rows), f"{len(rows):,} images"
+    if radii := radii_asked(mode):
+        accuracies = ", ".join(f"{share:.1%}" for share in metrics.certified_accuracy(rows, radii))
+        return f"certified at radius {', '.join(map(str, radii))}: {accuracies} of {images}"
     scores = rows["radius"] * rows["correct"]
     error = f" ± {scores.sem():.3f}" if len(rows) > 1 else ""
-    average = f"ACR {scores.mean():.3f}{error}, clean accuracy {rows['correct'].mean():.1%}, {images}"
-    most = draws_at_most(mode)
-    if most is None:
-        return average
-    draws, budget = (rows["n0"] + rows["n"]).mean(), int(rows["n0"].iloc[0]) + most
-    radii = radii_asked(mode)
-    at = "some radius" if radii is None else f"radius {', '.join(map(str, radii))}"
-    accuracies = ", ".join(f"{share:.1%}" for share in metrics.certified_accuracy(rows, radii or (0.0,)))
-    stopped = f"certified at {at}: {accuracies} of {images}; {draws:,.0f} of {budget:,} draws an image"
-    return stopped if radii is not None else f"{stopped}\n{average}"
+    return f"ACR {scores.mean():.3f}{error}, clean accuracy {rows['correct'].mean():.1%}, {images}"

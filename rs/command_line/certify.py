@@ -94,9 +94,7 @@ def main(
         rs certify my_package.models:build --sigma 0.5 --images photos \\
             --classes names.txt --convert --resize 256 --crop 224 --out mine.tsv
     """
-    if data is None and pictures.images is None:
-        raise InputError("give --data, a prepared data set, with --dataset; or --images, a folder of pictures")
-    pictures.check_sources(data)
+    pictures.check_sources(data, required=True)
     if data is not None and dataset is None:
         raise InputError("give --dataset, the recipe for --data: a key of recipes in the parameters, as cifar10")
     if out is None and not dry_run:
@@ -108,30 +106,29 @@ def main(
     values = {} if dataset is None else shell.parameters(params, dataset)
     from rs.certification import certify_model
     from rs.certification.load import load
+    from rs.data.images import load_images
     from rs.runtime.device import device_named
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.settings import SmoothingOptions
-    from rs.smoothing.user_networks import register_network
     from rs.storage import certificate_rows
     from rs.storage.row_writer import check_row_file_name
 
     rows = None if dry_run else out
     if rows is not None:
         check_row_file_name(rows)
-    recipes = values if dataset is not None else {"recipes": {NAMELESS: {"certify": certify_model.NO_RECIPE}}}
-    settings = certify_model.certification_settings(
-        recipes, dataset or NAMELESS, {"stop": stop.rule()} | overrides.values()
-    )
-    if network is not None:
-        register_network(network)
+    recipes = values or {"recipes": {NAMELESS: {"certify": certify_model.NO_RECIPE}}}
+    chosen = {"stop": stop.rule()} | overrides.values()
+    settings = certify_model.certification_settings(recipes, dataset or NAMELESS, chosen)
     shell.launch(values)
-    options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch)
     if data is not None:
         shell.warn_of_another_data_set(values, str(dataset), data)
-        certify_model.certify_model(model, data, settings, options, out=rows)
-    elif pictures.images is not None:
-        base = load(model)
-        certify_model.warn_of_radii_out_of_reach(settings, base.noise_std(sigma))
-        certify_model.certify_split(*pictures.load(pictures.images, base), settings, options, out=rows)
+        images = load_images(data, "test")
+        base = load(model, images.meta, network)
+    else:
+        base = load(model, network=network)
+        base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
+        base, images = pictures.load(base)
+    options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
+    certify_model.certify_model(base, images, settings, options, out=rows)
     if rows is not None and rank_and_world_size()[0] == 0:
         print(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}")

@@ -18,7 +18,6 @@ def main(
     ] = None,
     *,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set to test the model on.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split to use: train, test or validation; default: test.")] = None,
     count: Annotated[int, typer.Option(min=20, help="Number of images to use, evenly spread.")] = 200,
     sigma: Sigma = None,
     network: Network = None,
@@ -40,11 +39,10 @@ def main(
     from rs.runtime.device import describe_machine, device_named, machine_warnings
 
     if model is None and (data is not None or pictures.images is not None or sigma is not None):
-        purpose = "--sigma is" if data is None and pictures.images is None else "the images are"
-        raise InputError(f"give MODEL, which {purpose} for: a model folder, ensemble *.json, or module:function")
+        raise InputError(
+            "give MODEL, which images and --sigma are for: a model folder, ensemble *.json, or module:function"
+        )
     pictures.check_sources(data)
-    if split is not None and data is None:
-        raise InputError(f"--split {split} is for --data, which is not given; give both, or leave it out")
     torch_device = device_named(device)
     machine, slow = describe_machine(torch_device), machine_warnings(torch_device)
     findings, tried, mending = [], "", ""
@@ -54,10 +52,10 @@ def main(
         from rs.data.images import load_images
         from rs.smoothing.user_networks import is_importable
 
-        images = None if data is None else load_images(data, split or "test")
+        images = None if data is None else load_images(data, "test")
         with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
             if pictures.images is not None:
-                base, images = pictures.load(pictures.images, load(model, network=network))
+                base, images = pictures.load(load(model, network=network))
             else:
                 base = load(model, None if images is None else images.meta, network)
             findings = diagnose(base, images, sigma, torch_device, count)

@@ -47,8 +47,10 @@ class PictureOptions:
         False
     )
 
-    def check_sources(self, data: Path | None, has_files: bool = False) -> None:
-        """Refuse --data and --images together, and the options of pictures without pictures."""
+    def check_sources(self, data: Path | None, *, required: bool = False, has_files: bool = False) -> None:
+        """Refuse --data and --images together, neither if one is required, and options of pictures without pictures."""
+        if required and data is None and self.images is None:
+            raise InputError("give --data, a prepared data set, or --images, a folder of pictures")
         if data is not None and self.images is not None:
             raise InputError("give --data, a prepared data set, or --images, a folder of pictures; got both")
         if self.images is None and not has_files and self != PictureOptions():
@@ -63,8 +65,14 @@ class PictureOptions:
 
         return Conversion(self.resize, self.crop, self.convert)
 
-    def load(self, folder: Path, base: Classifier) -> tuple[Classifier, FolderImages]:
-        """Return a classifier and its pictures in a folder, whose classes and shape it takes if it states none.
+    @property
+    def folder(self) -> Path:
+        """The folder of pictures, of a command that has checked that there is one."""
+        assert self.images is not None
+        return self.images
+
+    def load(self, base: Classifier) -> tuple[Classifier, FolderImages]:
+        """Return a classifier and its pictures in the folder, whose classes and shape it takes if it states none.
 
         If only the names of subfolders order the classes, say their order.
 
@@ -74,11 +82,11 @@ class PictureOptions:
         """
         from rs.data.image_folder import read_pictures
 
-        tree, shape = self._listed(folder, base)
+        tree, shape = self._listed(base)
         pictures = read_pictures(tree, shape, self.conversion)
         return base.for_images(pictures.meta), pictures
 
-    def split_for_training(self, folder: Path) -> tuple[FolderImages, FolderImages]:
+    def split_for_training(self) -> tuple[FolderImages, FolderImages]:
         """Return the pictures to train with and those to validate with, :data:`VALIDATION_SHARE` of each class.
 
         Raises:
@@ -87,15 +95,15 @@ class PictureOptions:
         from rs.data.image_folder import common_shape, listed, read_pictures, split_by_content
         from rs.data.readers import class_names
 
-        tree = listed(folder, () if self.classes is None else class_names(self.classes))
+        tree = listed(self.folder, () if self.classes is None else class_names(self.classes))
         shape, _ = common_shape([path for path, _ in tree.samples], self.conversion)
         train, validation = split_by_content(tree, VALIDATION_SHARE)
         _warn_of_imbalance(tree)
         return read_pictures(train, shape, self.conversion), read_pictures(validation, shape, self.conversion)
 
-    def list_files(self, folder: Path, base: Classifier) -> tuple[Classifier, list[str]]:
-        """Return a classifier and the files in a folder as :meth:`load`, but files that need not fit."""
-        tree, shape = self._listed(folder, base)
+    def list_files(self, base: Classifier) -> tuple[Classifier, list[str]]:
+        """Return a classifier and the files in the folder as :meth:`load`, but files that need not fit."""
+        tree, shape = self._listed(base)
         return base.with_images(tree.classes, shape), [path for path, _ in tree.samples]
 
     def classifier_of_files(self, files: Sequence[str], base: Classifier) -> Classifier:
@@ -112,11 +120,11 @@ class PictureOptions:
 
         return base.classes if self.classes is None else class_names(self.classes)
 
-    def _listed(self, folder: Path, base: Classifier) -> tuple[Tree, tuple[int, ...]]:
+    def _listed(self, base: Classifier) -> tuple[Tree, tuple[int, ...]]:
         from rs.data.image_folder import listed
 
         names = self._class_names(base)
-        tree = listed(folder, names)
+        tree = listed(self.folder, names)
         if not names:
             _print_order(tree.classes)
         return tree, self._shape_of([path for path, _ in tree.samples], base)

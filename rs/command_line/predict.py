@@ -73,7 +73,7 @@ def main(
         base, conversion = load(model, network=network), pictures.conversion
         base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
         if pictures.images is not None:
-            base, files = pictures.list_files(pictures.images, base)
+            base, files = pictures.list_files(base)
         elif data is not None:
             base = base.for_images(read_meta(data))
         else:

@@ -57,9 +57,7 @@ def main(
         rs train advmacer --network my_package.models:build --sigma 0.5 --images photos \\
             --out models/mine --log logs/mine
     """
-    pictures.check_sources(data)
-    if data is None and pictures.images is None:
-        raise InputError("give --data, a prepared data set, or --images, a folder of pictures")
+    pictures.check_sources(data, required=True)
     if dataset is None and base.network is None:
         raise InputError("give --dataset, the recipe to follow: a key of recipes in the parameters, as digits")
     recipe_name = dataset or "finetune"
@@ -94,7 +92,7 @@ def main(
         trainable=base.trainable,
     )
     if pictures.images is not None:
-        train, validation = pictures.split_for_training(pictures.images)
+        train, validation = pictures.split_for_training()
         run.train_on(recipe, train, validation, options, out=out, log=log)
     elif data is not None:
         if is_first and dataset is not None:

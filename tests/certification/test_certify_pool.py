@@ -13,7 +13,6 @@ import pytest
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rs import params
-from rs.certification.certify_model import certify_model
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.quantize import quantize, write_quantized
 from rs.command_line.shell import run
@@ -29,6 +28,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows, files, row_writer
 from stages.certify_ensembles import main
+from tests.support.cells import certify_folder
 from tests.support.helpers import write_tiny
 from tests.support.tiny_pool import (
     ALL,
@@ -125,7 +125,7 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
     together = table(pool(shortcut=shortcut) if shortcut else "unbroken")
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
-        certify_model(model, Path("data"), settings, ON_CPU, out=out)
+        certify_folder(model, Path("data"), settings, ON_CPU, out=out)
         assert together[name] == out.read_bytes(), name
     modes = {
         mode
@@ -138,7 +138,7 @@ def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcu
 def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_code_and_members():
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
-        certify_model(model, Path("data"), CERTIFICATION, ON_CPU, out=out)
+        certify_folder(model, Path("data"), CERTIFICATION, ON_CPU, out=out)
         alone, together = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "unbroken"))
         assert alone.pop("code") != together.pop("code")
         listed = together.pop("members", [])
@@ -159,7 +159,7 @@ def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone(
     together = table(pool(engine="quantized"))
     for name in (*MEMBERS, f"{ALL}.average", CASCADE):
         out = Path("alone", f"{name}.tsv")
-        certify_model((MEMBERS | FILES)[name], Path("data"), settings, ON_CPU, out=out)
+        certify_folder((MEMBERS | FILES)[name], Path("data"), settings, ON_CPU, out=out)
         assert together[name] == out.read_bytes(), name
         alone, own = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "rows"))
         assert alone.pop("code") != own.pop("code")
@@ -340,7 +340,7 @@ def test_of_ensembles_that_differ_in_their_seeds_the_first_is_timed():
 
 
 def certified_alone(model, out="alone/rows.tsv"):
-    certify_model(model, Path("data"), CERTIFICATION, ON_CPU, out=Path(out))
+    certify_folder(model, Path("data"), CERTIFICATION, ON_CPU, out=Path(out))
     return Path(out)
 
 

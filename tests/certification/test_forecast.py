@@ -1,5 +1,6 @@
 """How long a certification takes, which it says beforehand, with a clock that the tests turn."""
 
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,10 +8,11 @@ import pytest
 import torch
 
 from rs.certification import certify_model as module
-from rs.certification.certify_model import LONG, MAX_UNTIMED_BATCHES, certify_model, say_how_long
+from rs.certification.certify_model import LONG, MAX_UNTIMED_BATCHES, say_how_long
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
+from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import certificate_rows
+from tests.support.cells import certify_folder
 from tests.support.folders import contents
 from tests.support.helpers import SHAPE, Constant, write_tiny
 from tests.support.untrained import save_model
@@ -34,34 +36,14 @@ class Ticking(Constant):
         return super().forward(x)
 
 
-@pytest.fixture
-def measured(monkeypatch, capsys):
-    """Return what a dry run of seven images says, and its batches."""
-
-    def say(batch=200, draws=SETTINGS.draws, world="1"):
-        network = Ticking(50)
-        monkeypatch.setenv("WORLD_SIZE", world)
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
-        classifier = SmoothedClassifier(network, 2, 0.5, batch=batch)
-        say_how_long(classifier, X, 7, draws, dry_run=True)
-        return capsys.readouterr().out, network.sizes
-
-    return say
-
-
-def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch(measured):
-    line = "7 images of 1,000 draws, 50.0 draws a second: about 2.3 min for all of them on this machine"
-    assert measured() == (f"{line}\n", [200, 200])
-
-
-@pytest.mark.parametrize("draws", [Draws(100, 900), Draws(900, 1)])
-def test_a_batch_is_no_larger_than_a_certificate_has_draws(measured, draws):
-    assert measured(batch=5000, draws=draws)[1] == [900, 900]
-
-
-@pytest.mark.parametrize(("world", "share"), [("2", 4), ("8", 1)])
-def test_processes_share_the_images_and_the_largest_share_counts(measured, world, share):
-    assert measured(world=world)[0].startswith(f"{share} images")
+@pytest.mark.parametrize(("batch", "timed"), [(200, 200), (5000, 900)])
+def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch(monkeypatch, capsys, batch, timed):
+    """A batch is no larger than a certificate has draws."""
+    network = Ticking(50)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
+    say_how_long(SmoothedClassifier(network, 2, 0.5, batch=batch), X, 7, SETTINGS.draws, dry_run=True)
+    line = "7 images of 1,000 draws, 50.0 draws a second: about 2.3 min for all of them in one process"
+    assert (capsys.readouterr().out, network.sizes) == (f"{line}\n", [timed, timed])
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -74,36 +56,32 @@ def test_measuring_is_left_out_where_it_would_be_a_part_of_the_work(more):
 
 @pytest.fixture
 def certify(tmp_path, work, monkeypatch):
-    """Certify the model of an empty folder with a rate that the test gives."""
+    """Certify the ten images of an empty folder in batches of 100 draws, as if all of them took so many seconds."""
     monkeypatch.chdir(tmp_path)
     write_tiny(Path("data"))
     save_model(Path("model"))
 
-    def with_rate(rate, out="rows.tsv"):
-        monkeypatch.setattr(module, "draws_per_second", lambda *_: rate)
-        certify_model("model", Path("data"), SETTINGS, SmoothingOptions(batch=100), out=out and Path(out))
+    def in_seconds(seconds, out="rows.tsv"):
+        clock = count(0, seconds / 100)
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+        certify_folder("model", Path("data"), SETTINGS, SmoothingOptions(batch=100), out and Path(out))
 
-    return with_rate
+    return in_seconds
 
 
 def test_a_dry_run_says_how_long_it_would_take_and_writes_nothing(certify, capfd, tmp_path):
     before = contents(tmp_path)
-    certify(1.0, out=None)
-    said = "10 images of 1,000 draws, 1.0 draws a second: about 2.8 h for all of them on this machine\n"
+    certify(10_000, out=None)
+    said = "10 images of 1,000 draws, 1.0 draws a second: about 2.8 h for all of them in one process\n"
     assert capfd.readouterr() == (said, "")
     assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(LONG + 1, True), (LONG, False)])
-def test_a_certification_says_beforehand_that_it_is_long(certify, capfd, seconds, said):
-    certify(10 * 1000 / seconds)
-    out, err = capfd.readouterr()
-    assert (out, "draws a second: about" in err) == ("", said)
-    assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 10
-
-
-def test_nothing_is_measured_for_rows_that_are_complete(certify, capfd):
-    certify(1.0)
-    capfd.readouterr()
-    certify(1.0)
-    assert capfd.readouterr().err == "rows.tsv is complete already; nothing to do\n"
+def test_a_certification_says_once_and_beforehand_that_it_is_long(certify, capfd, seconds, said):
+    for is_new in (True, False):
+        certify(seconds)
+        out, err = capfd.readouterr()
+        assert (out, "draws a second: about" in err) == ("", said and is_new)
+        assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 10
+    assert err == "rows.tsv is complete already; nothing to do\n"

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
 from rs.certification.quantize import SerializedNetwork, convert, quantize, serialize
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
@@ -17,6 +16,7 @@ from rs.errors import InputError
 from rs.smoothing.determinism import rounding
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
+from tests.support.cells import certify_folder
 from tests.support.helpers import SHAPE, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
@@ -88,7 +88,7 @@ def test_certificates_have_the_votes_of_the_plain_network_and_their_sidecar_says
     sides, rows = {}, {}
     for engine in ("openvino", "plain"):
         out = tmp_path / f"{engine}.tsv"
-        certify_model(
+        certify_folder(
             str(tmp_path / "model"),
             tmp_path / "data",
             replace(SETTINGS, engine=engine),

@@ -13,7 +13,6 @@ from PIL import Image
 from torch import nn
 
 from rs.certification import quantize as int8
-from rs.certification.certify_model import certify_model
 from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.certification.quantize import (
@@ -34,6 +33,7 @@ from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import block
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
+from tests.support.cells import certify_folder
 from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
 from tests.support.networks import COLOUR, images, residual, whole_and_in_parts, with_one_thread_and_two
 from tests.support.untrained import save_model
@@ -320,7 +320,7 @@ def test_rows_say_that_they_are_of_int8_and_others_say_nothing_of_it(tiny, tmp_p
     sides = {}
     for engine in ("quantized", "plain"):
         out, how = tmp_path / f"{engine}.tsv", replace(SETTINGS, engine=engine)
-        certify_model(str(tiny / "model"), tiny / "data", how, SmoothingOptions(device=CPU), out=out)
+        certify_folder(str(tiny / "model"), tiny / "data", how, SmoothingOptions(device=CPU), out=out)
         sides[engine] = json.loads(out.with_suffix(".json").read_text())
     assert {key: sides["quantized"][key] for key in ("engine", "precision", "quantized", "calibration")} == {
         "engine": "quantized",
@@ -346,7 +346,7 @@ def test_without_a_network_on_disk_predict_and_certify_make_the_same_one_and_say
     monkeypatch.setattr(int8, "CALIBRATION", 7)
     write_tiny(tmp_path / "data")
     save_model(tmp_path / "model")
-    certify_model(
+    certify_folder(
         str(tmp_path / "model"), tmp_path / "data", SETTINGS, SmoothingOptions(device=CPU), out=tmp_path / "rows.tsv"
     )
     side = json.loads((tmp_path / "rows.json").read_text())

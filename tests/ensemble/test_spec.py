@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rs.certification.certify_model import certification_settings, certify_model
+from rs.certification.certify_model import certification_settings
 from rs.data import images
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import FittedWeights, check_members, load, load_members, read
@@ -20,6 +20,7 @@ from rs.runtime import code_fingerprint
 from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows
 from rs.study.ensembles import Combination
+from tests.support.cells import certify_folder
 from tests.support.ensemble_specs import GLOBAL, MADE, PER_IMAGE, fitted, made, member, network, spec, written
 from tests.support.helpers import CLASSES, ROOT, SHAPE, smallnet, tiny_params, write_tiny
 
@@ -58,7 +59,7 @@ def test_rule_weights_and_order_of_members_are_part_of_what_a_classifier_is():
 
 def certified(model, out):
     settings = certification_settings(tiny_params(), "tiny")
-    certify_model(str(model), Path("data"), settings, SmoothingOptions(), out=Path(out))
+    certify_folder(str(model), Path("data"), settings, SmoothingOptions(), out=Path(out))
     return certificate_rows.read_rows(Path(out))
 
 

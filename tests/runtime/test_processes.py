@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rs.certification.certify_model import certification_settings, certify_model
+from rs.certification.certify_model import certification_settings
 from rs.errors import InputError
 from rs.runtime import processes
 from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows, row_writer
-from tests.support.cells import train_tiny
+from tests.support.cells import certify_folder, train_tiny
 from tests.support.helpers import python, tiny_params, write_params, write_tiny
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -60,7 +60,7 @@ def cell(tmp_path_factory):
         patch.setenv("RS_WORK", str(root / "work"))
         train_tiny(data, root)
         settings = certification_settings(tiny_params(), "tiny")
-        certify_model(str(root / "model"), data, settings, SmoothingOptions(), out=root / "one.tsv")
+        certify_folder(str(root / "model"), data, settings, SmoothingOptions(), out=root / "one.tsv")
     write_params(root / "params.yaml")
     return root
 

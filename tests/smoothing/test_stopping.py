@@ -203,8 +203,7 @@ def test_rows_of_a_table_have_its_accuracies_and_those_of_all_draws(made):
     assert accuracies.tolist() == metrics.certified_accuracy(plain, [0.0, 0.1, 0.2]).tolist()
     assert (table["n"] >= at["n"]).all()
     assert summary(table) == (
-        f"certified at radius 0.0, 0.1, 0.2: {', '.join(f'{share:.1%}' for share in accuracies)} of 10 images; "
-        f"{(100 + table['n']).mean():,.0f} of 5,100 draws an image"
+        f"certified at radius 0.0, 0.1, 0.2: {', '.join(f'{share:.1%}' for share in accuracies)} of 10 images"
     )
 
 

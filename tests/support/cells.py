@@ -1,8 +1,12 @@
 """Training and certifying the tiny model, from files to files."""
 
+from dataclasses import replace
+
 import torch
 
 from rs.certification.certify_model import certification_settings, certify_model
+from rs.certification.load import load
+from rs.data.images import load_images
 from rs.smoothing.settings import SmoothingOptions
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
@@ -20,4 +24,10 @@ def train_tiny(folder, out, method="advmacer", sigma=0.25, seed=1):
 
 def certify_tiny(model, folder, out, sigma=None, **chosen):
     settings = certification_settings(tiny_params(), "tiny", chosen)
-    certify_model(str(model), folder, settings, SmoothingOptions(sigma=sigma), out=out)
+    certify_folder(str(model), folder, settings, SmoothingOptions(sigma=sigma), out)
+
+
+def certify_folder(model, folder, settings, options, out):
+    """Certify a model, by its path or name, on the test split of a prepared data set."""
+    images = load_images(folder, "test")
+    certify_model(load(model, images.meta), images, settings, replace(options, calibration=folder), out=out)
