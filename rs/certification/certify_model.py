@@ -34,8 +34,8 @@ from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, radii_asked
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows
-from rs.storage.row_writer import write_rows
-from rs.study.subset import select, subset_name
+from rs.storage.row_writer import SHARE, write_rows
+from rs.study.subset import select, share_of, subset_name
 
 if TYPE_CHECKING:  # half a second to import
     import pandas as pd
@@ -84,7 +84,13 @@ def certification_settings(
 
 
 def certify_model(
-    base: Classifier, images: Images, settings: CertificationSettings, options: SmoothingOptions, *, out: Path | None
+    base: Classifier,
+    images: Images,
+    settings: CertificationSettings,
+    options: SmoothingOptions,
+    *,
+    out: Path | None,
+    share: str | None = None,
 ) -> None:
     """Certify a classifier on images; if that takes more than a minute, say so on stderr first.
 
@@ -94,6 +100,7 @@ def certify_model(
         settings: How to certify; its noise, precision and engine are used.
         options: The rest of how the classifier is smoothed.
         out: The row file, ``*.tsv``; ``None`` prints how long it will take, and does nothing else.
+        share: As for :func:`rs.study.subset.share_of`; ``None`` for all images.
     Raises:
         InputError: If ``out`` holds something else, no votes certify one of the radii asked for, or a shortcut is to be
             taken without labels.
@@ -106,16 +113,19 @@ def certify_model(
     if settings.stop is not None:
         settings.stop.run(classifier.sigma, settings.alpha, settings.n)  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
+    indices = indices if share is None else share_of(indices, share)
     if out is None or not out.exists():
         x = images.pixels(int(indices[0])).to(device)
         say_how_long(classifier, x, len(indices), settings.draws, dry_run=out is None)
     if out is None:
         return
-    identity = {"model": base.name, "classifier": model_fingerprint(base.module)}
+    identity: dict[str, Any] = {"model": base.name, "classifier": model_fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
     identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, MODULE)
     identity |= openvino_identity([classifier.base])
+    if share is not None:
+        identity |= {SHARE: share, "rows": len(indices)}
     certify_images(classifier, images, indices, settings, device, identity, out)
 
 

@@ -70,6 +70,10 @@ def main(
     ] = None,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
     sigma: shell.Sigma = None,
+    share: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Every N-th image from the I-th on; rs merge puts shares together."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print how long it would take; write nothing.")] = False,
     params: shell.ParamsFile = DEFAULT_PARAMS,
     network: shell.Network = None,
@@ -129,6 +133,6 @@ def main(
         base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
         base, images = pictures.load(base)
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
-    certify_model.certify_model(base, images, settings, options, out=rows)
+    certify_model.certify_model(base, images, settings, options, out=rows, share=share)
     if rows is not None and rank_and_world_size()[0] == 0:
         print(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}")

@@ -1,4 +1,4 @@
-"""Import the field's checkpoints, and export its logs."""
+"""Import the field's checkpoints, export its logs, and merge rows from several machines."""
 
 import sys
 from pathlib import Path
@@ -76,3 +76,20 @@ def export_rows(
         )
     write_field_log(table, out)
     print(f"{len(table):,} images; log in {out}")
+
+
+def merge_rows(
+    shares: Annotated[
+        list[Path], typer.Argument(metavar="SHARES", exists=True, dir_okay=False, help="Rows of all shares, *.tsv.")
+    ],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Row file to write, *.tsv.")],
+) -> None:
+    """Merge the rows of rs certify --share into those of one certification, byte for byte.
+
+    Example:
+        rs merge share-1.tsv share-2.tsv --out rows.tsv
+    """
+    from rs.storage.row_writer import merge_shares
+
+    images = merge_shares(shares, out)
+    print(f"{images:,} images of {len(shares)} shares; rows in {out}")

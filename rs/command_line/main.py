@@ -15,6 +15,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "prepare": prepare.main,
     "train": train.main,
     "certify": certify.main,
+    "merge": exchange.merge_rows,
     "show": show.show_files,
     "compare": show.compare_files,
     "predict": predict.main,

@@ -328,13 +328,18 @@ def launch(params: dict[str, Any]) -> None:
     Does nothing in a process that torchrun has started. Variables of the environment in the launcher are replaced.
 
     Raises:
-        InputError: As :func:`rs.runtime.processes.launcher_words`, or if it cannot be run.
+        InputError: As :func:`rs.runtime.processes.launcher_words`, or if a variable is not set or it cannot be run.
     """
     from rs.runtime.processes import launcher_words
 
     words = [] if "TORCHELASTIC_RUN_ID" in os.environ else launcher_words(params)
     if not words:
         return
+    if unset := [name for name in re.findall(r"\$\{?(\w+)", params["launcher"]) if name not in os.environ]:
+        raise InputError(
+            f"params.yaml: launcher must be of variables that are set, but ${unset[0]} is not; set it, as export "
+            f"{unset[0]}=... in the script of the job"
+        )
     at = words.index("torchrun")
     words[at : at + 1] = [sys.executable, "-m", "torch.distributed.run"]  # of this environment, wherever PATH leads
     spec = sys.modules["__main__"].__spec__  # of ``python -m``; the script of an installed command has none

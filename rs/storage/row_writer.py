@@ -18,7 +18,10 @@ from rs.errors import InputError, NotDeterministicError
 from rs.runtime import processes, scratch
 from rs.runtime.progress import progress
 from rs.storage import certificate_rows, files
-from rs.storage.certificate_rows import sidecar_of
+from rs.storage.certificate_rows import seconds_of, sidecar_of
+
+SHARE = "share"
+"""Key of a sidecar that says which share of the images a row file has."""
 
 SECONDS = "seconds.csv"
 SECONDS_HEADER = "idx,seconds\n"
@@ -80,7 +83,9 @@ def write_rows(
                 yield writer
             wait_for_all()
             if rank == 0:
-                _publish(outs, seconds, [scratch.root() / scratch.key(share) for share in shares], len(indices))
+                folders = [scratch.root() / scratch.key(share) for share in shares]
+                parts = {out: [folder / f"{number}.tsv" for folder in folders] for number, out in enumerate(outs)}
+                _publish(outs, seconds, parts | {seconds: [folder / SECONDS for folder in folders]}, len(indices))
             wait_for_all()
     except NotDeterministicError:
         scratch.discard(shares[rank])  # rows that no later run may continue with
@@ -239,8 +244,10 @@ def _resume(headers: Mapping[Path, str]) -> int:
     return complete - 1
 
 
-def _publish(outs: Mapping[Path, dict[str, Any]], seconds: Path, folders: Sequence[Path], images: int) -> None:
-    """Merge the files of all processes, one scratch folder each, and write them to their final paths.
+def _publish(
+    outs: Mapping[Path, dict[str, Any]], seconds: Path, parts: Mapping[Path, Sequence[Path]], images: int
+) -> None:
+    """Merge the files of all processes, ``parts`` of each file, and write them to their final paths.
 
     Raises:
         InputError: If something else has been written there since :func:`write_rows` looked.
@@ -251,14 +258,52 @@ def _publish(outs: Mapping[Path, dict[str, Any]], seconds: Path, folders: Sequen
         if _all_complete(outs, images):
             return
         _check_outputs(outs, seconds)
-        files.write_text(seconds, _merge([folder / SECONDS for folder in folders], images))
-        for number, (out, identity) in enumerate(outs.items()):
+        files.write_text(seconds, _merge(parts[seconds], images))
+        for out, identity in outs.items():
             files.write_json(sidecar_of(out), identity)
-            text = _merge([folder / f"{number}.tsv" for folder in folders], images)
-            files.write_text(out, text)  # last: rows without a sidecar are refused
+            files.write_text(out, _merge(parts[out], images))  # last: rows without a sidecar are refused
 
 
 def _merge(parts: Sequence[Path], images: int) -> str:
     """Return the text of one file from its parts: image i is line i // world of part i % world, after the header."""
     lines = [part.read_text(encoding="utf-8").splitlines(True) for part in parts]
     return lines[0][0] + "".join(lines[i % len(parts)][1 + i // len(parts)] for i in range(images))
+
+
+def merge_shares(shares: Sequence[Path], out: Path) -> int:
+    """Write the row file, sidecar and seconds of a certification from those of all its shares.
+
+    The rows and the sidecar are byte for byte those of a certification without shares.
+
+    Returns:
+        The number of images.
+    Raises:
+        InputError: If a share is missing, incomplete, given twice or of another certification, or as
+            :func:`write_rows`.
+    """
+    sidecars = [_sidecar_of_share(path) for path in shares]
+    first, *others = ({**sidecar, SHARE: None, "rows": None} for sidecar in sidecars)
+    for path, other in zip(shares[1:], others, strict=True):
+        if difference := _difference(first, other):
+            raise InputError(f"{path} must be of the same certification as {shares[0]}, but {difference}")
+    given = {sidecar[SHARE]: path for path, sidecar in zip(shares, sidecars, strict=True)}
+    count = int(sidecars[0][SHARE].partition("/")[2])
+    names = [f"{number}/{count}" for number in range(1, count + 1)]
+    if given.keys() != set(names) or len(shares) != count:
+        missing = ", ".join(name for name in names if name not in given) or "none"
+        raise InputError(f"each of {count} shares must be given once, got {len(shares)} files; missing: {missing}")
+    images = sum(sidecar["rows"] for sidecar in sidecars)
+    identity = {key: value for key, value in sidecars[0].items() if key != SHARE} | {"rows": images}
+    parts = [given[name] for name in names]
+    check_row_file_name(out)
+    _publish({out: identity}, seconds_of(out), {out: parts, seconds_of(out): [*map(seconds_of, parts)]}, images)
+    return images
+
+
+def _sidecar_of_share(path: Path) -> dict[str, Any]:
+    """Return the sidecar of a share whose rows are complete."""
+    sidecar = files.read_json(sidecar_of(path)) if sidecar_of(path).exists() else None
+    if not isinstance(sidecar, dict) or not {SHARE, "rows"} <= sidecar.keys():
+        raise InputError(f"{path} must be written by rs certify --share, with {sidecar_of(path)} beside it, but is not")
+    _is_complete(path, sidecar, sidecar["rows"])
+    return sidecar

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -33,6 +34,25 @@ def select(size: int, subset: Subset) -> NDArray[np.int64]:
             "choose other bounds"
         )
     return np.arange(start, stop, step)
+
+
+def share_of(indices: NDArray[np.int64], share: str) -> NDArray[np.int64]:
+    """Return one of several shares of images, each as often as the others: ``3/16`` is the third of 16.
+
+    Raises:
+        InputError: If it has another form, or there are fewer images than shares.
+
+    >>> share_of(np.arange(5), "2/2")
+    array([1, 3])
+    """
+    words = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", share)
+    number, count = map(int, words.groups()) if words else (0, 0)
+    if not 0 < number <= count <= len(indices):
+        raise InputError(
+            f"--share must be NUMBER/COUNT, from 1/16 to 16/16 for 16 shares, of at most {len(indices):,} shares for "
+            f"{len(indices):,} images; got {share!r}"
+        )
+    return indices[number - 1 :: count]
 
 
 def subset_name(subset: Subset) -> str:

@@ -87,7 +87,16 @@ def test_a_stage_runs_the_function_of_the_command(name, stage):
 def test_the_examples_of_the_help_are_commands_of_this_kind(name, tmp_path, monkeypatch):
     """They are parsed as the command parses them: its options, choices and files that must be there."""
     monkeypatch.chdir(tmp_path)
-    for file in ("rows.tsv", "a.tsv", "b.tsv", "theirs.log", "others.log", "digits.tar.xz"):
+    for file in (
+        "rows.tsv",
+        "a.tsv",
+        "b.tsv",
+        "share-1.tsv",
+        "share-2.tsv",
+        "theirs.log",
+        "others.log",
+        "digits.tar.xz",
+    ):
         Path(file).touch()
     _, out, _ = said(name, "--help")
     lines = out.partition("\n  Example:\n")[2].replace("\\\n", " ").splitlines()

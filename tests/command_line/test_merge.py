@@ -1,0 +1,90 @@
+"""``rs certify --share`` on several machines, and ``rs merge``."""
+
+from pathlib import Path
+
+import pytest
+
+from rs.command_line.certify import main as certify
+from rs.command_line.exchange import merge_rows as merge
+from rs.command_line.shell import run
+from rs.storage.certificate_rows import seconds_of, sidecar_of
+from tests.support.helpers import write_params, write_tiny
+
+LINEAR = "tests.support.helpers:Linear"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    """A folder with a data set of ten test images and its recipe."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    write_tiny(Path("data"))
+    write_params(Path("params.yaml"))
+
+
+def certified(out, *more):
+    """Certify into a file; exit code."""
+    words = (LINEAR, "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--device", "cpu", "--out", out, *more)
+    with pytest.raises(SystemExit) as end:
+        run(certify, words)
+    return end.value.code
+
+
+def merged(*words):
+    """Exit code of rs merge."""
+    with pytest.raises(SystemExit) as end:
+        run(merge, words)
+    return end.value.code
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10])
+@pytest.mark.parametrize("more", [(), ("--subset", "{range: [0, 10]}"), ("--at-radius", "0.1,0.5")])
+def test_merged_shares_are_the_bytes_of_one_certification(count, more):
+    assert certified("whole.tsv", *more) == 0
+    names = [f"share-{number}.tsv" for number in range(count, 0, -1)]
+    assert [certified(name, "--share", f"{name[6:-4]}/{count}", *more) for name in names] == [0] * count
+    assert merged(*names, "--out", "merged.tsv") == 0
+    for path in (Path, sidecar_of):
+        assert path(Path("merged.tsv")).read_bytes() == path(Path("whole.tsv")).read_bytes()
+    seconds = [seconds_of(Path(name)).read_text().splitlines() for name in ("merged.tsv", "whole.tsv")]
+    assert [line.split(",")[0] for line in seconds[0]] == [line.split(",")[0] for line in seconds[1]]
+
+
+REFUSED = {
+    "a share is missing": (("1.tsv", "3.tsv"), "each of 3 shares must be given once, got 2 files; missing: 2/3"),
+    "a share twice": (("1.tsv", "2.tsv", "2.tsv", "3.tsv"), "must be given once, got 4 files; missing: none"),
+    "of another number": (("1.tsv", "of-2.tsv", "3.tsv"), "each of 3 shares must be given once"),
+    "of other draws": (("1.tsv", "2.tsv", "other.tsv"), "other.tsv must be of the same certification as 1.tsv, but"),
+    "no share": (("1.tsv", "whole.tsv"), "whole.tsv must be written by rs certify --share"),
+    "cut short": (("1.tsv", "2.tsv", "short.tsv"), "short.tsv must hold 3 rows, but has 2"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_not_every_share_of_one_certification_is_one_line(capfd, kind):
+    for name, share in {"1": "1/3", "2": "2/3", "3": "3/3", "of-2": "2/2", "short": "3/3"}.items():
+        certified(f"{name}.tsv", "--share", share)
+    certified("other.tsv", "--share", "3/3", "--n", "77")
+    certified("whole.tsv")
+    Path("short.tsv").write_text("".join(Path("3.tsv").read_text().splitlines(True)[:-1]))
+    capfd.readouterr()
+    names, message = REFUSED[kind]
+    assert merged(*names, "--out", "merged.tsv") == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert message in line
+    assert not Path("merged.tsv").exists()
+
+
+def test_rows_of_something_else_are_not_replaced(capfd):
+    certified("1.tsv", "--share", "1/1")
+    certified("rows.tsv", "--n", "77")
+    before = Path("rows.tsv").read_bytes()
+    assert merged("1.tsv", "--out", "rows.tsv") == 2
+    assert "its n is 77 and here it is" in capfd.readouterr().err
+    assert Path("rows.tsv").read_bytes() == before
+
+
+@pytest.mark.parametrize("share", ["0/3", "4/3", "1/11", "1", "one/3", "-1/3", "1/3/5"])
+def test_a_share_that_is_none_is_one_line(capfd, share):
+    assert certified("rows.tsv", "--share", share) == 2
+    assert "from 1/16 to 16/16 for 16 shares, of at most 10 shares for 10 images" in capfd.readouterr().err
