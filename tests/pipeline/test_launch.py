@@ -80,6 +80,13 @@ def test_variables_of_the_environment_are_replaced(started, monkeypatch):
     assert started[0][1][3:6] == ["--nnodes", "5", "--rdzv-endpoint=head:29400"]
 
 
+@pytest.mark.parametrize("launcher", ["torchrun --nproc-per-node $GPUS", "torchrun --nproc-per-node=${GPUS}"])
+def test_a_variable_that_is_not_set_is_named(started, capfd, monkeypatch, launcher):
+    monkeypatch.delenv("GPUS", raising=False)
+    refused(capfd, launcher, "of variables that are set, but \\$GPUS is not; set it, as export GPUS=")
+    assert started == []
+
+
 @pytest.mark.parametrize("launcher", ["", "mytorchrun", 7, ["torchrun"]])
 def test_what_is_no_command_with_torchrun_is_one_line_that_names_the_key(started, capfd, launcher):
     refused(capfd, launcher, "null or a command with the word torchrun in it.*got " + re.escape(repr(launcher)))
