@@ -1,4 +1,5 @@
-from itertools import product
+from itertools import combinations, product
+from math import comb
 
 import numpy as np
 import pytest
@@ -6,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rs.statistics.comparison import LEVEL
+from rs.statistics import two_way
+from rs.statistics.comparison import LEVEL, Sample, estimate, holm
+from rs.statistics.metrics import BUDGET, Terms
 from rs.statistics.two_way import MeanSquares, half_width, mean_squares, p_value
 
 TRIALS = 4000
+STUDIES, CLAIMS = 1000, 12
 NULL = 1e-6
 """A test of a simulation fails with at most this probability where what it tests is true."""
 LEVELS = [LEVEL, LEVEL / 12, LEVEL / 36]
@@ -55,6 +59,70 @@ def test_dropping_a_negative_component_rejects_too_often(seeds):
     assert rejects_too_often(dropping(*simulated(np.random.default_rng(0), seeds, 8.0, 0.5)))
 
 
+def normal_scores(rng, seeds, seed_variance, interaction):
+    """Scores of single models (S, I) whose true mean is 0."""
+    by_seed = np.sqrt(seed_variance * seeds) * rng.standard_normal((seeds, 1))
+    rest = np.sqrt(interaction * seeds * IMAGES) * rng.standard_normal((seeds, IMAGES))
+    return np.sqrt(IMAGES) * rng.standard_normal(IMAGES) + by_seed + rest
+
+
+def p_value_of_sub_ensembles(scores, members, effects=0.0):
+    """P-value of the mean of all sub-ensembles, each the mean of its members and of an effect of its own."""
+    chosen = list(combinations(range(len(scores)), members))
+    terms = Terms("certify", dict.fromkeys(BUDGET, 1.0), np.arange(IMAGES), np.zeros(IMAGES))
+    means = np.stack([scores[list(seeds)].mean(axis=0) for seeds in chosen])
+    return estimate(Sample(terms, means + effects, tuple(map(frozenset, chosen)))).p_value
+
+
+@pytest.mark.parametrize(("seeds", "members"), [(3, 2), (4, 3)])
+def test_the_mean_of_all_sub_ensembles_keeps_the_level(monkeypatch, seeds, members):
+    """With and without an effect of each ensemble, and not if a component below 0 is dropped."""
+    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)  # no part of the p-value, but most of the time
+    rng, number = np.random.default_rng(seeds), comb(seeds, members)
+    p_values = {"means": [], "with effects": [], "dropping": []}
+    for trial in range(TRIALS):
+        scores = normal_scores(rng, seeds, 8.0, 0.5)
+        p_values["means"].append(p_value_of_sub_ensembles(scores, members))
+        squares = mean_squares(scores)
+        columns = MeanSquares(*np.array(squares[:3])[:, None], *squares[3:])
+        p_values["dropping"].append(dropping(scores.mean(), columns)[0])
+        if trial % 4 == 0:
+            effects = 3 * rng.standard_normal((number, 1))
+            p_values["with effects"].append(p_value_of_sub_ensembles(scores, members, effects))
+    too_often = {name: bool(rejects_too_often(np.array(p))) for name, p in p_values.items()}
+    assert too_often == {"means": False, "with effects": False, "dropping": True}
+
+
+def test_effects_far_from_normal_break_the_level(monkeypatch):
+    """Where an ensemble is as good as the best of three members: the mean of four of them varies with its error."""
+    monkeypatch.setattr(two_way, "half_width", lambda *_: 0.0)
+    rng, trials, expected = np.random.default_rng(0), 400, 3 / (2 * np.sqrt(np.pi))  # of the largest of three
+    wrong = 0
+    for _ in range(trials):
+        seeds = np.sqrt(150) * rng.standard_normal(4)
+        largest = [max(seeds[list(three)]) - np.sqrt(150) * expected for three in combinations(range(4), 3)]
+        images = np.sqrt(IMAGES) * rng.standard_normal((1, IMAGES))
+        wrong += p_value_of_sub_ensembles(np.repeat(images, 4, axis=0), 3, np.array(largest)[:, None]) <= LEVEL
+    assert wrong > stats.binom.isf(NULL, trials, 2 * LEVEL)
+
+
+@pytest.mark.parametrize(("seed_variance", "interaction"), [(8.0, 0.5), (50.0, 0.01)])
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_holm_finds_a_true_zero_wrong_in_as_few_studies_as_the_level_says(seeds, seed_variance, interaction):
+    """Of twelve claims, all zeros or half of them; the others are so surely none that Holm corrects for zeros alone."""
+    layout = simulated(np.random.default_rng(seeds), seeds, seed_variance, interaction, STUDIES * CLAIMS)
+
+    def studies_with_a_wrong_verdict(p, zeros):
+        claims = p.reshape(STUDIES, CLAIMS)
+        claims[:, zeros:] = 0.0
+        return sum(min(holm(study)[:zeros]) <= LEVEL for study in claims)
+
+    bound = stats.binom.isf(NULL, STUDIES, LEVEL)
+    assert all(studies_with_a_wrong_verdict(p_value(*layout), zeros) <= bound for zeros in (CLAIMS, CLAIMS // 2))
+    if interaction == 0.5:
+        assert studies_with_a_wrong_verdict(dropping(*layout), CLAIMS) > bound
+
+
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("components", [(1.0, 0.3, 0.2), (1.0, 8.0, 0.5), (1.0, 0.1, 0.9), (1.0, 0.01, 0.01)])
 def test_the_p_value_is_its_expectation(seeds, components):
@@ -66,8 +134,8 @@ def test_the_p_value_is_its_expectation(seeds, components):
 
     by_image, by_seed, rest = components
     others = (IMAGES - 1) * (seeds - 1)
-    image_part = by_image / chi_squares(IMAGES - 1, 40)[:, None, None]
-    seed_part = by_seed / chi_squares(seeds - 1, 20_000)[:, None] - rest / chi_squares(others, 20)
+    image_part = by_image / chi_squares(IMAGES - 1, 20)[:, None, None]
+    seed_part = by_seed / chi_squares(seeds - 1, 5000)[:, None] - rest / chi_squares(others, 10)
     variance = image_part + np.maximum(seed_part, 0)
     for mean in (0.5, 2.0, 4.0):
         expected = (2 * stats.norm.sf(mean / np.sqrt(variance))).mean()
