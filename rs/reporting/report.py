@@ -164,8 +164,7 @@ def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles, f
     """Return the tables of ensembles, and of their theory."""
     spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
     tables = {
-        "mixed": variance_tables.mixed_table(groups, study.combination, spreads, bounds),
-        "theory": variance_tables.theory_table(spreads, groups),
+        "theory": variance_tables.theory_table(spreads),
         "bounds": variance_tables.bounds_table(bounds, groups),
     }
     for sigma in study.sigmas:
