@@ -50,7 +50,7 @@ def cell(table, column, **where):
 
 def texts(table):
     """What the cells of a table say."""
-    return [[c.text for c in row] for row in table.body]
+    return [[c.strip("*") for c in row] for row in table.body]
 
 
 FIRST = {"advmacer x2": "advmacer 0-1", "advmacer x1 + smoothadv x1": MIX_NAME}
@@ -106,4 +106,4 @@ def of(members, scores):
 
 def texts_of(table, **where):
     """What the cells of a row say, by title."""
-    return {title: cell(table, title, **where).text for title in table.header}
+    return {title: cell(table, title, **where).strip("*") for title in table.header}

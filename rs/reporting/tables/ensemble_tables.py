@@ -78,7 +78,7 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
     )
     text = [notes.CLEAN, notes.ERROR, notes.SEEDS, BEST, notes.TIES, BEST_MEMBER, notes.FAMILIES]
     text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results), *notes.provenance_notes(results)]
-    return build_table(f"tab:ensembles-{sigma}", caption, columns, rows, text)
+    return build_table(caption, columns, rows, text)
 
 
 def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float], figures: pd.DataFrame) -> Table:
@@ -117,7 +117,7 @@ def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float], 
     text = [notes.CLEAN, notes.ERROR, notes.SEEDS, BEST_WEIGHTS, notes.TIES, TIMES, notes.FAMILIES]
     text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results)]
     text += [*notes.provenance_notes(results), *[notes.PAPER] * printed]
-    return build_table(f"tab:weighting-{sigma}", caption, columns, rows, text)
+    return build_table(caption, columns, rows, text)
 
 
 def sizes(groups: Groups, combination: str) -> pd.DataFrame:

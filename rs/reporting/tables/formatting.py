@@ -1,7 +1,6 @@
 """What tables are made of and how they look: formats of numbers, columns, and Markdown, LaTeX and CSV.
 
-A column prints one cell of a row of data. A rendered table is Markdown, LaTeX in the paper's layout, and CSV with every
-digit.
+A column prints one cell of a row of data. A rendered table is Markdown, a ``tabular`` of LaTeX, and unrounded CSV.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import ceil
 from typing import Any
 
 import pandas as pd
@@ -20,36 +18,26 @@ from rs.statistics.comparison import Estimate
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What stands in one cell: plain text, and whether it is the best of its kind."""
-
-    text: str
-    bold: bool = False
-
-
-@dataclass(frozen=True)
 class Table:
     """A table to print, and its numbers."""
 
-    label: str
     caption: str
     header: list[str]
-    body: list[list[Cell]]
+    body: list[list[str]]  # in Markdown: the best of its kind is bold
     data: pd.DataFrame  # the same numbers unrounded, one fact a row
     notes: list[str] = field(default_factory=list)
 
 
-EMPTY = Cell("–")
+EMPTY = "–"
 
 Row = dict[Any, Any]
 """The data of one line of a table, by name."""
 
-Column = Callable[[Row], Cell]
+Column = Callable[[Row], str]
 """Prints one cell of a row."""
 
 
 def build_table(
-    label: str,
     caption: str,
     columns: Mapping[str, Column],
     rows: Sequence[Row],
@@ -59,7 +47,6 @@ def build_table(
     """Print rows in columns.
 
     Args:
-        label: LaTeX label.
         caption: What the table shows, of which images.
         columns: By title. A column is left out where no row has anything in it.
         rows: One for each line of the table.
@@ -70,7 +57,7 @@ def build_table(
     filled = {title: column for title, column in cells.items() if not rows or set(column) - {EMPTY}}
     body = [list(line) for line in zip(*filled.values(), strict=True)]
     frame = pd.DataFrame([_flat(row) for row in rows]) if data is None else data
-    return Table(label, caption, list(filled), body, frame, list(notes))
+    return Table(caption, list(filled), body, frame, list(notes))
 
 
 def _flat(row: Row) -> Row:
@@ -100,37 +87,37 @@ def numbers(difference: Estimate, prefix: str = "") -> Row:
 # ------------------------------------------------------------------------------------------------- columns
 
 
-def plain(name: Any, form: str = "", unit: str = "", bold: str | None = None) -> Column:
-    """Print a value in a format, with its unit; bold where the value named ``bold`` is true."""
-
-    def cell(row: Row) -> Cell:
-        value = row.get(name)
-        return EMPTY if pd.isna(value) else Cell(f"{value:{form}}{unit}", bool(bold and row[bold]))
-
-    return cell
+def plain(name: Any, form: str = "", unit: str = "") -> Column:
+    """Print a value in a format, with its unit."""
+    return lambda row: EMPTY if pd.isna(row.get(name)) else f"{row[name]:{form}}{unit}"
 
 
 def marked(name: str) -> Column:
     """Print a name, with a dagger where a certificate is not sound."""
-    return lambda row: Cell(row[name] if row["sound"] else f"{row[name]} †")
+    return lambda row: row[name] if row["sound"] else f"{row[name]} †"
 
 
 def formatted(name: str, text: Callable[[Any], str]) -> Column:
     """Print what ``text`` makes of a value."""
-    return lambda row: Cell(text(row[name]))
+    return lambda row: text(row[name])
 
 
-def acr_cell(row: Row) -> Cell:
+def bold(text: str, is_best: bool) -> str:
+    """Return a text in bold where it is the best."""
+    return f"**{text}**" if is_best else text
+
+
+def acr_cell(row: Row) -> str:
     """Print an ACR with its errors, bold where it is the best."""
-    return Cell(with_errors(row["estimate"]), row["best"])
+    return bold(with_errors(row["estimate"]), row["best"])
 
 
 def difference(name: Any) -> Column:
     """Print a difference with its errors, and whether it is a tie; a row may have none."""
-    return lambda row: Cell(with_verdict(row[name])) if name in row else EMPTY
+    return lambda row: with_verdict(row[name]) if name in row else EMPTY
 
 
-def of_group(groups: Mapping[str, Group], cell: Callable[[Group], Cell]) -> Column:
+def of_group(groups: Mapping[str, Group], cell: Callable[[Group], str]) -> Column:
     """Print the group of a row's method; a method may have none."""
     return lambda row: cell(groups[row["method"]]) if row["method"] in groups else EMPTY
 
@@ -194,104 +181,29 @@ def signed(value: float, places: int = 4) -> str:
 
 # ------------------------------------------------------------------------------------------------- rendering
 
-LINES = 40
-"""Of a table in LaTeX: longer ones are split, for a float cannot run over a page."""
-
-PACKAGES = "% Packages: \\usepackage{booktabs} and \\usepackage{graphicx}"
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "≥": r"$\geq$",
-    "σ": r"$\sigma$",
-    "α": r"$\alpha$",
-    "×": r"$\times$",
-    "−": r"$-$",
-    "–": "--",
-    "†": r"$^\dagger$",
-    "₀": r"$_0$",
-    "<": r"$<$",
-    ">": r"$>$",
-    "|": r"$|$",
-}
+SYMBOLS = {"±": r"$\pm$", "σ": r"$\sigma$", "†": r"$^\dagger$", "–": "--", "₀": r"$_0$"}
+"""Symbols of tables in LaTeX."""
 
 
-def escape(text: str) -> str:
-    r"""Write plain text in LaTeX.
+def grid(table: Table, form: str) -> str:
+    """Return header and body in a format of tabulate."""
+    from tabulate import tabulate  # no part of a small installation
 
-    >>> escape("76.0% of a_b ± 1")
-    '76.0\\% of a\\_b $\\pm$ 1'
-    """
-    special = "[" + re.escape("".join(_LATEX)) + "]|-(?=-)"  # of two hyphens LaTeX makes a dash
-    return re.sub(special, lambda match: _LATEX.get(match[0], "-{}"), text)
+    align = ["left"] + ["right"] * (len(table.header) - 1)
+    return tabulate(table.body, headers=table.header, tablefmt=form, disable_numparse=True, colalign=align)
 
 
 def markdown(table: Table) -> str:
     """Return the caption, the table with the best in bold, and the notes."""
-
-    from tabulate import tabulate  # no part of a small installation
-
-    def text(cell: Cell) -> str:
-        plain = cell.text.replace("|", r"\|")
-        return f"**{plain}**" if cell.bold else plain
-
-    align = ["left"] + ["right"] * (len(table.header) - 1)
-    body = [[text(cell) for cell in row] for row in table.body]
-    grid = tabulate(body, headers=table.header, tablefmt="pipe", disable_numparse=True, colalign=align)
-    return "\n\n".join([table.caption, grid, *table.notes]) + "\n"
+    return "\n\n".join([table.caption, grid(table, "pipe"), *table.notes]) + "\n"
 
 
 def latex(table: Table) -> str:
-    """Return ``table*`` environments in the paper's layout: one, or several of :data:`LINES` lines at most.
-
-    A table that is wider than the text is made smaller until it is as wide. Packages: those of :data:`PACKAGES`.
-    """
-    count = max(1, ceil(len(table.body) / LINES))
-    size = ceil(len(table.body) / count)
-    parts = [table.body[start : start + size] for start in range(0, max(1, len(table.body)), max(1, size))]
-    pages = [_latex_part(table, part, number, count) for number, part in enumerate(parts, 1)]
-    return "\n".join([PACKAGES, *pages])
-
-
-def _latex_part(table: Table, body: list[list[Cell]], number: int, count: int) -> str:
-    """Return one of the parts of a table; the first one has its caption and label, and the last one its notes."""
-
-    def text(cell: Cell) -> str:
-        return rf"\textbf{{{escape(cell.text)}}}" if cell.bold else escape(cell.text)
-
-    def line(cells: list[str]) -> str:
-        return " & ".join(cells) + r" \\"
-
-    first = [rf"\caption{{{escape(table.caption)}}}", rf"\label{{{table.label}}}"]
-    later = [r"\addtocounter{table}{-1}", r"\caption{(continued)}"]
-    notes = [rf"\par\smallskip\footnotesize {escape(note)}" for note in table.notes]
-    lines = [
-        r"\begin{table*}[tp]",
-        *(first if number == 1 else later),
-        r"\centering",
-        r"\small\setlength{\tabcolsep}{3pt}",
-        r"\sbox0{%",
-        rf"\begin{{tabular}}{{l{'c' * (len(table.header) - 1)}}}",
-        r"\toprule",
-        line([escape(name) for name in table.header]),
-        r"\midrule",
-        *(line([text(cell) for cell in row]) for row in body),
-        r"\bottomrule",
-        r"\end{tabular}}",
-        r"\ifdim\wd0>\textwidth\resizebox{\textwidth}{!}{\usebox0}\else\usebox0\fi",
-        *(notes if number == count else []),
-        r"\end{table*}",
-    ]
-    return "\n".join(lines) + "\n"
+    """Return a ``tabular`` of the package booktabs, for a float whose caption its reader writes."""
+    text = re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", grid(table, "latex_booktabs"))
+    for symbol, command in SYMBOLS.items():
+        text = text.replace(symbol, command)
+    return text + "\n"
 
 
 def render(name: str, table: Table) -> dict[str, bytes]:

@@ -16,10 +16,9 @@ from rs.reporting.results import Group, Groups, best, methods_of, paper_value, r
 from rs.reporting.tables import formatting, notes
 from rs.reporting.tables.formatting import (
     EMPTY,
-    Cell,
-    Column,
     Row,
     Table,
+    bold,
     build_table,
     difference,
     formatted,
@@ -46,12 +45,12 @@ def main_table(groups: Groups, figures: pd.DataFrame, everyone: Groups | None = 
     """
     bests = {sigma: best(methods) for sigma, methods in groups.items()}
 
-    def ours(group: Group) -> Cell:
-        return Cell(formatting.headline(group), group.first.name in bests[group.first.sigma])
+    def ours(group: Group) -> str:
+        return bold(formatting.headline(group), group.first.name in bests[group.first.sigma])
 
-    def paper(group: Group) -> Cell:
+    def paper(group: Group) -> str:
         acr, clean = (_paper(group, figures, metric) for metric in ("acr", "clean_accuracy"))
-        return EMPTY if acr is None else Cell(f"{acr:.3f}" if clean is None else f"{acr:.3f} ({100 * clean:.1f}%)")
+        return EMPTY if acr is None else f"{acr:.3f}" if clean is None else f"{acr:.3f} ({100 * clean:.1f}%)"
 
     columns = {"Method": marked("method")} | {f"σ = {sigma}": of_group(groups[sigma], ours) for sigma in groups}
     printed = [sigma for sigma, methods in groups.items() if _in_paper(methods, figures)]
@@ -63,25 +62,21 @@ def main_table(groups: Groups, figures: pd.DataFrame, everyone: Groups | None = 
         for method, group in methods.items()
     ]
     text = notes.of_methods(groups, paper=bool(printed)) + notes.largest(everyone or groups, groups)
-    return build_table("tab:main", caption, columns, _lines(groups), text, pd.DataFrame(data))
+    return build_table(caption, columns, _lines(groups), text, pd.DataFrame(data))
 
 
 def certified_table(groups: Groups, sigma: float, radii: Sequence[float], figures: pd.DataFrame) -> Table:
     """Return certified accuracy at each of ``radii``, and the ACR, at one noise level (the paper's appendix).
 
-    Bold are the largest printed share of a column, and the ACR as in :func:`main_table`. Columns of two-sided ACRs
-    follow where the rows of all methods allow it.
+    Columns of two-sided ACRs follow where the rows of all methods allow it.
     """
     methods = groups[sigma]
-    bests, in_paper = best(methods), _in_paper(methods, figures)
-    rows = [
-        _row(group, figures) | {"best": method in bests} | {radius: group.accuracy(radius) for radius in radii}
-        for method, group in methods.items()
-    ]
+    in_paper = _in_paper(methods, figures)
+    rows = [_row(group, figures) | {radius: group.accuracy(radius) for radius in radii} for group in methods.values()]
     columns = {f"Method (σ = {sigma})": marked("method")}
     certified_at = [radius for radius in radii if any(row[radius] > 0 for row in rows)]
-    columns |= {_title(radius): _share(rows, radius) for radius in certified_at}
-    columns["ACR"] = plain("acr", ".4f", bold="best")
+    columns |= {_title(radius): plain(radius, ".3f") for radius in certified_at}
+    columns["ACR"] = plain("acr", ".4f")
     if two_sided := all(two_sided_name("even") in row for row in rows):
         columns |= {title: plain(two_sided_name(split), ".4f") for split, title in TWO_SIDED.items()}
     if in_paper:
@@ -99,23 +94,12 @@ def certified_table(groups: Groups, sigma: float, radii: Sequence[float], figure
         for radius in radii
     ]
     text = notes.of_methods({sigma: methods}, paper=in_paper, errors=False) + [notes.TWO_SIDED] * two_sided
-    return build_table(f"tab:certified-{sigma}", caption, columns, rows, text, pd.DataFrame(data))
+    return build_table(caption, columns, rows, text, pd.DataFrame(data))
 
 
 def _title(radius: float) -> str:
     """Write a radius with two decimals, or with all that it has."""
     return f"{radius:.2f}" if round(radius, 2) == radius else str(radius)
-
-
-def _share(rows: Sequence[Row], radius: float) -> Column:
-    """Print shares, and the largest of a sound certificate, as it is printed, in bold."""
-    largest = max((round(row[radius], 3) for row in rows if row["sound"]), default=0.0)
-
-    def cell(row: Row) -> Cell:
-        share = round(row[radius], 3)
-        return Cell(f"{share:.3f}", row["sound"] and share == largest > 0)
-
-    return cell
 
 
 def differences_table(groups: Groups, references: Sequence[str]) -> Table:
@@ -145,7 +129,7 @@ def differences_table(groups: Groups, references: Sequence[str]) -> Table:
     text += [notes.TIES, *notes.provenance_notes(results_of(groups))]
     keys = ("sigma", "method", "reference")
     data = [dict(zip(keys, pair, strict=True)) | formatting.numbers(value) for pair, value in estimates.items()]
-    return build_table("tab:differences", caption, columns, rows, text, pd.DataFrame(data))
+    return build_table(caption, columns, rows, text, pd.DataFrame(data))
 
 
 def cost_table(groups: Groups, configurations: Configurations, figures: pd.DataFrame, times: str = notes.WALL) -> Table:
@@ -178,7 +162,7 @@ def cost_table(groups: Groups, configurations: Configurations, figures: pd.DataF
     )
     text = notes.provenance_notes(result for result in results_of(groups) if result.training_seconds is not None)
     data = pd.DataFrame(rows, columns=[*stated, *names])
-    return build_table("tab:cost", caption, columns, rows, text, data)
+    return build_table(caption, columns, rows, text, data)
 
 
 def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
@@ -208,12 +192,12 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
     }
     caption = f"Our figures beside the paper's. {notes.about(groups)}"
     text = [notes.PAPER, notes.CLEAN, *notes.provenance_notes(results_of(shown))]
-    return build_table("tab:published", caption, columns, rows, text)
+    return build_table(caption, columns, rows, text)
 
 
-def _metric(row: Row) -> Cell:
+def _metric(row: Row) -> str:
     """Print a metric with its radius."""
-    return Cell(METRICS[row["metric"]] + ("" if pd.isna(row["radius"]) else f" at {_title(row['radius'])}"))
+    return METRICS[row["metric"]] + ("" if pd.isna(row["radius"]) else f" at {_title(row['radius'])}")
 
 
 def _value(group: Group, metric: str, radius: float) -> float:

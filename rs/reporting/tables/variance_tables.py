@@ -45,7 +45,7 @@ def theory_table(spreads: pd.DataFrame) -> Table:
         "Across: mean covariance of two members of one method, and of two methods. Average: variance of the mean "
         "margin of all L members. Bound: the paper's on it, beta + (alpha - beta) / L."
     )
-    return build_table("tab:theory", caption, columns, rows, [FIRST])
+    return build_table(caption, columns, rows, [FIRST])
 
 
 def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
@@ -75,7 +75,7 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
         "images whose weights come from the margins of another class than the label."
     )
     text = [FIRST, *notes.provenance_notes(result for result in results if result is not None)]
-    return build_table("tab:bounds", caption, columns, rows, text)
+    return build_table(caption, columns, rows, text)
 
 
 def _average(spread: Row) -> Row:

@@ -13,7 +13,7 @@ NOTHING = published("no such data set")
 
 
 def cell(table, method, column):
-    row = next(row for row in table.body if row[0].text == method)
+    row = next(row for row in table.body if row[0].strip("*") == method)
     return row[table.header.index(column)]
 
 
@@ -24,7 +24,7 @@ def test_several_seeds_give_their_mean_and_both_errors():
     """
     seeds = [result("gaussian", [1.0, 1.0], seed=0), result("gaussian", [2.0, 2.0], seed=1)]
     table = method_tables.main_table(grouped(seeds), NOTHING)
-    assert cell(table, "gaussian", "σ = 0.5").text == "1.5000 ± 0.0000 [3.2414] (100.0%)"
+    assert cell(table, "gaussian", "σ = 0.5").strip("*") == "1.5000 ± 0.0000 [3.2414] (100.0%)"
     assert table.data["standard_error_with_seeds"][0] == pytest.approx(0.5 * PER_ERROR, rel=1e-4)
     assert notes.SEEDS in table.notes
     assert table.data["standard_error"][0] == 0.0
@@ -32,7 +32,7 @@ def test_several_seeds_give_their_mean_and_both_errors():
 
 def test_one_seed_has_no_second_error_and_nothing_is_said_of_seeds():
     table = method_tables.main_table(grouped([result("gaussian", [1.0, 1.5])]), NOTHING)
-    assert "[" not in cell(table, "gaussian", "σ = 0.5").text
+    assert "[" not in cell(table, "gaussian", "σ = 0.5").strip("*")
     assert notes.SEEDS not in table.notes
     assert "standard_error_with_seeds" not in table.data
 
@@ -42,7 +42,7 @@ CLOSE = [result("a", [1.0, 1.1, 0.8, 1.0]), result("b", [0.9, 1.2, 0.8, 0.9]), r
 
 def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
     table = method_tables.main_table(grouped(CLOSE), NOTHING)
-    assert [cell(table, name, "σ = 0.5").bold for name in "abc"] == [True, True, False]
+    assert [cell(table, name, "σ = 0.5").startswith("**") for name in "abc"] == [True, True, False]
     assert "σ = 0.5: b (images only) tied with a, the largest ACR of this table." in table.notes
     assert table.notes.count(notes.TIES) == 1
     assert table.data["best"].tolist() == [True, True, False]
@@ -50,16 +50,16 @@ def test_the_best_and_whatever_ties_with_it_are_bold_and_the_note_says_so():
 
 def test_an_unsound_certificate_is_marked_and_never_best():
     table = method_tables.main_table(grouped([*CLOSE, result("d", [9.0] * 4, scope="per-image")]), NOTHING)
-    assert not cell(table, "d †", "σ = 0.5").bold
-    assert cell(table, "a", "σ = 0.5").bold
+    assert not cell(table, "d †", "σ = 0.5").startswith("**")
+    assert cell(table, "a", "σ = 0.5").startswith("**")
     assert any("not sound for a pipeline that recomputes" in note for note in table.notes)
 
 
 def test_published_figures_stand_beside_ours_where_there_are_any():
     groups = grouped([result("advmacer", [1.0, 0.5]), result("gaussian", [0.1, 0.2])])
     table = method_tables.main_table(groups, published("cifar10"))
-    assert cell(table, "advmacer", "σ = 0.5, paper").text == "0.742 (58.4%)"
-    assert cell(table, "gaussian", "σ = 0.5, paper").text == "–"
+    assert cell(table, "advmacer", "σ = 0.5, paper").strip("*") == "0.742 (58.4%)"
+    assert cell(table, "gaussian", "σ = 0.5, paper").strip("*") == "–"
     assert any("Subset and budget may differ" in note for note in table.notes)
     beside = method_tables.published_table(groups, published("cifar10")).data
     known = beside[(beside["metric"] == "certified_accuracy") & (beside["radius"] == 0.75)].iloc[0]
@@ -77,19 +77,21 @@ def test_an_ensemble_by_seeds_stands_beside_the_papers_figure_of_its_kind():
         published("cifar10").query("method == 'advmacer x3' and metric == 'acr' and sigma == 0.5")["value"].iloc[0]
     )
     groups = grouped([one])
-    assert cell(method_tables.main_table(groups, published("cifar10")), name, "σ = 0.5, paper").text.startswith(
-        f"{printed:.3f}"
+    assert (
+        cell(method_tables.main_table(groups, published("cifar10")), name, "σ = 0.5, paper")
+        .strip("*")
+        .startswith(f"{printed:.3f}")
     )
     table = method_tables.certified_table(groups, 0.5, [0.0], published("cifar10"))
-    assert cell(table, name, "ACR, paper").text == f"{printed:.3f}"
+    assert cell(table, name, "ACR, paper").strip("*") == f"{printed:.3f}"
 
 
 def test_certified_accuracies_are_shares_of_correct_images_of_that_radius():
     groups = grouped([result("a", [0.2, 0.6, 0.9, 2.0], [1, 1, 1, 0]), result("b", [0.5, 0.5, 0.1, 0.0])])
     table = method_tables.certified_table(groups, 0.5, [0.0, 0.5, 1.0], NOTHING)
-    assert [c.text for c in table.body[0]] == ["a", "0.750", "0.500", "0.4250"]
-    assert [c.text for c in table.body[1]] == ["b", "1.000", "0.500", "0.2750"]
-    assert [c.bold for c in table.body[0][1:3]] == [False, True]
+    assert table.body[0] == ["a", "0.750", "0.500", "0.4250"]
+    assert table.body[1] == ["b", "1.000", "0.500", "0.2750"]
+    assert "*" not in "".join(table.body[0])
     assert "At 1.00 and more every share is 0." in table.caption
     assert "every share" not in method_tables.certified_table(groups, 0.5, [0.0, 0.5], NOTHING).caption
     assert table.data["accuracy"].tolist() == [0.75, 0.5, 0.0, 1.0, 0.5, 0.0]
@@ -99,18 +101,18 @@ def test_a_radius_of_more_than_two_decimals_stands_in_full_above_its_own_column(
     groups = grouped([result("a", [0.124, 0.3])])
     table = method_tables.certified_table(groups, 0.5, [0.12, 0.125, 0.5, 0.625], published("cifar10"))
     assert table.header == ["Method (σ = 0.5)", "0.12", "0.125", "ACR"]
-    assert [cell(table, "a", column).text for column in ("0.12", "0.125")] == ["1.000", "0.500"]
+    assert [cell(table, "a", column).strip("*") for column in ("0.12", "0.125")] == ["1.000", "0.500"]
     assert "At 0.50 and more every share is 0." in table.caption
 
 
 def test_differences_are_paired_and_ties_are_called_ties():
     """b - a is -0.1, 0.1, 0, -0.1: mean -0.025, deviation 0.0957, error 0.048."""
     table = method_tables.differences_table(grouped(CLOSE), ["a", "missing"])
-    assert cell(table, "a", "to a, σ = 0.5").text == "–"
-    assert cell(table, "b", "to a, σ = 0.5").text == "-0.0250 ± 0.0479 tie, images only"
-    assert cell(table, "c", "to a, σ = 0.5").text.startswith("-0.8750")
-    assert cell(table, "c", "to a, σ = 0.5").text.endswith(" images only")
-    assert "tie" not in cell(table, "c", "to a, σ = 0.5").text
+    assert cell(table, "a", "to a, σ = 0.5").strip("*") == "–"
+    assert cell(table, "b", "to a, σ = 0.5").strip("*") == "-0.0250 ± 0.0479 tie, images only"
+    assert cell(table, "c", "to a, σ = 0.5").strip("*").startswith("-0.8750")
+    assert cell(table, "c", "to a, σ = 0.5").strip("*").endswith(" images only")
+    assert "tie" not in cell(table, "c", "to a, σ = 0.5").strip("*")
     assert table.notes == ["missing is not among the methods: no differences to it.", notes.TIES]
 
 
@@ -130,13 +132,13 @@ def test_a_difference_that_images_alone_would_call_sure_is_a_tie_by_its_seeds():
     flat = seeds_of("flat", [[1.0] * 4] * 2)
     groups = grouped([*seeds_of("a", SURE), *flat])
     table = method_tables.differences_table(groups, ["flat"])
-    assert cell(table, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 [6.4831] tie"
+    assert cell(table, "a", "to flat, σ = 0.5").strip("*") == "+1.0500 ± 0.0289 [6.4831] tie"
     row = table.data.iloc[0]
     assert (row["tie"], row["seeds"], row["images"]) == (True, 2, 4)
     assert row["p_value"] > LEVEL > 2 * stats.t.sf(row["difference"] / row["error_images"], 3)
     # with one seed each, images are all there is, and the same difference of 1.05 is no tie
     alone = method_tables.differences_table(grouped([result("a", [2.0, 2.1, 2.0, 2.1]), flat[0]]), ["flat"])
-    assert cell(alone, "a", "to flat, σ = 0.5").text == "+1.0500 ± 0.0289 images only"
+    assert cell(alone, "a", "to flat, σ = 0.5").strip("*") == "+1.0500 ± 0.0289 images only"
 
 
 def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
@@ -144,7 +146,7 @@ def test_the_cost_table_shows_hyper_parameters_and_the_mean_time():
     log = result("log", [1.0, 1.0], seed=None, training_seconds=None)
     table = method_tables.cost_table(grouped([*seeds, log]), {("a", 0.5): {"draws": 4, "epsilon": 1.0}}, NOTHING)
     assert table.header == ["Method", "σ", "m", "epsilon", "ACR", "Time"]
-    assert [[c.text for c in row] for row in table.body] == [["a", "0.5", "4", "1.0", "1.0000", "1.5 h"]]
+    assert [[c.strip("*") for c in row] for row in table.body] == [["a", "0.5", "4", "1.0", "1.0000", "1.5 h"]]
 
 
 def test_captions_say_images_subset_and_budget():
