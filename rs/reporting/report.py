@@ -87,9 +87,8 @@ def make_report(
     content = _claims(settings, values, claims.Evidence(study, inside, equal_time, attacks))
     if partial:
         return content
-    figures_of_paper = published(base_dataset(values, dataset))
-    content |= _of_methods(groups, settings, study, values, names, figures_of_paper)
-    content |= _of_ensembles(groups, settings, study, figures_of_paper) if study.ensembles else {}
+    content |= _of_methods(groups, settings, study, values, names)
+    content |= _of_ensembles(groups, settings, study) if study.ensembles else {}
     html = study_page(groups, study, values, settings, Pictures.read(data) if data else None)
     return content if html is None else content | {"index.html": html}
 
@@ -138,7 +137,6 @@ def _of_methods(
     study: StudyFiles,
     values: dict[str, Any],
     external: Sequence[str],
-    figures_of_paper: pd.DataFrame,
 ) -> Files:
     """Return the tables of methods, with the ensembles that stand beside them, metrics and curves."""
     shown = filter_groups(groups, lambda result: result.ensemble is None or result.combination == settings.combination)
@@ -146,12 +144,12 @@ def _of_methods(
     configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
     references = list(dict.fromkeys([settings.reference, "advmacer", *external]))
     differences = method_tables.differences_table(shown, references)
-    tables: dict[str, Table | None] = {"main": method_tables.main_table(shown, figures_of_paper, groups)}
+    tables: dict[str, Table | None] = {"main": method_tables.main_table(shown)}
     for sigma in shown:
-        tables[f"certified-{sigma}"] = method_tables.certified_table(shown, sigma, settings.radii, figures_of_paper)
+        tables[f"certified-{sigma}"] = method_tables.certified_table(shown, sigma, settings.radii)
     tables["differences"] = differences
-    tables["published"] = method_tables.published_table(groups, figures_of_paper)
-    tables["times/cost"] = method_tables.cost_table(shown, configurations, figures_of_paper, study.times)
+    tables["published"] = method_tables.published_table(groups, published(base_dataset(values, study.dataset)))
+    tables["times/cost"] = method_tables.cost_table(shown, configurations, study.times)
     limit, best_acr = limit_of(shown), study.read_best_acr()
     content = _rendered(tables, settings) | {"metrics.json": _json(headline_numbers(shown))}
     content |= _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit))
@@ -160,7 +158,7 @@ def _of_methods(
     return content | _picture("times/acr-vs-time", best_acr, figures.draw_acr_over_time)
 
 
-def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles, figures_of_paper: pd.DataFrame) -> Files:
+def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles) -> Files:
     """Return the tables of ensembles, and of their theory."""
     spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
     tables = {
@@ -170,7 +168,7 @@ def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles, f
     for sigma in study.sigmas:
         name, seconds = float(sigma), study.read_seconds(sigma)
         tables[f"ensembles-{name}"] = ensemble_tables.ensembles_table(groups, name, study.combination)
-        tables[f"times/weighting-{name}"] = ensemble_tables.weighting_table(groups, name, seconds, figures_of_paper)
+        tables[f"times/weighting-{name}"] = ensemble_tables.weighting_table(groups, name, seconds)
     points = ensemble_tables.sizes(groups, study.combination)
     if points.empty:
         return _rendered(tables, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
@@ -146,26 +145,13 @@ class Group:
 
     @cached_property
     def sample(self) -> Sample:
-        """Scores of all results, with the seeds that each depends on; with none where a seed changes the mixture."""
-        alike = self._mixes_alike()
-        return sample(self.rows, [result.seeds if alike else () for result in self.results])
+        """Scores of all results, with the seeds that each depends on."""
+        return sample(self.rows, [result.seeds for result in self.results])
 
     @cached_property
     def acr(self) -> Estimate:
         """ACR with its errors."""
         return estimate(self.sample)
-
-    def _mixes_alike(self) -> bool:
-        """Return whether each method has the same share of the results without any one seed, if some are left.
-
-        Else the jackknife would take the distance of the methods for that of the seeds.
-        """
-        everything = Counter(result.name for result in self.results)
-        for seed in frozenset().union(*(result.seeds for result in self.results)):
-            left = Counter(result.name for result in self.results if seed not in result.seeds)
-            if any(left[method] * len(self.results) != everything[method] * left.total() for method in everything):
-                return False
-        return True
 
     def difference_to(self, other: Group) -> Estimate:
         """Return the difference of the ACR to another group's, with its errors."""
@@ -200,13 +186,9 @@ class Group:
             numbers["standard_error_with_seeds"] = self.acr.error
         if all(result.acr_two_sided for result in self.results):
             for split in SPLITS:
-                numbers[two_sided_name(split)] = fmean(result.acr_two_sided[split] for result in self.results)
+                name = "acr_two_sided" if split == "even" else f"acr_two_sided_{split}"
+                numbers[name] = fmean(result.acr_two_sided[split] for result in self.results)
         return numbers
-
-
-def two_sided_name(split: Split) -> str:
-    """Return the name of a two-sided ACR among headline numbers."""
-    return "acr_two_sided" if split == "even" else f"acr_two_sided_{split}"
 
 
 Groups = dict[float, dict[str, Group]]
@@ -282,23 +264,6 @@ def published(dataset: str | None = None) -> pd.DataFrame:
     """
     figures = pd.read_csv(PUBLISHED)
     return figures if dataset is None else figures[figures["dataset"] == dataset].reset_index(drop=True)
-
-
-def paper_value(
-    figures: pd.DataFrame, kind: str, sigma: float, metric: str, radius: float | None = None
-) -> float | None:
-    """Return one published figure, from the first table that prints it, or ``None``.
-
-    Args:
-        figures: As :func:`published` returns them.
-        kind: A training method, or a kind of ensemble (:attr:`Result.kind`).
-        sigma: Noise level.
-        metric: As in the figures.
-        radius: Of a certified accuracy.
-    """
-    hits = figures[(figures["method"] == kind) & (figures["sigma"] == sigma) & (figures["metric"] == metric)]
-    hits = hits if radius is None else hits[hits["radius"] == radius]
-    return float(hits["value"].iloc[0]) if len(hits) else None
 
 
 def _check_belongs(seeds: Sequence[Result], result: Result) -> None:

@@ -5,17 +5,16 @@ Every function takes groups of ``rs.reporting.results.grouped``: of ensembles an
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from math import gcd, log2
+from math import log2
 from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
 from rs.errors import InputError
-from rs.reporting.results import Group, Groups, Result, best, paper_value, results_of
+from rs.reporting.results import Group, Groups, Result, best, results_of
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import Row, Table, acr_cell, build_table, difference, marked, plain
 from rs.statistics import metrics
@@ -26,18 +25,11 @@ from rs.study.layout import model_name
 Members = tuple[tuple[str, int], ...]
 """Training method and seed of each member of an ensemble."""
 
-NONE = "none (mean of members)"
-SET = (
-    "Scope set: a draw counts for a class only if that class wins it for all weights of the set. The ACR is of the "
-    "class that wins for all of them, and holds for any rule that chooses weights in the set, by the image too: for "
-    "per-image weights that are clipped into it."
-)
 BEST_MEMBER = (
     "The best member of each sub-ensemble is chosen by its ACR on these very images, so a gain over it is rather "
     "understated."
 )
-BEST = "Bold: the largest sound ACR of all, and every one that ties with it."
-BEST_WEIGHTS = "Bold: the largest sound ACR of an ensemble, and every one that ties with it."
+ERRORS = ("standard_error", "standard_error_with_seeds")
 TIMES = (
     "Time: of one certificate, on our machine; of one sub-ensemble, since the others take as long. With scope "
     "per-image it includes computing the weights. A cascade asks its members in turn: members per draw is a mean over "
@@ -51,16 +43,11 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
     Raises:
         InputError: If there is no ensemble at ``sigma``, or a member has no result.
     """
-    shown = _ensembles(groups, sigma)
-    results = _with_members(shown, groups[sigma])
-    bests = best(shown)
+    ensembles = ensembles_at(groups, sigma)
     of_members = cache(lambda teams: samples_of_members(teams, groups[sigma]))
     rows = [
-        {"sigma": sigma, "ensemble": group.first.ensemble, "combination": group.first.combination}
-        | {"scope": group.first.scope, "sound": group.sound, "best": method in bests, "estimate": group.acr}
-        | group.numbers
-        | _differences(group, _reference(group, shown, reference), of_members)
-        for method, group in shown.items()
+        row | group.numbers | _differences(group, _reference(group, ensembles, reference), of_members)
+        for row, group in zip(_rows(ensembles), ensembles.values(), strict=True)
     ]
     columns = {
         "Ensemble": plain("ensemble"),
@@ -74,34 +61,30 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
     }
     caption = (
         f"Ensembles at σ = {sigma}: ACR, and its difference to the mean of the members' ACRs, to the best member's and "
-        f"to that of the same members combined by {reference}. {notes.about({sigma: shown})}"
+        f"to that of the same members combined by {reference}. {notes.about({sigma: ensembles})}"
     )
-    text = [notes.CLEAN, notes.ERROR, notes.SEEDS, BEST, notes.TIES, BEST_MEMBER, notes.FAMILIES]
-    text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results), *notes.provenance_notes(results)]
+    text = [*notes.ACR, BEST_MEMBER, *notes.of_results(results_of({sigma: groups[sigma]}))]
     return build_table(caption, columns, rows, text)
 
 
-def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float], figures: pd.DataFrame) -> Table:
-    """Return every combination of every ensemble's members, and no ensemble at all (the paper's Table 3).
+def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float]) -> Table:
+    """Return ACR and time of every combination of every ensemble's members (the paper's Table 3).
 
     Args:
         groups: Of ensembles and members.
         sigma: Noise level.
-        seconds: Time of one certificate by kind of ensemble, of a single model by ``method-seed``; where known.
-        figures: Published figures (``rs.reporting.results``).
+        seconds: Time of one certificate by kind of ensemble, where known.
     Raises:
-        InputError: As :func:`ensembles_table`.
+        InputError: If there is no ensemble at ``sigma``.
     """
-    shown = _ensembles(groups, sigma)
-    results = _with_members(shown, groups[sigma])
-    rows = []
-    for name in dict.fromkeys(group.first.ensemble for group in shown.values()):
-        combinations = {NONE: _members(_results_named(name, shown), groups[sigma])}
-        combinations |= {str(group.first.combination): group for group in _combinations(name, shown)}
-        bests = best(combinations)
-        for combination, group in combinations.items():
-            keys = {"sigma": sigma, "ensemble": name, "combination": combination, "sound": group.sound}
-            rows.append(keys | {"best": combination in bests} | _weighting(group, seconds, figures))
+    ensembles = ensembles_at(groups, sigma)
+    rows = [
+        row
+        | {name: group.numbers.get(name) for name in ("clean_accuracy", "acr", *ERRORS)}
+        | {"members_per_draw": fmean(result.members_per_draw for result in group.results)}
+        | {"seconds": seconds.get(group.first.kind)}
+        for row, group in zip(_rows(ensembles), ensembles.values(), strict=True)
+    ]
     columns = {
         "Ensemble": plain("ensemble"),
         "Combination": marked("combination"),
@@ -110,14 +93,19 @@ def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float], 
         "Members per draw": plain("members_per_draw", ".3g"),
         "Time": plain("seconds", ".3g", " s"),
     }
-    if printed := any(row["paper_acr"] is not None for row in rows):
-        columns["Clean accuracy, paper"] = plain("paper_clean_accuracy", ".1%")
-        columns |= {"ACR, paper": plain("paper_acr", ".3f"), "Time, paper": plain("paper_seconds", ".3g", " s")}
-    caption = f"Weights of ensembles at σ = {sigma}. {notes.about({sigma: shown})}"
-    text = [notes.CLEAN, notes.ERROR, notes.SEEDS, BEST_WEIGHTS, notes.TIES, TIMES, notes.FAMILIES]
-    text += [*notes.chosen(results), *notes.unsound(results), *_set_note(results)]
-    text += [*notes.provenance_notes(results), *[notes.PAPER] * printed]
+    caption = f"Weights of ensembles at σ = {sigma}. {notes.about({sigma: ensembles})}"
+    text = [*notes.ACR, TIMES, *notes.of_results(results_of({sigma: ensembles}))]
     return build_table(caption, columns, rows, text)
+
+
+def _rows(ensembles: Mapping[str, Group]) -> list[Row]:
+    """Return what names and marks each ensemble, and its ACR."""
+    bests = best(ensembles)
+    return [
+        {"sigma": group.first.sigma, "ensemble": group.first.ensemble, "combination": group.first.combination}
+        | {"scope": group.first.scope, "sound": group.sound, "best": label in bests, "estimate": group.acr}
+        for label, group in ensembles.items()
+    ]
 
 
 def sizes(groups: Groups, combination: str) -> pd.DataFrame:
@@ -132,8 +120,6 @@ def sizes(groups: Groups, combination: str) -> pd.DataFrame:
     points: list[tuple[Any, ...]] = []
     for sigma, methods in groups.items():
         chosen = families(methods, combination)
-        for group in chosen:
-            _members(group.results, methods)  # refuses an ensemble without its members
         for method in sorted({method for group in chosen for method in group.first.training_methods}):
             points.append((sigma, method, f"{method} x1", 1, methods[method].acr, None))
         for group in chosen:
@@ -163,7 +149,7 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         Columns ``sigma kind method members evaluations draws acr error_images error``; ``kind`` names the training
         methods, and ``acr`` is that of :func:`rs.statistics.resampling.with_fewer_draws`.
     Raises:
-        InputError: If a member has no result, or rows lack their votes.
+        InputError: If rows lack their votes.
     """
     points: list[tuple[Any, ...]] = []
     everyone = [result.rows for result in results_of(groups)]
@@ -172,8 +158,6 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         chosen = families(methods, combination)
         counted = dict.fromkeys(group.first.combination for group in methods.values() if _counted(group.first))
         chosen += [group for name in counted if name and name != combination for group in families(methods, name)]
-        for group in chosen:
-            _members(group.results, methods)  # refuses an ensemble without its members
         trained = sorted({method for group in chosen for method in group.first.training_methods})
         most = max((len(group.first.members) for group in chosen), default=1)
         for group in [*(methods[method] for method in trained), *chosen]:
@@ -220,8 +204,13 @@ def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -
     Args:
         teams: The members of each ensemble.
         methods: Groups that hold the members' results.
+    Raises:
+        InputError: If a member has no result.
     """
     singles = {member: result.rows for member, result in models_by_member(methods).items()}
+    missing = sorted(model_name(*member) for member in set().union(*teams) - singles.keys())
+    if missing:
+        raise InputError(f"ensembles must come with the results of all members, missing: {', '.join(missing)}")
     acrs = {member: metrics.acr(singles[member]) for member in set().union(*teams)}
     seeds = [[seed for _, seed in members] for members in teams]
     means = [metrics.average_rows([singles[member] for member in members]) for members in teams]
@@ -229,31 +218,16 @@ def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -
     return sample(means, seeds), sample(largest, seeds)
 
 
-def _ensembles(groups: Groups, sigma: float) -> dict[str, Group]:
+def ensembles_at(groups: Groups, sigma: float) -> dict[str, Group]:
+    """Return the ensembles of a noise level.
+
+    Raises:
+        InputError: If there is none.
+    """
     ensembles = {name: group for name, group in groups.get(sigma, {}).items() if group.first.ensemble is not None}
     if not ensembles:
         raise InputError(f"a table of ensembles needs at least one at sigma {sigma}, got none; certify ensembles first")
     return ensembles
-
-
-def _results_named(name: str | None, ensembles: Mapping[str, Group]) -> list[Result]:
-    return [result for group in ensembles.values() for result in group.results if result.ensemble == name]
-
-
-def _combinations(name: str | None, ensembles: Mapping[str, Group]) -> list[Group]:
-    """Return the combinations of an ensemble: its own, and of its very members those that go by another name."""
-    named = [group for group in ensembles.values() if group.first.ensemble == name]
-    members = {result.members for result in _results_named(name, ensembles)}
-    if len(members) > 1:
-        return named
-    combinations = {group.first.combination for group in named}
-    others = [
-        Group((result,))
-        for group in ensembles.values()
-        for result in group.results
-        if result.ensemble != name and result.members in members and result.combination not in combinations
-    ]
-    return [*others, *named]
 
 
 def _reference(group: Group, ensembles: Mapping[str, Group], combination: str) -> Group | None:
@@ -275,28 +249,6 @@ def models_by_member(methods: Mapping[str, Group]) -> dict[tuple[str, int | None
     return {(result.name, result.seed): result for result in results if result.ensemble is None}
 
 
-def _members(ensembles: Sequence[Result], methods: Mapping[str, Group]) -> Group:
-    """Return the members of ensembles of one kind, each as often as it takes for the mean over them."""
-    singles = models_by_member(methods)
-    for ensemble in ensembles:
-        missing = [f"{method}-{seed}" for method, seed in ensemble.members if (method, seed) not in singles]
-        if missing or not ensemble.members:
-            raise InputError(
-                f"{ensemble.name} at sigma {ensemble.sigma} must come with the results of all its members, missing: "
-                f"{', '.join(missing) or 'all'}; certify them on the same images"
-            )
-    uses = Counter(member for members in {ensemble.members: None for ensemble in ensembles} for member in members)
-    least = gcd(*uses.values())
-    return Group(tuple(singles[member] for member, times in uses.items() for _ in range(times // least)))
-
-
-def _with_members(ensembles: Mapping[str, Group], methods: Mapping[str, Group]) -> list[Result]:
-    """Return the results of ensembles, and of every member of them once."""
-    results = [result for group in ensembles.values() for result in group.results]
-    members = {member.full_name: member for member in _members(results, methods).results}
-    return [*results, *members.values()]
-
-
 def _differences(
     group: Group, reference: Group | None, of_members: Callable[[tuple[Members, ...]], tuple[Sample, Sample]]
 ) -> Row:
@@ -304,24 +256,3 @@ def _differences(
     to_reference: Row = {} if reference is None else {"reference": group.difference_to(reference)}
     mean, largest = of_members(tuple(result.members for result in group.results))
     return to_reference | {"members": estimate(group.sample, mean), "best_member": estimate(group.sample, largest)}
-
-
-def _weighting(group: Group, seconds: Mapping[str, float], figures: pd.DataFrame) -> Row:
-    """Return our numbers of one row of :func:`weighting_table` and the paper's; ``None`` where not known."""
-    first = group.first
-    keys = [result.kind if result.seed is None else model_name(result.name, result.seed) for result in group.results]
-    times = [seconds[key] for key in keys if key in seconds]
-    numbers: Row = {name: group.numbers[name] for name in ("clean_accuracy", "acr", "standard_error")}
-    numbers |= {"standard_error_with_seeds": group.acr.error, "estimate": group.acr}
-    numbers["members_per_draw"] = fmean(result.members_per_draw for result in group.results)
-    numbers["seconds"] = sum(times) / len(times) if len(times) == len(keys) else None
-    alike = len({result.name for result in group.results}) == 1  # the paper has no mean over methods
-    metric = {"clean_accuracy": "clean_accuracy", "acr": "acr", "seconds": "certificate_seconds"}
-    return numbers | {
-        f"paper_{name}": paper_value(figures, first.kind, first.sigma, metric[name]) if alike else None
-        for name in metric
-    }
-
-
-def _set_note(results: Sequence[Result]) -> list[str]:
-    return [SET] * any(result.scope == "set" for result in results)

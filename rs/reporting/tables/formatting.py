@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from rs.reporting.results import Group
 from rs.statistics.comparison import Estimate
 
 
@@ -117,20 +116,7 @@ def difference(name: Any) -> Column:
     return lambda row: with_verdict(row[name]) if name in row else EMPTY
 
 
-def of_group(groups: Mapping[str, Group], cell: Callable[[Group], str]) -> Column:
-    """Print the group of a row's method; a method may have none."""
-    return lambda row: cell(groups[row["method"]]) if row["method"] in groups else EMPTY
-
-
 # ------------------------------------------------------------------------------------------------- texts
-
-
-def headline(group: Group) -> str:
-    """Return ACR ± error (clean accuracy).
-
-    The form is ``0.5541 ± 0.0182 (76.0%)``, and ``0.5541 ± 0.0182 [0.0190] (76.0%)`` with several seeds.
-    """
-    return f"{with_errors(group.acr)} ({100 * group.accuracy(0.0):.1f}%)"
 
 
 def with_errors(acr: Estimate) -> str:

@@ -74,7 +74,7 @@ def bounds_table(bounds: pd.DataFrame, groups: Groups) -> Table:
         "images with such votes: those that the first n₀ get wrong may skip them (shortcut). Other class: share of the "
         "images whose weights come from the margins of another class than the label."
     )
-    text = [FIRST, *notes.provenance_notes(result for result in results if result is not None)]
+    text = [FIRST, *notes.provenance_notes([result for result in results if result is not None])]
     return build_table(caption, columns, rows, text)
 
 

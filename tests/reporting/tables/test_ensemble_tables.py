@@ -3,17 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from rs.errors import InputError
-from rs.reporting.results import Result, grouped, published
+from rs.reporting.results import Result, grouped
 from rs.reporting.tables import ensemble_tables, notes
-from rs.reporting.tables.ensemble_tables import NONE
 from rs.statistics import metrics
-from rs.statistics.comparison import LEVEL, NORMAL_QUANTILE, estimate
+from rs.statistics.comparison import estimate
 from rs.statistics.resampling import with_fewer_draws
-from rs.statistics.two_way import half_width, mean_squares
 from rs.study.ensembles import kind_of
 from tests.support.ensemble_results import (
     ALL,
@@ -35,20 +32,17 @@ from tests.support.ensemble_results import (
     family,
     higher,
     of,
-    texts,
     texts_of,
 )
 from tests.support.tiny_study import N0, N, cell_rows, ensemble_rows, result
-
-NOTHING = published("no such data set")
 
 
 def ensembles(results, sigma, **options):
     return ensemble_tables.ensembles_table(grouped(results), sigma, **options)
 
 
-def weighting(results, sigma, seconds, figures):
-    return ensemble_tables.weighting_table(grouped(results), sigma, seconds, figures)
+def weighting(results, sigma, seconds):
+    return ensemble_tables.weighting_table(grouped(results), sigma, seconds)
 
 
 def sizes(results, combination):
@@ -66,16 +60,6 @@ class TestEnsembles:
         assert cell(table, "to average", **default).strip("*") == "–"
         assert cell(table, "to average", combination="optimal").strip("*") == "-0.1000 ± 0.0577 tie, images only"
 
-    def test_members_that_weights_have_chosen_are_named_below(self):
-        one = ensemble(PAIR, "best-3", [1.2] * 4, chosen={"advmacer 0": 1, "advmacer 1": 2})
-        assert one.members_per_draw == 2
-        assert replace(one, chosen={"advmacer 0": 3}).members_per_draw == 1
-        assert replace(one, chosen=None).members_per_draw == len(one.members)
-        expected = "advmacer 0-1 (best-3) at sigma 0.5: chosen advmacer 0, 2 x advmacer 1."
-        for table in (ensembles([*ALL, one], 0.5), weighting([*ALL, one], 0.5, {}, NOTHING)):
-            assert expected in table.notes
-        assert not any(": chosen" in note for note in ensembles(ALL, 0.5).notes)
-
     def test_best_and_ties_are_bold_and_the_unsound_never_is(self):
         """MIX (1.375) beats the average by 0.2, 0.2, 0.2, 0.1: 0.175 with error 0.05 / 2, t = 7 of 3: no tie."""
         table = ensembles(ALL, 0.5)
@@ -87,31 +71,21 @@ class TestEnsembles:
         assert ensembles([*SINGLES, AVERAGE, close], 0.5).data["best"].tolist() == [True, True]
 
     def test_a_set_of_weights_is_explained_only_where_there_is_one(self):
-        assert ensemble_tables.SET not in ensembles(ALL, 0.5).notes
+        assert notes.SET not in ensembles(ALL, 0.5).notes
         over_set = ensemble(PAIR, "set", [1.0] * 4, scope="set")
-        assert ensemble_tables.SET in ensembles([*ALL, over_set], 0.5).notes
-        assert ensemble_tables.SET in weighting([*ALL, over_set], 0.5, {}, NOTHING).notes
+        assert notes.SET in ensembles([*ALL, over_set], 0.5).notes
+        assert notes.SET in weighting([*ALL, over_set], 0.5, {}).notes
 
     def test_an_ensemble_without_its_members_is_refused_by_name(self):
-        with pytest.raises(InputError, match=r"advmacer 0-1 at sigma 0\.5 must come with .* missing: advmacer-1"):
+        with pytest.raises(InputError, match="must come with the results of all members, missing: advmacer-1"):
             ensembles([SINGLES[0], AVERAGE], 0.5)
         with pytest.raises(InputError, match=r"at least one at sigma 0\.25"):
             ensembles(ALL, 0.25)
 
 
 class TestWeighting:
-    def test_a_row_without_ensemble_is_the_mean_of_the_members_and_their_times(self):
-        table = weighting(ALL, 0.5, SECONDS, NOTHING)
-        alone = {"ensemble": "advmacer 0-1", "combination": NONE}
-        mean = metrics.average_rows([SINGLES[0].rows, SINGLES[1].rows])
-        squares = mean_squares(np.stack([single.rows["radius"] * single.rows["correct"] for single in SINGLES[:2]]))
-        error = half_width(LEVEL, squares) / NORMAL_QUANTILE
-        assert cell(table, "ACR", **alone).strip("*") == f"0.9000 ± {metrics.standard_error(mean):.4f} [{error:.4f}]"
-        assert cell(table, "Time", **alone).strip("*") == "1.5 s"
-        assert cell(table, "Time", ensemble=MIX_NAME, combination=NONE).strip("*") == "–"
-
     def test_every_combination_has_its_time_where_it_is_known(self):
-        table = weighting(ALL, 0.5, SECONDS, NOTHING)
+        table = weighting(ALL, 0.5, SECONDS)
         times = [cell(table, "Time", ensemble="advmacer 0-1", combination=c).strip("*") for c in ("average", "optimal")]
         assert times == ["3 s", "–"]
         assert cell(table, "Time", combination="per-image").strip("*") == "4.25 s"
@@ -124,27 +98,14 @@ class TestWeighting:
             replace(one, rows=one.rows.assign(evaluations=(one.rows["n0"] + one.rows["n"]) * members))
             for one, members in zip(cascades, ([1, 1, 1, 1], [1, 1, 1, 2]), strict=True)
         ]
-        table = weighting([*MODELS, *family(PAIRS[:2], higher(0.5)), *counted], 0.5, {}, NOTHING)
-        shown = [cell(table, "Members per draw", combination=c).strip("*") for c in (NONE, "average", "cascade")]
-        assert shown == ["1", "2", "1.12"]
-        assert table.data["members_per_draw"].tolist() == [1.0, 2.0, 1.125]
+        table = weighting([*MODELS, *family(PAIRS[:2], higher(0.5)), *counted], 0.5, {})
+        assert table.data["members_per_draw"].tolist() == [2.0, 1.125]
 
-    def test_published_figures_stand_beside_ours_of_the_same_label(self):
-        rows = [
-            ("advmacer", "acr", 0.554),
-            ("advmacer", "clean_accuracy", 0.76),
-            ("advmacer", "certificate_seconds", 8.9),
-            ("advmacer x2 (per-image)", "acr", 0.576),
-            ("smoothadv", "acr", 0.5),
-        ]
-        figures = pd.DataFrame(rows, columns=["method", "metric", "value"]).assign(sigma=0.5, radius=np.nan)
-        table = weighting(ALL, 0.5, {}, figures)
-        printed = {(row[0], row[1]): row[-3:] for row in texts(table)}
-        assert printed["advmacer 0-1", NONE] == ["76.0%", "0.554", "8.9 s"]
-        assert printed["advmacer 0-1", "per-image †"] == ["–", "0.576", "–"]
-        assert printed[MIX_NAME, NONE] == ["–", "–", "–"]
-        assert notes.PAPER in table.notes
-        assert "paper" not in " ".join(weighting(ALL, 0.5, {}, NOTHING).header)
+    def test_members_that_weights_have_chosen_are_evaluated_once(self):
+        one = ensemble(PAIR, "best-3", [1.2] * 4, chosen={"advmacer 0": 1, "advmacer 1": 2})
+        assert one.members_per_draw == 2
+        assert replace(one, chosen={"advmacer 0": 3}).members_per_draw == 1
+        assert replace(one, chosen=None).members_per_draw == len(one.members)
 
 
 class TestFamilies:
@@ -156,22 +117,6 @@ class TestFamilies:
             assert shown[title].endswith("images only")
             assert "[" not in shown[title]
         assert {notes.TIES, notes.SEEDS, notes.FAMILIES} <= set(table.notes)
-
-    @pytest.mark.parametrize(
-        ("members", "known"),
-        [
-            (PAIRS[0], True),
-            ((*PAIRS[0], ("smoothadv", 0), ("smoothadv", 1)), True),
-            ((("advmacer", 0), ("smoothadv", 1)), False),
-            ((("advmacer", 0), ("smoothadv", 1), ("smoothadv", 2)), False),
-        ],
-    )
-    def test_members_have_an_error_over_seeds_where_their_mixture_is_the_same_without_any(self, members, known):
-        """Of one AdvMacer and one SmoothAdv the jackknife would see their distance, 1.1 against 0.15, and no seeds."""
-        own = ensemble(members, "average", higher(0.5)(members))
-        row = weighting([*MODELS, own], 0.5, {}, NOTHING).data.iloc[0]
-        assert row["combination"] == NONE
-        assert pd.notna(row["standard_error_with_seeds"]) == known
 
     def test_seeds_that_one_method_alone_has_leave_with_the_members_of_their_sub_ensembles(self):
         """SmoothAdv has a fourth seed: without it, what is left is the same study of three seeds on both sides."""
@@ -201,25 +146,6 @@ class TestFamilies:
         lacking = ensembles([*MODELS, *OF_TWO[:2], *more], 0.5)
         assert "to average" not in lacking.header
         assert "reference" not in lacking.data
-
-    def test_weights_of_an_entry_by_seeds_stand_beside_those_that_a_family_has_of_its_members(self):
-        """As in the parameters: averages and optimal weights of all sub-ensembles, MME of one choice of seeds."""
-        by_numbers = [*OF_TWO, *family(PAIRS, higher(0.6), "optimal")]
-        table = weighting([*MODELS, *by_numbers, ensemble(PAIRS[1], "mme", [3.0] * 4)], 0.5, {}, NOTHING)
-        found = {(row["ensemble"], row["combination"]): row for row in table.data.to_dict("records")}
-        name, kind = "advmacer 0-2", "advmacer x2"
-        assert [key for key in found if key[0] == name] == [
-            (name, NONE), (name, "average"), (name, "optimal"), (name, "mme"),
-        ]  # fmt: skip
-        assert found[name, "average"]["acr"] == pytest.approx(3.1)
-        assert found[name, "optimal"]["acr"] == pytest.approx(3.2)
-        assert found[name, NONE]["acr"] == pytest.approx((1.1 + 4.1) / 2)
-        assert [key for key in found if key[0] == kind] == [
-            (kind, NONE),
-            (kind, "average"),
-            (kind, "optimal"),
-        ]
-        assert found[kind, "average"]["acr"] == pytest.approx((2.075 + 3.1 + 4.075) / 3)
 
     def test_sizes_have_one_point_a_kind_that_of_the_most_sub_ensembles_with_both_errors(self):
         """The pair (0, 1) is declared by its seeds as well, before or after the family."""
