@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import ParamsFile, check_sigma, parameters, run
-from rs.command_line.show import DEFAULT_N0
+from rs.command_line.shell import ParamsFile, parameters, run
 
 
 def main(
@@ -16,19 +15,6 @@ def main(
     weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensemble weights, by sigma.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report; wall times go into its times/.")],
     params: ParamsFile = Path("params.yaml"),
-    external_log: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=PATH", help="Rows or log of others; repeatable.")
-    ] = None,
-    external_log_sigma: Annotated[
-        float | None, typer.Option(callback=check_sigma, help="Sigma of six-column logs, in pixels of [0, 1].")
-    ] = None,
-    external_log_n0: Annotated[int, typer.Option(help="n0 of six-column logs.")] = DEFAULT_N0,
-    external_log_n: Annotated[
-        int | None, typer.Option(help="n of six-column logs; default: derived from their radii.")
-    ] = None,
-    external_log_alpha: Annotated[
-        float | None, typer.Option(help="alpha of six-column logs; default: derived from their radii.")
-    ] = None,
     equal_time: Annotated[
         Path | None, typer.Option(help="Folder of rows of MACER stopped at AdvMacer's training time.")
     ] = None,
@@ -44,16 +30,11 @@ def main(
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
     values = parameters(params, dataset)
     from rs.reporting import report
-    from rs.reporting.logs import parse_log_options
     from rs.storage.files import check_replaceable
 
     check_replaceable(out, "claims.md", "reports")
-    budget = {"sigma": external_log_sigma, "n0": external_log_n0, "n": external_log_n, "alpha": external_log_alpha}
-    external_logs = parse_log_options(external_log or [], **budget)
     folders = results, logs, weights
-    content = report.make_report(
-        values, dataset, *folders, external_logs, equal_time, partial, attacks, epoch_seconds, data
-    )
+    content = report.make_report(values, dataset, *folders, equal_time, partial, attacks, epoch_seconds, data)
     report.write_report(out, content)
     print(
         f"{'claims' if partial else 'claims, tables and pictures'} of {dataset}, {len(content)} files; report in {out}"

@@ -1,9 +1,9 @@
-"""Sidecars of rows; row files that belong to no study, and logs of other programs, to stand beside its results."""
+"""Sidecars of rows, and files that belong to no study: rows of this project and logs of other programs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,6 @@ from rs.statistics.log_budget import identify_budget, identify_sigma
 from rs.storage import certificate_rows, files
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.subset import is_subset, subset_name
-
-OPTION = "--external-log-"
-"""How the options of ``stages.tables`` begin that say what a log does not."""
 
 
 class MemberIdentity(TypedDict):
@@ -51,33 +48,6 @@ class Sidecar(TypedDict, total=False):
     seed: int  # of the noise
     code: str  # fingerprint
     versions: dict[str, str]
-
-
-def read_external_log(name: str, path: Path, results: Sequence[Result], **known: float | None) -> Result:
-    """Read an external log, cut to the images of the results of the study at its sigma.
-
-    Args:
-        name: What to call it.
-        path, known: As for :func:`read_log`.
-        results: Results of the study.
-    Raises:
-        InputError: As :func:`read_log`; or if its sigma or budget stays unknown, no result is of its sigma, or it lacks
-            images of one that is.
-    """
-    rows = read_log(path, sorted({result.sigma for result in results}), **known)
-    _check_stated(path, rows)
-    sigma = metrics.budget(rows, "sigma")
-    ours = next((result for result in results if result.sigma == sigma), None)
-    if ours is None:
-        raise InputError(f"{path} is of sigma {sigma:g}, but no result of the study is; leave it out")
-    missing = set(ours.rows["idx"]) - set(rows["idx"])
-    if missing:
-        raise InputError(
-            f"{path} must hold the images of the study, but lacks {len(missing)}, image {min(missing)} first"
-        )
-    rows = rows[rows["idx"].isin(ours.rows["idx"])].reset_index(drop=True)
-    scope = rows["scope"].iloc[0]
-    return Result(name=name, sigma=sigma, seed=None, rows=rows, subset=ours.subset, scope=scope)
 
 
 def read_log(path: Path, sigmas: Collection[float] = (), **known: float | None) -> pd.DataFrame:
@@ -146,58 +116,27 @@ def subset_of(sidecar: dict[str, Any]) -> str:
     return subset if isinstance(subset, str) else subset_name(subset)
 
 
-def budget_warning(rows: pd.DataFrame, option: str = "--sigma") -> str:
+def budget_warning(rows: pd.DataFrame) -> str:
     """Return what is to be said of the sigma of a six-column log, which only its radii can contradict; or nothing.
 
-    Args:
-        rows: As :func:`read_log` reads them; n and alpha are NaN where the radii do not tell them.
-        option: What says the sigma.
+    ``rows`` are as :func:`read_log` reads them; n and alpha are NaN where the radii do not tell them.
     """
     if is_stated(rows):
         return ""
     sigma, identified = metrics.budget(rows, "sigma"), identify_sigma(rows["radius"])
     silent = "a log in six columns does not say its sigma"
     if identified is None:
-        return f"{silent}; give {option}, by which its radii may tell n and alpha" if math.isnan(sigma) else ""
+        return f"{silent}; give --sigma, by which its radii may tell n and alpha" if math.isnan(sigma) else ""
     told, n, alpha = identified
     radii_say = f"its radii are those of sigma = {told:g}, n = {n:,} and alpha = {alpha:g}"
     if math.isnan(sigma):
-        return f"{silent}, but {radii_say}; give {option} {told:g}"
-    return "" if told == sigma else f"{radii_say}, not of sigma = {sigma:g}; give {option} {told:g}"
-
-
-def parse_log_options(texts: Iterable[str], **known: float | None) -> list[dict[str, Any]]:
-    """Return name, path and what is known of the log for every ``NAME=PATH``, for :func:`read_external_log`.
-
-    Raises:
-        InputError: If a name or a path is missing.
-    """
-    logs = []
-    for text in texts:
-        name, _, path = text.partition("=")
-        if not (name and path):
-            raise InputError(f"--external-log must be NAME=PATH, got {text!r}")
-        logs.append({"name": name, "path": Path(path), **known})
-    return logs
-
-
-def _check_stated(path: Path, rows: pd.DataFrame) -> None:
-    """Refuse a log whose sigma, n or alpha is not known."""
-    if reason := budget_warning(rows, f"{OPTION}sigma"):
-        raise InputError(f"{path}: {reason}")
-    if silent := _missing_budget(rows):
-        options = ", ".join(f"{OPTION}{name}" for name in silent)
-        raise InputError(f"{path} does not say its {', '.join(silent)}, and its radii do not tell; give {options}")
+        return f"{silent}, but {radii_say}; give --sigma {told:g}"
+    return "" if told == sigma else f"{radii_say}, not of sigma = {sigma:g}; give --sigma {told:g}"
 
 
 def is_stated(rows: pd.DataFrame) -> bool:
     """Return whether rows say their sigma, n and alpha, or their radii did."""
-    return not _missing_budget(rows)
-
-
-def _missing_budget(rows: pd.DataFrame) -> list[str]:
-    """Return which of sigma, n and alpha the rows do not say."""
-    return [name for name in ("sigma", "n", "alpha") if math.isnan(metrics.budget(rows, name))]
+    return not any(math.isnan(metrics.budget(rows, name)) for name in ("sigma", "n", "alpha"))
 
 
 def _identified(

@@ -67,7 +67,7 @@ def study_page(
     """Return the page of a study; ``None`` if no rows hold their votes.
 
     Args:
-        groups: All results; those without votes (external logs, early stopping) are left out.
+        groups: All results; those without votes (early stopping) are left out.
         study: What the parameters declare.
         values: The parameters.
         settings: The method that the others are compared with at first, and what must be said of the data.
@@ -75,7 +75,7 @@ def study_page(
     Raises:
         InputError: If rows are of other images than ``pictures``.
     """
-    shown = filter_groups(groups, lambda result: not result.external and has_votes(result))
+    shown = filter_groups(groups, has_votes)
     if not shown:
         return None
     origins = {key: (files.read_json(sidecar), record) for key, sidecar, record in _origins(study, values)}

@@ -26,7 +26,7 @@ from rs.errors import InputError
 from rs.params import base_dataset, section
 from rs.reporting import claims, figures
 from rs.reporting.load import StudyFiles
-from rs.reporting.logs import read_alone, read_external_log
+from rs.reporting.logs import read_alone
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group, Groups, filter_groups, grouped, methods_of, published, results_of
@@ -52,7 +52,6 @@ def make_report(
     results: Path,
     logs: Path,
     weights: Path,
-    external_logs: Sequence[Mapping[str, Any]] = (),
     equal_time: Path | None = None,
     partial: bool = False,
     attacks: Path | None = None,
@@ -67,7 +66,6 @@ def make_report(
         results: Folder of certificate rows.
         logs: Folder of training logs.
         weights: Folder of ensemble weights.
-        external_logs: What ``rs.reporting.logs.parse_log_options`` returns: name, path and what is known of each.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
         partial: Whether to judge the claims alone, by the rows that there are.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
@@ -78,16 +76,12 @@ def make_report(
     """
     settings = report_settings(values)
     study = StudyFiles.of(values, dataset, settings.combination, results, logs, weights, epoch_seconds)
-    names = [log["name"] for log in external_logs]
-    _check_names(settings, study, values, names)
-    models = study.read_models(partial)
-    external = [read_external_log(results=models, **log) for log in external_logs]
-    groups = grouped([*models, *external, *study.read_ensembles(partial)])
-    inside = filter_groups(groups, lambda result: not result.external)
-    content = _claims(settings, values, claims.Evidence(study, inside, equal_time, attacks))
+    _check_reference(settings, study, values)
+    groups = grouped([*study.read_models(partial), *study.read_ensembles(partial)])
+    content = _claims(settings, values, claims.Evidence(study, groups, equal_time, attacks))
     if partial:
         return content
-    content |= _of_methods(groups, settings, study, values, names)
+    content |= _of_methods(groups, settings, study, values)
     content |= _of_ensembles(groups, settings, study) if study.ensembles else {}
     html = study_page(groups, study, values, settings, Pictures.read(data) if data else None)
     return content if html is None else content | {"index.html": html}
@@ -100,25 +94,20 @@ def write_report(folder: Path, content: Files) -> None:
             temporary.write_bytes(data)
 
 
-def _check_names(settings: ReportSettings, study: StudyFiles, values: dict[str, Any], external: Sequence[str]) -> None:
-    """Refuse an external log with a name of the study, and a reference that is none.
+def _check_reference(settings: ReportSettings, study: StudyFiles, values: dict[str, Any]) -> None:
+    """Refuse a reference that is neither a method nor an ensemble.
 
     A method that the recipe has and this grid leaves out is one: there are no differences to it.
     """
-    labels = {study.label(ensemble) for ensemble in study.ensembles}
-    for name in external:
-        if name in labels | {cell.method for cell in study.cells}:
-            raise InputError(f"--external-log must give a name that is no method of the study, got {name!r}")
     recipe = f"recipes.{study.dataset}"
     section(values, recipe)  # a data set without a recipe is a mistake
     sections, _ = params.merge(values, "defaults", recipe)
-    references = dict.fromkeys(
-        [*(key for key in sections if key not in grid.NO_METHODS), *sorted(labels | set(external))]
-    )
+    methods = [key for key in sections if key not in grid.NO_METHODS]
+    references = [*methods, *sorted({study.label(ensemble) for ensemble in study.ensembles})]
     if settings.reference not in references:
         raise InputError(
-            f"params.yaml: tables.reference must be a method of recipes.{study.dataset}, an ensemble or a name of "
-            f"--external-log, {', '.join(references)}; got {settings.reference!r}"
+            f"params.yaml: tables.reference must be a method of {recipe} or an ensemble, {', '.join(references)}; "
+            f"got {settings.reference!r}"
         )
 
 
@@ -136,13 +125,12 @@ def _of_methods(
     settings: ReportSettings,
     study: StudyFiles,
     values: dict[str, Any],
-    external: Sequence[str],
 ) -> Files:
     """Return the tables of methods, with the ensembles that stand beside them, metrics and curves."""
     shown = filter_groups(groups, lambda result: result.ensemble is None or result.combination == settings.combination)
     pairs = {(result.name, result.sigma) for result in results_of(filter_groups(groups, lambda r: r.ensemble is None))}
     configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
-    references = list(dict.fromkeys([settings.reference, "advmacer", *external]))
+    references = list(dict.fromkeys([settings.reference, "advmacer"]))
     differences = method_tables.differences_table(shown, references)
     tables: dict[str, Table | None] = {"main": method_tables.main_table(shown)}
     for sigma in shown:

@@ -58,9 +58,9 @@ class Provenance:
 class Result:
     """The certificate rows of one method at one noise level and one training seed."""
 
-    name: str  # of its row in tables: a training method, an ensemble, an external log
+    name: str  # of its row in tables: a training method, or an ensemble
     sigma: float
-    seed: int | None  # None: not known, as for an external log
+    seed: int | None  # None: of an ensemble, or not known
     rows: pd.DataFrame
     subset: str  # which images, in words
     training_seconds: float | None = None
@@ -69,7 +69,7 @@ class Result:
     ensemble: str | None = None  # which members, like "advmacer x1 + smoothadv x2"; None for a single model
     combination: str | None = None  # how they are combined: a key of `combinations` in the parameters
     members: tuple[tuple[str, int], ...] = ()  # training method and seed of each member
-    provenance: Provenance | None = None  # None: not known, as for an external log
+    provenance: Provenance | None = None  # None: not known, as for rows without a sidecar
     source: Mapping[str, Any] = field(default_factory=dict)  # MUST_AGREE and one of CODES, as far as they are stated
     chosen: dict[str, int] | None = None  # which of the members vote, and how often, where weights have chosen them
 
@@ -80,11 +80,6 @@ class Result:
         trained = trained_as(self.members)
         members = f" of {trained}" if self.members and self.ensemble != trained else ""
         return f"{self.name}{members} at sigma {self.sigma}{seed}"
-
-    @property
-    def external(self) -> bool:
-        """Whether it is an external log, of which no training seed is known."""
-        return self.seed is None and self.ensemble is None
 
     @property
     def seeds(self) -> frozenset[int]:

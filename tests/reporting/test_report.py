@@ -16,21 +16,16 @@ from rs.errors import InputError
 from rs.params import read_params
 from rs.reporting import report
 from rs.statistics import metrics
-from rs.statistics.radius import lower_bound, radius
 from rs.statistics.resampling import label_bounds, share_at_most
 from rs.storage import certificate_rows
 from rs.storage.files import write_json
 from stages.tables import main
 from tests.support.helpers import write_row_file
 from tests.support.tiny_study import (
-    ALPHA,
     ENSEMBLES,
-    IMAGES,
     N0,
     SIGMAS,
-    N,
     cell_rows,
-    ensemble_rows,
     make_study,
     undrawn,
 )
@@ -53,10 +48,10 @@ def made(tmp_path_factory):
     return tiny_report(make_study(tmp_path_factory.mktemp("study")), drawn=True)
 
 
-def tiny_report(root, external_logs=(), drawn=False, **options):
+def tiny_report(root, drawn=False, **options):
     folders = [root / name for name in ("results", "logs", "weights")]
     with nullcontext() if drawn else patch("rs.reporting.report._drawn", undrawn):
-        return report.make_report(read_params(root / "params.yaml"), "tiny", *folders, external_logs, **options)
+        return report.make_report(read_params(root / "params.yaml"), "tiny", *folders, **options)
 
 
 def markdown(content):
@@ -160,13 +155,10 @@ def test_a_classifier_of_which_no_image_was_selected_right_stands_in_every_table
     assert all("n = 200," in text for text in captions)
 
 
-def test_a_reference_that_the_grid_leaves_out_makes_a_note_and_a_name_from_elsewhere_a_column(tiny, tmp_path):
+def test_a_reference_that_the_grid_leaves_out_makes_a_note(tiny):
     edit(tiny / "params.yaml", "    gaussian: {}", "    gaussian: {}\n    macer: {}")
     edit(tiny / "params.yaml", "reference: gaussian", "reference: macer")
     assert "macer is not among the methods: no differences to it." in tiny_report(tiny)["differences.md"].decode()
-    edit(tiny / "params.yaml", "reference: macer", "reference: theirs")
-    log = {"name": "theirs", "path": tmp_path / "results/0.5/gaussian-0.tsv"}
-    assert "to theirs, σ = 0.5" in tiny_report(tiny, [log])["differences.md"].decode()
 
 
 COMPARING = ["claims", "main", "differences", "bounds"] + [
@@ -274,7 +266,7 @@ def edit(path, old, new):
         ),
         (
             lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: gausian"),
-            "a name of --external-log, gaussian, advmacer, advmacer 0-1, advmacer 0-1 (per-image), ",
+            "a method of recipes.tiny or an ensemble, gaussian, advmacer, advmacer 0-1, advmacer 0-1 (per-image), ",
         ),
         (lambda r: edit(r / "params.yaml", "reference: gaussian", "reference: training"), "got 'training'"),
     ],
@@ -289,84 +281,10 @@ def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys,
     assert not (tiny / "out").exists()
 
 
-def test_an_external_log_stands_beside_ours_cut_to_our_images(tiny, tmp_path):
-    """A six-column log of more images in another order; its budget is given, its n0 assumed."""
-    ours = cell_rows("gaussian", 0.5, 0)
-    more = ours.assign(idx=ours["idx"] + IMAGES)
-    certificate_rows.write_field_log(pd.concat([more, ours[::-1]]), tmp_path / "log.tsv")
-    budget = {"sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
-    made = tiny_report(tiny, [{"name": "theirs", "path": tmp_path / "log.tsv", **budget}])
-    numbers = json.loads(made["metrics.json"])
-    assert numbers["theirs"]["0.5"]["acr"] == pytest.approx(numbers["gaussian"]["0.5"]["acr"])
-    assert "0.25" not in numbers["theirs"]
-    assert "| theirs" in made["main.md"].decode()
-
-
-def test_there_are_differences_to_every_external_log_and_claims_of_none(tiny, made):
-    log = {"name": "theirs", "path": tiny / "results/0.5/gaussian-0.tsv"}
-    content = tiny_report(tiny, [log])
-    for reference in ("gaussian", "advmacer", "theirs"):
-        assert f"to {reference}, σ = 0.5" in content["differences.md"].decode()
-    assert content["claims.md"] == made["claims.md"]
-
-
-def test_an_external_log_that_does_not_fit_is_refused(tiny, tmp_path):
-    rows, path = cell_rows("gaussian", 0.5, 0), tmp_path / "log.tsv"
-    log = {"name": "theirs", "path": path, "sigma": 0.5, "n0": N0, "n": N, "alpha": ALPHA}
-    zero = rows.assign(radius=0.0, predict=2, correct=0)
-    for written, change, message in (
-        (
-            rows,
-            {"n": 300},
-            "radius must be one that n = 300, alpha = 0.01 and sigma = 0.5 can give.*check sigma, n and",
-        ),
-        (rows, {"n": None}, "its n, and its radii do not tell; give --external-log-n$"),
-        (rows[1:], {}, "lacks 1, image 0 first"),
-        (zero.assign(label=1 - rows["label"]), {}, "must have the same labels; these are of different data sets"),
-        (zero, {"n": 100_000}, r"gaussian at sigma 0.25, seed 0 and theirs .* n, got 200 and 100,000: the largest"),
-    ):
-        certificate_rows.write_field_log(written, path)
-        with pytest.raises(InputError, match=message):
-            tiny_report(tiny, [log | change])
-
-
-def test_rows_of_frozen_weights_from_elsewhere_are_marked_and_never_best(tiny):
-    ours = tiny / "results/0.5/pool/advmacer-0-1.per-image.tsv"
-    sure = ensemble_rows("advmacer-0-1.per-image", 0.5)
-    p_lower = lower_bound(N, N, ALPHA)
-    votes = {"counts0": [f"{k}:{N0}" for k in sure["label"]], "counts": [f"{k}:{N}" for k in sure["label"]]}
-    best = {"predict": sure["label"], "correct": 1, "p_lower": p_lower, "radius": radius(p_lower, 0.5), **votes}
-    write_row_file(sure.assign(**best), ours)  # the best there can be, if it were sound
-    made = tiny_report(tiny, [{"name": "theirs", "path": ours}])
-    main = pd.read_csv(io.BytesIO(made["main.csv"]))
-    line = main[main["method"] == "theirs"].iloc[0]
-    assert not line["sound"]
-    assert not line["best"]
-    assert "| theirs †" in made["main.md"].decode()
-
-
 def test_the_default_combination_must_be_sound(tiny):
     edit(tiny / "params.yaml", "combination: average", "combination: per-image")
     with pytest.raises(InputError, match=r"tables\.combination must be one whose certificates are sound"):
         tiny_report(tiny)
-
-
-@pytest.mark.parametrize("name", ["advmacer 0-1", "gaussian"])
-def test_an_external_log_may_not_take_the_name_of_an_ensemble_or_a_method(tiny, name):
-    log = {"name": name, "path": tiny / "results/0.5/gaussian-0.tsv"}
-    with pytest.raises(InputError, match=f"no method of the study, got '{name}'"):
-        tiny_report(tiny, [log])
-
-
-def test_a_bad_external_log_option_exits_with_2(tiny, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        command(tiny, "--external-log", "nonsense")
-    assert "--external-log must be NAME=PATH" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        command(tiny, "--external-log-sigma", "64")
-    assert "--external-log-sigma is in pixels of [0, 1] and must be at most 10, got 64; did you mean 64/255" in (
-        capsys.readouterr().err
-    )
 
 
 def test_help_is_quick_to_say_and_imports_nothing_heavy():
@@ -378,7 +296,7 @@ def test_help_is_quick_to_say_and_imports_nothing_heavy():
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0
-    assert "--external-log" in done.stdout
+    assert "--equal-time" in done.stdout
     assert done.stdout.endswith("[]\n")
 
 

@@ -237,6 +237,12 @@ def test_logs_are_compared_by_what_is_said_of_them_and_what_their_radii_tell(log
     assert found["acr"]["difference"] == pytest.approx((one["radius"] - other["radius"]).mean())
 
 
+@pytest.mark.parametrize(("known", "said"), [({"n": 7}, "made with n = 10000"), ({"alpha": 0.01}, "alpha = 0.001")])
+def test_a_budget_that_the_radii_of_a_log_contradict_is_refused(logs, known, said):
+    with pytest.raises(InputError, match=said):
+        compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100, **known)
+
+
 @pytest.fixture
 def rows_of_10_000(tmp_path):
     """Rows at sigma 0.5 with the budget of the logs."""
@@ -256,6 +262,14 @@ def rows_of_10_000(tmp_path):
 def test_a_log_is_of_the_noise_of_the_rows_beside_it(rows_of_10_000, logs):
     found = compare_rows(rows_of_10_000, logs["a"], n0=100)
     assert (found["sigma"], found["images"]) == (0.5, IMAGES)
+
+
+def test_a_log_whose_radii_tell_nothing_is_compared_by_the_budget_that_is_said_of_it(tmp_path, rows_of_10_000):
+    """A radius of 0 stands on every ladder."""
+    log = tmp_path / "silent.log"
+    certificate_rows.write_field_log(all_of_class_0(0.0), log)
+    found = compare_rows(rows_of_10_000, log, n0=100, n=10_000, alpha=0.001)
+    assert [found[name] for name in ("sigma", "n", "alpha")] == [0.5, 10_000, 0.001]
 
 
 def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path, logs):
