@@ -35,9 +35,8 @@ HEADER = "idx\tlabel\tpredict\tradius\tcorrect\tp_lower\tn0\tn\talpha\tsigma\tco
 ALIKE = ("dataset", "images", "classes", "subset", "n0", "n", "alpha", "seed", "noise", "precision", "shortcut")
 UNSOUND, VERDICTS = "per-image", ("held", "not held", "tie", "not tested")
 STATED = {  # columns that do not follow from the rows, by table; the scope set has no two-sided radii
-    "main": {"acr_two_sided", "acr_two_sided_votes", "paper_acr", "paper_clean_accuracy"},
+    "main": {"acr_two_sided", "acr_two_sided_votes"},
     "ensembles": {"acr_two_sided", "acr_two_sided_votes"},
-    "certified": {"paper"},
 }
 NORMAL_QUANTILE = NormalDist().inv_cdf(0.975)
 HERMITE = [(0.0, 8 / 15)]  # nodes and weights of the Gauss rules of 5 and 24 points

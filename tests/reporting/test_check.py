@@ -241,9 +241,11 @@ def hidden(page):
 FORGERIES = {
     "a second column acr": {MAIN: lambda text: column(text, "acr", "9.9")},
     "a column with another name": {MAIN: lambda text: column(text, "true_acr", "9.9")},
-    "words in a column that is not derived": {MAIN: lambda text: re.sub(",,", ',"acr 9.9",', text, count=1)},
+    "words in a column that is not derived": {
+        MAIN: lambda text: column(column(text, "acr_two_sided"), "acr_two_sided", "acr 9.9")
+    },
     "without a column that is not derived": {MAIN: lambda text: column(text, "acr_two_sided")},
-    "a column of another table": {ENSEMBLES: lambda text: column(text, "paper_acr", "0.9")},
+    "a column of another table": {ENSEMBLES: lambda text: column(text, "radius", "0.9")},
     "without an error": {ENSEMBLES: lambda text: column(text, "members_error")},
     "without a method": {MAIN: lambda text: re.sub(r"\ngaussian,[^\n]*", "", text)},
     "a line twice": {MAIN: lambda text: text + text.split("\n")[1] + "\n"},
