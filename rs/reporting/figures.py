@@ -1,4 +1,4 @@
-"""The pictures of a study: certified accuracy, differences, probabilities of labels, and ACR by time, members, cost.
+"""The pictures of a study: certified accuracy, and ACR by time, members and cost.
 
 A training method has one colour and one dash in every picture, and a mixture of several is black. Drawn without pyplot,
 so nothing depends on a display or on what was drawn before, and saved without dates, so the same numbers give the same
@@ -19,7 +19,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-from scipy.special import ndtri
 
 from rs.statistics.radius import cap
 
@@ -49,9 +48,6 @@ PATTERNS: tuple[Any, ...] = (
 
 DASHES: dict[str, Any] = dict(zip(COLOURS, PATTERNS, strict=False))
 MARKERS = "osD^vPX<>"
-PROBABILITIES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999)
-"""Marks on an axis of Phi^-1(p)."""
-
 WIDTH, WIDTH_ALONE = 3.8, 5.6
 """Inches of a panel, beside others and alone: a legend beside a single panel can be long."""
 
@@ -95,41 +91,23 @@ def draw_certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) ->
         curves: Columns ``sigma method members radius accuracy``.
         limit: Of the draws, where it is known: drawn as a dotted line.
     """
-    figure, grid, panels = _by_size(curves)
-    for axis, sigma, shown, styles in panels:
-        for name, line in shown.groupby("method", sort=False):
-            axis.plot(line["radius"], line["accuracy"], drawstyle="steps-pre", label=name, **styles[name])
-        last = limit.radius(sigma) if limit else float(shown["radius"].max())
-        _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
-        axis.set_xlim(0, 1.05 * last)
-        _mark_limit(axis, limit, last)
-    panels[0][0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(curves["accuracy"].max()) + 0.2)))
+    sigmas, sizes = list(dict.fromkeys(curves["sigma"])), sorted({1, int(curves["members"].max())})
+    figure, grid = _grid(len(sizes), len(sigmas), height=3.3, sharey=True)
+    for row, size in zip(grid, sizes, strict=True):
+        of_size = curves[curves["members"] == size]
+        styles = _styles(of_size["method"])
+        row[0].set_ylabel("single models" if size == 1 else f"ensembles of {size}")
+        for axis, sigma in zip(row, sigmas, strict=True):
+            for name, line in _by(of_size, sigma, "method"):
+                axis.plot(line["radius"], line["accuracy"], drawstyle="steps-pre", label=name, **styles[name])
+            axis.set_visible(axis.has_data())
+            _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
+            last = limit.radius(sigma) if limit else float(curves[curves["sigma"] == sigma]["radius"].max())
+            axis.set_xlim(0, 1.05 * last)
+            if limit:
+                axis.axvline(last, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0, label="largest possible")
+    grid[0, 0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(curves["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
-    return _finished(figure, grid, limit.text if limit else "")
-
-
-def draw_label_probability(frame: pd.DataFrame, limit: Limit | None = None) -> Figure:
-    """Draw how the bound of p_A is distributed over images, one column per noise level; axis in Phi^-1(p).
-
-    A row of single models and, where there are any, one of the ensembles with the most members. The further to the
-    right and the lower a line, the better; at p = 1/2 it is the share of images that are wrong or abstain.
-
-    Args:
-        frame: Columns ``sigma method members p share``.
-        limit: As in :func:`draw_certified_accuracy`.
-    """
-    figure, grid, panels = _by_size(frame)
-    for axis, sigma, shown, styles in panels:
-        for name, line in shown.groupby("method", sort=False):
-            axis.plot(ndtri(line["p"]), line["share"], drawstyle="steps-post", label=name, **styles[name])
-        _decorate(axis, f"σ = {sigma}", "p, lower bound of the label's probability")
-        last = limit.radius(1.0) if limit else float(ndtri(shown["p"].max()))
-        marks = [p for p in PROBABILITIES if ndtri(p) <= last]
-        axis.set_xticks(ndtri(marks), [f"{p:g}" for p in marks])
-        axis.set_xlim(float(ndtri(marks[0])), last + 0.12)
-        axis.set_ylim(0, 1)
-        _mark_limit(axis, limit, last)
-    figure.supylabel("share of images with at most p", fontsize=10)
     return _finished(figure, grid, limit.text if limit else "")
 
 
@@ -184,36 +162,6 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
     return _finished(figure, grid, f"{ERROR_BARS}{ONE_SAMPLE} (below).")
 
 
-def draw_differences(frame: pd.DataFrame) -> Figure:
-    """Draw the difference of every ACR to each reference's, one column per noise level, one row per reference.
-
-    A hollow mark is a tie.
-
-    Args:
-        frame: Columns ``sigma method reference difference error_images error tie`` of
-            ``rs.reporting.tables.method_tables.differences_table``.
-    """
-    sigmas, references = (list(dict.fromkeys(frame[name])) for name in ("sigma", "reference"))
-    styles = _styles([*references, *frame["method"]])
-    height = 0.75 + 0.19 * len(styles)
-    figure, grid = _grid(len(references), len(sigmas), height, sharex="row", sharey=True)
-    marks = frame.assign(bar=_larger_error(frame, "error"), height=frame["method"].map(list(styles).index))
-    for (row, reference), (column, sigma) in product(enumerate(references), enumerate(sigmas)):
-        axis = grid[row, column]
-        for mark in marks[(marks["sigma"] == sigma) & (marks["reference"] == reference)].to_dict("records"):
-            colour = styles[mark["method"]]["color"]
-            look = {"color": colour, "mfc": "white" if mark["tie"] else colour, "ms": 4.5, "elinewidth": 1.4}
-            axis.errorbar(mark["difference"], mark["height"], xerr=mark["bar"], fmt="o", **look)
-        axis.axvline(0, color="#444444", linewidth=0.8, zorder=0)
-        _decorate(axis, f"σ = {sigma}", f"ACR less that of {reference}")
-        axis.set_yticks(range(len(styles)), list(styles), fontsize=LABEL_POINTS)
-        axis.set_ylim(len(styles) - 0.4, -0.6)
-    text = (
-        f"{ERROR_BARS}Differences are taken image by image. Hollow: a tie, the difference may be 0 at the level of 5 %."
-    )
-    return _finished(figure, grid, text)
-
-
 def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
     """Draw ACR against evaluations of members for an image, a column per noise level, a row per kind of ensemble.
 
@@ -259,22 +207,6 @@ def _grid(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure,
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
-def _by_size(frame: pd.DataFrame) -> tuple[Figure, Any, list[tuple[Axes, float, pd.DataFrame, Styles]]]:
-    """Return panels, each with noise level, rows and styles: single models, and the largest ensembles, if any."""
-    sigmas, sizes = list(dict.fromkeys(frame["sigma"])), sorted({1, int(frame["members"].max())})
-    figure, grid = _grid(len(sizes), len(sigmas), height=3.3, sharey=True)
-    panels = []
-    for row, size in zip(grid, sizes, strict=True):
-        of_size = frame[frame["members"] == size]
-        styles = _styles(of_size["method"])
-        row[0].set_ylabel("single models" if size == 1 else f"ensembles of {size}")
-        for axis, sigma in zip(row, sigmas, strict=True):
-            shown = of_size[of_size["sigma"] == sigma]
-            axis.set_visible(not shown.empty)
-            panels += [] if shown.empty else [(axis, sigma, shown, styles)]
-    return figure, grid, panels
-
-
 def _styles(methods: Iterable[str]) -> Styles:
     """Return colour, dash and width of the line of each method, ensemble or kind of ensembles.
 
@@ -289,12 +221,6 @@ def _styles(methods: Iterable[str]) -> Styles:
         dash = DASHES[name] if name in DASHES else next(dashes)
         styles[name] = {"color": colour, "linestyle": dash, "linewidth": 2.0 if name == "advmacer" else 1.5}
     return styles
-
-
-def _mark_limit(axis: Axes, limit: Limit | None, x: float) -> None:
-    """Draw the limit of certificates, where it is known, as a dotted line."""
-    if limit:
-        axis.axvline(x, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0, label="largest possible")
 
 
 def _finished(figure: Figure, grid: Any, note: str) -> Figure:

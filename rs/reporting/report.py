@@ -131,18 +131,16 @@ def _of_methods(
     pairs = {(result.name, result.sigma) for result in results_of(filter_groups(groups, lambda r: r.ensemble is None))}
     configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
     references = list(dict.fromkeys([settings.reference, "advmacer"]))
-    differences = method_tables.differences_table(shown, references)
     tables: dict[str, Table | None] = {"main": method_tables.main_table(shown)}
     for sigma in shown:
         tables[f"certified-{sigma}"] = method_tables.certified_table(shown, sigma, settings.radii)
-    tables["differences"] = differences
+    tables["differences"] = method_tables.differences_table(shown, references)
     tables["published"] = method_tables.published_table(groups, published(base_dataset(values, study.dataset)))
     tables["times/cost"] = method_tables.cost_table(shown, configurations, study.times)
     limit, best_acr = limit_of(shown), study.read_best_acr()
     content = _rendered(tables, settings) | {"metrics.json": _json(headline_numbers(shown))}
     content |= _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit))
-    content |= _picture("p-lower", label_probabilities(shown), bind(figures.draw_label_probability, limit=limit))
-    content |= _drawn("differences", differences.data, figures.draw_differences)
+    content |= {"p-lower.csv": _csv(label_probabilities(shown))}
     return content | _picture("times/acr-vs-time", best_acr, figures.draw_acr_over_time)
 
 
@@ -260,7 +258,7 @@ def _rendered(tables: Mapping[str, Table | None], settings: ReportSettings) -> F
 
 def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
     """Return data as CSV, and the picture of it, if there are any."""
-    return {f"{name}.csv": data.to_csv(index=False, lineterminator="\n").encode()} | _drawn(name, data, draw)
+    return {f"{name}.csv": _csv(data)} | _drawn(name, data, draw)
 
 
 def _drawn(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
@@ -292,6 +290,10 @@ def svg(figure: Figure) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "rs"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
+
+
+def _csv(data: pd.DataFrame) -> bytes:
+    return data.to_csv(index=False, lineterminator="\n").encode()
 
 
 def _json(value: object) -> bytes:

@@ -154,39 +154,6 @@ def test_acr_by_members_has_lines_through_means_and_bars_of_the_larger_error(by_
     assert np.allclose(bars_of(axes[2], 1), gains, rtol=0, atol=1e-12)
 
 
-def test_differences_have_bars_of_their_own_and_ties_are_hollow():
-    rows = [
-        (0.5, "stability", "gaussian", 0.02, 0.001, np.nan, False),
-        (0.5, "advmacer", "gaussian", 0.03, 0.001, 0.002, False),
-        (0.5, "macer x3", "gaussian", 0.01, 0.02, np.nan, True),
-        (0.5, "gaussian", "advmacer", -0.03, 0.001, 0.002, False),
-    ]
-    columns = ["sigma", "method", "reference", "difference", "error_images", "error", "tie"]
-    axes = figures.draw_differences(pd.DataFrame(rows, columns=columns)).axes
-    assert [axis.get_xlabel() for axis in axes] == ["ACR less that of gaussian", "ACR less that of advmacer"]
-    names = [label.get_text() for label in axes[0].get_yticklabels()]
-    assert names == ["gaussian", "advmacer", "stability", "macer x3"]
-    assert np.allclose(bars_of(axes[0], 0), [[0.019, 0.021], [0.028, 0.032], [-0.01, 0.03]], rtol=0, atol=1e-12)
-    marks = [line for line in axes[0].get_lines() if line.get_marker() != "None"]
-    assert [names[int(mark.get_ydata()[0])] for mark in marks] == ["stability", "advmacer", "macer x3"]
-    faces = [mark.get_markerfacecolor() for mark in marks]
-    assert faces == [figures.COLOURS["stability"], figures.COLOURS["advmacer"], "white"]
-
-
-def test_probabilities_of_labels_have_a_row_of_models_and_one_of_the_largest_ensembles():
-    p = np.linspace(0.01, 0.999, 100)
-    sizes = dict(zip(METHODS, (1, 1, 2, 3), strict=True))
-    lines = [
-        pd.DataFrame({"sigma": sigma, "method": method, "members": size, "p": p, "share": p ** (2 + size)})
-        for sigma in (0.25, 0.5)
-        for method, size in sizes.items()
-    ]
-    axes = figures.draw_label_probability(pd.concat(lines, ignore_index=True)).axes
-    assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"] * 2
-    assert [names_in(axis) for axis in axes[1::2]] == [METHODS[:2], METHODS[3:]]
-    assert axes[0].get_lines()[0].get_ydata().tolist() == lines[0]["share"].tolist()
-
-
 def test_acr_by_cost_has_a_panel_for_each_noise_level_and_kind_with_its_single_models():
     points = [
         ("advmacer", "advmacer", 1, 100, 0.40),
