@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rs.storage import files
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -63,11 +65,17 @@ def main(
     images: Annotated[int, typer.Option(help="First images to certify.")] = 500,
     rates: Annotated[bool, typer.Option("--rates", help="Choose the learning rate instead.")] = False,
     method: Annotated[str | None, typer.Option(help="Training method whose runs are made; default: all.")] = None,
+    accuracies: Annotated[
+        bool, typer.Option("--accuracies", help="Write accuracy.csv of the runs that are there instead.")
+    ] = False,
 ) -> None:
     """Train and certify what is not there yet."""
     import torch
 
     torch.set_num_threads(1)
+    if accuracies:
+        write_accuracies(data, work, out, seed)
+        return
     start = work / f"start-{seed}.safetensors"
     if not start.exists():
         _timed(out, f"start-{seed}", lambda: train_start(data, start, seed))
@@ -76,6 +84,25 @@ def main(
         if not rows.exists():
             model = _trained(run, data, start, work / f"{run.name}-{seed}", seed, out)
             certify(model, run.sigma, data, rows, images, "validation" if rates else "test")
+
+
+def write_accuracies(data: Path, work: Path, out: Path, seed: int) -> None:
+    """Write ``accuracy.csv``: the accuracy on all test images without noise of each run that has rows."""
+    import torch
+
+    from rs.data.images import load_images
+
+    test = load_images(data, "test")
+    images = torch.stack([test.pixels(index) for index in range(len(test))])
+    labels, lines = torch.as_tensor(test.labels), []
+    for run in RUNS:
+        name = f"{run.name}-{seed}"
+        if (out / f"{name}.tsv").exists():
+            network = _trained(run, data, work / f"start-{seed}.safetensors", work / name, seed, out).eval()
+            with torch.inference_mode():
+                predicted = torch.cat([network(part).argmax(1) for part in images.split(500)])
+            lines.append({"run": name, "accuracy": float((predicted == labels).float().mean())})
+    files.write_csv(out / "accuracy.csv", ("run", "accuracy"), lines)
 
 
 def train_start(data: Path, out: Path, seed: int) -> None:
