@@ -1,14 +1,10 @@
 """The ensembles that the parameters declare: their members, and how members are combined.
 
 combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
-ensembles: [{members: {advmacer: 1, smoothadv: 2}, combinations: [average, ...]},
-            {members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [mme, ...]}, ...]
+ensembles: {advmacer x3: {members: {advmacer: 3}, combinations: [average, ...]},
+            advmacer 0 + smoothadv 1-2: {members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [mme, ...]}, ...}
 
-or a mapping from names in tables to such entries, of which ``dvc params diff`` shows those alone that differ:
-
-ensembles: {advmacer x3: {members: {advmacer: 3}, combinations: [average, ...]}, ...}
-
-Numbers ask for every ensemble of so many trained members, with a seed of its own each; seeds ask for one ensemble.
+The key of an ensemble is its name in tables. Numbers ask for every ensemble of so many trained members, with a seed of its own each; seeds ask for one ensemble.
 """
 
 from __future__ import annotations
@@ -154,6 +150,7 @@ def trained_as(members: Sequence[tuple[str, int]]) -> str:
     return " + ".join(f"{method} {'-'.join(numbers)}" for method, numbers in seeds.items())
 
 
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")]
 _Seeds = dict[Key, Annotated[list[NonNegativeCount], Field(min_length=1)]]
 _Numbers = dict[Key, Count]
 
@@ -162,7 +159,6 @@ _Numbers = dict[Key, Count]
 class _Entry:
     members: Annotated[dict[str, Any], Field(min_length=1)]  # seeds of each method, or a number for each
     combinations: Annotated[list[str], Field(min_length=1)]
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+ -]+$")] | None = None  # instead of that of its members
 
 
 def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
@@ -176,33 +172,32 @@ def declared_combinations(values: Mapping[str, Any]) -> dict[str, Combination]:
 
 
 def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
-    """Return ``ensembles``, a list or a mapping, with each of their ``combinations``; none if there is no such key.
+    """Return each of ``ensembles`` with each of its ``combinations``; none if there is no such key.
 
     Raises:
-        InputError: If an entry is not one, names a combination that there is none of, comes twice, asks for more seeds
-            than the grid trains, makes too long a name of a file, or shares its name with a method or with one of other
-            members; or if what the grid lists is no list of names or seeds.
+        InputError: If an entry is not one, names a combination that there is none of, or one twice, asks for more seeds
+            than the grid trains, makes too long a name of a file, or shares its name with a method; or if what the grid
+            lists is no list of names or seeds.
 
     >>> values = {"combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}, "methods": ["macer"],
-    ...           "seeds": [0, 1, 2], "ensembles": [{"members": {"macer": 2}, "combinations": ["mme"]}]}
+    ...           "seeds": [0, 1, 2], "ensembles": {"macer x2": {"members": {"macer": 2}, "combinations": ["mme"]}}}
     >>> [(ensemble.name, ensemble.members) for ensemble in declared(values)][::2]
     [('macer x2', (('macer', 0), ('macer', 1))), ('macer x2', (('macer', 1), ('macer', 2)))]
     """
-    entries = _entries(values.get("ensembles") or [])
+    entries = validate(dict[_Name, dict[str, Any]], values.get("ensembles") or {}, "ensembles")
     combinations = declared_combinations(values) if entries else {}
     methods = {*_names(values, "methods"), *_names(values, "members")}
-    declarations: dict[tuple[str, str], EnsembleDeclaration] = {}
-    members_by_name: dict[str, Any] = {}
-    for where, values_of_entry in entries.items():
-        entry = validate(_Entry, values_of_entry, where)
-        name, choices = _choices(entry, values, where)
+    declarations = []
+    for name, fields in entries.items():
+        where = f"ensembles.{name}"
+        entry = validate(_Entry, fields, where)
+        if name in methods:
+            raise InputError(f"params.yaml: {where} must not have the name of a method")
+        if len({*entry.combinations}) < len(entry.combinations):
+            raise InputError(f"params.yaml: {where}.combinations must be different, got {entry.combinations}")
+        choices = _choices(entry, values, where)
         for key in entry.combinations:
             _check_fits(combinations, key, len(choices[0]), where)
-        if name in methods:
-            raise InputError(f"params.yaml: {where} must not have the name of a method, got {name}")
-        listed = [*entry.members.items()]
-        if members_by_name.setdefault(name, listed) != listed:
-            raise InputError(f"params.yaml: {where} is {name}, as one of other members is; give one of the two a name")
         for key, members in product(entry.combinations, choices):
             declaration = EnsembleDeclaration(name=name, members=members, key=key, combination=combinations[key])
             if len(declaration.slug) > MAX_NAME:
@@ -210,30 +205,18 @@ def declared(values: Mapping[str, Any]) -> list[EnsembleDeclaration]:
                     f"params.yaml: {where} must make names of files of at most {MAX_NAME} characters, got "
                     f"{declaration.slug}; declare fewer members, or a shorter combination"
                 )
-            if declarations.setdefault((name, declaration.slug), declaration) is not declaration:
-                raise InputError(f"params.yaml: {where} is {declaration.slug} again; give one of the two a name")
-    return list(declarations.values())
+            declarations.append(declaration)
+    return declarations
 
 
-def _entries(section: Any) -> dict[str, dict[str, Any]]:
-    """Return the entries of a list, or of a mapping from their names, by where they stand."""
-    if not isinstance(section, Mapping):
-        listed = validate(list[dict[str, Any]], section, "ensembles")
-        return {f"ensembles.{number}": entry for number, entry in enumerate(listed)}
-    named = validate(dict[str, dict[str, Any]], dict(section), "ensembles")
-    for name in (name for name, entry in named.items() if "name" in entry):
-        raise InputError(f"params.yaml: ensembles.{name} must not have a name of its own; its key is its name")
-    return {f"ensembles.{name}": entry | {"name": name} for name, entry in named.items()}
-
-
-def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> tuple[str, list[tuple[tuple[str, int], ...]]]:
-    """Return the name of an entry in tables, and the members of each of its ensembles."""
+def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> list[tuple[tuple[str, int], ...]]:
+    """Return the members of each ensemble of an entry."""
     if any(isinstance(seeds, list) for seeds in entry.members.values()):
         listed = validate(_Seeds, entry.members, f"{where}.members")
         members = tuple((method, seed) for method, seeds in listed.items() for seed in seeds)
         if len(set(members)) < len(members):
             raise InputError(f"params.yaml: {where}.members must name each seed once, got {listed}")
-        return entry.name or trained_as(members), [members]
+        return [members]
     counts = validate(_Numbers, entry.members, f"{where}.members")
     choices = [*_apart({method: (count, _seeds(values, method)) for method, count in counts.items()})]
     if not choices:
@@ -241,7 +224,7 @@ def _choices(entry: _Entry, values: Mapping[str, Any], where: str) -> tuple[str,
             f"params.yaml: {where}.members must leave each member a seed of its own, but the grid has too few for "
             f"{counts}; add member_seeds, or name the seeds"
         )
-    return entry.name or kind_of(choices[0]), choices
+    return choices
 
 
 def _check_fits(combinations: Mapping[str, Combination], key: str, count: int, where: str) -> None:

@@ -78,9 +78,9 @@ def made(tmp_path_factory):
         folder = tmp_path_factory.mktemp("made")
         patch.chdir(folder)
         save_models(Path("models"))
-        pair = {"name": "pair", "members": {"macer": [1], "gaussian": [0]}, "combinations": list(HOW)}
+        pair = {"members": {"macer": [1], "gaussian": [0]}, "combinations": list(HOW)}
         grid = {"sigmas": [0.25], "methods": ["gaussian"], "seeds": [0], "members": ["macer"], "member_seeds": [0, 1]}
-        values = {"recipes": tiny_params()["recipes"], **grid, "combinations": HOW, "ensembles": [pair]}
+        values = {"recipes": tiny_params()["recipes"], **grid, "combinations": HOW, "ensembles": {"pair": pair}}
         write_ensembles(values, "tiny", 0.25, Path("models"), ENSEMBLES)
         for key, weights in SOLUTIONS.items():
             fitted = FittedWeights(weights=list(weights), split="train", images=20, used_share=1.0, shrinkage=0.0)

@@ -19,6 +19,7 @@ from rs.storage import certificate_rows
 from rs.study.ensembles import Combination, EnsembleDeclaration
 from stages.certify import main as certify
 from stages.ensemble import main
+from tests.support.combinations import named
 from tests.support.ensemble_specs import member
 from tests.support.helpers import tiny_params, write_tiny
 
@@ -37,7 +38,7 @@ HOW = {
 }
 BROKEN = {"rule": "softmax", "weights": [0.5, 0.6], "scope": "global"}
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
-THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"], "name": "All"}
+THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"]}
 SLUGS = ["macer-1+gaussian-0.mme", "macer-1+gaussian-0.printed", "macer-0-1-2.average", "macer-0-1-2.optimal"]
 OUT = Path("ensembles/0.25")
 
@@ -49,7 +50,7 @@ def project(models_here):
 
 
 def values(*entries, **changes):
-    ensembles = list(entries) or [MIXED, THREE]
+    ensembles = named(*entries) or named(MIXED, THREE)
     return {"recipes": tiny_params()["recipes"], **GRID, "combinations": HOW, "ensembles": ensembles, **changes}
 
 
@@ -79,7 +80,7 @@ def test_a_number_has_a_file_for_each_ensemble_of_trained_seeds():
 
 def test_a_classifier_of_two_names_has_one_file():
     """Whatever it is called: the file of the other entry is the same, to the byte."""
-    both = make(THREE, THREE | {"members": {"macer": 3}, "name": "Other"})
+    both = make(THREE, THREE | {"members": {"macer": 3}})
     assert contents(both) == contents(make(THREE, out=Path("again")))
 
 
@@ -107,11 +108,11 @@ def test_the_pool_is_further_seeds_and_members_of_ensembles_each_once():
 def test_models_that_no_ensemble_needs_need_not_be_trained():
     shutil.rmtree("models/gaussian")
     shutil.rmtree("models/macer/0")
-    assert read_pool(make(ensembles=[]))[0].members == [member("macer", 2), member("macer", 1)]
+    assert read_pool(make(ensembles={}))[0].members == [member("macer", 2), member("macer", 1)]
 
 
 def test_without_members_there_is_a_pool_of_none():
-    pool, specs = read_pool(make(ensembles=[], member_seeds=[]))
+    pool, specs = read_pool(make(ensembles={}, member_seeds=[]))
     assert (pool.dataset, pool.members, pool.ensembles, specs) == (None, [], [], {})
 
 
@@ -271,8 +272,8 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
         ),
         ({}, {"sigmas": None}, "sigmas"),
         ({}, {"methods": "macer"}, "methods: "),
-        ({}, {"combinations": {}}, "ensembles.0.combinations must be among"),
-        ({}, {"ensembles": [MIXED | {"combinations": ["magic"]}]}, "got 'magic'"),
+        ({}, {"combinations": {}}, "ensembles.macer 1 + gaussian 0.combinations must be among"),
+        ({}, {"ensembles": {"a": MIXED | {"combinations": ["magic"]}}}, "got 'magic'"),
         (
             {},
             {"combinations": HOW | {"unused": {"rule": "magic", "scope": "global"}}},
@@ -288,15 +289,18 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
             {"combinations": HOW | {"average": {"rule": "softmax", "scope": "global"}}},
             "params.yaml: combinations.average: weights must be given for the rule softmax of scope global",
         ),
-        ({}, {"ensembles": [THREE | {"combinations": ["printed"]}]}, "must be of 2 members, got 3; use optimal"),
+        ({}, {"ensembles": {"a": THREE | {"combinations": ["printed"]}}}, "must be of 2 members, got 3; use optimal"),
         ({}, {"combinations": HOW | {"broken": BROKEN}}, "combinations.broken: weights must be at least 0 and sum to"),
         (
             {},
-            {"ensembles": [MIXED | {"members": {"../macer": [0]}}], "methods": ["../macer"]},
-            "ensembles.0.members.../macer",
+            {"ensembles": {"a": MIXED | {"members": {"../macer": [0]}}}, "methods": ["../macer"]},
+            "ensembles.a.members.../macer",
         ),
-        ({}, {"ensembles": [MIXED, MIXED]}, "is macer-1+gaussian-0.mme again"),
-        ({}, {"ensembles": [MIXED | {"members": {"gaussian": [0, 1]}}]}, "ensembles need gaussian with seed 1, but"),
+        (
+            {},
+            {"ensembles": {"a": MIXED | {"members": {"gaussian": [0, 1]}}}},
+            "ensembles need gaussian with seed 1, but",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, capfd, options, changes, message):

@@ -38,7 +38,7 @@ def follow(root: Path, section: str, dataset: str = "digits") -> str:
         if kind == "diff":
             (root / name).write_text(edited((root / name).read_text(), text))
     values = params.read_params(root / "params.yaml")
-    values |= {"members": [], "member_seeds": [], "ensembles": []}
+    values |= {"members": [], "member_seeds": [], "ensembles": {}}
     shrink(values, dataset)
     write_params(root, values)
     commands = [text for kind, _, text in blocks if kind == "sh"]

@@ -76,7 +76,7 @@ POOL = {
         "frozen": {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "label"},
         "three": {"rule": "softmax", "weights": [0.5, 0.25, 0.25], "scope": "global"},
     },
-    "ensembles": [{"members": {"macer": 2}, "combinations": ["mme", "frozen"]}],
+    "ensembles": {"a": {"members": {"macer": 2}, "combinations": ["mme", "frozen"]}},
     "tables": {"radii": [0.0], "reference": "macer", "combination": "mme", "remarks": []},
 }
 
@@ -160,15 +160,15 @@ def test_parameters_that_fit_each_other_are_fingerprinted(tmp_path):
             {"combinations": POOL["combinations"] | {"two": {"rule": "consensus", "scope": "noisy-input"}}},
             r"combinations\.two: agree must be given for the rule consensus",
         ),
-        ({"ensembles": [{"members": {"macer": 3}, "combinations": ["mme"]}]}, r"ensembles\.0\.members must leave"),
-        ({"ensembles": [{"members": {"macer": [0, 7]}, "combinations": ["mme"]}]}, "need macer with seed 7"),
+        ({"ensembles": {"a": {"members": {"macer": 3}, "combinations": ["mme"]}}}, r"ensembles\.a\.members must leave"),
+        ({"ensembles": {"a": {"members": {"macer": [0, 7]}, "combinations": ["mme"]}}}, "need macer with seed 7"),
         (
-            {"ensembles": [{"members": {"macer": 2}, "combinations": ["no"]}]},
-            r"ensembles\.0\.combinations must be among",
+            {"ensembles": {"a": {"members": {"macer": 2}, "combinations": ["no"]}}},
+            r"ensembles\.a\.combinations must be among",
         ),
         (
-            {"ensembles": [{"members": {"macer": 2}, "combinations": ["three"]}]},
-            r"ensembles\.0, combination three: there",
+            {"ensembles": {"a": {"members": {"macer": 2}, "combinations": ["three"]}}},
+            r"ensembles\.a, combination three: there",
         ),
         ({"tables": POOL["tables"] | {"reference": "gausian"}}, r"tables\.reference must be among .*; got gausian"),
         ({"launcher": "torchun -n 2"}, "launcher must be null or a command with the word torchrun"),
@@ -206,7 +206,7 @@ def test_the_weights_of_ensembles_read_no_other_settings_of_certification(monkey
     solved = {"rule": "softmax", "weights": "optimal", "scope": "per-image", "target": "predicted"}
     pools = {
         "combinations": {"solved": solved},
-        "ensembles": [{"members": {"macer": [0, 1]}, "combinations": ["solved"]}],
+        "ensembles": {"a": {"members": {"macer": [0, 1]}, "combinations": ["solved"]}},
     }
     values = tiny() | pools
     Path("params.json").write_text(json.dumps(values))

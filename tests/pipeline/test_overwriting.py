@@ -18,7 +18,7 @@ PARAMS = {
     "methods": ["macer"],
     "seeds": [0],
     "combinations": {"average": {"rule": "softmax", "weights": "equal", "scope": "global"}},
-    "ensembles": [{"members": {"macer": [0]}, "combinations": ["average"]}],
+    "ensembles": {"macer 0": {"members": {"macer": [0]}, "combinations": ["average"]}},
     "datasets": {
         "tiny": {"source": "folder", "root": "raw"},
         "digits": {"source": "sklearn", "test_share": 0.2, "split_seed": 0},

@@ -144,10 +144,14 @@ RERUN: dict[str, tuple[dict[str, Any], set[str]]] = {
         cells_of("gaussian", "train", "certify") | {POOL[0]},
     ),
     "another ensemble trains nothing": (
-        {"ensembles": [{"members": {"gaussian": [0], "macer": [1]}, "combinations": ["average"]}]},
+        {
+            "ensembles": {
+                "gaussian 0 + macer 1": {"members": {"gaussian": [0], "macer": [1]}, "combinations": ["average"]}
+            }
+        },
         {*POOL},
     ),
-    "no ensembles": ({"ensembles": [], "members": []}, {*POOL}),
+    "no ensembles": ({"ensembles": None, "members": []}, {*POOL}),
 }
 """Changes of the parameters, and what runs again besides the tables."""
 

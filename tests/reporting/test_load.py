@@ -77,12 +77,12 @@ def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_ce
     """Seed 3 is further but in no ensemble; gaussian 0 is in one; macer 0 is neither."""
     grid = {"sigmas": [0.25, 0.5], "methods": ["macer", "gaussian"], "seeds": [0], "members": ["gaussian"]}
     values = grid | {"member_seeds": [1, 3], "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}}
-    values |= {"ensembles": [{"members": {"gaussian": [1, 0]}, "combinations": ["mme"]}], "recipes": {"tiny": {}}}
+    values |= {"ensembles": {"a": {"members": {"gaussian": [1, 0]}, "combinations": ["mme"]}}, "recipes": {"tiny": {}}}
     found = pool_cells(values, "tiny", 0.5)
     assert [(cell.method, cell.seed, cell.sigma) for cell in found] == [
         ("gaussian", 0, 0.5), ("gaussian", 1, 0.5), ("gaussian", 3, 0.5),
     ]  # fmt: skip
-    assert [cell.seed for cell in pool_cells(values | {"ensembles": []}, "tiny", 0.5)] == [1, 3]
+    assert [cell.seed for cell in pool_cells(values | {"ensembles": {}}, "tiny", 0.5)] == [1, 3]
 
 
 def test_a_noise_level_or_a_data_set_that_is_not_in_the_parameters_is_refused(values):

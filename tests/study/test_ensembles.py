@@ -14,7 +14,7 @@ from rs.params import read_params, validate
 from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import Combination, declared
 from rs.study.grid import pool_cells
-from tests.support.combinations import EQUAL, GOOD
+from tests.support.combinations import EQUAL, GOOD, named
 from tests.support.helpers import ROOT
 
 REAL = read_params(ROOT / "params.yaml")
@@ -100,39 +100,32 @@ def entry(**changes):
 
 
 def of(*entries, **grid):
-    return declared({"combinations": KNOWN, "ensembles": list(entries), **grid})
+    return declared({"combinations": KNOWN, "ensembles": named(*entries), **grid})
 
 
 def test_an_ensemble_is_declared_once_for_each_of_its_combinations_in_their_order():
-    one, two, three = of(
-        entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"]), entry(name="Alone")
-    )
+    ensembles = {"Two": entry(members={"macer": [2, 0], "gaussian": [1]}, combinations=["mme", "average"])}
+    one, two, three = declared({"combinations": KNOWN, "ensembles": ensembles | {"Alone": entry()}})
     assert [one.key, two.key, three.key] == ["mme", "average", "average"]
     assert one.members == two.members == (("macer", 2), ("macer", 0), ("gaussian", 1))
-    assert (one.name, three.name) == ("macer 2-0 + gaussian 1", "Alone")
+    assert (one.name, three.name) == ("Two", "Alone")
     assert [one.slug, two.slug] == ["macer-2-0+gaussian-1.mme", "macer-2-0+gaussian-1.average"]
     assert three.slug == "macer-0.average"  # the name of the file says what is in it, whatever tables call it
     assert one.combination == combination(**KNOWN["mme"])
 
 
-def test_a_mapping_from_names_declares_what_a_list_of_named_entries_does():
-    named = {"Alone": entry(), "both": entry(members={"macer": [0, 1]}, combinations=["mme"])}
-    listed = [entry | {"name": name} for name, entry in named.items()]
-    assert declared({"combinations": KNOWN, "ensembles": named}) == of(*listed)
-
-
 @pytest.mark.parametrize(
-    ("named", "message"),
+    ("ensembles", "message"),
     [
-        ({"a": entry(name="b")}, "ensembles.a must not have a name of its own; its key is its name"),
-        ({"a/b": entry()}, "ensembles.a/b.name: String should match"),
+        ({"a": entry(name="b")}, "ensembles.a.name is not a known key"),
+        ({"a/b": entry()}, "ensembles.a/b.[key]: String should match"),
         ({"a": [entry()]}, "ensembles.a: Input should be a valid dictionary"),
         ({"a": entry(combinations=["magic"])}, "ensembles.a.combinations must be among"),
     ],
 )
-def test_a_mapping_that_declares_no_ensembles_is_refused(named, message):
+def test_a_mapping_that_declares_no_ensembles_is_refused(ensembles, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        declared({"combinations": KNOWN, "ensembles": named})
+        declared({"combinations": KNOWN, "ensembles": ensembles})
 
 
 def test_the_combination_that_goes_without_saying_is_not_in_the_label():
@@ -145,41 +138,9 @@ def test_nothing_is_declared_without_ensembles(values):
     assert declared(values) == []
 
 
-@pytest.mark.parametrize("key", ["average", "mme"])
-@pytest.mark.parametrize(
-    ("first", "other"),
-    [
-        ({"macer": [0, 1]}, {"macer": [0, 2]}),
-        ({"macer": [0], "gaussian": [1]}, {"gaussian": [1], "macer": [0]}),
-        ({"macer": 2}, {"macer": [0, 1]}),
-    ],
-)
-def test_one_name_has_members_of_one_entry(first, other, key):
-    """Of whichever combination: tables tell ensembles apart by their names. Another order is another ensemble."""
-    one, two = entry(members=first, name="Both"), entry(members=other, name="Both", combinations=[key])
-    grid = {"methods": ["macer", "gaussian"], "seeds": [0, 1, 2]}
-    message = r"ensembles\.1 is Both, as one of other members is; give one of the two a name"
-    with pytest.raises(InputError, match=message):
-        of(one, two, **grid)
-    assert {made.name for made in of(one, two | {"name": "Other"}, **grid)} == {"Both", "Other"}
-
-
-def test_an_ensemble_may_be_declared_in_several_entries():
-    assert of(entry(combinations=["average", "mme"])) == of(entry(), entry(combinations=["mme"]))
-
-
-@pytest.mark.parametrize(
-    "entries",
-    [
-        [entry(), entry()],
-        [entry(combinations=["average", "mme", "average"])],
-        [entry(name="Alone"), entry(name="Alone")],
-        [entry(members={"macer": 1}), entry(members={"macer": 1})],
-    ],
-)
-def test_an_ensemble_that_is_declared_again_is_refused(entries):
-    with pytest.raises(InputError, match=r"is macer-0\.average again"):
-        of(*entries, methods=["macer"], seeds=[0])
+def test_a_combination_that_is_listed_twice_is_refused():
+    with pytest.raises(InputError, match=r"ensembles\.macer 0\.combinations must be different"):
+        of(entry(combinations=["average", "mme", "average"]))
 
 
 # ------------------------------------------------------------------------------------------ numbers of members
@@ -221,77 +182,80 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
         assert [one.members for one in found if one.key == "mme"] == expected
         assert len({one.slug for one in found}) == len(found) == 2 * len(expected)
     else:
-        with pytest.raises(InputError, match=r"ensembles\.0\.members must leave each member a seed of its own, but "):
+        with pytest.raises(InputError, match=r"members must leave each member a seed of its own, but "):
             of(values, **grid)
-
-
-def test_ensembles_of_other_seeds_share_the_name_that_they_are_given_or_that_of_their_kind():
-    grid = {"methods": ["macer"], "seeds": [0, 1, 2]}
-    assert [one.name for one in of(entry(members={"macer": 2}), **grid)] == ["macer x2"] * 3
-    assert [one.name for one in of(entry(members={"macer": 2}, name="Two"), **grid)] == ["Two"] * 3
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"combinations": ["magic"]}, "ensembles.1.combinations must be among average, mme, printed, set; got 'magic'"),
-        ({"members": {"macer": [1, 1]}}, "ensembles.1.members must name each seed once, got {'macer': [1, 1]}"),
-        ({"members": {"macer": []}}, "ensembles.1.members.macer: List should have at least 1 item"),
-        ({"members": {}}, "ensembles.1.members: Dictionary should have at least 1 item"),
-        ({"members": {"macer": [-1]}}, "ensembles.1.members.macer.0: Input should be greater than or equal to 0"),
-        ({"members": {"macer": 0}}, "ensembles.1.members.macer: Input should be greater than or equal to 1, got 0"),
+        ({"combinations": ["magic"]}, "ensembles.a.combinations must be among average, mme, printed, set; got 'magic'"),
+        ({"members": {"macer": [1, 1]}}, "ensembles.a.members must name each seed once, got {'macer': [1, 1]}"),
+        ({"members": {"macer": []}}, "ensembles.a.members.macer: List should have at least 1 item"),
+        ({"members": {}}, "ensembles.a.members: Dictionary should have at least 1 item"),
+        ({"members": {"macer": [-1]}}, "ensembles.a.members.macer.0: Input should be greater than or equal to 0"),
+        ({"members": {"macer": 0}}, "ensembles.a.members.macer: Input should be greater than or equal to 1, got 0"),
         (
             {"members": {"macer": 1, "gaussian": [0]}},
-            "ensembles.1.members.macer: Input should be a valid list, got 1",
+            "ensembles.a.members.macer: Input should be a valid list, got 1",
         ),
-        ({"members": {"macer": 1}}, "ensembles.1.members must leave each member a seed of its own"),
-        ({"members": ["macer"]}, "ensembles.1.members: Input should be a valid dictionary"),
-        ({"combinations": []}, "ensembles.1.combinations: List should have at least 1 item"),
-        ({"name": "a/b"}, "ensembles.1.name: String should match"),
-        ({"weights": [1.0]}, "ensembles.1.weights is not a known key"),
+        ({"members": {"macer": 1}}, "ensembles.a.members must leave each member a seed of its own"),
+        ({"members": ["macer"]}, "ensembles.a.members: Input should be a valid dictionary"),
+        ({"combinations": []}, "ensembles.a.combinations: List should have at least 1 item"),
+        ({"weights": [1.0]}, "ensembles.a.weights is not a known key"),
         (
             {"combinations": ["average", "printed"]},
-            "ensembles.1, combination printed: the printed weights must be of 2",
+            "ensembles.a, combination printed: the printed weights must be of 2",
         ),
-        ({"combinations": ["set"]}, "ensembles.1, combination set: low and high must leave room for 1 weights"),
+        ({"combinations": ["set"]}, "ensembles.a, combination set: low and high must leave room for 1 weights"),
     ],
 )
-def test_an_entry_that_is_no_ensemble_is_named_by_its_number(changes, message):
+def test_an_entry_that_is_no_ensemble_is_named(changes, message):
     with pytest.raises(InputError, match=rf"^params\.yaml: {re.escape(message)}"):
-        of(entry(members={"gaussian": [0]}), entry(**changes))
+        declared(
+            {"combinations": KNOWN, "ensembles": {"first": entry(members={"gaussian": [0]}), "a": entry(**changes)}}
+        )
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"ensembles": "all"}, "params.yaml: ensembles: Input should be a valid list"),
-        ({"ensembles": [entry(), 3]}, "params.yaml: ensembles.1: Input should be a valid dictionary, got 3"),
-        ({"ensembles": [entry()]}, "params.yaml must have the key combinations"),
+        ({"ensembles": "all"}, "params.yaml: ensembles: Input should be a valid dictionary"),
+        ({"ensembles": {"a": 3}}, "params.yaml: ensembles.a: Input should be a valid dictionary, got 3"),
+        ({"ensembles": {"a": entry()}}, "params.yaml must have the key combinations"),
         (
-            {"ensembles": [entry()], "combinations": None},
+            {"ensembles": {"a": entry()}, "combinations": None},
             "params.yaml: combinations: Input should be a valid dictionary",
         ),
         (
-            {"ensembles": [entry()], "combinations": KNOWN | {1: EQUAL}},
+            {"ensembles": {"a": entry()}, "combinations": KNOWN | {1: EQUAL}},
             "combinations.1.[key]: Input should be a valid st",
         ),
-        ({"ensembles": [entry()], "combinations": KNOWN | {"../a": EQUAL}}, "combinations.../a.[key]: String should"),
-        ({"ensembles": [entry()], "combinations": {"average": 3}}, "combinations.average must be a mapping"),
         (
-            {"ensembles": [entry()], "combinations": KNOWN | {"bad": EQUAL | {"agree": 0}}},
+            {"ensembles": {"a": entry()}, "combinations": KNOWN | {"../a": EQUAL}},
+            "combinations.../a.[key]: String should",
+        ),
+        ({"ensembles": {"a": entry()}, "combinations": {"average": 3}}, "combinations.average must be a mapping"),
+        (
+            {"ensembles": {"a": entry()}, "combinations": KNOWN | {"bad": EQUAL | {"agree": 0}}},
             "combinations.bad.agree: Input should be greater",
         ),
         *(
             (
-                {"ensembles": [entry(members={"macer": 1})], "combinations": KNOWN, "methods": ["macer"], key: wrong},
+                {
+                    "ensembles": {"a": entry(members={"macer": 1})},
+                    "combinations": KNOWN,
+                    "methods": ["macer"],
+                    key: wrong,
+                },
                 f"params.yaml: {place}: Input should be",
             )
             for key in ("methods", "members", "seeds")
             for wrong, place in (([["macer"]], f"{key}.0"), (True, key))
         ),
         (
-            {"ensembles": [entry(combinations=["a" * 200])], "combinations": {"a" * 200: EQUAL}},
-            "ensembles.0 must make names of files of at most 200 characters, got ",
+            {"ensembles": {"a": entry(combinations=["a" * 200])}, "combinations": {"a" * 200: EQUAL}},
+            "ensembles.a must make names of files of at most 200 characters, got ",
         ),
     ],
 )
@@ -319,10 +283,9 @@ def test_every_name_of_a_declared_ensemble_is_that_of_one_entry():
         assert Counter(found[name]) == Counter(members_of(entry) * len(entry["combinations"]))
 
 
-def test_the_names_of_params_yaml_are_those_that_its_entries_would_have_by_themselves():
-    """But for the one that is given another: the claims of the paper are looked up by these."""
-    own = {name: declared(REAL | {"ensembles": [entry]})[0].name for name, entry in REAL["ensembles"].items()}
-    assert {name for name in own if own[name] != name} == {"all nine"}
+def test_the_names_of_params_yaml_are_those_of_their_members():
+    """But for one that has another: the claims of the paper are looked up by these."""
+    assert {name for name, entry in REAL["ensembles"].items() if {name} != set(named(entry))} == {"all nine"}
 
 
 @pytest.mark.parametrize("dataset", REAL["recipes"])
@@ -334,7 +297,7 @@ def test_the_grid_trains_every_member_of_every_declared_ensemble(dataset):
 
 
 def test_a_member_that_the_grid_does_not_train_is_named():
-    values = REAL | {"ensembles": [entry(members={"macer": [0, 9]})]}
+    values = REAL | {"ensembles": {"a": entry(members={"macer": [0, 9]})}}
     with pytest.raises(InputError, match="ensembles need macer with seed 9, but the grid does not train it"):
         pool_cells(values, REAL["dataset"], REAL["sigmas"][0])
 
@@ -344,7 +307,7 @@ def test_an_ensemble_must_not_have_the_name_of_a_method():
     values = {
         "methods": ["macer"],
         "combinations": {"mme": GOOD["mme"]},
-        "ensembles": [{"name": "macer", "members": {"macer": [0, 1]}, "combinations": ["mme"]}],
+        "ensembles": {"macer": {"members": {"macer": [0, 1]}, "combinations": ["mme"]}},
     }
-    with pytest.raises(InputError, match=r"ensembles\.0 must not have the name of a method, got macer"):
+    with pytest.raises(InputError, match=r"ensembles\.macer must not have the name of a method"):
         declared(values)

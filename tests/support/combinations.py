@@ -5,6 +5,17 @@ import itertools
 from rs.ensemble.rules import RULES, check_rule
 from rs.study.ensembles import Combination
 
+
+def named(*entries):
+    """Return ensembles of the parameters by the names that their members have in tables."""
+    return {" + ".join(_words(entry["members"])): entry for entry in entries}
+
+
+def _words(members):
+    for method, seeds in members.items():
+        yield f"{method} x{seeds}" if isinstance(seeds, int) else f"{method} {'-'.join(map(str, seeds))}"
+
+
 EQUAL = {"rule": "softmax", "weights": "equal", "scope": "global"}
 OPTIMAL = {"rule": "softmax", "weights": "optimal", "scope": "global"}
 GOOD = {

@@ -21,10 +21,10 @@ def small_project(root: Path, **training: Any) -> Path:
     copy_project(root)
     values = params.read_params(root / "params.yaml")
     values |= {"methods": ["gaussian", "macer"], "members": ["macer"], "member_seeds": [1]}
-    values["ensembles"] = [
-        {"members": {"macer": 2}, "combinations": ["average", "optimal"]},
-        {"members": {"macer": [0, 1]}, "combinations": ["per-image"]},
-    ]
+    values["ensembles"] = {
+        "macer x2": {"members": {"macer": 2}, "combinations": ["average", "optimal"]},
+        "macer 0-1": {"members": {"macer": [0, 1]}, "combinations": ["per-image"]},
+    }
     shrink(values, "digits", **training)
     for section in ("datasets", "recipes"):  # DVC reads all of the file again and again
         values[section] = {"digits": values[section]["digits"]}

@@ -18,6 +18,7 @@ from rs.models import checkpoint
 from rs.runtime.streams import Stream
 from rs.smoothing.noise import block
 from rs.smoothing.settings import CertificationSettings
+from tests.support.combinations import named
 from tests.support.helpers import CERTIFY, SHAPE, write_params
 
 CPU = torch.device("cpu")
@@ -122,7 +123,7 @@ def save_member(method, seed, folder=None, gain=1.0):
 
 def make_ensembles(out, ensembles=ENSEMBLES, sigmas=(SIGMA,), **grid):
     """The folder ``out`` of ensembles, in the current folder; returns the parameters."""
-    values = GRID | grid | {"sigmas": list(sigmas), "combinations": COMBINATIONS, "ensembles": ensembles}
+    values = GRID | grid | {"sigmas": list(sigmas), "combinations": COMBINATIONS, "ensembles": named(*ensembles)}
     sections = {"weights": vars(SETTINGS), "pool": {"timed": 0}, "certify": vars(CERTIFICATION)}
     made = json.loads(write_params(Path(f"{out}.yaml"), **sections).read_text()) | values
     Path(f"{out}.yaml").write_text(json.dumps(made))

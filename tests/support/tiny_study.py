@@ -24,9 +24,11 @@ combinations:
   average: {rule: softmax, weights: equal, scope: global}
   per-image: {rule: softmax, weights: optimal, scope: per-image, target: label}
 ensembles:
-  - members: {advmacer: [0, 1]}
+  advmacer 0-1:
+    members: {advmacer: [0, 1]}
     combinations: [average, per-image]
-  - members: {gaussian: [0], advmacer: [0]}
+  gaussian 0 + advmacer 0:
+    members: {gaussian: [0], advmacer: [0]}
     combinations: [average]
 datasets: {tiny: {source: none}, cifar10-fast: {dataset: cifar10}}
 recipes:
@@ -123,7 +125,7 @@ def ensemble_rows(slug: str, sigma: float) -> pd.DataFrame:
 
 def add_family(root: Path) -> Path:
     """Write a third AdvMacer to the study in ``root``, and every ensemble of two of them; return ``root``."""
-    entry = "  - members: {advmacer: 2}\n    combinations: [average]\ndatasets:"
+    entry = "  advmacer x2:\n    members: {advmacer: 2}\n    combinations: [average]\ndatasets:"
     more = PARAMS.replace("member_seeds: [1]", "member_seeds: [1, 2]").replace("datasets:", entry, 1)
     files.write_text(root / "params.yaml", more)
     for sigma in SIGMAS:
