@@ -4,7 +4,8 @@ combinations: {average: {rule: softmax, weights: equal, scope: global}, ...}
 ensembles: {advmacer x3: {members: {advmacer: 3}, combinations: [average, ...]},
             advmacer 0 + smoothadv 1-2: {members: {advmacer: [0], smoothadv: [1, 2]}, combinations: [mme, ...]}, ...}
 
-The key of an ensemble is its name in tables. Numbers ask for every ensemble of so many trained members, with a seed of its own each; seeds ask for one ensemble.
+The key of an ensemble is its name in tables. Numbers ask for every ensemble of so many trained members, with a seed of
+its own each; seeds ask for one ensemble.
 """
 
 from __future__ import annotations
