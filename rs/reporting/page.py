@@ -97,7 +97,7 @@ def _data(
     images: int,
 ) -> Record:
     results = results_of(groups)
-    n0, n, alpha = (metrics.common_budget([result.rows for result in results], name) for name in ("n0", "n", "alpha"))
+    n0, n, alpha = (metrics.common_budget([result.terms for result in results], name) for name in ("n0", "n", "alpha"))
     provenances: list[Record] = []
     for result in results:
         if (provenance := _provenance(result, origins)) not in provenances:

@@ -174,9 +174,9 @@ def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:
 
 def limit_of(groups: Groups) -> figures.Limit | None:
     """Return what limits the radii, if n draws were made for them all, and the rows say how many."""
-    rows = [result.rows for result in results_of(groups)]
-    n, alpha = (metrics.common_budget(rows, name) for name in ("n", "alpha"))
-    same_draws = n > 0 and np.isfinite([n, alpha]).all() and metrics.mode_of(rows[0]) == "certify"
+    terms = [result.terms for result in results_of(groups)]
+    n, alpha = (metrics.common_budget(terms, name) for name in ("n", "alpha"))
+    same_draws = n > 0 and np.isfinite([n, alpha]).all() and terms[0].mode == "certify"
     return figures.Limit(int(n), alpha) if same_draws else None
 
 

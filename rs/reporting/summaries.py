@@ -99,7 +99,7 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
         raise InputError(f"{first} and {second} must have two images in common, got {shared.size}; certify the same")
     pair = [replace(result, rows=_of_images(result.rows, shared)) for result in (a, b)]
     frames = [result.rows for result in pair]
-    metrics.check_comparable(frames)
+    metrics.check_comparable([metrics.terms_of(rows) for rows in frames])
     at, mode = radii_shown(frames, radii), metrics.mode_of(frames[0])
 
     def difference(radius: float | None) -> Numbers:
@@ -220,7 +220,8 @@ def _sigmas_of(paths: Sequence[Path]) -> set[float]:
 
 def _budget_of(rows: Sequence[pd.DataFrame]) -> Numbers:
     """Return sigma, n0, n and alpha; ``None`` where they are not stated."""
-    budget = {name: metrics.common_budget(rows, name) for name in ("sigma", "n0", "n", "alpha")}
+    terms = [metrics.terms_of(frame) for frame in rows]
+    budget = {name: metrics.common_budget(terms, name) for name in ("sigma", "n0", "n", "alpha")}
     whole = {name: int(budget[name]) for name in ("n0", "n") if not math.isnan(budget[name])}
     return {name: None if math.isnan(value) else value for name, value in budget.items()} | whole
 

@@ -8,7 +8,6 @@ A wrong or abstaining image counts as radius 0 everywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -43,16 +42,6 @@ def terms_of(rows: Rows) -> Terms:
     return Terms(mode_of(frame), {name: budget(frame, name) for name in BUDGET}, *_images(frame))
 
 
-@dataclass(frozen=True)
-class Paired:
-    """The difference of two average certified radii on the same images."""
-
-    difference: float  # ACR of the first less ACR of the second, in the unit of the radius
-    error: float  # standard error of the difference over the images
-    images: int
-    tie: bool  # |difference| <= 2 error
-
-
 def acr(rows: Rows) -> float:
     """Return the average certified radius: the mean over all images of radius times correct.
 
@@ -71,7 +60,10 @@ def standard_error(rows: Rows) -> float:
     Raises:
         InputError: If there are fewer than two images; and as :func:`acr`.
     """
-    return _error(_scores(_frame(rows)))
+    scores = _scores(_frame(rows))
+    if len(scores) < 2:
+        raise InputError(f"a standard error needs at least 2 images, got {len(scores)}; certify more")
+    return float(np.std(scores, ddof=1) / np.sqrt(len(scores)))
 
 
 def certified_accuracy(rows: Rows, radii: ArrayLike) -> NDArray[np.float64]:
@@ -91,22 +83,6 @@ def certified_accuracy(rows: Rows, radii: ArrayLike) -> NDArray[np.float64]:
     certified = np.sort(_column(frame, "radius")[_column(frame, "correct") == 1])
     beyond = certified.size - np.searchsorted(certified, at, side="left")
     return np.asarray(beyond / len(frame))[()]
-
-
-def paired_difference(rows_a: Rows, rows_b: Rows) -> Paired:
-    """Return ACR(a) - ACR(b) with the standard error of the per-image differences.
-
-    Two classifiers find the same images hard, so this error is far below that of two independent sets.
-
-    Raises:
-        InputError: If the rows are not of the same images, or not of the same n0, n, alpha and sigma.
-    """
-    a, b = _frame(rows_a), _frame(rows_b)
-    check_comparable([a, b])
-    order_a, order_b = (np.argsort(_column(frame, "idx"), kind="stable") for frame in (a, b))
-    gaps = _scores(a)[order_a] - _scores(b)[order_b]
-    difference, error = float(gaps.mean()), _error(gaps)
-    return Paired(difference, error, len(gaps), abs(difference) <= 2 * error)
 
 
 def image_scores(rows: Rows) -> NDArray[np.float64]:
@@ -134,32 +110,12 @@ def certified_at(rows: Rows, radius: float) -> NDArray[np.float64]:
     return certified[np.argsort(_column(frame, "idx"), kind="stable")].astype(np.float64)
 
 
-def average_rows(rows: Sequence[Rows]) -> pd.DataFrame:
-    """Return one row per image whose radius is the mean of radius times correct over several training seeds.
-
-    The result is for :func:`acr`, :func:`standard_error` and :func:`paired_difference` only: ``correct`` says that
-    the mean is positive, so accuracies must be averaged over the seeds' own rows.
-
-    Raises:
-        InputError: As :func:`paired_difference`.
-    """
-    frames = [_frame(frame) for frame in rows]
-    terms = [terms_of(frame) for frame in frames]
-    check_comparable(terms)
-    mean = np.mean([image_scores(frame) for frame in frames], axis=0)
-    shared = {name: common_budget(terms, name) for name in BUDGET if name in frames[0]}
-    first = frames[0].sort_values("idx", kind="stable", ignore_index=True)
-    images = first[[name for name in ("idx", "label") if name in first]]
-    return images.assign(radius=mean, correct=(mean > 0).astype(int), **shared)
-
-
-def check_comparable(rows: Sequence[Rows | Terms]) -> None:
-    """Refuse rows, or the terms of rows, of different images or budgets: their radii say nothing about each other.
+def check_comparable(terms: Sequence[Terms]) -> None:
+    """Refuse terms of rows of different images or budgets: their radii say nothing about each other.
 
     Raises:
         InputError: Names what differs.
     """
-    terms = [each if isinstance(each, Terms) else terms_of(each) for each in rows]
     if not terms:
         raise InputError("a comparison needs rows, got none")
     first = terms[0]
@@ -252,15 +208,15 @@ def budget(rows: Rows, name: str) -> float:
     return float(stated[0]) if stated.size else float("nan")
 
 
-def common_budget(rows: Sequence[Rows | Terms], name: str) -> float:
-    """Return the one value that several sets of rows, or their terms, have (:func:`budget`).
+def common_budget(terms: Sequence[Terms], name: str) -> float:
+    """Return the one value that several sets of rows have (:func:`budget`).
 
     Rows that skipped all their n draws agree with any n; n is 0 if there are no others.
 
     Raises:
         InputError: If two of them differ.
     """
-    values = [each.budget[name] if isinstance(each, Terms) else budget(each, name) for each in rows]
+    values = [each.budget[name] for each in terms]
     first, *others = [value for value in values if value != 0] or values
     for other in others:
         if not (first == other or (np.isnan(first) and np.isnan(other))):
@@ -296,12 +252,6 @@ def _scores(frame: pd.DataFrame) -> NDArray[np.float64]:
     if not np.isfinite(scores).all():
         raise InputError("radius and correct must be finite numbers in every row, got NaN or infinity")
     return scores
-
-
-def _error(values: NDArray[np.float64]) -> float:
-    if len(values) < 2:
-        raise InputError(f"a standard error needs at least 2 images, got {len(values)}; certify more")
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 def _column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:

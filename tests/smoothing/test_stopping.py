@@ -187,7 +187,7 @@ def test_rows_say_how_they_were_certified_and_the_most_draws(made):
 
 def test_radii_of_unlike_modes_are_not_compared(made):
     with pytest.raises(InputError, match=r"certified alike, got certify and within:0\.05:5000"):
-        metrics.check_comparable([made["plain"], made["within"]])
+        metrics.check_comparable([metrics.terms_of(made[name]) for name in ("plain", "within")])
 
 
 def test_votes_that_stopped_by_what_they_said_bound_nothing_else(made):

@@ -10,14 +10,7 @@ from rs.errors import InputError
 from rs.reporting.results import published
 from rs.statistics import metrics
 from rs.statistics.certificate import UNLABELLED
-from rs.statistics.metrics import (
-    Paired,
-    acr,
-    average_rows,
-    certified_accuracy,
-    paired_difference,
-    standard_error,
-)
+from rs.statistics.metrics import acr, certified_accuracy, check_comparable, common_budget, standard_error, terms_of
 from rs.statistics.radius import cap
 from rs.storage.certificate_rows import read_field_log
 
@@ -80,35 +73,6 @@ def test_frames_mappings_and_lists_of_rows_mean_the_same():
         assert standard_error(same) == pytest.approx(np.std([1.0, 0.0, 0.5], ddof=1) / np.sqrt(3))
 
 
-def test_paired_difference_is_the_mean_gap_with_its_own_error():
-    a, b = frame([(1.0, 1), (2.0, 1), (3.0, 0)]), frame([(0.5, 1), (2.5, 0), (1.0, 1)])
-    gaps = np.array([0.5, 2.0, -1.0])
-    found = paired_difference(a, b)
-    assert found == Paired(0.5, pytest.approx(gaps.std(ddof=1) / np.sqrt(3)), 3, True)
-
-
-@given(images)
-def test_rows_tie_with_themselves_in_any_order(pairs):
-    rows = frame(pairs)
-    assert paired_difference(rows, rows[::-1]) == Paired(0.0, 0.0, len(pairs), True)
-
-
-@given(images, images)
-def test_swapping_the_classifiers_flips_the_sign_only(left, right):
-    size = min(len(left), len(right))
-    a, b = frame(left[:size]), frame(right[:size])
-    there, back = paired_difference(a, b), paired_difference(b, a)
-    assert there == Paired(-back.difference, back.error, back.images, back.tie)
-    assert there.difference == pytest.approx(acr(a) - acr(b), abs=1e-12)
-
-
-def test_a_tie_is_a_gap_of_two_errors_at_most():
-    """Gaps of m + 1 and m - 1 have the mean m, and its error is 1."""
-    nothing = frame([(0.0, 1)] * 2)
-    for m, tie in ((1.5, True), (2.0, True), (2.25, False)):
-        assert paired_difference(frame([(m + 1, 1), (m - 1, 1)]), nothing) == Paired(m, pytest.approx(1.0), 2, tie)
-
-
 ROWS = [(1.0, 1), (0.5, 1), (0.2, 0)]
 
 
@@ -127,37 +91,22 @@ ROWS = [(1.0, 1), (0.5, 1), (0.2, 0)]
     ],
 )
 def test_rows_that_cannot_be_compared_are_refused_with_a_reason(change, message):
-    for compare in (paired_difference, lambda a, b: average_rows([a, b])):
-        with pytest.raises(InputError, match=message):
-            compare(frame(ROWS), frame(ROWS, **change))
+    with pytest.raises(InputError, match=message):
+        check_comparable([terms_of(rows) for rows in (frame(ROWS), frame(ROWS, **change))])
 
 
-def test_skipped_draws_of_wrong_images_do_not_make_rows_incomparable():
+def test_rows_in_any_order_and_rows_that_say_no_budget_can_be_compared():
+    for rows in (frame(ROWS), frame(ROWS)[["idx", "radius", "correct"]]):
+        check_comparable([terms_of(rows), terms_of(rows[::-1])])
+
+
+def test_rows_that_skipped_their_draws_agree_with_any_n_and_do_not_hide_that_others_differ():
     """The shortcut changes neither ACR nor accuracies, only n of the rows it skipped."""
-    whole = frame([(1.0, 1), (0.5, 0), (0.0, 0)])
-    cut = frame([(1.0, 1), (0.0, 0), (0.0, 0)], n=[1000, 0, 0])
-    assert paired_difference(whole, cut) == Paired(0.0, 0.0, 3, True)
-    assert metrics.budget(cut, "n") == 1000
-
-
-def test_rows_that_all_skipped_their_draws_agree_with_any_n():
-    """No image was selected right: the ACR is 0 whatever n would have been."""
-    none = frame([(0.0, 0)] * 3, n=0, mode="shortcut")
-    assert metrics.budget(none, "n") == 0
-    for n in (1000, 2000):
-        some = frame([(1.0, 1), (0.0, 0), (0.0, 0)], n=n)
-        assert paired_difference(some, none).difference == acr(some)
-        for rows in ([none, some], [some, none]):
-            assert metrics.common_budget(rows, "n") == n
-            mean = average_rows(rows)
-            assert (acr(mean), metrics.budget(mean, "n")) == (acr(some) / 2, n)
-    assert metrics.budget(average_rows([none, none]), "n") == 0
-
-
-def test_rows_that_all_skipped_their_draws_do_not_hide_that_others_differ():
-    none, a, b = frame(ROWS, n=0), frame(ROWS, n=1000), frame(ROWS, n=2000)
+    some, none, a, b = (terms_of(frame(ROWS, n=n)) for n in ([1000, 0, 0], 0, 1000, 2000))
+    assert [common_budget(terms, "n") for terms in ([some, a], [none, b], [b, none], [none])] == [1000, 2000, 2000, 0]
+    check_comparable([some, none, a])
     with pytest.raises(InputError, match="the same n, got 1,000 and 2,000"):
-        average_rows([none, a, b])
+        check_comparable([none, a, b])
 
 
 @pytest.mark.parametrize("measure", [acr, standard_error, lambda rows: certified_accuracy(rows, 0.0)])
@@ -168,9 +117,7 @@ def test_rows_of_several_modes_have_no_one_number(measure, mode):
         measure(mixed)
 
 
-@pytest.mark.parametrize(
-    "measure", [acr, standard_error, lambda rows: paired_difference(rows, rows), lambda rows: average_rows([rows])]
-)
+@pytest.mark.parametrize("measure", [acr, standard_error, metrics.image_scores])
 def test_rows_that_ask_one_radius_have_no_average_radius(measure):
     asked = frame([(0.5, 1), (0.5, 1), (0.0, 0)], mode="at-radius:0.5:1000")
     with pytest.raises(InputError, match=r"must hold radii, got only .*\(at-radius:0.5:1000\); .* without --at-radius"):
@@ -187,19 +134,6 @@ def test_images_whose_classes_are_not_known_have_no_accuracy(measure):
         measure(frame(ROWS, label=[0, 0, UNLABELLED]))
 
 
-def test_rows_that_say_no_budget_can_be_compared_with_each_other():
-    bare = [{"idx": 0, "radius": 1.0, "correct": 1}, {"idx": 1, "radius": 0.0, "correct": 0}]
-    assert paired_difference(bare, bare).difference == 0
-
-
-def test_averaged_rows_have_the_mean_acr_and_less_error():
-    a, b = frame([(1.0, 1), (2.0, 0), (0.0, 1)]), frame([(0.0, 0), (1.0, 1), (0.5, 1)])
-    mean = average_rows([a, b[::-1]])
-    assert (mean["radius"] * mean["correct"]).tolist() == [0.5, 0.5, 0.25]
-    assert acr(mean) == pytest.approx((acr(a) + acr(b)) / 2)
-    assert metrics.budget(mean, "n") == 1000
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -207,7 +141,7 @@ def test_averaged_rows_have_the_mean_acr_and_less_error():
         (lambda: acr({"radius": [1.0]}), "the column correct"),
         (lambda: acr({"radius": [np.nan], "correct": [1]}), "finite"),
         (lambda: standard_error([{"radius": 1.0, "correct": 1}]), "at least 2 images"),
-        (lambda: average_rows([]), "needs rows"),
+        (lambda: check_comparable([]), "needs rows"),
     ],
 )
 def test_rows_that_say_nothing_are_refused(call, message):

@@ -11,6 +11,7 @@ from math import log2
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rs.errors import InputError
@@ -152,8 +153,8 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         InputError: If rows lack their votes.
     """
     points: list[tuple[Any, ...]] = []
-    everyone = [result.rows for result in results_of(groups)]
-    n0, n = (int(metrics.common_budget(everyone, name)) for name in ("n0", "n"))
+    terms = [result.terms for result in results_of(groups)]
+    n0, n = (int(metrics.common_budget(terms, name)) for name in ("n0", "n"))
     for sigma, methods in groups.items():
         chosen = families(methods, combination)
         counted = dict.fromkeys(group.first.combination for group in methods.values() if _counted(group.first))
@@ -207,15 +208,16 @@ def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -
     Raises:
         InputError: If a member has no result.
     """
-    singles = {member: result.rows for member, result in models_by_member(methods).items()}
-    missing = sorted(model_name(*member) for member in set().union(*teams) - singles.keys())
+    singles, members = models_by_member(methods), sorted(set().union(*teams))
+    missing = [model_name(*member) for member in members if member not in singles]
     if missing:
         raise InputError(f"ensembles must come with the results of all members, missing: {', '.join(missing)}")
-    acrs = {member: metrics.acr(singles[member]) for member in set().union(*teams)}
-    seeds = [[seed for _, seed in members] for members in teams]
-    means = [metrics.average_rows([singles[member] for member in members]) for members in teams]
-    largest = [singles[max(members, key=acrs.__getitem__)] for members in teams]
-    return sample(means, seeds), sample(largest, seeds)
+    every = sample([singles[member].rows for member in members], [[seed] for _, seed in members])
+    scores = dict(zip(members, every.scores, strict=True))
+    seeds = tuple(frozenset(seed for _, seed in team) for team in teams)
+    means = [np.mean([scores[member] for member in team], axis=0) for team in teams]
+    largest = [scores[max(team, key=lambda member: scores[member].mean())] for team in teams]
+    return Sample(every.terms, np.stack(means), seeds), Sample(every.terms, np.stack(largest), seeds)
 
 
 def ensembles_at(groups: Groups, sigma: float) -> dict[str, Group]:

@@ -49,7 +49,7 @@ ACR = [CLEAN, ERROR, SEEDS, BEST, TIES]
 def about(groups: Groups) -> str:
     """Return which images the numbers are of, and their budget."""
     results = results_of(groups)
-    n0, n, alpha = (metrics.common_budget([result.rows for result in results], name) for name in ("n0", "n", "alpha"))
+    n0, n, alpha = (metrics.common_budget([result.terms for result in results], name) for name in ("n0", "n", "alpha"))
     return f"{len(results[0].rows):,} images (subset {results[0].subset}), n₀ = {n0:,.0f}, n = {n:,.0f}, α = {alpha:g}."
 
 
