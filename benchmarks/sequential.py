@@ -28,7 +28,7 @@ from rs.statistics.certificate import ABSTAIN, parse_counts, votes_for, votes_of
 from rs.statistics.metrics import budget
 from rs.statistics.radius import lower_bound, upper_bound
 from rs.statistics.radius import radius as radius_of
-from rs.statistics.sequential import Cumulative, ExpectedRadius, at_radii, look_schedule
+from rs.statistics.sequential import Cumulative, Decider, ExpectedRadius, look_schedule
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import read_field_log
 
@@ -153,7 +153,7 @@ def _stages(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.
 
 def _sequential(p: NDArray[np.float64], radius: float, sigma: float, rng: np.random.Generator) -> Replay:
     """Runs of ``rs.statistics.sequential``, for all images at once."""
-    decider = at_radii([radius], sigma, ALPHA, N, beta=BETA)
+    decider = Decider([radius], sigma, ALPHA, N, beta=BETA)
     bounds, p0, required_share, times = decider.rule, decider.p0, decider.required_share, decider.times
     certified, draws = np.zeros(len(p), dtype=bool), np.full(len(p), N0 + N)
     open_, k = np.arange(len(p)), np.zeros(len(p), dtype=np.int64)  # images undecided, and their successes
@@ -218,7 +218,7 @@ def answered(source: Source, seed: int) -> Answered:
     draws, by_radius = np.zeros(len(steps), dtype=np.int64), np.full((len(steps), len(radii)), source.n)
     yes = np.zeros((len(steps), len(radii)), dtype=bool)
     for image, successes in enumerate(steps):
-        run = at_radii(radii, source.sigma, ALPHA, source.n, beta=BETA)
+        run = Decider(radii, source.sigma, ALPHA, source.n, beta=BETA)
         for count in successes:
             run.update(int(count), run.next_draws())
             given = [answer is not None for answer in run.answers.values()]
@@ -245,7 +245,7 @@ def fewest(source: Source) -> NDArray[np.float64]:
     """
     radii = _possible(source)
     p0, p, n = ndtr(np.array(radii) / source.sigma), source.p[:, None], source.n
-    share = at_radii(radii, source.sigma, ALPHA, n, beta=BETA).required_share
+    share = Decider(radii, source.sigma, ALPHA, n, beta=BETA).required_share
     certain = binom.sf(np.searchsorted(_bounds(n), p0) - 1, n, p)  # that all draws say yes, (B, R)
     yes = np.where(p > p0, _needed(certain, ALPHA, p, p0), 0.0)
     steps = np.linspace(0, 1, 201)

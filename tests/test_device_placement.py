@@ -36,7 +36,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import draw
 from rs.smoothing.settings import CertificationSettings, Draws, SmoothingOptions
 from rs.smoothing.soft import soft_probabilities
-from rs.statistics.sequential import at_radii
+from rs.statistics.sequential import Decider
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from tests.support import helpers
@@ -69,7 +69,7 @@ def certify(device, folder, **settings):
     classifier = SmoothedClassifier(smallnet().to(device), sigma=SIGMA, **settings)
     classifier.certify(image(), N0, 130, ALPHA)
     classifier.predict(image(), N0)
-    classifier.certify_until(image(), N0, at_radii([0.1], SIGMA, ALPHA, 1000))
+    classifier.certify_until(image(), N0, Decider([0.1], SIGMA, ALPHA, 1000))
 
 
 def of_rule(device, folder, entry):

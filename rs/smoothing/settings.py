@@ -14,7 +14,7 @@ from rs.params import Count, NonNegative, NonNegativeCount, Positive, validated
 from rs.smoothing import STOPPING_RULES, Noise
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT
 from rs.statistics.certificate import MAX_DRAWS, MIN_ALPHA
-from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence, at_radii
+from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.study.subset import Subset
 
 DrawCount = Annotated[int, Field(ge=1, le=MAX_DRAWS)]
@@ -69,7 +69,7 @@ class Stop:
     def run(self, sigma: float, alpha: float, budget: int) -> Decider | RadiusSequence:
         """Return a fresh run for one image, with at most ``budget`` draws."""
         if self.at_radius is not None:
-            return at_radii(self.at_radius, sigma, alpha, budget, beta=self.beta, step=self.step)
+            return Decider(self.at_radius, sigma, alpha, budget, beta=self.beta, step=self.step)
         if self.acr_error is not None:
             return ExpectedRadius(sigma, self.acr_error, alpha, budget, beta=self.beta, step=self.step)
         assert self.tolerance is not None  # one of the three is given

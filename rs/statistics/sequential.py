@@ -4,11 +4,11 @@ A run looks at k successes of n draws again and again, and stops when they settl
 look does not allow that; :class:`Cumulative` takes exact binomial bounds at n_1 < n_2 < ... <= budget, and splits alpha
 between them.
 
-:func:`at_radii` asks which of some radii hold, :class:`RadiusSequence` asks for the radius to within a tolerance, and
+:class:`Decider` asks which of some radii hold, :class:`RadiusSequence` asks for the radius to within a tolerance, and
 :class:`ExpectedRadius` for one that loses little of the average. They are fed with counts of the votes for one class,
 which must have been chosen on other draws:
 
->>> decider = at_radii([0.0, 0.5, 1.0], sigma=0.5, alpha=0.001, budget=100_000)
+>>> decider = Decider([0.0, 0.5, 1.0], sigma=0.5, alpha=0.001, budget=100_000)
 >>> while draws := decider.next_draws():
 ...     answers = decider.update(successes=draws * 9 // 10, draws=draws)
 >>> answers, decider.draws
@@ -132,8 +132,10 @@ def required_share(rule: Cumulative, p0: tuple[float, ...]) -> NDArray[np.float6
 
 
 class _Run:
-    def __init__(self, rule: Cumulative, sigma: float) -> None:
-        self.rule, self.times, self.alpha, self.sigma = rule, rule.times, rule.alpha, sigma
+    def __init__(self, sigma: float, alpha: float, budget: int, beta: float, step: int) -> None:
+        _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
+        self.rule = _rule(budget, step, alpha, beta)
+        self.times, self.alpha, self.sigma = self.rule.times, alpha, sigma
         self.successes = self.draws = self.looks = 0
         self.stopped = False
 
@@ -151,7 +153,7 @@ class _Run:
 
 
 class Decider(_Run):
-    """A run that asks which of the radii r_1 < r_2 < ... hold, p >= p_k = Phi(r_k / sigma); made by :func:`at_radii`.
+    """A run that asks which of the radii r_1 < r_2 < ... hold: p >= p_k = Phi(r_k / sigma).
 
     An answer is "yes" where a look established r_k and every smaller radius, so that those radii are the first ones.
     Alpha is not split over them. Let r_j be the smallest radius that does not hold: whoever says yes to a radius that
@@ -161,22 +163,40 @@ class Decider(_Run):
     does; "no" is given where p < w_k is established, and so with probability at most beta for each r_k with p >= w_k.
     It claims nothing. ``None``: the budget decided nothing, which certifies nothing either.
 
+    Args:
+        radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half of the votes. Those
+            that not even successes alone could certify are answered "no" without draws.
+        alpha: Failure probability of the certificate: that some "yes" is wrong.
+        beta: Probability of giving up a radius that the budget would rather certify. No certificate depends on it.
+        budget, step: Draws to take at most, and between looks at least.
     Attributes:
         established: How many radii, from the smallest, are answered "yes".
         open_to: How many are not answered "no".
+    Raises:
+        InputError: If an argument leaves its range, or not even successes alone could certify the smallest radius.
     """
 
-    def __init__(self, rule: Cumulative, radii: Sequence[float], sigma: float) -> None:
-        super().__init__(rule, sigma)
+    def __init__(
+        self, radii: Sequence[float], sigma: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
+    ) -> None:
+        super().__init__(sigma, alpha, budget, beta, step)
+        for at in radii:
+            _require(0 <= at < np.inf, "radius", "a number of at least 0", at)
+        if not len(radii) or (np.diff(radii) <= 0).any():
+            listed = ", ".join(map(str, radii)) or "none"
+            raise InputError(f"radii must be one or more, in increasing order, got {listed}")
         self.radii, self.p0 = tuple(map(float, radii)), ndtr(np.asarray(radii) / sigma)
-        self.required_share = required_share(rule, tuple(self.p0))
+        self.required_share = required_share(self.rule, tuple(self.p0))
         self.established, self.open_to = 0, int((self.required_share <= 1).sum())
+        largest = round_down(cap(budget, alpha, sigma))
+        reach = f"within reach of {budget} draws at alpha = {alpha}, by which none exceeds {largest}; take more draws"
+        _require(self.open_to > 0, "radius", reach, radii[0])
 
     @property
     def mode(self) -> str:
         """The mode of rows of such runs, ``at-radius:R,...:BUDGET``.
 
-        >>> at_radii([0.25, 0.5], sigma=0.5, alpha=0.001, budget=100_000).mode
+        >>> Decider([0.25, 0.5], sigma=0.5, alpha=0.001, budget=100_000).mode
         'at-radius:0.25,0.5:100000'
         """
         return f"at-radius:{','.join(map(repr, self.radii))}:{self.times[-1]}"
@@ -184,12 +204,9 @@ class Decider(_Run):
     @property
     def answers(self) -> dict[float, Decision | None]:
         """The answer to each radius."""
-        return {r: self._answer(k) for k, r in enumerate(self.radii)}
-
-    def _answer(self, k: int) -> Decision | None:
-        if k < self.established:
-            return "yes"
-        return "no" if k >= self.open_to else None
+        return {
+            r: "yes" if k < self.established else "no" if k >= self.open_to else None for k, r in enumerate(self.radii)
+        }
 
     def certified(self) -> tuple[float, float | None]:
         """Return a lower bound of p, and the largest radius that is certified or ``None``."""
@@ -207,38 +224,6 @@ class Decider(_Run):
         return self.answers
 
 
-def at_radii(
-    radii: Sequence[float],
-    sigma: float,
-    alpha: float,
-    budget: int,
-    *,
-    beta: float = 0.01,
-    step: int = STEP,
-) -> Decider:
-    """Return a fresh run that decides at which radii an image is certified: where p >= Phi(radius / sigma).
-
-    Args:
-        radii: Increasing, at least 0, in the unit of ``sigma``; 0 asks whether the class has half of the votes. Those
-            that not even successes alone could certify are answered "no" without draws.
-        alpha: Failure probability of the certificate: that some "yes" is wrong.
-        beta: Probability of giving up a radius that the budget would rather certify. No certificate depends on it.
-        budget, step: Draws to take at most, and between looks at least.
-    Raises:
-        InputError: If an argument leaves its range, or not even successes alone could certify the smallest radius.
-    """
-    _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
-    for at in radii:
-        _require(0 <= at < np.inf, "radius", "a number of at least 0", at)
-    if not len(radii) or (np.diff(radii) <= 0).any():
-        raise InputError(f"radii must be one or more, in increasing order, got {', '.join(map(str, radii)) or 'none'}")
-    decider = Decider(_rule(budget, step, alpha, beta), radii, sigma)
-    largest = round_down(cap(budget, alpha, sigma))
-    reach = f"within reach of {budget} draws at alpha = {alpha}, by which none exceeds {largest}; take more draws"
-    _require(decider.open_to > 0, "radius", reach, radii[0])
-    return decider
-
-
 class RadiusSequence(_Run):
     """A run that asks for the radius, and stops when more draws could add ``tolerance`` to it at most.
 
@@ -250,7 +235,7 @@ class RadiusSequence(_Run):
     and exceeds the true one with probability at most alpha (see :class:`Cumulative`).
 
     Args:
-        tolerance: Radius to give away, at least 0, in the unit of ``sigma``. For the others see :func:`at_radii`.
+        tolerance: Radius to give away, at least 0, in the unit of ``sigma``. For the others see :class:`Decider`.
 
     >>> run = RadiusSequence(sigma=0.5, tolerance=0.05, alpha=0.001, budget=100_000)
     >>> while draws := run.next_draws():
@@ -264,9 +249,8 @@ class RadiusSequence(_Run):
     def __init__(
         self, sigma: float, tolerance: float, alpha: float, budget: int, *, beta: float = 0.01, step: int = STEP
     ) -> None:
-        _require(0 < sigma < np.inf, "sigma", "a positive number", sigma)
+        super().__init__(sigma, alpha, budget, beta, step)
         _require(0 <= tolerance < np.inf, "tolerance", "a number of at least 0; it is radius to give away", tolerance)
-        super().__init__(_rule(budget, step, alpha, beta), sigma)
         self.tolerance = float(tolerance)
         self.p_lower, self.p_upper, self.radius = 0.0, 1.0, 0.0
         self.required_share = float(required_share(self.rule, (0.5,))[0])

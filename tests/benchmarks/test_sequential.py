@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 
 from benchmarks import sequential
 from benchmarks.sequential import ALPHA, BETA, Source, fewest
-from rs.statistics.sequential import FINAL_LOOK_SHARE, at_radii
+from rs.statistics.sequential import FINAL_LOOK_SHARE, Decider
 
 pytestmark = pytest.mark.trust_only
 
@@ -24,7 +24,7 @@ def source(p, n=N):
 
 def mean_draws(radius, p):
     """Of a run for one radius, exactly, by following the law of the successes."""
-    run = at_radii([radius], SIGMA, ALPHA, N, beta=BETA)
+    run = Decider([radius], SIGMA, ALPHA, N, beta=BETA)
     law, mean = np.ones(1), 0.0  # law[k] = P(k successes so far, and no answer)
     for look, new in enumerate(np.diff(run.times, prepend=0)):
         mean += new * law.sum()

@@ -20,7 +20,7 @@ from rs.errors import InputError
 from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.statistics.sequential import at_radii
+from rs.statistics.sequential import Decider
 from tests.support.helpers import ROOT, needs_x86, smallnet
 from tests.support.small_pool import SIGMA, Counting, as_bytes, image, pool
 
@@ -192,7 +192,7 @@ def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evalua
         made = smoothed(members, [1.1, 1.1]).certify(image(), 100, 300, 0.01, **how)
         assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
     members = [Counting(member) for member in three()]
-    run = at_radii([0.1 * SIGMA], SIGMA, 0.01, 1000)
+    run = Decider([0.1 * SIGMA], SIGMA, 0.01, 1000)
     made = smoothed(members, [1.1, 1.1]).certify_until(image(), 100, run)
     assert made.evaluations == sum(member.images for member in members) == 3 * (100 + made.n)
     assert smoothed(three(), [0.5, 0.5]).certify(image(), 100, 300, 0.01).row(0, 0)["evaluations"] >= 400

@@ -17,7 +17,7 @@ from rs.smoothing.vote_counting import Tally, VoteCounter
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound
-from rs.statistics.sequential import at_radii
+from rs.statistics.sequential import Decider
 from tests.support.helpers import Constant, Linear, smallnet, tiny_images
 
 SIGMA = 0.5
@@ -224,7 +224,7 @@ def test_predict_weighs_the_top_class_against_undecided_draws_too(monkeypatch, c
 
 @pytest.mark.parametrize("label", ["1", 2, -1, 0.5])
 def test_a_label_that_no_class_has_is_refused_and_not_taken_for_a_wrong_one(label):
-    classifier, run = SmoothedClassifier(Constant(1), None, SIGMA), at_radii([0.1], SIGMA, 0.01, 100)
+    classifier, run = SmoothedClassifier(Constant(1), None, SIGMA), Decider([0.1], SIGMA, 0.01, 100)
     for certify in (
         lambda: classifier.certify(X, label=label),
         lambda: classifier.certify_until(X, 10, run, label=label),

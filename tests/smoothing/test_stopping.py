@@ -18,7 +18,7 @@ from rs.smoothing.settings import CertificationSettings, Stop
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.resampling import two_sided
-from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
+from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.storage import certificate_rows
 from stages.export import main as export
 from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params, write_row_file
@@ -44,7 +44,7 @@ def test_votes_reach_the_run_in_the_order_of_the_draws(first):
     """A slow loop over single blocks, which are the draws of every certificate."""
     made = until(first, Stop(**STOP))
     counts0 = CLASSIFIER.votes(image(first), 100, 3, Stream.SELECT, 0)
-    run, taken, chosen = at_radii([0.2], SIGMA, ALPHA, BUDGET, beta=0.001), 0, int(counts0.argmax())
+    run, taken, chosen = Decider([0.2], SIGMA, ALPHA, BUDGET, beta=0.001), 0, int(counts0.argmax())
     all_votes = [CLASSIFIER.votes(image(first), n, 3, Stream.ESTIMATE, 0)[chosen] for n in range(100, BUDGET + 1, 100)]
     cumulative = [0, *map(int, all_votes)]
     while draws := run.next_draws():
@@ -91,7 +91,7 @@ def test_a_radius_is_that_of_its_run_and_never_more_than_the_truth(question, mak
 
 
 RUNS = {
-    "at radii": lambda sigma: at_radii([0.1], sigma, ALPHA, BUDGET),
+    "at radii": lambda sigma: Decider([0.1], sigma, ALPHA, BUDGET),
     "to a tolerance": lambda sigma: RadiusSequence(sigma, 0.1, ALPHA, BUDGET),
     "for an average": lambda sigma: ExpectedRadius(sigma, 0.1, ALPHA, BUDGET),
 }

@@ -14,10 +14,10 @@ from rs.statistics.radius import lower_bound, radius, upper_bound
 from rs.statistics.sequential import (
     FINAL_LOOK_SHARE,
     Cumulative,
+    Decider,
     ExpectedRadius,
     RadiusSequence,
     alpha_spending,
-    at_radii,
     look_schedule,
     required_share,
 )
@@ -122,7 +122,7 @@ def outcomes(make, p, step, budget):
 def test_runs_themselves_say_yes_at_p0_with_probability_at_most_alpha():
     """Two draws a look, 10 at most, alpha = 0.3; and both answers occur."""
     p0, chances = ndtr(0.3), {"yes": 0.0, "no": 0.0, None: 0.0}
-    for run, chance in outcomes(lambda: at_radii([0.3], 1, 0.3, 10, beta=0.3, step=2), p0, 2, 10):
+    for run, chance in outcomes(lambda: Decider([0.3], 1, 0.3, 10, beta=0.3, step=2), p0, 2, 10):
         chances[run.answers[0.3]] += chance
     assert sum(chances.values()) == pytest.approx(1)
     assert 0 < chances["yes"] <= 0.3
@@ -136,7 +136,7 @@ RADII = [0.0, 0.2, 0.3, 0.6]
 def test_runs_of_many_radii_say_yes_to_any_false_one_with_probability_at_most_alpha(p):
     """Alpha is not split: this is the chance that some yes among all radii is false, at p just below them too."""
     false, total, certified = 0.0, 0.0, set()
-    for run, chance in outcomes(lambda: at_radii(RADII, 1, 0.3, 10, beta=0.3, step=2), p, 2, 10):
+    for run, chance in outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=0.3, step=2), p, 2, 10):
         yes = [r for r, answer in run.answers.items() if answer == "yes"]
         assert yes == RADII[: len(yes)]
         assert run.certified() == ((float(ndtr(yes[-1])), yes[-1]) if yes else (0.0, None))
@@ -156,7 +156,7 @@ def test_runs_give_up_what_the_budget_would_rather_certify_with_probability_at_m
             required_share(Cumulative(look_schedule(10, Cumulative.growth, 2), 0.3, beta), (float(ndtr(r)),))[0]
         )
         for p in (share, (1 + share) / 2):
-            made = outcomes(lambda: at_radii(RADII, 1, 0.3, 10, beta=beta, step=2), p, 2, 10)
+            made = outcomes(lambda: Decider(RADII, 1, 0.3, 10, beta=beta, step=2), p, 2, 10)
             assert sum(chance for run, chance in made if run.answers[RADII[k]] == "no") <= beta
 
 
@@ -184,7 +184,7 @@ def test_runs_stop_at_the_first_look_that_settles_the_question():
     """Against the definitions, written out for each look."""
     alpha, beta, p0 = 0.01, 0.05, ndtr(0.5)
     for share_, expected in ((0.6, "no"), (0.8, "yes"), (0.704, None)):
-        run = at_radii([0.5], 1.0, alpha, 5000, beta=beta)
+        run = Decider([0.5], 1.0, alpha, 5000, beta=beta)
         answers = []
         while draws := run.next_draws():
             answers.append(run.update(round(share_ * draws), draws)[0.5])
@@ -207,7 +207,7 @@ RANK = {"no": 0, None: 1, "yes": 2}
 
 def decide(path, r=0.5, alpha=0.01):
     """A finished run on ``path``."""
-    return play(at_radii([r], 1.0, alpha, 20_000, beta=0.01, step=500), path)
+    return play(Decider([r], 1.0, alpha, 20_000, beta=0.01, step=500), path)
 
 
 def answer(run):
@@ -240,7 +240,7 @@ def test_a_larger_alpha_certifies_no_later(path, alpha, less):
 def test_one_run_answers_all_radii_as_runs_of_their_own_do(path, chosen):
     """Up to what it sees after they have stopped; and it stops with the last of them."""
     radii = sorted(chosen)
-    whole = play(at_radii(radii, 1.0, 0.01, 20_000, beta=0.01, step=500), path)
+    whole = play(Decider(radii, 1.0, 0.01, 20_000, beta=0.01, step=500), path)
     alone = [decide(path, r) for r in radii]
     assert whole.draws <= max(run.draws for run in alone)
     for run, found in zip(alone, whole.answers.values(), strict=True):
@@ -374,11 +374,11 @@ def test_no_count_loses_more_by_looking_early_than_successes_alone(budget, alpha
 def test_impossible_questions_are_refused_with_a_reason(arguments, message):
     usual = {"radii": [0.25], "sigma": 0.25, "alpha": 0.001, "budget": 1000}
     with pytest.raises(InputError, match=message):
-        at_radii(**usual | arguments)
+        Decider(**usual | arguments)
 
 
 def test_radii_out_of_reach_are_given_up_without_draws():
-    run = at_radii([0.0, 0.25, 9.0], 0.25, 0.001, 1000)
+    run = Decider([0.0, 0.25, 9.0], 0.25, 0.001, 1000)
     assert run.answers == {0.0: None, 0.25: None, 9.0: "no"}
     assert play(run, [1.0] * LOOKS).answers == {0.0: "yes", 0.25: "yes", 9.0: "no"}
 
@@ -403,7 +403,7 @@ def test_impossible_tolerances_are_refused(sigma, tolerance):
 
 @pytest.mark.parametrize(("successes", "draws"), [(50, 99), (100, 200), (101, 100), (-1, 100), (0, 0)])
 def test_counts_that_are_not_due_are_refused_and_not_counted(successes, draws):
-    for run in (at_radii([0.5], 1.0, 0.001, 1000), RadiusSequence(1.0, 0.1, 0.001, 1000)):
+    for run in (Decider([0.5], 1.0, 0.001, 1000), RadiusSequence(1.0, 0.1, 0.001, 1000)):
         with pytest.raises(ValueError, match=f"of 100 draws, got {successes} of {draws}"):
             run.update(successes, draws)
         assert (run.draws, run.successes, run.next_draws()) == (0, 0, 100)

@@ -12,7 +12,7 @@ from rs.errors import InputError
 from rs.smoothing.vote_counting import Tally, certificate_of_votes
 from rs.statistics.certificate import ABSTAIN, Certificate, votes_for, votes_of
 from rs.statistics.radius import lower_bound, radius
-from rs.statistics.sequential import ExpectedRadius, RadiusSequence, at_radii
+from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.storage import certificate_rows, row_checks, tsv
 from stages.export import main as export
 from tests.support.helpers import write_row_file
@@ -254,7 +254,7 @@ def test_the_largest_bound_that_votes_allow_is_that_of_draws_which_all_agree(tmp
 QUESTIONS = {
     "within": lambda at, **how: RadiusSequence(tolerance=at, **how),
     "acr-error": lambda at, **how: ExpectedRadius(tolerance=at, **how),
-    "at-radii": lambda at, **how: at_radii([0.0, at, 2 * at], **how),
+    "at-radii": lambda at, **how: Decider([0.0, at, 2 * at], **how),
 }
 
 
