@@ -152,7 +152,10 @@ def two_sided_radius(
     mine = chosen[..., None] == np.arange(classes)  # (..., K)
     p_lower = lower_bound((votes * mine).sum(axis=-1), total, PREDICTED_SHARE * alpha)
     rest = (1 - PREDICTED_SHARE) * alpha
-    levels = rest / (classes - 1) if weights is None else rest * _split(weights, mine)
+    levels: ArrayLike = rest / (classes - 1)
+    if weights is not None:
+        others = np.where(mine, 0.0, weights)
+        levels = rest * np.where(mine, 0.5, others / others.sum(axis=-1, keepdims=True))
     uppers = upper_bound(votes, total[..., None], levels)
     p_upper = np.minimum(1 - p_lower, np.where(mine, 0.0, uppers).max(axis=-1))
     return radius(p_lower, sigma, p_upper)
@@ -205,15 +208,6 @@ def _sigma(sigma: ArrayLike) -> NDArray[np.float64]:
     if not ((scale > 0) & np.isfinite(scale)).all():
         raise ValueError(f"sigma must be positive and finite, got {sigma}; pass the noise's std")
     return scale
-
-
-def _split(weights: ArrayLike, mine: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return weights that sum to 1 over the other classes; that of the predicted class is one that bounds nothing."""
-    by_class = np.broadcast_to(np.asarray(weights, dtype=np.float64), mine.shape)
-    if not (np.isfinite(by_class) & (by_class > 0)).all():
-        raise ValueError(f"weights must be positive and finite, got {weights}; each class needs a part of alpha")
-    others = np.where(mine, 0.0, by_class)
-    return np.where(mine, 0.5, others / others.sum(axis=-1, keepdims=True))
 
 
 def _check_classes(votes: NDArray[Any], chosen: NDArray[Any]) -> None:

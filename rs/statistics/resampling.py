@@ -144,7 +144,8 @@ def _mean_over_choices(votes: NDArray[np.int64], total: int, draws: int, values:
 def two_sided(rows: pd.DataFrame, classes: int) -> dict[Split, pd.DataFrame]:
     """Return rows with the two-sided certificates of the same votes, for every split.
 
-    The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains.
+    The predicted class is the one that the n0 draws chose, also where the one-sided certificate abstains; of several
+    the lowest.
 
     Args:
         rows: As ``rs.storage.certificate_rows.read_rows`` gives them, with the votes of every class.
@@ -161,39 +162,13 @@ def two_sided(rows: pd.DataFrame, classes: int) -> dict[Split, pd.DataFrame]:
         raise InputError("a two-sided radius needs the votes of the n0 draws; certify with this project's rows")
     if (votes.sum(axis=1) != rows["n"].to_numpy()).any():
         raise InputError("a two-sided radius needs the votes of all classes in every row; certify again")
-    drawn, by_split = rows["n"].to_numpy() > 0, {}
+    drawn, chosen, by_split = rows["n"].to_numpy() > 0, first.argmax(axis=1), {}
+    sigma, alpha = budget(rows, "sigma"), budget(rows, "alpha")
     for split in SPLITS:
+        weights = first[drawn] + 1 if split == "votes" else None
         radii = np.zeros(len(rows))
         if drawn.any():
-            radii[drawn] = split_radius(first[drawn], votes[drawn], budget(rows, "sigma"), budget(rows, "alpha"), split)
-        predict = np.where(drawn & (radii == 0), ABSTAIN, first.argmax(axis=1))
+            radii[drawn] = two_sided_radius(votes[drawn], chosen[drawn], sigma, alpha, weights)
+        predict = np.where(drawn & (radii == 0), ABSTAIN, chosen)
         by_split[split] = rows.assign(radius=radii, predict=predict, correct=(predict == rows["label"]).astype(int))
     return by_split
-
-
-def split_radius(
-    first: NDArray[np.int64],
-    votes: NDArray[np.int64],
-    sigma: ArrayLike,
-    alpha: float,
-    split: Split,
-) -> NDArray[np.float64]:
-    """Return two-sided radii of the class with the most votes among the n0 draws, the lowest of several.
-
-    Args:
-        first: Votes of the n0 draws, (N, K). All that ``split`` depends on.
-        votes: Votes of the n draws, (N, K).
-        sigma: Standard deviation of the noise; positive.
-        alpha: Failure probability of the whole statement, in (0, 1).
-        split: How the other classes share the rest.
-    Returns:
-        Radii, (N,); 0 where the bounds overlap.
-    Raises:
-        ValueError: As :func:`rs.statistics.radius.two_sided_radius`.
-
-    >>> first, votes = np.array([[90, 9, 1, 0]]), np.array([[900, 60, 30, 10]])
-    >>> {split: float(split_radius(first, votes, 1.0, 0.001, split=split)[0].round(3)) for split in SPLITS}
-    {'even': 1.211, 'votes': 1.216}
-    """
-    weights = first + 1 if split == "votes" else None
-    return two_sided_radius(votes, first.argmax(axis=-1), sigma, alpha, weights=weights)
