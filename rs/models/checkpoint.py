@@ -163,11 +163,12 @@ def fill(model: nn.Module, state: dict[str, Tensor], source: str, architecture: 
     actual = {key: tuple(value.shape) for key, value in state.items()}
     unlike = sorted(key for key in expected.keys() | actual.keys() if expected.get(key) != actual.get(key))
     if unlike:
-        key = unlike[0]
+        first = ", ".join(
+            f"{key}: expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}" for key in unlike[:3]
+        )
         raise InputError(
-            f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not fit; first {key}: "
-            f"expected {expected.get(key, 'none')}, got {actual.get(key, 'none')}; give the architecture it was saved "
-            "with"
+            f"{source} must hold the weights of {architecture}, but {len(unlike)} tensors do not fit; first {first}; "
+            "give the architecture it was saved with"
         )
     converted = {key: _as(filled.dtype, state[key], f"{source}: {key}") for key, filled in model.state_dict().items()}
     broken = [key for key, value in converted.items() if not value.isfinite().all()]

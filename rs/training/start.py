@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from rs.errors import InputError
-from rs.models import checkpoint
+from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.models.denoised import DENOISER_METHODS
 from rs.runtime.streams import seeded
+from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import LogitsOnly
+from rs.smoothing.noise import noisy_pair
 from rs.storage import files
 from rs.training.recipe import RunOptions
 from rs.training.trainer import initial_seed
@@ -36,7 +39,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
         weights: A safetensors file of the network's ``state_dict``; ``None`` for the weights that it is built with.
         options: ``seed`` of random weights, ``from_scratch`` and ``trainable``.
     Raises:
-        InputError: If the file does not fit, weights cannot be drawn anew, or nothing is left to train.
+        InputError: If the file does not fit, weights cannot be drawn anew, nothing is left to train, or a network of
+            the user's is not one function of each image.
     """
     if options.from_scratch and weights is not None:
         raise InputError(f"give --from-scratch or --weights, got both, with {weights}")
@@ -58,6 +62,8 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
             f"{card.architecture} must have parameters to train, but none of its {len([*model.parameters()])} is "
             f"trainable with --trainable {options.trainable}"
         )
+    if card.architecture in architectures.USER_NETWORKS:
+        check_deterministic(model.get_submodule("network"), noisy_pair(tuple(card.shape), torch.device("cpu")))
     return model
 
 
