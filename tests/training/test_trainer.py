@@ -358,6 +358,13 @@ def test_more_evaluation_images_than_there_are_means_all():
     assert math.isfinite(column(made, "acr")[0])
 
 
+@pytest.mark.parametrize(("accuracy", "warns"), [(0.5, True), (0.61, True), (0.62, False)])
+def test_an_accuracy_is_chance_up_to_the_quantile_of_as_many_coins(capsys, accuracy, warns):
+    """Of 100 fair coins 62 are heads with a probability below 1 % (normal approximation)."""
+    rs.training.trainer._warn_of_chance(accuracy, np.repeat([0, 1], 50))
+    assert ("is not clearly above chance, 50.0%" in capsys.readouterr().err) == warns
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_names_its_epoch_and_keeps_the_last_checkpoint(tmp_path, value):
     """Three steps an epoch: the sixth is the last of epoch 2."""
