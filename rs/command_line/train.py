@@ -82,6 +82,9 @@ def main(
     recipe = training_recipe(values, recipe_name, method, sigma)
     shell.launch(values)
     is_first = rank_and_world_size()[0] == 0
+    if is_first and base.network is not None:
+        start = "random weights" if base.from_scratch else base.weights or f"the weights that {base.network} returns"
+        print(f"training starts from {start}")
     options = RunOptions(
         sigma=sigma,
         seed=seed,
@@ -105,8 +108,9 @@ def main(
 
 
 def _last_epoch(history: Path) -> str:
-    """Return the last epoch of a training in words."""
+    """Return the last epoch of a training, whose model is kept, in words."""
     with history.open(encoding="utf-8", newline="") as lines:
         *_, last = csv.DictReader(lines)
     accuracy = f", accuracy under noise {float(last['accuracy']):.1%}" if last["accuracy"] else ""
-    return f"{last['epoch']} epochs{accuracy} in the last"
+    acr = f", quick ACR {float(last['acr']):.3f}" if last["acr"] else ""
+    return f"{last['epoch']} epochs{accuracy}{acr} in the last, which is kept"

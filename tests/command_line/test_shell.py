@@ -111,7 +111,10 @@ def test_a_training_that_is_interrupted_says_that_it_continues_and_does(project,
     code, (line,), _ = ended(capfd, train, *train_to("model-2"))
     last = Path("model-2.log", "history.csv").read_text().splitlines()[-1].split(",")
     accuracy = float(last[HISTORY.index("accuracy")])
-    said = f"{last[0]} epochs, accuracy under noise {accuracy:.1%} in the last; model in model-2, log in model-2.log"
+    said = (
+        f"{last[0]} epochs, accuracy under noise {accuracy:.1%} in the last, which is kept; model in model-2, log in "
+    )
+    said += "model-2.log"
     assert (code, line) == (0, said)
     assert reproducible(Path("model-2")) == reproducible(Path("whole"))
 
