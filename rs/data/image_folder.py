@@ -120,20 +120,34 @@ def split_by_content(tree: Tree, share: float) -> tuple[Tree, Tree]:
         InputError: If a picture has no class, or a class has less than two pictures of different content.
     """
     hashes = [files.sha256(Path(path)) for path, _ in tree.samples]
-    chosen = set()
-    for label, name in enumerate(tree.classes):
-        contents = sorted({content for content, (_, other) in zip(hashes, tree.samples, strict=True) if other == label})
-        if len(contents) < 2:
-            raise InputError(
-                f"each class in {tree.root} must have two different pictures or more, got {len(contents)} of {name}; "
-                "put the pictures of each class into a subfolder of its name"
-            )
-        chosen |= {(label, content) for content in contents[: max(1, round(share * len(contents)))]}
+    chosen = choose_by_content(hashes, [label for _, label in tree.samples], tree.classes, share)
     sides: tuple[list[tuple[str, int]], list[tuple[str, int]]] = ([], [])
-    for content, (path, label) in zip(hashes, tree.samples, strict=True):
-        sides[(label, content) in chosen].append((path, label))
+    for content, sample in zip(hashes, tree.samples, strict=True):
+        sides[content in chosen].append(sample)
     larger, smaller = (replace(tree, samples=tuple(samples)) for samples in sides)
     return larger, smaller
+
+
+def choose_by_content(contents: Sequence[str], labels: Sequence[int], classes: Sequence[str], share: float) -> set[str]:
+    """Choose ``share`` of the images of each class, at least one, by the hashes of their contents.
+
+    Args:
+        contents, labels: Of each image.
+        classes: Names of the classes.
+        share: Of the different contents of each class.
+    Raises:
+        InputError: If a class has less than two images of different content.
+    """
+    chosen = set()
+    for label, name in enumerate(classes):
+        of_class = sorted({content for content, other in zip(contents, labels, strict=True) if other == label})
+        if len(of_class) < 2:
+            raise InputError(
+                f"each class must have two different images or more, got {len(of_class)} of {name}; add some, or leave "
+                "it out; the pictures of each class lie in a subfolder of its name"
+            )
+        chosen.update(of_class[: max(1, round(share * len(of_class)))])
+    return chosen
 
 
 def common_shape(paths: Sequence[str], conversion: Conversion) -> tuple[tuple[int, ...], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,6 +58,11 @@ class PackedImages:
             key = (Stream.AUGMENT, epoch.number, step, *process_key(epoch.rank))
             rng = stream(epoch.seed, *key, device=device)
             yield augment(images[chosen].float() / 255, epoch.crop, epoch.flip, rng), labels[chosen]
+
+
+def content_hashes(images: NDArray[np.uint8]) -> list[str]:
+    """Return the SHA-256 of the pixels of each image."""
+    return [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
 
 
 def load_images(folder: Path, split: str) -> Images:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -49,6 +50,8 @@ def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path,
 def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOptions, *, out: Path, log: Path) -> None:
     """Train a recipe on the images ``train`` as :func:`train_model` does, with quick ACRs of ``evaluation``."""
     limit_threads(train.meta.shape)
+    if recipe.architecture in architectures.USER_NETWORKS:
+        _warn_of_copies(train, evaluation)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
     if log.resolve() == out.resolve():
@@ -63,6 +66,20 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
         if first:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
             _write_logs(log, card, progress, options.device)
+
+
+def _warn_of_copies(train: Images, evaluation: Images) -> None:
+    """Write to stderr how many images in memory are in both splits."""
+    if not (isinstance(train, images.PackedImages) and isinstance(evaluation, images.PackedImages)):
+        return
+    trained = set(images.content_hashes(train.images))
+    copies = sum(content in trained for content in images.content_hashes(evaluation.images))
+    if copies and processes.rank_and_world_size()[0] == 0:
+        print(
+            f"warning: {copies:,} of {len(evaluation):,} images of the evaluation are images of the training too; "
+            "their quick ACR is too large",
+            file=sys.stderr,
+        )
 
 
 def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:

@@ -16,7 +16,8 @@ from torch.utils.data import Dataset
 
 from rs import params
 from rs.certification.load import Classifier, load
-from rs.data.images import PackedImages
+from rs.data.image_folder import choose_by_content
+from rs.data.images import PackedImages, content_hashes
 from rs.data.prepared import images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.runtime.device import device_named
@@ -76,7 +77,9 @@ def train(
     pixels, numbers = _arrays(images, labels)
     names = tuple(map(str, range(int(numbers.max()) + 1))) if classes is None else tuple(classes)
     if isinstance(validation, float):
-        held_out = _held_out(numbers, validation)
+        contents = content_hashes(pixels)
+        chosen = choose_by_content(contents, numbers.tolist(), names, validation)
+        held_out = np.array([content in chosen for content in contents])
         train_split, validation_split = (pixels[~held_out], numbers[~held_out]), (pixels[held_out], numbers[held_out])
     else:
         train_split, validation_split = (pixels, numbers), _arrays(*validation)
@@ -129,20 +132,6 @@ def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int
             )
         x = levels.to(torch.uint8)
     return np.ascontiguousarray(x.cpu().numpy()), y.cpu().numpy().astype(np.int64)
-
-
-def _held_out(labels: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Mark a share of the images of each class, at least one, spread evenly."""
-    marked = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        of_class = np.flatnonzero(labels == label)
-        if len(of_class) < 2:
-            raise InputError(
-                f"each class must have two images or more, got one of class {label}; add some, or leave it out"
-            )
-        count = max(1, round(share * len(of_class)))
-        marked[of_class[np.linspace(0, len(of_class) - 1, count).round().astype(int)]] = True
-    return marked
 
 
 def _packed(arrays: tuple[NDArray[np.uint8], NDArray[np.int64]], classes: tuple[str, ...]) -> PackedImages:

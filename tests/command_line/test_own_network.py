@@ -66,6 +66,22 @@ def two():
 def fixed():
     return Small().requires_grad_(False)
 
+class Random(Small):
+    def forward(self, x):
+        return super().forward(x) + torch.randn(len(x), 3)
+
+class Joint(Small):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+class InPlace(Small):
+    def forward(self, x):
+        return super().forward(x.sub_(0.5))
+
+class Constant(Small):
+    def forward(self, x):
+        return 0 * super().forward(x) + torch.tensor([1.0, 0.0, 0.0])
+
 class Unused(Small):
     def __init__(self):
         super().__init__()
@@ -255,7 +271,15 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
             [],
             "the loss must depend on every parameter that is trained, but 2 have no gradient, first network.ex",
         ),
-        ("build", ["--weights", "other.safetensors"], "must hold the weights of own_networks:build, but 11 tensors do"),
+        (
+            "build",
+            ["--weights", "other.safetensors"],
+            "must hold the weights of own_networks:build, but 11 tensors do not fit; first fc.bias: expected .*, got "
+            r"\(1,\), fc.weight: expected .*, got \(1,\), features.0.bias: ",
+        ),
+        ("Random", [], "must be one function of each image, but its logits differ from one call to the next"),
+        ("Joint", [], "must be one function of each image, but its logits differ with the other images"),
+        ("InPlace", [], "must leave its images as they are, but it writes into them"),
         ("build", ["--weights", "none.safetensors"], "none.safetensors"),
         ("build", ["--from-scratch", "--weights", "other.safetensors"], "give --from-scratch or --weights, got both"),
         ("absent", [], "own_networks has no function absent"),
@@ -277,7 +301,7 @@ def test_a_class_with_one_picture_is_refused_and_copies_of_a_picture_stay_togeth
         Path("photos/stripe", f"{number}.png").unlink()
     line = refusal(capsys, train, "gaussian", "--network", "own_networks:build", "--images", "photos", "--sigma", 0.25,
                    "--out", "model", "--log", "log")  # fmt: skip
-    assert "must have two different pictures or more, got 1 of stripe" in line
+    assert "must have two different images or more, got 1 of stripe" in line
     from rs.data.image_folder import listed, split_by_content
 
     Path("photos/stripe/other.png").write_bytes(Path("photos/circle/1.png").read_bytes())
@@ -286,12 +310,9 @@ def test_a_class_with_one_picture_is_refused_and_copies_of_a_picture_stay_togeth
     larger, smaller = split_by_content(listed(Path("photos")), 0.1)
     assert len(larger.samples) + len(smaller.samples) == 92
 
-    def contents(tree, label):
-        return {Path(path).read_bytes() for path, other in tree.samples if other == label}
-
-    for label in range(3):
-        assert not contents(larger, label) & contents(smaller, label)
-        assert contents(smaller, label)
+    larger, smaller = ([(Path(path).read_bytes(), label) for path, label in tree.samples] for tree in (larger, smaller))
+    assert not {content for content, _ in larger} & {content for content, _ in smaller}
+    assert {label for _, label in smaller} == {0, 1, 2}
 
 
 def test_classes_out_of_balance_are_said(capsys):
@@ -299,6 +320,25 @@ def test_classes_out_of_balance_are_said(capsys):
         Path("photos/stripe", f"{number}.png").unlink()
     trained("--epochs", 1)
     assert "warning: the classes are not in balance: 30 pictures of circle, 2 of stripe" in capsys.readouterr().err
+
+
+def test_what_a_training_starts_from_and_keeps_is_said(capsys):
+    trained("--epochs", 1, out="a")
+    trained("--epochs", 1, "--from-scratch", out="b")
+    lines = capsys.readouterr().out.splitlines()
+    starts = [line for line in lines if line.startswith("training starts from ")]
+    assert [line.removeprefix("training starts from ") for line in starts] == [
+        "the weights that own_networks:pretrained returns",
+        "random weights",
+    ]
+    last = r"1 epochs, accuracy under noise [\d.]+%, quick ACR [\d.]+ in the last, which is kept; model in "
+    assert len([line for line in lines if re.match(last, line)]) == 2
+
+
+def test_a_training_that_learns_nothing_says_what_to_change(capsys):
+    trained("--epochs", 1, network="Constant")
+    warning = r"warning: .* accuracy under noise, [\d.]+%, is not clearly above chance, 33.3%; train more epochs"
+    assert re.search(warning, capsys.readouterr().err)
 
 
 def data():
@@ -319,6 +359,16 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
     others = [rs.train(build(), tensors, torch.from_numpy(labels), **settings), rs.train(build, pairs, **settings)]
     for other in others:
         assert all(map(torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()))
+
+
+def test_copies_of_images_stay_together_or_are_counted(capsys):
+    build, (images, labels) = importlib.import_module("own_networks").pretrained, data()
+    twice, both = np.concatenate([images, images]), np.concatenate([labels, labels])
+    settings = {"sigma": 0.3, "method": "gaussian", "epochs": 1}
+    rs.train(build, twice, both, **settings)
+    assert "images of the training too" not in capsys.readouterr().err
+    rs.train(build, images, labels, **settings, validation=(twice[:100], both[:100]))
+    assert "warning: 100 of 100 images of the evaluation are images of the training too" in capsys.readouterr().err
 
 
 def test_python_and_the_command_train_to_the_same_bytes():
@@ -359,7 +409,7 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
         (lambda x, y: (x, y + 0.5), "float64"),
         (lambda x, y: (x.astype(np.float32), y), r"multiples of 1/255 in \[0, 1\], got float32 from . to 25"),
         (lambda x, y: (x.astype(np.float32) / 255 + 0.001, y), "multiples of 1/255"),
-        (lambda x, y: (x[29:], y[29:]), "two images or more, got one of class 0"),
+        (lambda x, y: (x[29:], y[29:]), "two different images or more, got 1 of 0"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change, message):
