@@ -81,4 +81,4 @@ def main(
             print(printable(f"next: {mending}; then certify images that it was not trained on"))
         if model is not None and not findings:
             print(f"nothing was found wrong with {model}{tried}")
-    sys.exit(any(finding.level == "fault" for finding in findings))
+    raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

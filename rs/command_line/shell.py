@@ -19,7 +19,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from rs.errors import InputError, install, printable
+from rs.errors import InputError, install, printable, raised
 from rs.smoothing import Noise
 
 # A thread that waits for the others of its operation spins for a few milliseconds by default. Where another process
@@ -142,7 +142,10 @@ def add(app: typer.Typer, command: Callable[..., None], name: str | None = None)
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command of single options that Ctrl-C ends with one line on stderr and :data:`INTERRUPTED`."""
+    """Return a command of single options that Ctrl-C ends with one line on stderr and :data:`INTERRUPTED`.
+
+    Code of the user's cannot end it as if it had succeeded, nor with an error that is no ``Exception``.
+    """
     groups: dict[str, type] = {}
     options: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
@@ -162,6 +165,12 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             after_the_bar = "\n" * sys.stderr.isatty()
             print(after_the_bar + "; ".join(["interrupted", *getattr(stop, "__notes__", [])]), file=sys.stderr)
             raise SystemExit(INTERRUPTED) from None
+        except Exception:
+            raise
+        except BaseException as error:
+            raise InputError(
+                f"a model must leave the command that runs it to its end, but it {raised(error)}"
+            ) from error
 
     run_command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run_command.__annotations__ = {option.name: option.annotation for option in options}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -226,7 +226,7 @@ class LogitsOnly(nn.Module):
 def user_code(must: str, passed: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Turn what a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.
 
-    Ctrl-C and too little memory of a GPU stay what they are.
+    Ctrl-C and too little memory of a GPU stay what they are. So does the current folder, which the code may change.
 
     Args:
         must: What the code must do.
@@ -235,7 +235,8 @@ def user_code(must: str, passed: tuple[type[Exception], ...] = ()) -> Iterator[N
         InputError: From what the code raises, or if tensors have no numbers by default after it.
     """
     try:
-        yield
+        with chdir("."):
+            yield
         if torch.get_default_device().type == "meta":
             raise InputError(
                 f"{must}, but it makes meta, which holds no numbers, torch's default device; leave that out"

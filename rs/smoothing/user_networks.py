@@ -9,7 +9,6 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import chdir
 from pathlib import Path
 
 import torch
@@ -42,7 +41,7 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
     hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
     own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
     registered = name or own_name
-    architectures.register(registered, lambda shape: _with_plain_logits(build(), shape), hashes)
+    architectures.register(registered, lambda shape: _with_plain_logits(build(), registered, shape), hashes)
     return registered
 
 
@@ -52,13 +51,10 @@ def own_modules(function_module: str, network: nn.Module) -> set[str]:
     return {name for name in owners if name.partition(".")[0] not in ("torch", "torchvision")}
 
 
-def _with_plain_logits(network: nn.Module, shape: Sequence[int]) -> nn.Module:
+def _with_plain_logits(network: nn.Module, name: str, shape: Sequence[int]) -> nn.Module:
     """Return the network itself where its output is a tensor, which can be traced, and otherwise with one."""
-    try:
-        with torch.no_grad():
-            output = network.eval()(torch.zeros(1, *shape))
-    except RuntimeError:  # of a shape that it does not take, which is said where it is built
-        output = None
+    with user_code(f"{name} must take images of shape {tuple(shape)}"), torch.no_grad():
+        output = network.eval()(torch.zeros(1, *shape, dtype=torch.float32, device="cpu"))
     return LogitsOnly(network) if hasattr(output, "logits") else network
 
 
@@ -81,7 +77,7 @@ def import_network(name: str) -> nn.Module:
         raise InputError(f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}")
     if not all(part.isidentifier() for part in [*module_name.split("."), function]):
         raise InputError(f"{must}; write it as package.module:function")
-    with user_code(must), chdir("."):  # whose import may change the folder
+    with user_code(must):
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
@@ -96,7 +92,7 @@ def import_network(name: str) -> nn.Module:
         inspect.signature(build).bind()
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a function that needs no argument: {error}") from error
-    with user_code(f"{name} must return an nn.Module"), chdir("."):  # as above
+    with user_code(f"{name} must return an nn.Module"):
         model = build()
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")

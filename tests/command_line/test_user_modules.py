@@ -12,6 +12,7 @@ from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
+from rs.command_line.train import main as train
 
 MODULE = """
 import os, sys
@@ -30,9 +31,19 @@ class Linear(nn.Linear):
     def forward(self, x):
         return super().forward(x.flatten(1))
 
+class Exits(Linear):
+    def forward(self, x):
+        sys.exit()
+
 class Late(Linear):
     def forward(self, x):
         return sys.exit() if len(x) > 2 else super().forward(x)
+
+class Moves(Linear):
+    def forward(self, x):
+        os.makedirs("elsewhere", exist_ok=True)
+        os.chdir("elsewhere")
+        return super().forward(x)
 
 class Untrainable(Linear):
     def train(self, mode=True):
@@ -142,7 +153,31 @@ def test_what_a_module_prints_is_no_part_of_an_answer(capfd, module):
     assert ([json.loads(line)["n"] for line in out.splitlines()], "forward" in err) == ([1000] * 6, True)
 
 
-def test_a_module_that_changes_the_folder_sends_no_rows_elsewhere(capfd, module):
-    assert ended(capfd, certify, f"{module}:elsewhere", "--out", "rows.tsv")[0] == 0
+@pytest.mark.parametrize("engine", ["folded", "compiled"])
+def test_a_module_that_ends_another_engine_is_no_success(capfd, module, engine):
+    code, out, err = ended(capfd, predict, "--model", f"{module}:Late", "--engine", engine)
+    assert (code, out) == (2, "")
+    assert "a model must leave the command that runs it to its end, but it raised SystemExit" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("Exits", "Exits must take images of shape (1, 4, 4), but it raised SystemExit; correct it"),
+        ("Untrainable", "Untrainable must take images of shape (1, 4, 4), but it raised RuntimeError: it cannot be"),
+        ("float64", "float64 must take images of shape (1, 4, 4), but it raised RuntimeError"),
+        ("Late", "a model must leave the command that runs it to its end, but it raised SystemExit; correct it"),
+    ],
+)
+def test_a_module_that_cannot_be_trained_is_one_line_and_no_success(capfd, module, function, message):
+    words = ["gaussian", "--network", f"{module}:{function}", "--out", "model", "--log", "log", "--epochs", "1"]
+    code, out, err = ended(capfd, train, *words)
+    assert (code, out, message in err.splitlines()[-1]) == (2, "", True)
+    assert not Path("model").exists()
+
+
+@pytest.mark.parametrize("function", ["elsewhere", "Moves"])
+def test_a_module_that_changes_the_folder_sends_no_rows_elsewhere(capfd, module, function):
+    assert ended(capfd, certify, f"{module}:{function}", "--out", "rows.tsv")[0] == 0
     assert Path("rows.tsv").is_file()
-    assert not any(Path("elsewhere").iterdir())
+    assert not [*Path("elsewhere").rglob("rows*")]
