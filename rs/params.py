@@ -43,8 +43,8 @@ Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 """Channels, height or width of an image."""
 MAX_CLASSES = 100_000
 """Classes of a data set or a model; ImageNet-21k has 21,841."""
-MAX_SIGMA = 10.0
-"""Noise std, in pixels of [0, 1]; the field's are at most 1, and a larger one than this probably counts 255ths."""
+MIN_SIGMA, MAX_SIGMA = 1e-6, 10.0
+"""Noise std, in pixels of [0, 1]: adding less changes nothing in float32, and a larger one probably counts 255ths."""
 MAX_FAULTS, MAX_SHOWN = 20, 200
 """Faults of one record that a message names, and characters of a value at fault that it shows."""
 MAX_NAME = 200

@@ -60,13 +60,14 @@ def check_sigma(option: typer.CallbackParam, sigma: float | None) -> float | Non
     """Reject a sigma that is not positive, or was probably given on the 0-255 scale.
 
     Raises:
-        InputError: If it is not positive, or exceeds :data:`rs.params.MAX_SIGMA`.
+        InputError: If it is below :data:`rs.params.MIN_SIGMA`, or exceeds :data:`rs.params.MAX_SIGMA`.
     """
-    from rs.params import MAX_SIGMA
+    from rs.params import MAX_SIGMA, MIN_SIGMA
 
-    if sigma is not None and not sigma > 0:
+    if sigma is not None and not sigma >= MIN_SIGMA:
         raise InputError(
-            f"{option.opts[0]} must be a positive number, got {sigma}; it is the noise's std, in pixels of [0, 1]"
+            f"{option.opts[0]} must be a positive number, got {sigma}; it is the noise's std, in pixels of [0, 1], at "
+            f"least {MIN_SIGMA:g}"
         )
     if sigma is not None and sigma > MAX_SIGMA:
         raise InputError(

@@ -16,6 +16,7 @@ from torch import Tensor
 from rs.errors import InputError
 from rs.models import Precision
 from rs.models.backend import device_of
+from rs.params import MIN_SIGMA
 from rs.runtime.streams import Stream
 from rs.smoothing import Noise
 from rs.smoothing.attack import evaluating
@@ -23,9 +24,6 @@ from rs.smoothing.inputs import Base, ImageLike, as_image, as_module, check_draw
 from rs.smoothing.noise import BLOCK, NOISE_OF_8_BIT, is_on_grid, noisy_batches
 from rs.smoothing.vote_counting import Tally, VoteCounter, certificate_of_votes, evaluations_of, winner
 from rs.statistics.certificate import ABSTAIN, Certificate
-
-MIN_SIGMA = 1e-6
-"""Smallest noise level, in pixels of [0, 1]: adding less to a pixel changes nothing in float32."""
 
 
 class Run(Protocol):

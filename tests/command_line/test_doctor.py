@@ -139,6 +139,7 @@ def test_images_need_a_model(photos, option):
         (["own_models:good", "--data", "data", "--crop", "4"], "are for --images"),
         (["--sigma", "0.1"], "give MODEL, which images and --sigma are for"),
         (["own_models:good", "--data", "data", "--sigma", "-0.1"], "--sigma must be a positive number, got -0.1"),
+        (["own_models:good", "--data", "data", "--sigma", "1e-320"], "--sigma must be a positive number, got 1e-320"),
         (["own_models:good", "--data", "data", "--sigma", "nan"], "--sigma must be a positive number, got nan"),
     ],
 )
