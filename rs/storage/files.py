@@ -283,6 +283,12 @@ def read_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal.
+
+    Raises:
+        InputError: If there is none, or it is a device or a pipe, which may have no end.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} must be a file, but there is none; correct its name")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

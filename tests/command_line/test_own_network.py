@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -281,6 +282,7 @@ def test_a_denoiser_needs_a_trained_classifier(capsys, words, message):
         ("Joint", [], "must be one function of each image, but its logits differ with the other images"),
         ("InPlace", [], "must leave its images as they are, but it writes into them"),
         ("build", ["--weights", "none.safetensors"], "none.safetensors"),
+        ("build", ["--weights", "pipe"], "pipe must be a file, but there is none"),
         ("build", ["--from-scratch", "--weights", "other.safetensors"], "give --from-scratch or --weights, got both"),
         ("absent", [], "own_networks has no function absent"),
     ],
@@ -290,6 +292,7 @@ def test_what_cannot_be_trained_is_one_line(capsys, network, words, message):
         {name: torch.zeros(1) for name in importlib.import_module("own_networks").build().state_dict()},
         "other.safetensors",
     )
+    os.mkfifo("pipe")  # which has no end
     line = refusal(capsys, train, "gaussian", "--network", f"own_networks:{network}", "--images", "photos",
                    "--sigma", 0.25, "--out", "model", "--log", "log", *words)  # fmt: skip
     assert re.search(message, line), line
