@@ -77,12 +77,7 @@ class Conversion:
             raise InputError(f"must have at most 8 bits a channel to be converted, got mode {image.mode}; save it so")
         if self.convert:
             image = image.convert("L" if channels == 1 else "RGB")
-        resized = width, height = self._resized(image.size)
-        if width * height > MAX_PIXELS:
-            raise InputError(
-                f"must have at most {MAX_PIXELS:,} pixels after --resize {self.resize}, got {width} x {height}; crop "
-                "the file"
-            )
+        resized = self._resized(image.size)
         if resized != image.size:
             image = image.resize(resized, Image.Resampling.BILINEAR)
         if self.crop is None:
@@ -98,6 +93,9 @@ class Conversion:
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Return the width and height of a converted picture, from those of the file.
 
+        Raises:
+            InputError: If it is too large without a crop.
+
         >>> Conversion(resize=256).size(512, 300), Conversion(crop=224).size(512, 300)
         ((436, 256), (224, 224))
         """
@@ -105,6 +103,11 @@ class Conversion:
 
     def _resized(self, size: tuple[int, int]) -> tuple[int, int]:
         width, height = (side if self.resize is None else self.resize * side // min(size) for side in size)
+        if width * height > MAX_PIXELS:
+            raise InputError(
+                f"must have at most {MAX_PIXELS:,} pixels after --resize {self.resize}, got {width} x {height}; crop "
+                "the file"
+            )
         return width, height
 
 

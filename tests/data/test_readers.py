@@ -205,6 +205,8 @@ def test_what_is_no_picture_has_no_shape(tmp_path):
     (tmp_path / "a.png").write_text("no image")
     (tmp_path / "b.png").write_bytes(image_bytes(np.zeros((4, 4), np.uint16)))
     assert [pictures.shape_of(tmp_path / name) for name in ("a.png", "b.png", "c.png")] == [None] * 3
+    (tmp_path / "wide.png").write_bytes(image_bytes(np.zeros((1, 60_000), np.uint8)))
+    assert pictures.shape_of(tmp_path / "wide.png", pictures.Conversion(resize=224)) is None  # too large to convert
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
