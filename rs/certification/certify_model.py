@@ -145,7 +145,7 @@ def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: 
     is_short = not dry_run and images * draws_an_image <= MAX_UNTIMED_BATCHES * batch
     if is_short or processes.rank_and_world_size()[0] > 0:
         return
-    timed = min(batch, max(draws.n0, draws.n))
+    timed = min(batch, default_batch(x), max(draws.n0, draws.n))  # a larger batch is no faster
     classifier.votes(x, timed, draws.seed, Stream.ESTIMATE, 0)
     start = time.perf_counter()
     classifier.votes(x, timed, draws.seed, Stream.ESTIMATE, 0)

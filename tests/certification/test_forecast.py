@@ -36,10 +36,13 @@ class Ticking(Constant):
         return super().forward(x)
 
 
-@pytest.mark.parametrize(("batch", "timed"), [(200, 200), (5000, 900)])
-def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch(monkeypatch, capsys, batch, timed):
-    """A batch is no larger than a certificate has draws."""
+@pytest.mark.parametrize(("batch", "default", "timed"), [(200, 500, 200), (5000, 5000, 900), (10**8, 500, 500)])
+def test_the_seconds_are_images_times_draws_over_the_rate_without_the_first_batch(
+    monkeypatch, capsys, batch, default, timed
+):
+    """A batch is no larger than a certificate has draws, nor than the default."""
     network = Ticking(50)
+    monkeypatch.setattr(module, "default_batch", lambda x: default)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: network.now))
     say_how_long(SmoothedClassifier(network, 2, 0.5, batch=batch), X, 7, SETTINGS.draws, dry_run=True)
     line = "7 images of 1,000 draws, 50.0 draws a second: about 2.3 min for all of them in one process"
