@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -199,17 +199,15 @@ def grouped(results: Sequence[Result]) -> Groups:
     """
     if not results:
         raise InputError("tables need at least one result, got none; list methods and seeds in params.yaml")
-    first: dict[float | str, Result] = {}
+    first: dict[str, tuple[Result, object]] = {}
     groups: dict[float, dict[str, list[Result]]] = {}
     for result in results:
         metrics.check_radii(result.rows, result.full_name)
-        _check_alike(results[0], result)
-        _check_source(first, result)
-        _check_budget(first, result)
-        _naming(metrics.check_comparable, first.setdefault(result.sigma, result), result)
+        _check_shared(first, result)
         seeds = groups.setdefault(result.sigma, {}).setdefault(result.name, [])
         _check_belongs(seeds, result)
         seeds.append(result)
+        _check_images(next(iter(groups[result.sigma].values()))[0], result)
     return {
         sigma: {method: Group(tuple(seeds)) for method, seeds in methods.items()} for sigma, methods in groups.items()
     }
@@ -269,43 +267,23 @@ def _check_belongs(seeds: Sequence[Result], result: Result) -> None:
         raise InputError(f"{result.full_name} must come once, got it twice; remove one of the two")
 
 
-def _check_alike(a: Result, b: Result) -> None:
-    if a.subset != b.subset:
-        raise InputError(
-            f"{a.full_name} and {b.full_name} must be certified on the same subset, got {a.subset} and {b.subset}; "
-            "certify both alike"
-        )
-    if a.terms.mode != b.terms.mode:
-        raise InputError(
-            f"{a.full_name} and {b.full_name} must be certified alike, got {a.terms.mode} and {b.terms.mode}; "
-            "certify both alike"
-        )
+def _check_shared(first: dict[str, tuple[Result, object]], result: Result) -> None:
+    """Compare what a result says of what all share with the first one that says it; a budget of 0 says nothing."""
+    budget = {name: value for name, value in result.terms.budget.items() if name != "sigma" and value != 0}
+    stated = {name: result.source[key] for key, name in MUST_AGREE.items() if key in result.source}
+    for name, value in {"subset": result.subset, "mode": result.terms.mode, **budget, **stated}.items():
+        other, expected = first.setdefault(name, (result, value))
+        if value != expected:
+            texts = [f"{each:g}" if isinstance(each, float) else str(each)[:16] for each in (expected, value)]
+            raise InputError(
+                f"{other.full_name} and {result.full_name} must be certified with the same {name}, got {texts[0]} and "
+                f"{texts[1]}; certify both alike"
+            )
 
 
-def _check_source(first: dict[float | str, Result], result: Result) -> None:
-    """Compare with the first result that says its images and the seed of its noise."""
-    for key, name in MUST_AGREE.items():
-        if key in result.source:
-            other = first.setdefault(key, result)
-            values = [str(each.source[key]) for each in (other, result)]
-            if values[0] != values[1]:
-                raise InputError(
-                    f"{other.full_name} and {result.full_name} must be certified with the same {name}, got "
-                    f"{values[0][:12]} and {values[1][:12]}; certify both alike"
-                )
-
-
-def _check_budget(first: dict[float | str, Result], result: Result) -> None:
-    """Compare with the first result that says n0, n and alpha; rows that skipped all their n draws do not say n."""
-    for name in ("n0", "n", "alpha"):
-        if result.terms.budget[name] != 0:
-            other = first.setdefault(name, result)
-            _naming(partial(metrics.common_budget, name=name), other, result)
-
-
-def _naming(check: Callable[[Sequence[Terms]], object], a: Result, b: Result) -> None:
-    """Check the rows of two results; the message then names both."""
+def _check_images(a: Result, b: Result) -> None:
+    """Check that two results of a noise level are of the same images; the message names both."""
     try:
-        check([a.terms, b.terms])
+        metrics.check_comparable([a.terms, b.terms])
     except InputError as error:
         raise InputError(f"{a.full_name} and {b.full_name}: {error}") from error
