@@ -24,9 +24,8 @@ from rs.reporting.tables.ensemble_tables import models_by_member, samples_of_mem
 from rs.reporting.tables.formatting import signed_with_errors
 from rs.statistics.certificate import UNSOUND
 from rs.statistics.comparison import LEVEL, Estimate, Sample, estimate, holm, sample
-from rs.storage import certificate_rows, files
+from rs.storage import certificate_rows
 from rs.study.ensembles import EnsembleDeclaration
-from rs.study.layout import GridCell
 
 VERDICTS = ("held", "not held", "tie", "not tested")
 
@@ -199,28 +198,20 @@ def claims_text(evidence: Evidence, network: str | None, remarks: Sequence[str])
     lines += [f"{sentence}\n" for sentence in said]
     lines += ["## What there is", "", "| σ | models | ensembles |", "|---:|---:|---:|"]
     for sigma in study.sigmas:
-        cells = _cells(study, sigma)
+        cells = sum(cell.sigma == sigma for cell in study.cells)
         results = [result for group in evidence.methods(sigma).values() for result in group.results]
         ensembles = sum(result.ensemble is not None for result in results)
-        models = f"{len(results) - ensembles} of {len(cells)}"
+        models = f"{len(results) - ensembles} of {cells}"
         lines.append(f"| {sigma} | {models} | {ensembles} of {len(study.ensembles)} |")
     return "\n".join([*lines, "", "## Claims", "", *_tables(list(findings(evidence)))]) + "\n"
 
 
 def times_text(evidence: Evidence) -> str:
-    """Write the page of claims about time, and what was trained on which machine for how long."""
+    """Write the page of claims about time."""
     study = evidence.study
     seconds = MEDIANS if study.epoch_seconds is None else f"Seconds are {notes.SIDE_BY_SIDE}"
-    lines = [TIMES_HEAD.format(dataset=study.dataset, seconds=seconds, spare=SPARE - 1)]
-    lines += ["| σ | trained | machine | training, hours |", "|---:|---:|---|---:|"]
-    for sigma in study.sigmas:
-        cells = _cells(study, sigma)
-        paths = [cell.log(study.logs, "provenance.json") for cell in cells]
-        logs = [files.read_json(path) for path in paths if path.exists()]
-        machines = ", ".join(sorted({log["device"] for log in logs}))
-        hours = sum(log["training_seconds"] for log in logs) / 3600
-        lines.append(f"| {sigma} | {len(logs)} of {len(cells)} | {machines} | {hours:.2f} |")
-    return "\n".join([*lines, "", *_tables(list(findings_about_time(evidence)))]) + "\n"
+    head = TIMES_HEAD.format(dataset=study.dataset, seconds=seconds, spare=SPARE - 1)
+    return "\n".join([head, *_tables(list(findings_about_time(evidence)))]) + "\n"
 
 
 def findings(evidence: Evidence) -> Iterator[JudgedClaim]:
@@ -314,10 +305,6 @@ def _of_ensemble(evidence: Evidence, name: str, sigma: Any) -> Iterator[Comparis
 
 def _against(claim: str, sigma: Any, subject: str, ours: Sample | None, theirs: Sample | None) -> Comparison:
     return Comparison(claim, sigma, subject, estimate(ours, theirs) if ours and theirs else None)
-
-
-def _cells(study: StudyFiles, sigma: Any) -> list[GridCell]:
-    return [cell for cell in study.cells if cell.sigma == sigma]
 
 
 def _tables(claims: Sequence[JudgedClaim]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,41 +34,28 @@ class StudyFiles:
     Every method raises :class:`~rs.errors.InputError` if a file is missing or damaged, with the command that makes it.
     """
 
-    dataset: str
-    cells: list[GridCell]
-    sigmas: list[Any]  # as they stand in the parameters: they are part of file names
-    ensembles: list[EnsembleDeclaration]
+    values: dict[str, Any]  # the parameters
+    dataset: str  # name of the recipe
     combination: str  # goes without saying in the names of ensembles
-    results: Path
-    logs: Path
-    weights: Path
-    epoch_seconds: dict[str, float] | None = None  # by method, instead of what the trainings took
+    results: Path  # folder of certificate rows, by sigma
+    logs: Path  # folder of training logs, by sigma and method
+    weights: Path  # folder of ensemble weights, by sigma
+    epoch_seconds: Path | None = None  # table of seconds an epoch by method; default: as the trainings took
 
-    @classmethod
-    def of(
-        cls,
-        values: dict[str, Any],
-        dataset: str,
-        combination: str,
-        results: Path,
-        logs: Path,
-        weights: Path,
-        epoch_seconds: Path | None = None,
-    ) -> StudyFiles:
-        """Read from the parameters which files there must be.
+    @cached_property
+    def cells(self) -> list[GridCell]:
+        """The models of the grid."""
+        return cells(self.values, self.dataset)
 
-        Args:
-            values: The parameters.
-            dataset: Name of the recipe.
-            combination: The combination that goes without saying in the names of ensembles.
-            results: Folder of certificate rows, by sigma.
-            logs: Folder of training logs, by sigma and method.
-            weights: Folder of ensemble weights, by sigma.
-            epoch_seconds: Table of seconds an epoch by method, measured side by side; default: as the trainings took.
-        """
-        grid, sigmas = cells(values, dataset), section(values, "sigmas")
-        seconds = None if epoch_seconds is None else _seconds_by_method(epoch_seconds, grid)
-        return cls(dataset, grid, sigmas, declared(values), combination, results, logs, weights, seconds)
+    @cached_property
+    def sigmas(self) -> list[Any]:
+        """Noise levels as they stand in the parameters: they are part of file names."""
+        return section(self.values, "sigmas")
+
+    @cached_property
+    def ensembles(self) -> list[EnsembleDeclaration]:
+        """The ensembles that the parameters declare."""
+        return declared(self.values)
 
     @property
     def times(self) -> str:
@@ -245,27 +233,25 @@ class StudyFiles:
         timing = self._log(cell, "timing.csv", ["epoch", "seconds"])
         if self.epoch_seconds is None:
             return timing
-        return timing.assign(seconds=timing["epoch"] * self.epoch_seconds[cell.method])
+        return timing.assign(seconds=timing["epoch"] * self._measured_seconds(self.epoch_seconds)[cell.method])
+
+    def _measured_seconds(self, path: Path) -> dict[str, float]:
+        """Read seconds an epoch of every method of the grid."""
+        command = "python -m benchmarks.epochs"
+        table = read_table(path, ["method", "seconds"], command)
+        seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
+        methods = {cell.method for cell in self.cells}
+        if not methods <= seconds.keys() or not all(0 < value < math.inf for value in seconds.values()):
+            raise InputError(
+                f"{path} must have positive seconds of every method of the grid, got {seconds}; run {command}"
+            )
+        return seconds
 
     def _log(self, cell: GridCell, name: str, columns: list[str]) -> pd.DataFrame:
         return read_table(cell.log(self.logs, name), columns, cell.command("train"))
 
     def _command(self, stage: str, sigma: Any) -> str:
         return f"dvc repro {pool_target(stage, self.dataset, sigma)}"
-
-
-def _seconds_by_method(path: Path, grid: list[GridCell]) -> dict[str, float]:
-    command = "python -m benchmarks.epochs"
-    table = read_table(path, ["method", "seconds"], command)
-    seconds = dict(zip(table["method"], table["seconds"].astype(float), strict=True))
-    missing = [method for method in dict.fromkeys(cell.method for cell in grid) if method not in seconds]
-    if missing or not all(0 < value < math.inf for value in seconds.values()):
-        raise InputError(
-            f"{path} must have positive seconds of every method of the grid, got {seconds}"
-            + (f", without {', '.join(missing)}" if missing else "")
-            + f"; make it by {command}"
-        )
-    return seconds
 
 
 def read_study_rows(path: Path, sigma: Any, command: str) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -75,7 +75,7 @@ def make_report(
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
     settings = report_settings(values)
-    study = StudyFiles.of(values, dataset, settings.combination, results, logs, weights, epoch_seconds)
+    study = StudyFiles(values, dataset, settings.combination, results, logs, weights, epoch_seconds)
     _check_reference(settings, study, values)
     groups = grouped([*study.read_models(partial), *study.read_ensembles(partial)])
     content = _claims(settings, values, claims.Evidence(study, groups, equal_time, attacks))

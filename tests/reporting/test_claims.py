@@ -28,7 +28,7 @@ def root(tmp_path):
 
 def evidence(root, epoch_seconds=None, **changes):
     values = params.read_params(root / "params.yaml") | changes
-    study = StudyFiles.of(values, "tiny", "average", root / "results", root / "logs", root / "weights", epoch_seconds)
+    study = StudyFiles(values, "tiny", "average", root / "results", root / "logs", root / "weights", epoch_seconds)
     groups = grouped([*study.read_models(partial=True), *study.read_ensembles(partial=True)])
     return Evidence(study, groups, root / "equal-time", root / "attacks")
 
@@ -189,13 +189,3 @@ def test_the_page_says_of_which_classifiers_the_logits_were_rounded(root):
     text = claims_text(evidence(root), None, [])
     assert "The pool kept the logits of its members in float16" in text
     assert "Certified differently: outputs float16 (advmacer at sigma 0.5, seed 1), as computed (all others)." in text
-
-
-def test_what_was_trained_where_for_how_long_stands_on_the_page_of_times_alone(root):
-    assert "| 0.25 | 0 of 3 |  | 0.00 |" in times_text(evidence(root))  # no provenance in this study
-    provenance = {"device": "cpu", "training_seconds": 5400.0}
-    files.write_json(root / "logs" / "0.25" / "advmacer" / "1" / "provenance.json", provenance)
-    before = claims_text(evidence(root), None, [])
-    assert "| 0.25 | 1 of 3 | cpu | 1.50 |" in times_text(evidence(root))
-    assert claims_text(evidence(root), None, []) == before
-    assert "seconds" not in before

@@ -47,7 +47,7 @@ def ensemble(values, slug):
 
 def study(tiny, values, combination="average", epoch_seconds=None):
     folders = tiny / "results", tiny / "logs", tiny / "weights"
-    return StudyFiles.of(values, "tiny", combination, *folders, epoch_seconds)
+    return StudyFiles(values, "tiny", combination, *folders, epoch_seconds)
 
 
 def read_one(tiny, values, slug=ENSEMBLES[1], combination="average"):
@@ -276,7 +276,7 @@ def test_seconds_an_epoch_that_were_measured_take_the_place_of_those_of_the_trai
 def test_measured_seconds_must_be_positive_and_of_every_method(tiny, values, bad):
     measured = tiny / "seconds.csv"
     measured.write_text("method,seconds\n" + bad)
-    assert "positive seconds of every method" in refused(lambda: study(tiny, values, epoch_seconds=measured))
+    assert "positive seconds of every method" in refused(study(tiny, values, epoch_seconds=measured).read_models)
 
 
 # ------------------------------------------------------------------------------------------------- theory

@@ -52,7 +52,7 @@ def read_study(root):
     values = read_params(root / "params.yaml")
     settings = report_settings(values)
     folders = [root / name for name in ("results", "logs", "weights")]
-    declared = StudyFiles.of(values, "tiny", settings.combination, *folders)
+    declared = StudyFiles(values, "tiny", settings.combination, *folders)
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
     return groups, declared, values, settings
 
