@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro study plots test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
+.PHONY: repro study test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
 # on, so several can run at once, group by group, members beside the first seeds, a few for each job at a time; the last
@@ -38,12 +38,6 @@ study: setup
 	timeout --kill-after=30 $(or $(MINUTES),0)m dvc repro --keep-going $$cells & \
 	wait %1; code=$$?; \
 	if [ $$code = 124 ] || [ $$code = 137 ]; then echo "The time is over; the same command continues."; else exit $$code; fi
-
-# The plots of DVC as a page that needs no network; from then on plain `dvc plots show` makes such a page too.
-plots: export PATH := $(BIN):$(PATH)
-plots: setup
-	python -m rs.reporting.page
-	dvc plots show
 
 test: setup check
 

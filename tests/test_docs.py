@@ -119,7 +119,6 @@ RUN = {
     "published.md",
     "vary.md",
     "remote.md",
-    "pipeline.md",
     "scaling.md",
     "CONTRIBUTING.md",
 }

@@ -12,8 +12,6 @@ import hashlib
 import html
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
@@ -34,9 +32,6 @@ from rs.study import grid
 from rs.study.layout import pool_rows, pool_target
 
 WEB = Path(__file__).with_name("web")
-PLOTS_PAGE = Path(".dvc/tmp/plots.html")
-VEGA_LITE = "5.20"
-"""The series that DVC's templates are written in."""
 
 LIMIT = 5_000_000
 """Bytes of a page at most: where votes are too many, the page has those of half of the images, or of a quarter, ..."""
@@ -289,32 +284,10 @@ def _text(name: str) -> str:
 
 
 @cache
-def vega_embed(vega_lite: str | None = None) -> str:
-    """Return Vega-Embed, with Vega and Vega-Lite of this series in it, as a program that can stand in HTML."""
+def vega_embed() -> str:
+    """Return Vega-Embed, with Vega and Vega-Lite in it, as a program that can stand in HTML."""
     from vl_convert import javascript_bundle
 
-    bundle = javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite)
-    program = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    program = javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    program = program.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return f"(() => {{{program}}})();"  # so that its names are its own
-
-
-# ------------------------------------------------------------------------------------------------- DVC's page
-
-
-def plots_page() -> str:
-    """Return the page that ``dvc plots show`` fills, with its scripts and their licences, so that it needs no network.
-
-    DVC's own page loads Vega, Vega-Lite and Vega-Embed from another machine.
-    """
-    return _text("plots.html") % (_text("licences.txt"), vega_embed(VEGA_LITE))
-
-
-def main() -> None:
-    """Write DVC's page, and have this clone's ``dvc plots show`` use it."""
-    files.write_text(PLOTS_PAGE, plots_page())  # a megabyte, and no part of the repository
-    template = PLOTS_PAGE.relative_to(".dvc").as_posix()
-    subprocess.run([sys.executable, "-m", "dvc", "config", "--local", "plots.html_template", template], check=True)
-
-
-if __name__ == "__main__":
-    main()

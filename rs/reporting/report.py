@@ -19,7 +19,6 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.special import ndtr, ndtri
 
 from rs import params
 from rs.errors import InputError
@@ -35,7 +34,6 @@ from rs.reporting.tables import ensemble_tables, method_tables, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
 from rs.statistics.certificate import radii_asked
-from rs.statistics.resampling import label_bounds, share_at_most
 from rs.storage import files
 from rs.study import grid
 
@@ -140,7 +138,6 @@ def _of_methods(
     limit, best_acr = limit_of(shown), study.read_best_acr()
     content = _rendered(tables, settings) | {"metrics.json": _json(headline_numbers(shown))}
     content |= _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit))
-    content |= {"p-lower.csv": _csv(label_probabilities(shown))}
     return content | _picture("times/acr-vs-time", best_acr, figures.draw_acr_over_time)
 
 
@@ -188,7 +185,8 @@ def curves(groups: Groups) -> pd.DataFrame:
         radii = np.linspace(0, 1.02 * longest or sigma, STEPS + 1)
         for group in methods.values():
             shares = [metrics.certified_accuracy(rows, radii) for rows in group.rows]
-            lines.append(_line(group, {"radius": radii, "accuracy": np.mean(shares, axis=0)}))
+            names = {"sigma": group.first.sigma, "method": group.first.name, "members": len(group.first.members) or 1}
+            lines.append(pd.DataFrame(names | {"radius": radii, "accuracy": np.mean(shares, axis=0)}))
     return pd.concat(lines, ignore_index=True)
 
 
@@ -219,34 +217,6 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     files.write_bytes(out, png(figure) if out.suffix == ".png" else svg(figure))
 
 
-def label_probabilities(groups: Groups) -> pd.DataFrame:
-    """Return the distribution of the bound of p_A, the probability of the label under noise, over images.
-
-    It says what the mean radius cannot: on how many images a classifier is all but certain, and how hard those are that
-    are wrong (Sun et al. 2025 ask for it in place of the ACR).
-
-    Returns:
-        Columns ``sigma method members p share``: the share of images whose bound
-        (``rs.statistics.resampling.label_bounds``) is at most p, mean over the seeds. The p are equidistant in
-        Phi^-1(p), that is in radius / sigma, from 0.01 to the largest bound.
-    """
-    lines = []
-    for methods in groups.values():
-        bounds = [[label_bounds(rows) for rows in group.rows] for group in methods.values()]
-        largest = max(0.5, *(float(values.max()) for of_group in bounds for values in of_group))
-        p = ndtr(np.linspace(ndtri(0.01), 1.02 * ndtri(largest), STEPS + 1)).round(6)
-        for group, of_group in zip(methods.values(), bounds, strict=True):
-            shares = [share_at_most(values, p) for values in of_group]
-            lines.append(_line(group, {"p": p, "share": np.mean(shares, axis=0)}))
-    return pd.concat(lines, ignore_index=True)
-
-
-def _line(group: Group, points: dict[str, Any]) -> pd.DataFrame:
-    """Return the points of a line, with the group that it is of."""
-    first = group.first
-    return pd.DataFrame({"sigma": first.sigma, "method": first.name, "members": len(first.members) or 1} | points)
-
-
 def _rendered(tables: Mapping[str, Table | None], settings: ReportSettings) -> Files:
     """Return the files of tables, those that there are, each with the remarks on the data."""
     content: Files = {}
@@ -258,7 +228,7 @@ def _rendered(tables: Mapping[str, Table | None], settings: ReportSettings) -> F
 
 def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
     """Return data as CSV, and the picture of it, if there are any."""
-    return {f"{name}.csv": _csv(data)} | _drawn(name, data, draw)
+    return {f"{name}.csv": data.to_csv(index=False, lineterminator="\n").encode()} | _drawn(name, data, draw)
 
 
 def _drawn(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
@@ -290,10 +260,6 @@ def svg(figure: Figure) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "rs"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
-
-
-def _csv(data: pd.DataFrame) -> bytes:
-    return data.to_csv(index=False, lineterminator="\n").encode()
 
 
 def _json(value: object) -> bytes:

@@ -1,6 +1,5 @@
 """The pictures of a study: ``rs.reporting.figures``."""
 
-import json
 from statistics import NormalDist
 
 import numpy as np
@@ -92,18 +91,6 @@ def test_colours_are_of_the_palette_of_okabe_and_ito_and_grey():
     colours = [*figures.COLOURS.values(), figures.MIXED]
     assert set(colours) - palette == {figures.COLOURS["gaussian"]}
     assert len(set(colours)) == len(colours)
-
-
-@pytest.mark.parametrize("template", ["certified", "label_probability", "equal_cost"])
-def test_the_plots_of_dvc_have_the_colours_of_the_pictures_and_the_columns_of_their_data(template):
-    text = (ROOT / ".dvc" / "plots" / f"{template}.json").read_text()
-    plot = json.loads(text)
-    encoding = plot["spec"]["encoding"]
-    scale = encoding["color"]["scale"]
-    assert dict(zip(scale["domain"], scale["range"], strict=True)) == figures.COLOURS | {"mixed": figures.MIXED}
-    assert (encoding["color"]["field"], encoding["detail"]["field"]) == (plot["transform"][0]["as"], "method")
-    assert plot["facet"]["column"]["field"] == "sigma"
-    assert "<DVC_METRIC_DATA>" in text
 
 
 def test_best_acrs_of_several_seeds_have_bars_of_their_errors(history):
