@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -71,15 +71,8 @@ def _flat(row: Row) -> Row:
 
 def numbers(difference: Estimate, prefix: str = "") -> Row:
     """Return the numbers of a difference, by name."""
-    values = {
-        "difference": difference.value,
-        "error_images": difference.error_images,
-        "error": difference.error,
-        "p_value": difference.p_value,
-        "tie": difference.tie,
-        "images": difference.images,
-        "seeds": difference.seeds,
-    }
+    values = asdict(difference)
+    values = {"difference": values.pop("value"), **values, "tie": difference.tie}
     return {prefix + name: value for name, value in values.items()}
 
 
@@ -121,18 +114,17 @@ def difference(name: Any) -> Column:
 
 def with_errors(acr: Estimate) -> str:
     """Return ACR ± error over images [error over images and training seeds, where it is known]."""
-    return _with_errors(acr, f"{acr.value:.4f}", 4)
+    return f"{acr.value:.4f} {_errors(acr, 4)}"
 
 
 def signed_with_errors(difference: Estimate) -> str:
     """Return a difference of ACRs as :func:`with_errors` returns an ACR, with its sign and :func:`decimals_needed`."""
     places = decimals_needed(difference)
-    return _with_errors(difference, signed(difference.value, places), places)
+    return f"{signed(difference.value, places)} {_errors(difference, places)}"
 
 
-def _with_errors(one: Estimate, value: str, places: int) -> str:
-    both = "" if one.error is None else f" [{one.error:.{places}f}]"
-    return f"{value} ± {one.error_images:.{places}f}{both}"
+def _errors(one: Estimate, places: int) -> str:
+    return f"± {one.error_images:.{places}f}" + ("" if one.error is None else f" [{one.error:.{places}f}]")
 
 
 def with_verdict(difference: Estimate) -> str:
@@ -147,13 +139,15 @@ def decimals_needed(difference: Estimate) -> int:
     >>> decimals_needed(Estimate(-0.001952, 0.000996, None, 0.0507, 359, 1))  # no tie if it were 0.0020 ± 0.0010
     5
     """
-    return next(places for places in count(4) if rounded(difference, places).tie == difference.tie)
 
+    def printed(places: int) -> Estimate:
+        names = ("value", "error_images", "error")
+        rounded = {
+            name: number and round(number, places) for name, number in asdict(difference).items() if name in names
+        }
+        return replace(difference, **rounded)
 
-def rounded(one: Estimate, places: int) -> Estimate:
-    """Return an estimate as it is printed with so many decimals."""
-    error = None if one.error is None else round(one.error, places)
-    return replace(one, value=round(one.value, places), error_images=round(one.error_images, places), error=error)
+    return next(places for places in count(4) if printed(places).tie == difference.tie)
 
 
 def signed(value: float, places: int = 4) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
 
-from rs.reporting.results import CODES, Groups, Provenance, Result, results_of
+from rs.reporting.results import CODES, Groups, Result, results_of
 from rs.statistics import metrics
 
 WALL = "wall time, mean over seeds, evaluation excluded"
@@ -67,43 +68,37 @@ def provenance_notes(results: Sequence[Result]) -> list[str]:
     """Return which results were computed differently from the others, and in what; empty if none was.
 
     >>> import pandas as pd
-    >>> how = [Provenance(precision=precision) for precision in ("bfloat16", "float32", "float32")]
-    >>> provenance_notes([
-    ...     Result(name=f"macer x{k}", sigma=0.5, seed=0, rows=pd.DataFrame(), subset="all", provenance=one)
-    ...     for k, one in enumerate(how)
-    ... ])
+    >>> from rs.reporting.results import Provenance
+    >>> precisions = ("bfloat16", "float32", "float32")
+    >>> made = [{"name": f"macer x{k}", "provenance": Provenance(precision=one)} for k, one in enumerate(precisions)]
+    >>> provenance_notes([Result(sigma=0.5, seed=0, rows=pd.DataFrame(), subset="all", **each) for each in made])
     ['Certified differently: precision bfloat16 (macer x0), float32 (all others).']
     """
-    stating = [result for result in results if result.provenance is not None]
-    values = {
-        field.name: [getattr(result.provenance, field.name) for result in stating] for field in fields(Provenance)
-    }
-    parts = [f"{name} {_sides(stating, column)}" for name, column in values.items() if len(set(column)) > 1]
-    for name in CODES:
-        stated = [result for result in results if name in result.source]
-        versions = [result.source[name][:8] for result in stated]
-        parts += [f"{name} {_sides(stated, versions)}"] if len(set(versions)) > 1 else []
+    parts = []
+    stated = [(result, _computed_by(result)) for result in results]
+    for name in dict.fromkeys(name for _, values in stated for name in values):
+        pairs = [(result, values[name]) for result, values in stated if name in values]
+        counts = Counter(value for _, value in pairs)
+        *fewer, most = sorted(counts, key=counts.__getitem__)
+        sides = [f"{value} ({', '.join(_named(pairs, value))})" for value in fewer]
+        parts += [f"{name} {', '.join([*sides, f'{most} (all others)'])}"] if fewer else []
     return [f"Certified differently: {'; '.join(parts)}."] * bool(parts)
 
 
-def _sides(results: Sequence[Result], values: Sequence[str | None]) -> str:
-    """Name the results of each value, the most frequent one last and its results without their names."""
-    *fewer, most = sorted(dict.fromkeys(values), key=values.count)
-    sides = [f"{value or 'not stated'} ({', '.join(_named(results, values, value))})" for value in fewer]
-    return ", ".join([*sides, f"{most or 'not stated'} (all others)"])
+def _computed_by(result: Result) -> dict[str, str]:
+    """Return how rows were computed, by name."""
+    provenance = asdict(result.provenance) if result.provenance else {}
+    codes = {name: result.source[name][:8] for name in CODES if name in result.source}
+    return {name: value or "not stated" for name, value in provenance.items()} | codes
 
 
-def _named(results: Sequence[Result], values: Sequence[str | None], value: str | None) -> list[str]:
+def _named(pairs: Sequence[tuple[Result, str]], value: str) -> list[str]:
     """Name the results that have the value: by the method alone, or its seed, where all of that have it."""
-    pairs = [*zip(results, values, strict=True)]
     lack = {key for result, other in pairs if other != value for key in (result.name, (result.name, result.seed))}
-    have = [result for result, other in pairs if other == value]
-    return list(dict.fromkeys(_name_beside(result, lack) for result in have))
 
+    def name(result: Result) -> str:
+        if result.name not in lack:
+            return result.name
+        return result.full_name if (result.name, result.seed) in lack else f"seed {result.seed} of {result.name}"
 
-def _name_beside(result: Result, lack: Collection[object]) -> str:
-    if result.name not in lack:
-        return result.name
-    if (result.name, result.seed) not in lack:
-        return f"seed {result.seed} of {result.name}"
-    return result.full_name
+    return list(dict.fromkeys(name(result) for result, other in pairs if other == value))
