@@ -30,7 +30,8 @@ def main(
     from rs.storage import files
 
     contents = cell_fingerprints(read_params(params), dataset, prepared, out, root)
-    files.check_replaceable(out, "versions.json", "fingerprints", [prepared, params])
+    inputs = [prepared, params]
+    files.check_output(out, "a folder of fingerprints", files.is_made(out, "versions.json"), inputs=inputs)
     with files.replacing(out) as folder:
         for name, content in contents.items():
             files.write_json(folder / f"{name}.json", content)

@@ -30,9 +30,9 @@ def main(
     """Report the methods, seeds and sigmas of DATASET that the parameters list."""
     values = parameters(params, dataset)
     from rs.reporting import report
-    from rs.storage.files import check_replaceable
+    from rs.storage.files import check_output, is_made
 
-    check_replaceable(out, "claims.md", "reports")
+    check_output(out, "a folder of reports", is_made(out, "claims.md"))
     folders = results, logs, weights
     content = report.make_report(values, dataset, *folders, equal_time, partial, attacks, epoch_seconds, data)
     report.write_report(out, content)

@@ -49,7 +49,7 @@ def write_card(
     for path, summary in zip(row_files, summaries, strict=True):
         if not summary["certified_accuracy"]:
             raise InputError(f"{path} must have labels, but its images have none; put images into one folder a class")
-        if files.value_in(sidecar_of(path), "classifier") != model_sha256:
+        if files.json_values(sidecar_of(path)).get("classifier") != model_sha256:
             raise InputError(f"{path} must be rows of {model}, but its sidecar names another model; certify this one")
     files.write_text(out, model_card.model_page(card, summaries))
     print(f"page of {model}, with the certificates of {len(summaries)} row file(s), in {out}")

@@ -46,7 +46,7 @@ def write_ensembles(values: dict[str, Any], dataset: str, sigma: float, models: 
         InputError: If a combination is of no rule, a member is not trained, members do not fit each other, or ``out``
             is something else.
     """
-    files.check_replaceable(out, POOL, "ensembles", [models])
+    files.check_output(out, "a folder of ensembles", files.is_made(out, POOL), inputs=[models])
     cells = pool_cells(values, dataset, sigma)
     declarations = declared(values)
     check_rules(values)

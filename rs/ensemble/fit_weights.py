@@ -69,7 +69,7 @@ def fit_weights(
             images.
     """
     pool, specs = read_pool(ensembles)
-    files.check_replaceable(out, "spreads.csv", "weights", [ensembles, folder])
+    files.check_output(out, "a folder of weights", files.is_made(out, "spreads.csv"), inputs=[ensembles, folder])
     files.check_output(seconds, "a file", option="--seconds")
     train, test = data.load_images(folder, "train"), data.load_images(folder, "test")
     limit_threads(test.meta.shape)

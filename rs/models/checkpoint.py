@@ -86,12 +86,9 @@ def check_model_folder(folder: Path, card: ModelCard, force: bool = True) -> Non
         InputError: If it holds another model or something else, which would be lost.
     """
     force = force or not (folder / WEIGHTS).is_file()
-    new = origin(asdict(card))
-    has_model = files.is_json_with(*ORIGIN)(folder / CARD)
-    old = origin(files.read_json(folder / CARD)) if has_model else None
-    files.check_output(
-        folder, f"the model {new}", lambda path: files.is_empty(path) or old == new, there=old, force=force
-    )
+    new, values = origin(asdict(card)), files.json_values(folder / CARD)
+    old = origin(values) if values.keys() >= {*ORIGIN} else None
+    files.check_output(folder, f"the model {new}", old == new or files.is_empty(folder), there=old, force=force)
 
 
 def origin(card: Mapping[str, Any]) -> str:

@@ -139,7 +139,7 @@ class StudyFiles:
         """Check that a file is of the model of a cell that the sidecars of its rows name, in either folder."""
         for further in (False, True):
             sidecar = sidecar_of(replace(cell, is_member_seed=further).rows(self.results))
-            named = files.value_in(sidecar, "classifier")
+            named = files.json_values(sidecar).get("classifier")
             if classifier and named and classifier != named:
                 raise InputError(
                     f"{path} must be of the same {cell.method}, seed {cell.seed}, as {sidecar}, but that names model "
@@ -155,7 +155,7 @@ class StudyFiles:
     def _check_weights(self, ensemble: EnsembleDeclaration, sigma: Any, used: str | None) -> None:
         """Check that weights are of the models whose rows there are, and weights by image those of the rows."""
         path = pool_file(self.weights, sigma, f"{ensemble.slug}.json")
-        self._check_members(path, sigma, files.value_in(path, "members"))
+        self._check_members(path, sigma, files.json_values(path).get("members"))
         path = path.with_suffix(".tsv")
         if used and path.is_file() and files.sha256(path) != used:
             raise InputError(

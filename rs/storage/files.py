@@ -10,7 +10,7 @@ import re
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -84,14 +84,10 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-IsOurs = Callable[[Path], bool]
-"""Whether what lies at a path is what a command would make there."""
-
-
 def check_output(
     path: Path,
     what: str,
-    is_ours: IsOurs = Path.is_file,
+    ours: bool | None = None,
     *,
     inputs: Iterable[Path] = (),
     there: str | None = None,
@@ -105,7 +101,7 @@ def check_output(
     Args:
         path: A file or folder; a link counts as what it leads to, and is refused where it leads nowhere.
         what: What it must be, in words.
-        is_ours: Whether what is there may be replaced; any file by default.
+        ours: Whether what is there may be replaced; by default, whether it is a file.
         inputs: Files and folders that the command reads.
         there: What is there otherwise, in words; by default its first line, or the names in it.
         option: What named it.
@@ -118,31 +114,16 @@ def check_output(
     for read in inputs:
         if read.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{path} must be {what} or new, but {read}, an input, is in it; name another {option}")
-    if os.path.lexists(path) and not (path.exists() and is_ours(path)):
+    ours = path.is_file() if ours is None else ours
+    if os.path.lexists(path) and not (path.exists() and ours):
         raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
     if path.exists() and not (force or is_empty(path)):
         raise InputError(f"{path} must be new, but {what} is there; name another {option}, or replace it with --force")
 
 
-def check_replaceable(folder: Path, marker: str, what: str, inputs: Iterable[Path] = ()) -> None:
-    """Check that a stage may make its folder: there is none, it is empty, or the stage has made it.
-
-    DVC removes such a folder before the stage runs; this is for stages that are run by hand.
-
-    Args:
-        folder: The folder.
-        marker: A file that is in it once the stage has made it.
-        what: What it holds, in words.
-        inputs: Files and folders that the stage reads.
-    Raises:
-        InputError: If it holds something else, or one of ``inputs``, which would be lost.
-    """
-    check_output(
-        folder,
-        f"a folder of {what}",
-        lambda path: is_empty(path) or (path / marker).is_file(),
-        inputs=inputs,
-    )
+def is_made(folder: Path, marker: str) -> bool:
+    """Return whether a folder is empty, or holds a file that the command leaves in it."""
+    return is_empty(folder) or (folder / marker).is_file()
 
 
 def is_empty(folder: Path) -> bool:
@@ -150,24 +131,7 @@ def is_empty(folder: Path) -> bool:
     return folder.is_dir() and all(_TEMPORARY.fullmatch(child.name) for child in folder.iterdir())
 
 
-def begins_with(text: str) -> IsOurs:
-    """Recognise files by their beginning, the names of their columns."""
-    head = text.encode()
-    return lambda path: path.is_file() and _beginning(path, len(head)) == head
-
-
-def is_json_with(*keys: str) -> IsOurs:
-    """Recognise JSON files by keys that they have."""
-
-    return lambda path: set(keys) <= _json_object(path).keys()
-
-
-def value_in(path: Path, key: str) -> Any:
-    """Return a value of a JSON file; ``None`` where it has no such key, or is no JSON."""
-    return _json_object(path).get(key)
-
-
-def _json_object(path: Path) -> dict[str, Any]:
+def json_values(path: Path) -> dict[str, Any]:
     """Return the values of a JSON file; none where it is missing, or holds something else."""
     try:
         values = read_json(path)
@@ -183,12 +147,8 @@ def _content(path: Path) -> str:
     if path.is_dir():
         names = sorted(child.name for child in path.iterdir())
         return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
-    return repr(_beginning(path, 40).decode(errors="replace"))
-
-
-def _beginning(path: Path, size: int) -> bytes:
     with path.open("rb") as file:
-        return file.read(size)
+        return repr(file.read(40).decode(errors="replace"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:

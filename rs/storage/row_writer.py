@@ -197,11 +197,11 @@ def _said(value: Any) -> str:
 
 
 def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
-    is_sidecar = files.is_json_with("classifier", "scope", "sigma", "subset")
     for out in outs:
-        files.check_output(out, "rows", lambda _: True)  # their content is checked already
-        files.check_output(sidecar_of(out), f"the sidecar of {out}", is_sidecar)
-    files.check_output(seconds, "the seconds of certificates", files.begins_with(SECONDS_HEADER))
+        files.check_output(out, "rows", ours=True)  # their content is checked already
+        sidecar = sidecar_of(out)
+        files.check_output(sidecar, f"the sidecar of {out}", "classifier" in files.json_values(sidecar))
+    files.check_output(seconds, "a file of seconds")
 
 
 @contextmanager

@@ -25,6 +25,8 @@ from rs.training import start
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import HISTORY, TIMING, Progress, Trainer
 
+PROVENANCE = "provenance.json"
+
 
 def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:
     """Train a recipe on the data set in ``folder``.
@@ -101,22 +103,18 @@ def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, 
 
 
 def _write_logs(log: Path, card: ModelCard, progress: Progress, device: torch.device) -> None:
+    """Write the logs of a training; the first file says whose they are, if a process is killed before the others."""
+    model = {"model": checkpoint.origin(asdict(card))}
+    files.write_json(log / PROVENANCE, model | _provenance(progress.seconds, device))
     files.write_csv(log / "history.csv", HISTORY, progress.history)
     files.write_csv(log / "timing.csv", TIMING, progress.timing)
-    model = {"model": checkpoint.origin(asdict(card))}
-    files.write_json(log / "provenance.json", model | _provenance(progress.seconds, device))
 
 
 def _check_logs(log: Path, card: ModelCard) -> None:
     """Check that the logs of a training may be written into the folder ``log``: it has none of another model."""
-    new, old = checkpoint.origin(asdict(card)), files.value_in(log / "provenance.json", "model")
-    files.check_output(log, f"the log of {new}", lambda _: old in (None, new), there=f"that of {old}", option="--log")
-    for name, is_ours in (
-        ("history.csv", files.begins_with(",".join(HISTORY) + "\n")),
-        ("timing.csv", files.begins_with(",".join(TIMING) + "\n")),
-        ("provenance.json", files.is_json_with("training_seconds")),
-    ):
-        files.check_output(log / name, "the log of a training", is_ours, option="--log")
+    new, old = checkpoint.origin(asdict(card)), files.json_values(log / PROVENANCE).get("model")
+    there = None if old is None else f"that of {old}"
+    files.check_output(log, f"the log of {new}", old == new or files.is_empty(log), there=there, option="--log")
 
 
 def _card(recipe: Recipe, train: Images, options: RunOptions) -> ModelCard:

@@ -177,8 +177,8 @@ def test_the_message_says_what_must_be_there_and_what_is(capfd):
     )
     assert command(train, log="notes") == 2
     assert capfd.readouterr().err == (
-        "error: notes/history.csv must be the log of a training or new, but holds 'years of work\\n'; name another "
-        "--log\n"
+        "error: notes must be the log of gaussian of tiny, sigma 0.25, seed 0 or new, but holds a.tsv, alone.csv, "
+        "b.json and 6 more; name another --log\n"
     )
 
 
