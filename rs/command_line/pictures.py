@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +22,6 @@ Classifier: TypeAlias = Any
 
 VALIDATION_SHARE = 0.1
 """Share of the pictures of each class that is left out of a training."""
-
-MAX_IMBALANCE = 3
-"""Ratio of the pictures of two classes above which a training warns."""
 
 MAX_CLASSES_SHOWN = 10
 """Classes of a line that says their order."""
@@ -98,7 +94,6 @@ class PictureOptions:
         tree = listed(self.folder, () if self.classes is None else class_names(self.classes))
         shape, _ = common_shape([path for path, _ in tree.samples], self.conversion)
         train, validation = split_by_content(tree, VALIDATION_SHARE)
-        _warn_of_imbalance(tree)
         return read_pictures(train, shape, self.conversion), read_pictures(validation, shape, self.conversion)
 
     def list_files(self, base: Classifier) -> tuple[Classifier, list[str]]:
@@ -152,15 +147,3 @@ def _print_order(classes: Sequence[str]) -> None:
     rest = f", ... of {len(classes)}" if len(classes) > MAX_CLASSES_SHOWN else ""
     line = f"classes in the order of the subfolders' names: {numbered}{rest}; --classes FILE gives the model's order"
     print(printable(line), file=sys.stderr)
-
-
-def _warn_of_imbalance(tree: Tree) -> None:
-    """Warn on stderr if classes differ in their number of pictures by more than :data:`MAX_IMBALANCE`."""
-    counts = Counter(label for _, label in tree.samples)
-    (largest, most), (smallest, least) = counts.most_common()[0], counts.most_common()[-1]
-    if most > MAX_IMBALANCE * least:
-        line = (
-            f"warning: the classes are not in balance: {most:,} pictures of {tree.classes[largest]}, {least:,} of "
-            f"{tree.classes[smallest]}; accuracy and ACR weigh them by their number"
-        )
-        print(printable(line), file=sys.stderr)

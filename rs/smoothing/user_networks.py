@@ -34,12 +34,12 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
     """
 
     def build() -> nn.Module:
-        return copy.deepcopy(import_network(network)) if isinstance(network, str) else network()
+        return copy.deepcopy(import_network(network)) if isinstance(network, str) else _built(network, own_name)
 
+    own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
     function_module = network.partition(":")[0] if isinstance(network, str) else network.__module__
     own = own_modules(function_module, build()) - {"__main__"}
     hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
-    own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
     registered = name or own_name
     architectures.register(registered, lambda shape: _with_plain_logits(build(), registered, shape), hashes)
     return registered
@@ -88,6 +88,11 @@ def import_network(name: str) -> nn.Module:
     if not callable(build):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise InputError(f"{must}, but {module_name} has no function {function}{nearest(function, functions)}")
+    return _built(build, name)
+
+
+def _built(build: Callable[[], nn.Module], name: str) -> nn.Module:
+    """Return the network that a function of the user's builds."""
     try:
         inspect.signature(build).bind()
     except (TypeError, ValueError) as error:

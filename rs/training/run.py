@@ -10,11 +10,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rs.data import images
 from rs.data.prepared import Images
-from rs.errors import InputError
+from rs.errors import InputError, printable
 from rs.methods import EVERY_METHOD
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
@@ -26,6 +27,9 @@ from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import HISTORY, TIMING, Progress, Trainer
 
 PROVENANCE = "provenance.json"
+
+MAX_IMBALANCE = 3
+"""Ratio of the images of two classes above which a training warns."""
 
 
 def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:
@@ -53,6 +57,7 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
     """Train a recipe on the images ``train`` as :func:`train_model` does, with quick ACRs of ``evaluation``."""
     limit_threads(train.meta.shape)
     if recipe.architecture in architectures.USER_NETWORKS:
+        _warn_of_imbalance(train)
         _warn_of_copies(train, evaluation)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
@@ -68,6 +73,18 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
         if first:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
             _write_logs(log, card, progress, options.device)
+
+
+def _warn_of_imbalance(train: Images) -> None:
+    """Write to stderr if classes differ in their number of images by more than :data:`MAX_IMBALANCE`."""
+    names, counts = train.meta.classes, np.bincount(train.labels, minlength=len(train.meta.classes))
+    most, least = int(counts.argmax()), int(counts.argmin())
+    if counts[most] > MAX_IMBALANCE * counts[least] and processes.rank_and_world_size()[0] == 0:
+        line = (
+            f"warning: the classes are not in balance: {counts[most]:,} images of {names[most]}, {counts[least]:,} of "
+            f"{names[least]}; accuracy and ACR weigh them by their number"
+        )
+        print(printable(line), file=sys.stderr)
 
 
 def _warn_of_copies(train: Images, evaluation: Images) -> None:

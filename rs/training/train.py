@@ -21,6 +21,7 @@ from rs.data.images import PackedImages, content_hashes
 from rs.data.prepared import images_fingerprint, make_meta
 from rs.errors import InputError
 from rs.runtime.device import device_named
+from rs.smoothing.inputs import as_image
 from rs.smoothing.user_networks import register_network
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_on
@@ -74,9 +75,11 @@ def train(
     Raises:
         InputError: If images, labels, network or settings do not fit, or the loss becomes NaN.
     """
+    if not isinstance(validation, tuple) and not 0 < validation < 1:
+        raise InputError(f"validation must be images and labels, or a share between 0 and 1, got {validation}")
     pixels, numbers = _arrays(images, labels)
     names = tuple(map(str, range(int(numbers.max()) + 1))) if classes is None else tuple(classes)
-    if isinstance(validation, float):
+    if not isinstance(validation, tuple):
         contents = content_hashes(pixels)
         chosen = choose_by_content(contents, numbers.tolist(), names, validation)
         held_out = np.array([content in chosen for content in contents])
@@ -115,8 +118,16 @@ def _arrays(images: Any, labels: Any) -> tuple[NDArray[np.uint8], NDArray[np.int
     """
     if labels is None:
         pairs = [images[index] for index in range(len(images))]
-        images, labels = torch.stack([torch.as_tensor(x) for x, _ in pairs]), [int(y) for _, y in pairs]
-    x, y = torch.as_tensor(images), torch.as_tensor(labels)
+        images, labels = [as_image(x) for x, _ in pairs], [y for _, y in pairs]
+        if len({image.shape for image in images}) > 1:
+            raise InputError("the images of a data set must have one shape, but they differ; resize them in it")
+        images = torch.stack(images)
+    try:
+        x, y = torch.as_tensor(images), torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"images and labels must be arrays of numbers, but: {error}; give labels as numbers"
+        ) from error
     if x.ndim != 4 or y.shape != x.shape[:1] or y.is_floating_point() or len(x) == 0 or int(y.min()) < 0:
         raise InputError(
             "images must have the shape (N, C, H, W), and labels N whole numbers from 0, got images of shape "

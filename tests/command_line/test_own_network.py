@@ -322,7 +322,7 @@ def test_classes_out_of_balance_are_said(capsys):
     for number in range(2, 30):
         Path("photos/stripe", f"{number}.png").unlink()
     trained("--epochs", 1)
-    assert "warning: the classes are not in balance: 30 pictures of circle, 2 of stripe" in capsys.readouterr().err
+    assert "warning: the classes are not in balance: 27 images of circle, 1 of stripe" in capsys.readouterr().err
 
 
 def test_what_a_training_starts_from_and_keeps_is_said(capsys):
@@ -359,7 +359,12 @@ def test_python_trains_arrays_tensors_and_data_sets_alike():
     assert robust.smooth().certify(images[0], n0=10, n=50).n == 50
     tensors = torch.from_numpy(images).float() / 255
     pairs = [(x, int(y)) for x, y in zip(tensors, labels, strict=True)]
-    others = [rs.train(build(), tensors, torch.from_numpy(labels), **settings), rs.train(build, pairs, **settings)]
+    pictures = [(Image.fromarray(x.transpose(1, 2, 0)), int(y)) for x, y in zip(images, labels, strict=True)]
+    others = [
+        rs.train(build, pictures, **settings),
+        rs.train(build(), tensors, torch.from_numpy(labels), **settings),
+        rs.train(build, pairs, **settings),
+    ]
     for other in others:
         assert all(map(torch.equal, robust.module.state_dict().values(), other.module.state_dict().values()))
 
@@ -413,8 +418,19 @@ def test_a_recipe_names_a_network_and_its_cells_depend_on_the_source_files():
         (lambda x, y: (x.astype(np.float32), y), r"multiples of 1/255 in \[0, 1\], got float32 from . to 25"),
         (lambda x, y: (x.astype(np.float32) / 255 + 0.001, y), "multiples of 1/255"),
         (lambda x, y: (x[29:], y[29:]), "two different images or more, got 1 of 0"),
+        (lambda x, y: (x, ["circle"] * 90), "images and labels must be arrays of numbers"),
+        (lambda x, y: ([(x[0], 0), (x[1][:, :9], 1)], None), "must have one shape"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change, message):
     with pytest.raises(InputError, match=message):
         rs.train(importlib.import_module("own_networks").build, *change(*data()), sigma=0.25)
+
+
+def test_a_share_and_a_function_that_do_not_fit_are_refused():
+    module, settings = importlib.import_module("own_networks"), {"sigma": 0.25}
+    for share in (0, 1, 1.5):
+        with pytest.raises(InputError, match=f"or a share between 0 and 1, got {share}"):
+            rs.train(module.build, *data(), **settings, validation=share)
+    with pytest.raises(InputError, match=r"own_networks:Small\.forward must be a function that needs no argument"):
+        rs.train(module.Small.forward, *data(), **settings)
