@@ -59,8 +59,8 @@ def _check_plain(text: str) -> None:
 def seconds(text: str) -> float:
     """Read ``H:MM:SS.ffffff``, ``H:MM:SS``, ``D day(s), H:MM:SS`` or plain seconds.
 
-    >>> seconds("0:01:14.5"), seconds("15.4")
-    (74.5, 15.4)
+    >>> seconds("0:01:14.5"), seconds("1:02:03"), seconds("2 days, 0:01:00.5"), seconds("15.4")
+    (74.5, 3723.0, 172860.5, 15.4)
     """
     match = re.fullmatch(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)", text.strip())
     if match is None:

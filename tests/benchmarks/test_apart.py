@@ -26,10 +26,6 @@ def build(device, word):
     }
 
 
-def unbuildable(device):
-    raise OSError(f"nothing to measure on the {device}")
-
-
 def test_ways_run_in_another_process_with_as_many_threads_until_the_end():
     with apart(CPU, build, "word") as ways:
         assert list(ways) == ["where", 7, "raises", "dies"]
@@ -49,21 +45,3 @@ def test_a_process_that_ends_is_an_error_that_leaves_nothing_behind(name, code):
     ):
         ways[name]()
     assert not multiprocessing.active_children()
-
-
-def test_what_cannot_be_built_says_why_on_stderr(capfd):
-    with pytest.raises(RuntimeError, match="exit code 1"), apart(CPU, unbuildable):
-        pytest.fail("there are no ways")
-    assert "OSError: nothing to measure on the cpu" in capfd.readouterr().err
-
-
-def test_an_error_here_ends_the_process_there():
-    with pytest.raises(KeyError), apart(CPU, build, "word") as ways:
-        ways["unknown"]()
-    assert not multiprocessing.active_children()
-
-
-def test_a_gpu_has_memory_of_its_own_so_nothing_is_apart():
-    with apart(torch.device("cuda"), build, "word") as ways:
-        assert ways["where"]()[0] == os.getpid()
-        assert ways[7]() == "cuda, word"

@@ -56,18 +56,3 @@ def test_a_mistake_is_one_line_and_exit_code_2_and_leaves_nothing(params, tmp_pa
     assert printed.count("\n") == 1
     assert message in printed
     assert list(tmp_path.iterdir()) == [params]
-
-
-def test_interrupted_half_way_nothing_is_left_and_an_older_set_stays(params, tmp_path, monkeypatch):
-    main("digits", tmp_path / "set", params)
-    before = {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir()}
-
-    def interrupt(file, **arrays):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(np, "savez_compressed", interrupt)
-    for target in ("set", "new"):
-        with pytest.raises(KeyboardInterrupt):
-            main("digits", tmp_path / target, params)
-    assert {path.name for path in tmp_path.iterdir()} == {"params.yaml", "set"}
-    assert {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir()} == before

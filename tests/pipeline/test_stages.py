@@ -1,7 +1,6 @@
 """The commands train and certify, as a person runs them."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from rs.models.fingerprint import model_fingerprint
 from rs.storage import certificate_rows
 from stages.certify import main as certify
 from stages.train import main as train
-from tests.support.helpers import TRAINING, write_params
+from tests.support.helpers import write_params
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -182,18 +181,3 @@ def test_what_is_not_the_users_mistake_keeps_its_traceback():
 def test_an_option_that_is_missing_is_named(main, option, capfd):
     assert command(main, "model") == 2
     assert option in capfd.readouterr().err
-
-
-def test_a_training_that_breaks_down_is_one_line_of_error_without_a_model(tmp_path, tiny, capfd):
-    write_params(tmp_path / "params.yaml", training={**TRAINING, "learning_rate": 1e30})
-    assert command(train, *train_words(tmp_path, tiny)) == 2
-    assert "the loss must stay finite" in one_error(capfd)
-    assert not (tmp_path / "model").exists()
-
-
-def test_parameters_are_looked_for_in_the_current_folder(tmp_path, tiny, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = [str(word) for word in train_words(tmp_path, tiny)]
-    at = words.index("--params")
-    assert command(train, *words[:at], *words[at + 2 :]) == 0
-    assert Path("model/model.json").is_file()

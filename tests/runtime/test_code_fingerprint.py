@@ -5,8 +5,6 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rs.runtime import code_fingerprint
 
@@ -126,34 +124,6 @@ def test_code_and_strings_do(old: str, new: str) -> None:
 )
 def test_code_beside_a_docstring_counts_and_so_does_every_other_string(one: str, other: str) -> None:
     assert code_fingerprint.digest(one) != code_fingerprint.digest(other)
-
-
-DOCSTRINGS = st.text(alphabet=st.sampled_from("aä€𝔸#' \n"), max_size=12).map(lambda text: f'"""{text} """')
-
-
-@given(DOCSTRINGS, DOCSTRINGS, st.integers(0, 1), st.integers(0, 1))
-def test_a_docstring_and_a_comment_count_nowhere_and_what_stands_beside_them_does(
-    doc: str, other: str, left: int, right: int
-) -> None:
-    def module(text: str, number: int) -> str:
-        return f"def f(x=({text!r}, 'ä')): {text}; return {number}  # {text!r}\n{text}\n"
-
-    def inside(text: str, number: int) -> str:
-        return f"class A(B{number}): {text}  # {text!r}\n"
-
-    assert (code_fingerprint.digest(inside(doc, left)) == code_fingerprint.digest(inside(other, right))) == (
-        left == right
-    )
-    assert (code_fingerprint.digest(module(doc, left)) == code_fingerprint.digest(module(other, right))) == (
-        (doc, left) == (other, right)
-    )
-
-
-def test_a_long_chain_of_branches_is_read_to_its_end(tmp_path: Path) -> None:
-    branches = "".join(f"elif x == {number}:\n    pass\n" for number in range(1200))
-    source = f"if x:\n    pass\n{branches}else:\n    import rs.b\n"
-    root = project(tmp_path, stages__a=source, rs__b="")
-    assert Path("rs/b.py") in code_fingerprint.closure(root, Path("stages/a.py"))
 
 
 def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(tmp_path: Path) -> None:

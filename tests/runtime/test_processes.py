@@ -1,7 +1,5 @@
 """Several processes at one certification: ``rs.runtime.processes``, as torchrun starts them."""
 
-import shutil
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -83,36 +81,3 @@ def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work, wo
         str(i) for i in certificate_rows.read_rows(cell / "one.tsv")["idx"]
     ]
     assert list(work.iterdir()) == []
-
-
-DIES = """
-import os, signal, rs.smoothing.classifier as s
-tally = s.SmoothedClassifier.tally
-count = 0
-def dying(self, *words, **more):
-    global count
-    count += 1
-    if os.environ["RANK"] == "1" and count > 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return tally(self, *words, **more)
-s.SmoothedClassifier.tally = dying
-from stages.certify import main
-from rs.command_line.shell import run
-run(main)
-"""
-
-
-@pytest.mark.trust_only("kills and interruptions")
-@pytest.mark.slow
-def test_a_process_that_dies_ends_the_others_and_the_rerun_continues(cell, tmp_path, work):
-    (tmp_path / "dies.py").write_text(DIES)
-    first = torchrun(cell, tmp_path / "rows.tsv", 2, [tmp_path / "dies.py"], RS_WORK=str(work))
-    assert first.returncode != 0
-    assert "exitcode  : -9" in first.stderr  # torchrun's own report, with the rank
-    assert not (tmp_path / "rows.tsv").exists()
-    assert len(list(work.iterdir())) == 2
-    second = torchrun(cell, tmp_path / "rows.tsv", 2, RS_WORK=str(work))
-    assert second.returncode == 0, second.stderr
-    assert "continuing after 2 of 5 images" in second.stderr
-    assert (tmp_path / "rows.tsv").read_bytes() == (cell / "one.tsv").read_bytes()
-    shutil.rmtree(work)

@@ -100,18 +100,6 @@ def test_fewer_evaluations_than_draws_are_refused(tmp_path):
         certificate_rows.read_rows(tmp_path / "a.tsv")
 
 
-def test_rows_read_back_as_they_were_written(tmp_path):
-    made = [row(0), row(1, label=1), row(2, votes=500), row(3, label=1, **SHORTCUT)]
-    write_row_file(made, tmp_path / "a.tsv")
-    frame = certificate_rows.read_rows(tmp_path / "a.tsv")
-    assert tuple(frame.columns) == certificate_rows.COLUMNS
-    assert frame["predict"].tolist() == [0, 0, -1, 0]
-    assert frame["correct"].tolist() == [1, 0, 0, 0]
-    assert frame["counts"].tolist() == ["0:900,1:100", "0:900,1:100", "0:500,1:500", "-"]
-    write_row_file(frame, tmp_path / "b.tsv")
-    assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
-
-
 @given(st.lists(st.integers(0, 10**6), max_size=12))
 def test_counts_read_back_as_the_votes_of_the_classes_that_have_any(votes):
     assert certificate_rows.parse_counts(certificate_rows.format_counts(votes)) == {
@@ -355,22 +343,6 @@ def test_the_class_with_the_most_votes_is_the_lowest_of_equals(counts, data):
 
 
 FIELD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0:00:14.172309", 14.172309),
-        ("1:02:03", 3723.0),
-        ("15.4", 15.4),
-        ("1 day, 0:00:01", 86401.0),
-        ("2 days, 0:01:00.5", 172860.5),
-    ],
-)
-def test_times_of_every_log_become_seconds(tmp_path, text, expected):
-    path = tmp_path / "log.tsv"
-    path.write_text(FIELD + f"0\t3\t3\t0.377\t1\t{text}\n")
-    assert certificate_rows.read_field_log(path)["seconds"][0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_field_log_without_a_budget_says_nan_not_a_guess(tmp_path):

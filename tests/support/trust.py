@@ -46,7 +46,6 @@ FAMILIES = {
     "kills and interruptions": (
         "command_line/test_shell.py::test_a_certification_that_is_interrupted",
         "command_line/test_shell.py::test_a_training_that_is_interrupted",
-        "runtime/test_processes.py::test_a_process_that_dies",
         "runtime/test_scratch.py::test_another_process",
         "storage/test_files.py::test_a_failure",
         "training/test_trainer.py::test_an_interrupted",
