@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from ruamel.yaml.events import AliasEvent
 
 from rs.errors import InputError
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 STRICT = ConfigDict(strict=True, extra="forbid")
 """No conversions and no unknown keys: ``lam: "12"`` and ``lamb: 12`` are mistakes, and are said so."""
 
-MAX_BYTES, MAX_VALUES, MAX_DEPTH = 2**20, 100_000, 50
-"""Bounds of a parameter file: its size, its keys and values with aliases as what they stand for, and its nesting."""
+MAX_BYTES, MAX_DEPTH = 2**20, 50
+"""Bounds of a parameter file: its size and its nesting."""
 
 T = TypeVar("T")
 
@@ -99,35 +99,27 @@ def parse(text: str, source: str) -> Any:
     """Parse YAML 1.2 from ``source``.
 
     Raises:
-        InputError: If the text is not YAML, or is nested deeper than :data:`MAX_DEPTH`, or has more than
-            :data:`MAX_VALUES`, which aliases can make many times more than its text, or endlessly many.
+        InputError: If the text is not YAML, is nested deeper than :data:`MAX_DEPTH`, or has an alias: a few lines of
+            them can stand for endlessly many values.
 
     >>> parse("{first: 500}", "--subset")
     {'first': 500}
     """
     yaml = YAML(typ="safe", pure=True)
-    yaml.max_depth, yaml.Composer = MAX_DEPTH, _BoundedComposer
+    yaml.max_depth, yaml.Composer = MAX_DEPTH, _PlainComposer
     try:
         return yaml.load(text)
     except (YAMLError, ValueError) as error:  # ValueError: of a date or a number that there is none of
         raise InputError(f"{source} must be YAML, but: {' '.join(str(error).split())[:500]}") from error
 
 
-class _BoundedComposer(Composer):
-    """Refuses more than :data:`MAX_VALUES` before any of them is built."""
+class _PlainComposer(Composer):
+    """Refuses aliases."""
 
-    def get_single_node(self) -> Any:
-        root: Any = super().get_single_node()
-        unseen: list[Node] = [root] if root is not None else []
-        for _ in range(MAX_VALUES):
-            if not unseen:
-                return root
-            node = unseen.pop()
-            if isinstance(node, MappingNode):
-                unseen.extend(part for pair in node.value for part in pair)
-            elif isinstance(node, SequenceNode):
-                unseen.extend(node.value)
-        raise YAMLError(f"it has more than {MAX_VALUES:,} keys and values, aliases counted as what they stand for")
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.parser.check_event(AliasEvent):
+            raise YAMLError("it has an alias (*name); write what it stands for")
+        return super().compose_node(parent, index)
 
 
 def section(values: dict[str, Any], key: str) -> Any:
