@@ -116,6 +116,7 @@ def test_a_public_name_stands_in_one_module() -> None:
 PURE = (
     "rs.statistics.radius",
     "rs.statistics.metrics",
+    "rs.statistics.ensemble_variance",
     "rs.storage.certificate_rows",
     "rs.reporting.report",
     "rs.params",

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
 from rs.errors import InputError
 from rs.statistics import metrics, two_way
-from rs.statistics.metrics import Rows, Terms
+from rs.statistics.metrics import Terms
 
 Floats = NDArray[np.float64]
 
@@ -81,7 +82,7 @@ class Estimate:
         return self.error * NORMAL_QUANTILE
 
 
-def sample(rows: Sequence[Rows], seeds: Sequence[Iterable[int]], radius: float | None = None) -> Sample:
+def sample(rows: Sequence[pd.DataFrame], seeds: Sequence[Iterable[int]], radius: float | None = None) -> Sample:
     """Return the scores of classifiers, with the seeds that each was trained with.
 
     Args:

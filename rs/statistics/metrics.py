@@ -1,14 +1,14 @@
 """Average certified radius, certified accuracy, and which rows may be compared (NumPy and pandas).
 
-Rows are a DataFrame, a mapping of columns, or a list of mappings with at least ``radius`` and ``correct``;
-comparisons also need ``idx`` and look at ``label``, ``n0``, ``n``, ``alpha`` and ``sigma`` where there are any.
+Rows have at least the columns ``radius`` and ``correct``; comparisons also need ``idx`` and look at ``label``, ``n0``,
+``n``, ``alpha`` and ``sigma`` where there are any.
 A wrong or abstaining image counts as radius 0 everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED, draws_at_most, radii_asked
 
-Rows: TypeAlias = pd.DataFrame | Mapping[str, ArrayLike] | Sequence[Mapping[str, Any]]
 BUDGET = ("n0", "n", "alpha", "sigma")
 """What must agree before two average radii may be compared."""
 
@@ -31,42 +30,41 @@ class Terms(NamedTuple):
     labels: NDArray[np.float64]
 
 
-def terms_of(rows: Rows) -> Terms:
+def terms_of(rows: pd.DataFrame) -> Terms:
     """Return what other rows must share with these.
 
     Raises:
         InputError: If they contradict themselves: by several modes (:func:`mode_of`), several values
             (:func:`budget`), or one image twice.
     """
-    frame = _frame(rows)
-    return Terms(mode_of(frame), {name: budget(frame, name) for name in BUDGET}, *_images(frame))
+    return Terms(mode_of(rows), {name: budget(rows, name) for name in BUDGET}, *_images(rows))
 
 
-def acr(rows: Rows) -> float:
+def acr(rows: pd.DataFrame) -> float:
     """Return the average certified radius: the mean over all images of radius times correct.
 
     Raises:
         InputError: If rows were certified in several ways (:func:`mode_of`), or have no radii (:func:`check_radii`).
 
-    >>> acr([{"radius": 1.0, "correct": 1}, {"radius": 2.0, "correct": 0}])
+    >>> acr(pd.DataFrame({"radius": [1.0, 2.0], "correct": [1, 0]}))
     0.5
     """
-    return float(_scores(_frame(rows)).mean())
+    return float(_scores(rows).mean())
 
 
-def standard_error(rows: Rows) -> float:
+def standard_error(rows: pd.DataFrame) -> float:
     """Return the standard error of the ACR over images: sample standard deviation / sqrt(N).
 
     Raises:
         InputError: If there are fewer than two images; and as :func:`acr`.
     """
-    scores = _scores(_frame(rows))
+    scores = _scores(rows)
     if len(scores) < 2:
         raise InputError(f"a standard error needs at least 2 images, got {len(scores)}; certify more")
     return float(np.std(scores, ddof=1) / np.sqrt(len(scores)))
 
 
-def certified_accuracy(rows: Rows, radii: ArrayLike) -> NDArray[np.float64]:
+def certified_accuracy(rows: pd.DataFrame, radii: ArrayLike) -> NDArray[np.float64]:
     """Return the share of images that are correct with a radius of at least each of ``radii`` (...).
 
     At 0 this is the field's "clean accuracy": abstentions are errors.
@@ -74,28 +72,26 @@ def certified_accuracy(rows: Rows, radii: ArrayLike) -> NDArray[np.float64]:
     Raises:
         InputError: If rows were certified in several ways (:func:`mode_of`).
 
-    >>> certified_accuracy({"radius": [1.0, 2.0], "correct": [1, 0]}, [0.0, 1.0, 1.5])
+    >>> certified_accuracy(pd.DataFrame({"radius": [1.0, 2.0], "correct": [1, 0]}), [0.0, 1.0, 1.5])
     array([0.5, 0.5, 0. ])
     """
-    frame, at = _frame(rows), np.asarray(radii, dtype=np.float64)
-    mode_of(frame)
-    check_labels(frame)
-    certified = np.sort(_column(frame, "radius")[_column(frame, "correct") == 1])
-    beyond = certified.size - np.searchsorted(certified, at, side="left")
-    return np.asarray(beyond / len(frame))[()]
+    mode_of(rows)
+    check_labels(rows)
+    certified = np.sort(_column(rows, "radius")[_column(rows, "correct") == 1])
+    beyond = certified.size - np.searchsorted(certified, np.asarray(radii, dtype=np.float64), side="left")
+    return np.asarray(beyond / len(rows))[()]
 
 
-def image_scores(rows: Rows) -> NDArray[np.float64]:
+def image_scores(rows: pd.DataFrame) -> NDArray[np.float64]:
     """Return radius times correct of every image, (N,), in the order of the images' numbers.
 
     Raises:
         InputError: As :func:`acr`.
     """
-    frame = _frame(rows)
-    return _scores(frame)[np.argsort(_column(frame, "idx"), kind="stable")]
+    return _scores(rows)[np.argsort(_column(rows, "idx"), kind="stable")]
 
 
-def certified_at(rows: Rows, radius: float) -> NDArray[np.float64]:
+def certified_at(rows: pd.DataFrame, radius: float) -> NDArray[np.float64]:
     """Return 1 for every image that is correct with a radius of at least ``radius`` and 0 for the others, (N,).
 
     In the order of the images' numbers; the mean is :func:`certified_accuracy`.
@@ -103,11 +99,10 @@ def certified_at(rows: Rows, radius: float) -> NDArray[np.float64]:
     Raises:
         InputError: As :func:`certified_accuracy`.
     """
-    frame = _frame(rows)
-    mode_of(frame)
-    check_labels(frame)
-    certified = (_column(frame, "correct") == 1) & (_column(frame, "radius") >= radius)
-    return certified[np.argsort(_column(frame, "idx"), kind="stable")].astype(np.float64)
+    mode_of(rows)
+    check_labels(rows)
+    certified = (_column(rows, "correct") == 1) & (_column(rows, "radius") >= radius)
+    return certified[np.argsort(_column(rows, "idx"), kind="stable")].astype(np.float64)
 
 
 def check_comparable(terms: Sequence[Terms]) -> None:
@@ -137,21 +132,20 @@ def check_comparable(terms: Sequence[Terms]) -> None:
             raise InputError("rows to compare must have the same labels; these are of different data sets")
 
 
-def mode_of(rows: Rows) -> str:
+def mode_of(rows: pd.DataFrame) -> str:
     """Return how rows were certified: ``certify``, or the mode of rows that stopped when they were sure.
 
     Raises:
         InputError: If there are several modes; a shortcut goes with each.
     """
-    frame = _frame(rows)
-    stated = frame["mode"].unique() if "mode" in frame else []
+    stated = rows["mode"].unique() if "mode" in rows else []
     modes = sorted({*stated} - {"shortcut"}) or ["certify"]
     if len(modes) > 1:
         raise InputError(f"rows must all be certified alike, got {' and '.join(modes)}")
     return modes[0]
 
 
-def check_radii(rows: Rows, what: str = "rows") -> None:
+def check_radii(rows: pd.DataFrame, what: str = "rows") -> None:
     """Refuse rows that say only which of some radii are certified: their average certified radius means nothing.
 
     Args:
@@ -167,13 +161,12 @@ def check_radii(rows: Rows, what: str = "rows") -> None:
         )
 
 
-def has_labels(rows: Rows) -> bool:
+def has_labels(rows: pd.DataFrame) -> bool:
     """Return whether the classes of the images are known."""
-    frame = _frame(rows)
-    return "label" not in frame or not bool((frame["label"].to_numpy() == UNLABELLED).any())
+    return "label" not in rows or not bool((rows["label"].to_numpy() == UNLABELLED).any())
 
 
-def check_labels(rows: Rows, what: str = "rows") -> None:
+def check_labels(rows: pd.DataFrame, what: str = "rows") -> None:
     """Refuse rows of images whose classes are not known: they have no accuracy and no average certified radius.
 
     Args:
@@ -186,7 +179,7 @@ def check_labels(rows: Rows, what: str = "rows") -> None:
         raise InputError(f"{what} must have labels, but their images have none; put images into one folder a class")
 
 
-def budget(rows: Rows, name: str) -> float:
+def budget(rows: pd.DataFrame, name: str) -> float:
     """Return the one value that the rows have for ``n0``, ``n``, ``alpha`` or ``sigma``; NaN if they do not say.
 
     Shortcut rows, whose n draws were skipped, do not count for n, which is 0 if there are no others; of rows that
@@ -195,11 +188,10 @@ def budget(rows: Rows, name: str) -> float:
     Raises:
         InputError: If there are several values.
     """
-    frame = _frame(rows)
-    if name not in frame:
+    if name not in rows:
         return float("nan")
-    most = draws_at_most(mode_of(frame)) if name == "n" else None
-    values = _column(frame, name) if most is None else np.array([most], dtype=np.float64)
+    most = draws_at_most(mode_of(rows)) if name == "n" else None
+    values = _column(rows, name) if most is None else np.array([most], dtype=np.float64)
     stated = np.unique(values[~np.isnan(values)])
     if name == "n" and stated.max(initial=0) > 0:
         stated = stated[stated > 0]
@@ -234,34 +226,29 @@ def _stated(value: float) -> str:
     return "an unknown one" if np.isnan(value) else f"{value:,.15g}"
 
 
-def _images(frame: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _images(rows: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the images in their order, and their labels."""
-    idx = _column(frame, "idx")
+    idx = _column(rows, "idx")
     order = np.argsort(idx, kind="stable")
     images = idx[order]
     if (again := images[1:] == images[:-1]).any():
         raise InputError(f"rows must have unique idx, got {images[1:][again][0]:g} more than once")
-    return images, (_column(frame, "label") if "label" in frame else np.zeros(len(frame)))[order]
+    return images, (_column(rows, "label") if "label" in rows else np.zeros(len(rows)))[order]
 
 
-def _scores(frame: pd.DataFrame) -> NDArray[np.float64]:
+def _scores(rows: pd.DataFrame) -> NDArray[np.float64]:
     """Return radius times correct, shape (N,)."""
-    check_radii(frame)
-    check_labels(frame)
-    scores = _column(frame, "radius") * _column(frame, "correct")
+    check_radii(rows)
+    check_labels(rows)
+    scores = _column(rows, "radius") * _column(rows, "correct")
     if not np.isfinite(scores).all():
         raise InputError("radius and correct must be finite numbers in every row, got NaN or infinity")
     return scores
 
 
-def _column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    if name not in frame:
-        raise InputError(f"rows must have the column {name}, got {', '.join(map(str, frame.columns))}")
-    return frame[name].to_numpy(dtype=np.float64)
-
-
-def _frame(rows: Rows) -> pd.DataFrame:
-    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
-    if not len(frame):
+def _column(rows: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    if not len(rows):
         raise InputError("rows must hold at least one image, got none")
-    return frame
+    if name not in rows:
+        raise InputError(f"rows must have the column {name}, got {', '.join(map(str, rows.columns))}")
+    return rows[name].to_numpy(dtype=np.float64)

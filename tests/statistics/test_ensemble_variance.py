@@ -11,7 +11,6 @@ from rs.statistics.ensemble_variance import (
     trained_covariances,
 )
 from rs.statistics.ensemble_weights import moments, variance
-from tests.support.helpers import python
 
 
 def margins(members=3, draws=40, classes=4, seed=0, mean=0.5, y=0):
@@ -134,8 +133,3 @@ def test_many_images_are_each_of_them():
 def test_senseless_arguments_are_refused(call):
     with pytest.raises(ValueError, match=r"must|need"):
         call()
-
-
-def test_the_mathematics_of_ensembles_does_not_import_torch():
-    code = "import sys; from rs.statistics import ensemble_variance, ensemble_weights; sys.exit('torch' in sys.modules)"
-    assert python("-c", code).returncode == 0

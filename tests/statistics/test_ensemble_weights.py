@@ -115,11 +115,6 @@ def test_the_printed_form_loses_where_the_corrected_one_is_optimal():
     assert variance(printed, s, a) > 1.1 * variance(right, s, a)
 
 
-def test_the_printed_form_is_the_optimum_of_the_opposite_covariance():
-    s, opposite = (np.array([[[1.0, c], [c, 2.0]]]) for c in (0.9, -0.9))
-    np.testing.assert_allclose(printed_pair_weights(s, [1.0]), optimal_weights(opposite, [1.0]), atol=1e-12)
-
-
 @pytest.mark.parametrize("members", [2, 3, 7])
 def test_members_that_are_one_have_equal_weights(members):
     z = np.repeat(np.random.default_rng(0).normal(size=(1, 50, 4)), members, axis=0)
@@ -147,15 +142,6 @@ def test_moments_are_those_of_numpy(margins):
     for b, k in itertools.product(range(2), range(4)):
         np.testing.assert_allclose(means[b, :, k], margins[b, :, :, k].mean(axis=1), atol=1e-15)
         np.testing.assert_allclose(covariances[b, k], np.cov(margins[b, :, :, k], bias=True), atol=1e-15)
-
-
-def test_factors_leave_out_the_class_by_its_number_and_are_infinite_without_a_margin():
-    means = np.array([[[0.5, 0.0, 0.2], [0.25, 0.0, 0.3]], [[0.0, 0.5, -0.1], [0.0, 0.4, 0.3]]])
-    assert inverse_square_margins(means, [1, 0]).tolist() == [
-        [pytest.approx(16), 0, pytest.approx(25)],
-        [0, pytest.approx(6.25), np.inf],
-    ]
-    assert inverse_square_margins(means[0], 0).tolist() == [0, np.inf, pytest.approx(25)]
 
 
 def margins_with(means, noise, seed=0):

@@ -220,15 +220,6 @@ def test_weights_are_on_the_simplex(problem):
     assert problem.images > 1 or shrinkage == 1
 
 
-@given(problems, st.randoms(use_true_random=False))
-def test_members_in_another_order_have_the_same_weights(problem, random):
-    """Up to four of them, where all weights are looked at; a margin of 0 to the last bit does not happen here."""
-    order = random.sample(range(problem.members), problem.members)
-    one, two = radius_weights(problem), radius_weights(problem.of_members(order))
-    assert two.shrinkage == one.shrinkage
-    assert two.weights == tuple(one.weights[number] for number in order)
-
-
 @pytest.mark.parametrize("members", [2, 3, 4, 5, 9])
 def test_equal_members_have_equal_weights(members):
     z = np.repeat(pool(3, members=1), members, axis=1)
@@ -270,33 +261,6 @@ def test_each_member_that_is_chosen_is_the_best_one_to_add(problem, budget):
     weights, shrinkage = chosen_weights(problem, budget)
     assert weights == tuple((counts / budget).tolist())
     assert shrinkage == 0
-
-
-def experts(rights, wrongs, order):
-    """Members that are all right on ten draws, and each on one more, by these margins; and a useless one at the end.
-
-    Args:
-        rights, wrongs: Margins of each member where it is right, and where it is wrong.
-        order: In which they stand among the disputed draws.
-    """
-    count = len(rights)
-    z = np.zeros((6, count + 1, 10 + count, 2))
-    z[..., 1] = -np.append(wrongs, 5.0)[:, None]
-    for member, right in enumerate(rights):
-        z[:, member, [*range(10), 10 + member], 1] = right
-    return DisputedDraws.of(z[:, order], [0] * 6)
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_a_planted_mixture_of_two_to_one_is_found(order):
-    """The first needs more than .6 of the weight to be right against the second, and less than .75 to be stopped by it.
-
-    With 1 w > 1.5 (1 - w) on its own draw, and 3 (1 - w) > 1 w on the other's. The useless one stays at home.
-    """
-    problem = experts([1.0, 3.0], [1.0, 1.5], list(order))
-    counts = forward_counts(radii_of(problem), 3, 3)
-    assert [counts[order.index(member)] for member in range(3)] == [2, 1, 0]
-    assert problem.votes(chosen_weights(problem, 3).weights).tolist() == [12] * 6
 
 
 # ------------------------------------------------------------------------------------------------- noise

@@ -3,6 +3,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -223,7 +224,7 @@ def test_averaging_does_not_change_the_training_and_is_what_is_evaluated():
             averaged.evaluation.pixels(index), s.eval_n0, s.eval_n, s.eval_alpha, index=index, label=int(label)
         )
         rows.append(found.row(index, int(label)))
-    assert column(averaged, "acr")[-1] == metrics.acr(rows)
+    assert column(averaged, "acr")[-1] == metrics.acr(pd.DataFrame(rows))
 
 
 def test_an_interrupted_average_ends_with_the_bytes_of_an_unbroken_one(tmp_path):
@@ -327,7 +328,7 @@ def test_the_quick_acr_is_the_acr_of_full_certificates_of_the_first_evaluation_i
     seed = int(np.random.SeedSequence(0, spawn_key=(Stream.EVALUATE,)).generate_state(1, np.uint32)[0])
     budget = {"n0": 20, "n": 150, "alpha": 0.01, "seed": seed}
     rows = [classifier.certify(images.pixels(i), **budget, index=i).row(i, int(images.labels[i])) for i in range(6)]
-    assert column(made, "acr")[-1] == metrics.acr(rows) > 0
+    assert column(made, "acr")[-1] == metrics.acr(pd.DataFrame(rows)) > 0
 
 
 def test_the_quick_acr_sees_no_draw_of_a_certificate(monkeypatch):
