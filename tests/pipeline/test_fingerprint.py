@@ -12,6 +12,8 @@ from rs import params
 from rs.certification.certify_model import certification_settings
 from rs.command_line.fingerprints import cell_fingerprints
 from rs.errors import InputError
+from rs.methods import EVERY_METHOD
+from rs.runtime.code_fingerprint import stage_fingerprints
 from rs.study.grid import CERTIFY_IN_WEIGHTS, stage_parameters
 from stages import ensemble, fingerprint, weights
 from tests.support.folders import contents
@@ -19,6 +21,18 @@ from tests.support.helpers import CERTIFY, METHOD_PARAMETERS, ROOT, TRAINING, ti
 
 PROJECT = params.read_params(ROOT / "params.yaml")
 GRID = {"sigmas": [0.25], "methods": ["macer"], "seeds": [0, 1]}
+
+
+@pytest.fixture(scope="module")
+def code():
+    """Fingerprints of the code, which takes long to read and does not change here."""
+    return stage_fingerprints(ROOT, EVERY_METHOD)
+
+
+@pytest.fixture(autouse=True)
+def code_of_today(code, monkeypatch):
+    """Read the code once."""
+    monkeypatch.setattr("rs.runtime.code_fingerprint.stage_fingerprints", lambda *_: code)
 
 
 def tiny(**sections):

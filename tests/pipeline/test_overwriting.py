@@ -1,6 +1,8 @@
 """No command writes over what it reads, or over what it would not make itself."""
 
 import json
+import shutil
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -46,9 +48,24 @@ WORDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def place(work, models_here):
+@pytest.fixture(scope="module")
+def made(saved, tmp_path_factory):
     """A folder with models, a data set, an ensemble, rows, a checkpoint, and files of other kinds."""
+    folder = tmp_path_factory.mktemp("made") / "folder"
+    folder.mkdir()
+    with chdir(folder):
+        shutil.copytree(saved, "models")
+        make_files()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def place(work, made, tmp_path, monkeypatch):
+    """A copy of it is the current folder."""
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "place", symlinks=True))
+
+
+def make_files():
     write_tiny(Path("data"))
     values = json.loads(write_params(Path("params.yaml"), **RECIPE).read_text()) | PARAMS
     Path("params.yaml").write_text(json.dumps(values))
