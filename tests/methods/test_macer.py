@@ -8,7 +8,7 @@ from torch import nn
 
 from rs.methods import method_class
 from rs.methods.macer import macer_objective
-from rs.smoothing import attack
+from rs.smoothing import attack, soft
 
 MACER = {"draws": 4, "lam": 12.0, "gamma": 8.0, "beta": 16.0, "defer": 2}
 ADVMACER = MACER | {"steps": 2, "epsilon": 0.5, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
@@ -45,6 +45,14 @@ def test_the_share_in_the_hinge_is_of_right_images_whose_margin_is_gamma_at_most
     logits = torch.tensor([[[math.log(q), math.log1p(-q)]] for q in q1], dtype=torch.float64)
     step = macer_objective(logits, torch.tensor([0, 0, 0, 1]), sigma=SIGMA, lam=12.0, gamma=3.0, beta=1.0)
     assert step.hinge_share == 0.5
+
+
+@pytest.mark.parametrize(("name", "values"), [("macer", MACER), ("advmacer", ADVMACER)])
+def test_a_step_finds_the_top_two_classes_once(monkeypatch, name, values):
+    top_two, calls = soft.top_two, []
+    monkeypatch.setattr(soft, "top_two", lambda *arguments: calls.append(name) or top_two(*arguments))
+    loss_and_gradients(name, values, 5)
+    assert calls == [name]
 
 
 @pytest.mark.parametrize("epoch", [0, 5])
