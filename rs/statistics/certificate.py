@@ -160,16 +160,13 @@ def early_stop(mode: str) -> str:
     most, radii = draws_at_most(mode), radii_asked(mode)
     if most is None:
         return ""
-    question, number, _ = mode.split(":")
-    match question:
-        case "at-radius":
-            listed = ", ".join(map(radius_text, radii or ()))
-            when = f"when it was answered whether the radii {listed} are certified"
-        case "within":
-            when = f"when the radius was known to within {float(number):g}"
-        case _:
-            when = f"when the ACR was expected to lose at most {float(number):g}"
-    return f"{when}; at most {most:,} draws"
+    rule, number, _ = mode.split(":")
+    if radii is not None:
+        when = f"it was answered whether the radii {', '.join(map(radius_text, radii))} are certified"
+    else:
+        asked = "the radius was known to within" if rule == "within" else "the ACR was expected to lose at most"
+        when = f"{asked} {float(number):g}"
+    return f"when {when}; at most {most:,} draws"
 
 
 def is_mode(text: str) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rs.statistics.ensemble_weights import moments
+from rs.statistics.ensemble_weights import moments, other_classes
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ def mean_covariances(covariances: ArrayLike, y: ArrayLike, methods: Sequence[str
     members = s.shape[-1]
     if len(methods) != members:
         raise ValueError(f"methods must name that of each of {members} members, got {len(methods)}")
-    others = _others(y, s.shape[-3])  # (..., K)
+    others = other_classes(y, s.shape[-3])  # (..., K)
     mean = np.where(others[..., None, None], s, 0.0).sum(axis=-3) / others.sum(axis=-1)[..., None, None]
     same = np.array([[a == b for b in methods] for a in methods])
     itself = np.eye(members, dtype=bool)
@@ -128,7 +128,7 @@ def chebyshev_bounds(margins: ArrayLike, y: ArrayLike, weights: ArrayLike) -> Bo
     """
     z, w = np.asarray(margins, dtype=np.float64), np.asarray(weights, dtype=np.float64)
     means, _ = moments(z)
-    others = _others(y, z.shape[-1])
+    others = other_classes(y, z.shape[-1])
     ensemble = np.einsum("...l,...lnk->...nk", w, z)  # (..., N, K)
     variances = ensemble.var(axis=-2)
     measured = ((ensemble > 0) | ~others[..., None, :]).all(axis=-1).mean(axis=-1)
@@ -143,11 +143,3 @@ def _chebyshev(variances: Floats, e: Floats, others: NDArray[np.bool_]) -> Float
     safe = np.where(others & positive, e, 1.0)
     failures = np.where(others, variances / safe / safe, 0.0).sum(axis=-1)
     return np.where(positive.all(axis=-1), (1 - failures).clip(min=0.0), 0.0)
-
-
-def _others(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
-    """Return a mask of the classes other than y; (...) -> (..., K)."""
-    labels = np.asarray(y)
-    if not np.isin(labels, np.arange(classes)).all():
-        raise ValueError(f"y must be classes in [0, {classes}), got {labels.tolist()}")
-    return np.arange(classes) != labels[..., None]

@@ -37,6 +37,14 @@ def moments(margins: ArrayLike) -> Moments:
     return Moments(means, np.einsum("...lnk,...mnk->...klm", centred, centred) / z.shape[-2])
 
 
+def other_classes(y: ArrayLike, classes: int) -> NDArray[np.bool_]:
+    """Return a mask of the classes other than y; (...) -> (..., K)."""
+    labels = np.asarray(y)
+    if not np.isin(labels, np.arange(classes)).all():
+        raise ValueError(f"y must be classes in [0, {classes}), got {labels.tolist()}")
+    return np.arange(classes) != labels[..., None]
+
+
 def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
     """Return a_i = min_l(mean margin of member l against class i)^-2, and 0 for the class y itself.
 
@@ -52,13 +60,9 @@ def inverse_square_margins(means: ArrayLike, y: ArrayLike) -> Floats:
     >>> inverse_square_margins([[0.0, 0.5, 0.1], [0.0, 0.25, -0.1]], 0)
     array([ 0., 16., inf])
     """
-    m, classes = np.asarray(means, dtype=np.float64), np.asarray(y)
-    if m.ndim < 2 or not np.isin(classes, np.arange(m.shape[-1])).all():
-        raise ValueError(f"y must name one of K classes of means (..., L, K), got {y} and {m.shape}")
-    least = m.min(axis=-2)
-    itself = np.arange(m.shape[-1]) == classes[..., None]
+    least = np.asarray(means, dtype=np.float64).min(axis=-2)
     with np.errstate(divide="ignore", over="ignore"):
-        return np.where(itself, 0.0, np.where(least > 0, least**-2.0, np.inf))
+        return np.where(other_classes(y, least.shape[-1]), np.where(least > 0, least**-2.0, np.inf), 0.0)
 
 
 def per_image_weights(margins: ArrayLike, y: ArrayLike, form: str = "optimal") -> Floats:

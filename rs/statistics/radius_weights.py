@@ -149,8 +149,9 @@ def radius_weights(disputed: DisputedDraws) -> RadiusWeights:
 
 
 def chosen_weights(disputed: DisputedDraws, budget: int) -> RadiusWeights:
-    """Return the shares of ``budget`` members that each one has, chosen by J: :func:`forward_counts`."""
-    return RadiusWeights(_weights(forward_counts(radii_of(disputed), disputed.members, budget)), 0.0)
+    """Return the shares of ``budget`` members that each one has, chosen by J on all images: :func:`forward_counts`."""
+    used = np.full(disputed.images, True)
+    return RadiusWeights(_weights(forward_counts(radii_of(disputed), disputed.members, budget, used)), 0.0)
 
 
 def best_of_all(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights:
@@ -171,11 +172,11 @@ def best_forward(radii: Radii, members: int, used: NDArray[np.bool_]) -> Weights
     return _weights(forward_counts(radii, members, PARTS, used))
 
 
-def forward_counts(radii: Radii, members: int, budget: int, used: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+def forward_counts(radii: Radii, members: int, budget: int, used: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Choose ``budget`` members one after the other, with replacement (Caruana et al. 2004).
 
     Each step adds the member with which the softmax average of those chosen so far has the largest J over the images
-    ``used`` (B,), all of them if ``None``; of equally good ones that which was chosen least, then the first.
+    ``used`` (B,); of equally good ones that which was chosen least, then the first.
 
     Returns:
         How often each member was chosen, (L,), as a sum ``budget``; divided by it, the weights.
@@ -183,7 +184,7 @@ def forward_counts(radii: Radii, members: int, budget: int, used: NDArray[np.boo
     counts = np.zeros(members, dtype=np.int64)
     for _ in range(budget):
         tried = counts + np.eye(members, dtype=np.int64)
-        means = [_mean(radii(_weights(point))[used if used is not None else slice(None)]) for point in tried]
+        means = [_mean(radii(_weights(point))[used]) for point in tried]
         counts = tried[max(range(members), key=lambda member: (means[member], -counts[member]))]
     return counts
 

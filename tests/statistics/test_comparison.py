@@ -45,51 +45,37 @@ def sub_ensembles(scores, k, kernel):
     return at_once(np.stack([kernel(scores[list(own)]) for own in chosen]), chosen)
 
 
-def layouts(rng, seeds, images, sigma_images, sigma_seeds, sigma_rest):
-    """Tables with a mean of 0 and known components of variance."""
-    for _ in range(TRIALS):
-        yield (
-            sigma_images * rng.standard_normal(images)
-            + sigma_seeds * rng.standard_normal((seeds, 1))
-            + sigma_rest * rng.standard_normal((seeds, images))
-        )
-
-
 # ------------------------------------------------------------------------------------- the error of two ways
 
 
 def test_errors_over_images_alone_do_not_cover_training():
     """Why there are two: with seeds that matter, an interval of images misses far more often than it says."""
     rng, missed = np.random.default_rng(2), 0
-    for table in layouts(rng, 5, 359, 0.05, 0.01, 0.0):
-        made = estimate(single(table))
+    for _ in range(TRIALS):
+        made = estimate(single(0.05 * rng.standard_normal(359) + 0.01 * rng.standard_normal((5, 1))))
         missed += 2 * stats.norm.sf(abs(made.value) / made.error_images) <= LEVEL
     assert missed > stats.binom.isf(NULL, TRIALS, LEVEL)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "mean"),
+    "kernel",
     [
-        (lambda scores: scores.mean(axis=0), 0.0),
-        (lambda scores: scores.mean(axis=0) ** 2, 1 / 3),
-        (lambda scores: scores.max(axis=0), None),
+        lambda scores: scores.mean(axis=0),
+        lambda scores: scores.mean(axis=0) ** 2,
+        lambda scores: scores.max(axis=0),
     ],
     ids=["mean", "square", "maximum"],
 )
-def test_the_error_of_all_sub_ensembles_covers_training(kernel, mean):
+def test_the_error_of_all_sub_ensembles_covers_training(kernel):
     """Seeds with one random effect for all images: each sub-ensemble of 3 of 5 is a function of its seeds' effects."""
-    rng, caught, widths, values = np.random.default_rng(3), 0, [], []
-    mean = stats.norm.expect(lambda x: 3 * x * stats.norm.cdf(x) ** 2) if mean is None else mean  # largest of three
+    rng, widths, values = np.random.default_rng(3), [], []
     for _ in range(TRIALS):
         effects = rng.standard_normal((5, 1)) + np.zeros(4)
         difference = estimate(sub_ensembles(effects, 3, kernel))
         widths.append((difference.half_width / stats.t.isf(LEVEL / 2, 4)) ** 2)
         values.append(difference.value)
-        caught += abs(difference.value - mean) <= difference.half_width
     spread = np.std(widths, ddof=1) / np.sqrt(TRIALS)
     assert np.mean(widths) >= np.var(values) * stats.chi2.ppf(NULL, TRIALS) / TRIALS - stats.norm.isf(NULL) * spread
-    if mean == 0.0:  # a mean of means is the mean of the seeds: exact
-        assert stats.binom.ppf(NULL, TRIALS, 1 - LEVEL) <= caught <= stats.binom.isf(NULL, TRIALS, 1 - LEVEL)
 
 
 # ------------------------------------------------------------------------------------------- what is compared
@@ -106,15 +92,6 @@ def test_a_sample_holds_the_scores_of_its_rows(scores):
     assert (made.scores == scores).all()
     assert made.seeds == single(np.zeros((len(scores), 4))).seeds
     assert estimate(made).value == pytest.approx(scores.mean())
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(3, 5), st.integers(1, 3), st.integers(2, 5))
-def test_the_error_of_all_sub_ensembles_is_never_below_that_over_images(seed, seeds, members, images):
-    """Whatever an ensemble's scores are: the mean of the pseudo-values of an image is its score."""
-    rng, chosen = np.random.default_rng(seed), list(combinations(range(seeds), min(members, seeds - 1)))
-    scores = rng.random((len(chosen), images)) + rng.random(images)
-    made = estimate(sample([frame(own) for own in scores], chosen))
-    assert made.half_width >= made.error_images * stats.t.isf(LEVEL / 2, images - 1) * (1 - ROUNDING)
 
 
 def test_of_sub_ensembles_that_share_seeds_unevenly_the_larger_error_counts():
@@ -205,8 +182,6 @@ def test_a_difference_without_any_error_is_no_tie():
 def test_samples_of_other_images_are_refused():
     with pytest.raises(InputError, match="same images"):
         estimate(models(np.ones((2, 3))), models(np.ones((2, 4))))
-    with pytest.raises(InputError, match="same images"):
-        sample([frame([1.0, 2.0]), frame([1.0, 2.0], idx=[0, 2])], [[0], [1]])
     with pytest.raises(InputError, match="same alpha"):
         sample([frame([1.0, 2.0], alpha=alpha) for alpha in (0.001, 0.01)], [[0], [1]])
     with pytest.raises(InputError, match="at least 2 images, got 1"):
@@ -216,21 +191,12 @@ def test_samples_of_other_images_are_refused():
 # --------------------------------------------------------------------------------------------------- many claims
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_corrects_upwards_keeps_the_order_and_the_smallest_as_bonferroni(p):
-    corrected = holm(p)
-    assert all(c >= q for c, q in zip(corrected, p, strict=True))
-    assert min(corrected) == pytest.approx(min(1.0, len(p) * min(p)))
-    order = np.argsort(p, kind="stable")
-    assert (np.diff(np.array(corrected)[order]) >= 0).all()
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_holm_rejects_what_its_steps_reject(p):
-    """The definition: from the smallest on, until one is not below LEVEL / (number of those left)."""
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(0, 1, exclude_max=True))
+def test_holm_rejects_at_any_level_what_its_steps_reject(p, level):
+    """The definition: from the smallest on, until one is not below level / (number of those left)."""
     order, rejected = np.argsort(p, kind="stable"), set()
     for step, at in enumerate(order):
-        if p[at] * (len(p) - step) > LEVEL:
+        if p[at] * (len(p) - step) > level:
             break
         rejected.add(int(at))
-    assert {i for i, c in enumerate(holm(p)) if c <= LEVEL} == rejected
+    assert {i for i, c in enumerate(holm(p)) if c <= level} == rejected

@@ -11,7 +11,6 @@ from rs.reporting.results import published
 from rs.statistics import metrics
 from rs.statistics.certificate import UNLABELLED
 from rs.statistics.metrics import acr, certified_accuracy, check_comparable, common_budget, standard_error, terms_of
-from rs.statistics.radius import cap
 from rs.storage.certificate_rows import read_field_log
 
 LOGS = Path(__file__).parents[3] / "shared" / "data" / "published_logs"
@@ -36,24 +35,6 @@ def test_acr_is_the_integral_of_certified_accuracy(pairs):
     rows = frame(pairs)
     steps = np.unique([0.0, *rows["radius"]])
     assert acr(rows) == pytest.approx((np.diff(steps) * certified_accuracy(rows, steps[1:])).sum(), rel=1e-9)
-
-
-@given(images, st.randoms(use_true_random=False))
-def test_the_order_of_the_images_does_not_matter(pairs, random):
-    shuffled = random.sample(pairs, len(pairs))
-    a, b = frame(pairs), frame(shuffled)
-    assert acr(a) == pytest.approx(acr(b), rel=1e-12)
-    assert standard_error(a) == pytest.approx(standard_error(b), rel=1e-9, abs=1e-12)
-    assert certified_accuracy(a, [0, 0.5, 1]).tolist() == certified_accuracy(b, [0, 0.5, 1]).tolist()
-
-
-def test_a_constant_classifier_scores_its_share_of_the_cap():
-    """It is right on one image in ten, with every vote: ACR = cap / 10."""
-    top = cap(100_000, 0.001, 0.5)
-    rows = frame([(top, label == 0) for label in range(10)] * 20)
-    assert acr(rows) == pytest.approx(top / 10, rel=1e-12)
-    assert acr(rows) == pytest.approx(0.191, abs=5e-4)
-    assert certified_accuracy(rows, [0, top, np.nextafter(top, 9)]).tolist() == [0.1, 0.1, 0.0]
 
 
 @given(images)

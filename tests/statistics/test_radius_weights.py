@@ -255,7 +255,7 @@ def slow_choice(problem, budget):
 
 @given(problems, st.integers(1, 5))
 def test_each_member_that_is_chosen_is_the_best_one_to_add(problem, budget):
-    counts = forward_counts(radii_of(problem), problem.members, budget)
+    counts = forward_counts(radii_of(problem), problem.members, budget, everyone(problem))
     assert counts.tolist() == slow_choice(problem, budget)
     assert counts.sum() == budget
     weights, shrinkage = chosen_weights(problem, budget)
