@@ -136,3 +136,5 @@ def main(
     certify_model.certify_model(base, images, settings, options, out=rows, share=share)
     if rows is not None and rank_and_world_size()[0] == 0:
         print(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}")
+        if pictures.images is not None:
+            print(f"next: rs show {rows} --picture curve.png, or rs report {rows} --images ... --out report.html")

@@ -17,6 +17,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "certify": certify.main,
     "merge": exchange.merge_rows,
     "show": show.show_files,
+    "report": show.report_files,
     "compare": show.compare_files,
     "predict": predict.main,
     "quantize": quantize.main,

@@ -82,6 +82,19 @@ class PictureOptions:
         pictures = read_pictures(tree, shape, self.conversion)
         return base.for_images(pictures.meta), pictures
 
+    def read(self, folder: Path) -> FolderImages:
+        """Return the pictures in a folder, with the size of most of them and the classes of --classes or its own.
+
+        Raises:
+            InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`.
+        """
+        from rs.data.image_folder import common_shape, listed, read_pictures
+        from rs.data.readers import class_names
+
+        tree = listed(folder, () if self.classes is None else class_names(self.classes))
+        shape, _ = common_shape([path for path, _ in tree.samples], self.conversion)
+        return read_pictures(tree, shape, self.conversion)
+
     def split_for_training(self) -> tuple[FolderImages, FolderImages]:
         """Return the pictures to train with and those to validate with, :data:`VALIDATION_SHARE` of each class.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rs.command_line.pictures import PictureOptions
 from rs.command_line.shell import Json, Radii, check_sigma, radii_named
 from rs.errors import InputError
 
@@ -75,6 +76,37 @@ def show_files(
 
         draw_files(rows, picture, **values)
     print(("\n" if as_json else "\n\n").join(texts))
+
+
+def report_files(
+    rows: Annotated[list[Path], typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Page to write, *.html.")],
+    *,
+    data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set of the rows' images.")] = None,
+    pictures: PictureOptions,
+) -> None:
+    """Write one page of row files, which recomputes their certificates: tables, curves, and images with their votes.
+
+    With --data or --images, it shows the images and the names of the classes. All row files of a noise level must be of
+    the same images.
+
+    Example:
+        rs report rows.tsv --out report.html
+        rs report a.tsv b.tsv --images photos --out report.html
+    """
+    pictures.check_sources(data)
+    from rs.reporting.page import rows_page
+    from rs.reporting.page_data import Pictures
+    from rs.storage import files
+
+    if out.suffix != ".html":
+        raise InputError(f"--out must be a file *.html, got {out}")
+    files.check_output(out, "a page", inputs=rows)
+    shown = None if data is None else Pictures.read(data)
+    if pictures.images is not None:
+        shown = Pictures.of_folder(pictures.read(pictures.images))
+    files.write_bytes(out, rows_page(rows, shown))
+    print(f"page of {', '.join(map(str, rows))} in {out}")
 
 
 def compare_files(

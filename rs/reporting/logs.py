@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,16 @@ def read_alone(path: Path, sigmas: Collection[float] = (), **known: float | None
     sigma, scope = metrics.budget(rows, "sigma"), rows["scope"].iloc[0]
     about = {"subset": subset_of(sidecar), "scope": scope, "provenance": provenance}
     return Result(name=str(path), sigma=sigma, seed=None, rows=rows, **about), sidecar
+
+
+def read_several_alone(paths: Sequence[Path], **known: float | None) -> list[tuple[Result, dict[str, Any]]]:
+    """Read row files that belong to no study, as :func:`read_alone`.
+
+    Each is named after its file, and the folders below the one that all share.
+    """
+    shared = os.path.commonpath([path.absolute().parent for path in paths])
+    read = ((path.absolute().relative_to(shared), read_alone(path, (), **known)) for path in paths)
+    return [(replace(result, name=str(name.with_suffix(""))), sidecar) for name, (result, sidecar) in read]
 
 
 def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from rs.errors import InputError
 from rs.reporting.figures import COLOURS
 from rs.reporting.load import StudyFiles
+from rs.reporting.logs import read_several_alone
 from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
 from rs.reporting.results import Group, Groups, Result, filter_groups, results_of
 from rs.reporting.settings import ReportSettings
@@ -74,8 +75,39 @@ def study_page(
     if not shown:
         return None
     origins = {key: (files.read_json(sidecar), record) for key, sidecar, record in _origins(study, values)}
-    images = min(len(result.rows) for result in results_of(shown))
-    while len(content := _html(_data(shown, study, origins, settings, pictures, images))) > LIMIT and images > 2:
+    about = {"dataset": study.dataset, "combination": study.combination, "times": study.times}
+    return _page(shown, about | {"remarks": settings.remarks}, settings.reference, origins, pictures)
+
+
+def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
+    """Return the page of row files of no study, each under its name.
+
+    Args:
+        paths: Rows of this project, with their votes; those of a noise level are of the same images.
+        pictures: The images that were certified.
+    Raises:
+        InputError: If rows are damaged, have no votes or labels, or are of different images.
+    """
+    groups: Groups = {}
+    origins = {}
+    for path, (result, sidecar) in zip(paths, read_several_alone(paths), strict=True):
+        if not (has_votes(result) and metrics.has_labels(result.rows)):
+            raise InputError(f"{path} must have labels and all votes to be reported, but it lacks them")
+        groups.setdefault(result.sigma, {})[result.name] = Group((result,))
+        origins[_key(result)] = (sidecar, {"file": str(path), "command": f"rs show {path}", "parameters": {}})
+    for methods in groups.values():
+        metrics.check_comparable([result.terms for group in methods.values() for result in group.results])
+    dataset = next(iter(origins.values()))[0].get("dataset", "images")
+    about = {"dataset": dataset, "combination": "", "times": "", "remarks": []}
+    return _page(groups, about, "", origins, pictures)
+
+
+def _page(groups: Groups, about: Record, reference: str, origins: Origins, pictures: Pictures | None) -> bytes:
+    """Return a page of as many images as it has room for."""
+    images = min(len(result.rows) for result in results_of(groups))
+    while len(content := _html(about | _data(groups, about, reference, origins, pictures, images))) > LIMIT:
+        if images <= 2:
+            break
         images //= 2
     return content
 
@@ -85,9 +117,9 @@ def study_page(
 
 def _data(
     groups: Groups,
-    study: StudyFiles,
+    about: Record,
+    default_reference: str,
     origins: Origins,
-    settings: ReportSettings,
     pictures: Pictures | None,
     images: int,
 ) -> Record:
@@ -101,20 +133,16 @@ def _data(
         _check_images(provenances, pictures)
     levels = []
     for sigma, methods in groups.items():
-        reference = settings.reference if settings.reference in methods else next(iter(methods))
-        level = _level(methods, study.combination, origins, provenances, images, int(n))
+        reference = default_reference if default_reference in methods else next(iter(methods))
+        level = _level(methods, about["combination"], origins, provenances, images, int(n))
         levels.append(level | {"sigma": sigma, "reference": reference})
     return {
-        "dataset": study.dataset,
         "subset": results[0].subset,
         "images": images,
         "certified": len(results[0].rows),
         "n0": int(n0),
         "n": int(n),
         "alpha": alpha,
-        "combination": study.combination,
-        "remarks": settings.remarks,
-        "times": study.times,
         "colours": COLOURS,
         "levels": levels,
         "provenance": provenances,

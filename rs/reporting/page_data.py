@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from rs.reporting.results import Result
 from rs.statistics import metrics
 from rs.statistics.certificate import votes_for, votes_of
 from rs.statistics.resampling import dense_votes
+
+if TYPE_CHECKING:
+    from rs.data.image_folder import FolderImages
 
 SIDE = 32
 """Pixels a side at most: larger images are made smaller."""
@@ -91,6 +94,13 @@ class Pictures:
         meta = read_meta(folder)
         shown = meta.lazy is None and meta.shape[0] in (1, 3)
         return cls(meta.classes, meta.sha256["test"], read_split(folder, "test", meta)[0] if shown else None)
+
+    @classmethod
+    def of_folder(cls, images: FolderImages) -> Pictures:
+        """Return the pictures of a folder, made small one by one."""
+        tiles = [_small(images.pixels(index).mul(255).byte().permute(1, 2, 0).numpy()) for index in range(len(images))]
+        pixels = np.stack([np.atleast_3d(tile).transpose(2, 0, 1) for tile in tiles])
+        return cls(images.meta.classes, images.fingerprint, pixels)
 
     def sheet(self, indices: Sequence[int]) -> dict[str, Any] | None:
         """Return the images of these numbers side by side, or as many of the first as :data:`MAX_SHEET` has room for.

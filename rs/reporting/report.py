@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial as bind
@@ -25,7 +24,7 @@ from rs.errors import InputError
 from rs.params import base_dataset, section
 from rs.reporting import claims, figures
 from rs.reporting.load import StudyFiles
-from rs.reporting.logs import read_alone
+from rs.reporting.logs import read_several_alone
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group, Groups, filter_groups, grouped, methods_of, published, results_of
@@ -204,13 +203,10 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     if out.suffix not in (".png", ".svg"):
         raise InputError(f"the picture must be a file *.png or *.svg, got {out}")
     groups: Groups = {}
-    shared = os.path.commonpath([path.absolute().parent for path in paths])
-    for path in paths:
-        result, _ = read_alone(path, (), **stated)
+    for path, (result, _) in zip(paths, read_several_alone(paths, **stated), strict=True):
         if not metrics.has_labels(result.rows) or radii_asked(metrics.mode_of(result.rows)) is not None:
             raise InputError(f"{path} must have labels and radii to be drawn, but has none")
-        name = str(path.absolute().relative_to(shared).with_suffix(""))
-        groups.setdefault(result.sigma, {})[name] = Group((replace(result, name=name),))
+        groups.setdefault(result.sigma, {})[result.name] = Group((result,))
     figure = figures.draw_certified_accuracy(curves(groups))
     figure.axes[0].set_ylabel("")  # files may be of single models or of ensembles
     _freeze_layout(figure)

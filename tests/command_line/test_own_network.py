@@ -19,6 +19,7 @@ from rs.command_line.fingerprints import _network_files
 from rs.command_line.predict import main as predict
 from rs.command_line.share import write_card
 from rs.command_line.shell import run
+from rs.command_line.show import report_files, show_files
 from rs.command_line.train import main as train
 from rs.data.prepared import save_images
 from rs.errors import InputError
@@ -162,6 +163,10 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs):
     command(certify, folder, "--network", named, *rows)
     command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)
     assert Path("rows.tsv").read_text().count("\n") == 31
+    command(report_files, "rows.tsv", "--images", "photos", "--out", "report.html")
+    assert all(name in Path("report.html").read_text() for name in CLASSES)
+    command(show_files, "rows.tsv", "--picture", "curve.png")
+    assert Path("curve.png").is_file()
     command(write_card, folder, "--network", named, "--rows", "rows.tsv", "--out", "page.md")
     assert f"Network: {named}" in Path("page.md").read_text()
     if network == "pretrained":  # which the few steps are enough for

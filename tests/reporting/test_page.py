@@ -11,6 +11,7 @@ import zlib
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
@@ -23,6 +24,7 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import grouped
 from rs.reporting.settings import report_settings
+from rs.statistics import metrics
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import estimate, sample
 from rs.statistics.radius import lower_bound
@@ -267,6 +269,28 @@ def test_votes_for_no_class_make_no_certificate(tmp_path):
         for predict, correct in zip(rows["predict"], rows["correct"], strict=True)
     ]
     assert (rows["predict"] >= 0).any()
+
+
+def test_row_files_of_no_study_have_a_page_with_their_names_and_numbers(study):
+    paths = [study / "results/0.25" / name for name in ("gaussian-0.tsv", "advmacer-0.tsv")]
+    data = data_of(page.rows_page(paths).decode())
+    assert [group["name"] for group in data["levels"][0]["groups"]] == ["gaussian-0", "advmacer-0"]
+    assert [result["command"] for result in data["levels"][0]["results"]] == [f"rs show {path}" for path in paths]
+    if NODE:
+        numbers = page_says(data, 0, "numbersOf(level().groups).map(({acr}) => [acr.value, acr.errorImages])")
+        rows = [certificate_rows.read_rows(path) for path in paths]
+        close(numbers, np.array([[metrics.acr(frame), metrics.standard_error(frame)] for frame in rows]))
+
+
+def test_a_page_of_row_files_needs_their_votes_and_the_same_images(study, tmp_path, monkeypatch):
+    path = study / "results/0.25/gaussian-0.tsv"
+    rows = pd.read_csv(path, sep="\t", dtype=str)
+    rows[1:].to_csv(tmp_path / "fewer.tsv", sep="\t", index=False)
+    with pytest.raises(InputError, match="same images"):
+        page.rows_page([path, tmp_path / "fewer.tsv"])
+    monkeypatch.setattr(page, "has_votes", lambda result: False)
+    with pytest.raises(InputError, match="must have labels and all votes to be reported"):
+        page.rows_page([path])
 
 
 def close(found, wanted):

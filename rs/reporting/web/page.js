@@ -313,7 +313,7 @@ function openPanel(what, exact, results) {
   const parts = [...new Set(results)].map((i, k) => {
     const one = level().results[i];
     return element("details", { open: k === 0 && "open" }, element("summary", {}, element("code", {}, one.file)),
-      element("pre", {}, `dvc repro ${one.target}\n\n${one.command}`),
+      element("pre", {}, `${one.target ? `dvc repro ${one.target}\n\n` : ""}${one.command}`),
       list({ "parameters": one.parameters, "certified with": { n0: DATA.n0, n: DATA.n, alpha: DATA.alpha, sigma: level().sigma }, "weights chose": one.chosen, ...DATA.provenance[one.provenance] }));
   });
   const head = [element("h3", {}, what), list({ ...numbers, "at these settings": settings }), element("p", {}, parts.length > 1 ? `From ${parts.length} files of rows:` : "From one file of rows:")];
