@@ -202,15 +202,6 @@ def test_a_command_that_would_fail_is_found(words: str, tmp_path: Path, monkeypa
         check_typer(*command_of("rs", words.split()[1:]))
 
 
-@pytest.mark.parametrize(
-    "words", ["make studdy", "make study DATASETS=x", "dvc repro trian", "dvc exp run -S method=[]"]
-)
-def test_a_target_or_a_parameter_that_is_not_there_is_found(words: str) -> None:
-    program, *rest = words.split()
-    with pytest.raises(AssertionError):
-        (check_make if program == "make" else check_dvc)(rest)
-
-
 # ------------------------------------------------------------------------------------------ Python
 
 

@@ -88,14 +88,6 @@ def test_the_code_that_is_said_to_run_is_in_the_library() -> None:
     assert [path for path in (ROOT / "rs").rglob("*.py") if named.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_the_table_has_no_cycle() -> None:
-    left = dict(MAY_IMPORT)
-    while free := [name for name, allowed in left.items() if not allowed & set(left)]:
-        for name in free:
-            del left[name]
-    assert not left
-
-
 SHARED_NAMES = {"load"}
 """Public functions and classes whose name two modules have; anything new gets a name of its own."""
 
@@ -155,15 +147,3 @@ def test_a_forbidden_import_is_named(tmp_path: Path, module: str, line: str, edg
     path.parent.mkdir(parents=True)
     path.write_text(line)
     assert any(edge in found for found in forbidden(tmp_path))
-
-
-def test_a_cycle_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "rs" / "data"
-    folder.mkdir(parents=True)
-    for name, text in {
-        "a": "import rs.data.b",
-        "b": "def f():\n    from rs.data import a",
-        "c": "import rs.data.a",
-    }.items():
-        (folder / f"{name}.py").write_text(text)
-    assert cycles(tmp_path) == ["rs.data.a", "rs.data.b"]

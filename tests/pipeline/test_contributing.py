@@ -69,26 +69,6 @@ def test_a_training_method_is_a_file_a_line_and_a_section(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_method_that_is_added_trains_no_other_again(tmp_path: Path) -> None:
-    """Fingerprints of code and parameters of other methods stay as they are; the grid and a report are of them all."""
-    outputs = {}
-    for name in ("before", "after"):
-        copy_project(root := tmp_path / name)
-        if name == "after":
-            for kind, path, text in BLOCK.findall(SECTIONS["Add a training method"]):
-                if kind == "python" and path.startswith("rs"):
-                    (root / path).write_text(text)
-                if kind == "diff":
-                    (root / path).write_text(edited((root / path).read_text(), text))
-        run(root, "python", "-m", "stages.fingerprint", "--dataset=digits", "--prepared=data", "--out=out")
-        outputs[name] = {path.relative_to(root): path.read_bytes() for path in (root / "out").rglob("*.json")}
-    added = set(outputs["after"]) - set(outputs["before"])
-    assert {path.name for path in added} == {"smoothed.json", "smoothed-0.25.json", "smoothed-0.5.json"}
-    changed = {path for path, content in outputs["before"].items() if outputs["after"][path] != content}
-    assert changed == {Path("out/parameters/digits", name) for name in ("ensemble.json", "tables.json")}
-
-
-@pytest.mark.slow
 def test_a_rule_is_a_class_and_a_line(tmp_path: Path) -> None:
     printed = follow(tmp_path / "copy", "Add an ensemble, or a rule")
     assert re.search(r"\d+ passed", printed)

@@ -70,9 +70,8 @@ def torchrun(cell, out, world, script=("-m", "stages.certify"), **environment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 4])
-def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work, world):
-    done = torchrun(cell, tmp_path / "rows.tsv", world, RS_WORK=str(work))
+def test_the_rows_of_several_processes_are_those_of_one(cell, tmp_path, work):
+    done = torchrun(cell, tmp_path / "rows.tsv", 3, RS_WORK=str(work))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "rows.tsv").read_bytes() == (cell / "one.tsv").read_bytes()
     assert (tmp_path / "rows.json").read_bytes() == (cell / "one.json").read_bytes()

@@ -444,14 +444,6 @@ def test_an_image_whose_seconds_are_not_known_is_exported_with_zero(tmp_path):
     assert certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)["seconds"].tolist() == [0.0, 2.0]
 
 
-def test_read_any_tells_the_two_kinds_apart(tmp_path):
-    write_row_file([row()], tmp_path / "ours.tsv")
-    certificate_rows.write_field_log(pd.DataFrame([row()]), tmp_path / "theirs.tsv")
-    assert "seconds" not in certificate_rows.read_any(tmp_path / "ours.tsv", sigma=9.0)
-    log = certificate_rows.read_any(tmp_path / "theirs.tsv", sigma=9.0)
-    assert (log["sigma"].tolist(), log["seconds"].tolist()) == ([9.0], [0.0])
-
-
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "rows.tsv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="text file"):
