@@ -112,12 +112,8 @@ class Evidence:
     def models(self, method: str, sigma: Any, seeds: Collection[int] | None = None) -> Sample | None:
         """Return the models of a method, or those of some seeds."""
         group = self.methods(sigma).get(method)
-        if group is None:
-            return None
-        if seeds is None:
-            return group.sample
-        chosen = tuple(result for result in group.results if result.seed in seeds)
-        return Group(chosen).sample if chosen else None
+        chosen = [result for result in group.results if seeds is None or result.seed in seeds] if group else []
+        return Group(tuple(chosen)).sample if chosen else None
 
     def rows_of_equal_time(self, sigma: Any) -> dict[int, Path]:
         """Return the rows of MACER, stopped when it had trained for as long as AdvMacer, by seed."""

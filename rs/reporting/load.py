@@ -18,6 +18,7 @@ from rs.errors import InputError
 from rs.params import section
 from rs.reporting.logs import check_sidecar, subset_of
 from rs.reporting.results import CODES, MUST_AGREE, Provenance, Result
+from rs.reporting.settings import ReportSettings, report_settings
 from rs.reporting.tables import notes
 from rs.statistics import metrics
 from rs.storage import certificate_rows, files, tsv
@@ -36,11 +37,20 @@ class StudyFiles:
 
     values: dict[str, Any]  # the parameters
     dataset: str  # name of the recipe
-    combination: str  # goes without saying in the names of ensembles
     results: Path  # folder of certificate rows, by sigma
     logs: Path  # folder of training logs, by sigma and method
     weights: Path  # folder of ensemble weights, by sigma
     epoch_seconds: Path | None = None  # table of seconds an epoch by method; default: as the trainings took
+
+    @cached_property
+    def settings(self) -> ReportSettings:
+        """The section ``tables`` of the parameters."""
+        return report_settings(self.values)
+
+    @property
+    def combination(self) -> str:
+        """The combination that goes without saying in the names of ensembles."""
+        return self.settings.combination
 
     @cached_property
     def cells(self) -> list[GridCell]:

@@ -24,7 +24,6 @@ from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
 from rs.reporting.results import Group, Groups, Result, filter_groups, results_of
-from rs.reporting.settings import ReportSettings
 from rs.reporting.tables.ensemble_tables import families, models_by_member
 from rs.statistics import metrics
 from rs.storage import files
@@ -53,20 +52,12 @@ Origins = Mapping[Any, tuple[Record, Record]]
 """Sidecar of a result, and where it comes from, by its key."""
 
 
-def study_page(
-    groups: Groups,
-    study: StudyFiles,
-    values: dict[str, Any],
-    settings: ReportSettings,
-    pictures: Pictures | None = None,
-) -> bytes | None:
+def study_page(groups: Groups, study: StudyFiles, pictures: Pictures | None = None) -> bytes | None:
     """Return the page of a study; ``None`` if no rows hold their votes.
 
     Args:
         groups: All results; those without votes (early stopping) are left out.
         study: What the parameters declare.
-        values: The parameters.
-        settings: The method that the others are compared with at first, and what must be said of the data.
         pictures: The test images, of which the page shows some, with the names of their classes.
     Raises:
         InputError: If rows are of other images than ``pictures``.
@@ -74,9 +65,9 @@ def study_page(
     shown = filter_groups(groups, has_votes)
     if not shown:
         return None
-    origins = {key: (files.read_json(sidecar), record) for key, sidecar, record in _origins(study, values)}
+    origins = {key: (files.read_json(sidecar), record) for key, sidecar, record in _origins(study)}
     about = {"dataset": study.dataset, "combination": study.combination, "times": study.times}
-    return _page(shown, about | {"remarks": settings.remarks}, settings.reference, origins, pictures)
+    return _page(shown, about | {"remarks": study.settings.remarks}, study.settings.reference, origins, pictures)
 
 
 def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
@@ -250,9 +241,9 @@ def _key(result: Result) -> tuple[str, float, int | None, tuple[tuple[str, int],
     return result.name, result.sigma, result.seed, result.members
 
 
-def _origins(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, Path, Record]]:
+def _origins(study: StudyFiles) -> Iterator[tuple[Any, Path, Record]]:
     """Yield the key of each result, its sidecar as it was read, and paths and commands as in the pipeline."""
-    results, declared = Path("results", study.dataset), values.get("combinations") or {}
+    results, declared = Path("results", study.dataset), study.values.get("combinations") or {}
     for cell in study.cells:
         file, model = cell.rows(results).as_posix(), cell.model(Path("models", study.dataset))
         alone = f"python -m stages.certify {model} --dataset {study.dataset} --data data/{study.dataset} --out {file}"
@@ -263,7 +254,7 @@ def _origins(study: StudyFiles, values: dict[str, Any]) -> Iterator[tuple[Any, P
                 "file": file,
                 "target": cell.target("certify"),
                 "command": pool_command(study.dataset, cell.sigma) if cell.is_member_seed else alone,
-                "parameters": grid.configuration(values, study.dataset, cell.method, float(cell.sigma)),
+                "parameters": grid.configuration(study.values, study.dataset, cell.method, float(cell.sigma)),
             },
         )
     for sigma, ensemble in product(study.sigmas, study.ensembles):

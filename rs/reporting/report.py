@@ -21,14 +21,13 @@ from matplotlib.figure import Figure
 
 from rs import params
 from rs.errors import InputError
-from rs.params import base_dataset, section
+from rs.params import base_dataset
 from rs.reporting import claims, figures
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group, Groups, filter_groups, grouped, methods_of, published, results_of
-from rs.reporting.settings import ReportSettings, report_settings
 from rs.reporting.tables import ensemble_tables, method_tables, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
@@ -71,16 +70,14 @@ def make_report(
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
-    settings = report_settings(values)
-    study = StudyFiles(values, dataset, settings.combination, results, logs, weights, epoch_seconds)
-    _check_reference(settings, study, values)
+    study = StudyFiles(values, dataset, results, logs, weights, epoch_seconds)
     groups = grouped([*study.read_models(partial), *study.read_ensembles(partial)])
-    content = _claims(settings, values, claims.Evidence(study, groups, equal_time, attacks))
+    content = _claims(claims.Evidence(study, groups, equal_time, attacks))
     if partial:
         return content
-    content |= _of_methods(groups, settings, study, values)
-    content |= _of_ensembles(groups, settings, study) if study.ensembles else {}
-    html = study_page(groups, study, values, settings, Pictures.read(data) if data else None)
+    content |= _of_methods(groups, study)
+    content |= _of_ensembles(groups, study) if study.ensembles else {}
+    html = study_page(groups, study, Pictures.read(data) if data else None)
     return content if html is None else content | {"index.html": html}
 
 
@@ -91,56 +88,32 @@ def write_report(folder: Path, content: Files) -> None:
             temporary.write_bytes(data)
 
 
-def _check_reference(settings: ReportSettings, study: StudyFiles, values: dict[str, Any]) -> None:
-    """Refuse a reference that is neither a method nor an ensemble.
-
-    A method that the recipe has and this grid leaves out is one: there are no differences to it.
-    """
-    recipe = f"recipes.{study.dataset}"
-    section(values, recipe)  # a data set without a recipe is a mistake
-    sections, _ = params.merge(values, "defaults", recipe)
-    methods = [key for key in sections if key not in grid.NO_METHODS]
-    references = [*methods, *sorted({study.label(ensemble) for ensemble in study.ensembles})]
-    if settings.reference not in references:
-        raise InputError(
-            f"params.yaml: tables.reference must be a method of {recipe} or an ensemble, {', '.join(references)}; "
-            f"got {settings.reference!r}"
-        )
+def _claims(evidence: claims.Evidence) -> Files:
+    study = evidence.study
+    model, _ = params.merge(study.values, *params.layers(f"recipes.{study.dataset}.model"), optional=True)
+    page = claims.claims_text(evidence, model.get("architecture"), study.settings.remarks)
+    return {"claims.md": page.encode(), "times/claims.md": claims.times_text(evidence).encode()}
 
 
-def _claims(settings: ReportSettings, values: dict[str, Any], evidence: claims.Evidence) -> Files:
-    model, _ = params.merge(values, *params.layers(f"recipes.{evidence.study.dataset}.model"), optional=True)
-    page, times_page = (
-        claims.claims_text(evidence, model.get("architecture"), settings.remarks),
-        claims.times_text(evidence),
-    )
-    return {"claims.md": page.encode(), "times/claims.md": times_page.encode()}
-
-
-def _of_methods(
-    groups: Groups,
-    settings: ReportSettings,
-    study: StudyFiles,
-    values: dict[str, Any],
-) -> Files:
+def _of_methods(groups: Groups, study: StudyFiles) -> Files:
     """Return the tables of methods, with the ensembles that stand beside them, metrics and curves."""
-    shown = filter_groups(groups, lambda result: result.ensemble is None or result.combination == settings.combination)
+    shown = filter_groups(groups, lambda result: result.ensemble is None or result.combination == study.combination)
     pairs = {(result.name, result.sigma) for result in results_of(filter_groups(groups, lambda r: r.ensemble is None))}
-    configurations = {pair: grid.configuration(values, study.dataset, *pair) for pair in pairs}
-    references = list(dict.fromkeys([settings.reference, "advmacer"]))
+    configurations = {pair: grid.configuration(study.values, study.dataset, *pair) for pair in pairs}
+    references = list(dict.fromkeys([study.settings.reference, "advmacer"]))
     tables: dict[str, Table | None] = {"main": method_tables.main_table(shown)}
     for sigma in shown:
-        tables[f"certified-{sigma}"] = method_tables.certified_table(shown, sigma, settings.radii)
+        tables[f"certified-{sigma}"] = method_tables.certified_table(shown, sigma, study.settings.radii)
     tables["differences"] = method_tables.differences_table(shown, references)
-    tables["published"] = method_tables.published_table(groups, published(base_dataset(values, study.dataset)))
+    tables["published"] = method_tables.published_table(groups, published(base_dataset(study.values, study.dataset)))
     tables["times/cost"] = method_tables.cost_table(shown, configurations, study.times)
     limit, best_acr = limit_of(shown), study.read_best_acr()
-    content = _rendered(tables, settings) | {"metrics.json": _json(headline_numbers(shown))}
+    content = _rendered(tables, study) | {"metrics.json": _json(headline_numbers(shown))}
     content |= _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit))
     return content | _picture("times/acr-vs-time", best_acr, figures.draw_acr_over_time)
 
 
-def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles) -> Files:
+def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
     """Return the tables of ensembles, and of their theory."""
     spreads, bounds = study.read_theory("spreads"), study.read_theory("bounds")
     tables = {
@@ -151,13 +124,11 @@ def _of_ensembles(groups: Groups, settings: ReportSettings, study: StudyFiles) -
         name, seconds = float(sigma), study.read_seconds(sigma)
         tables[f"ensembles-{name}"] = ensemble_tables.ensembles_table(groups, name, study.combination)
         tables[f"times/weighting-{name}"] = ensemble_tables.weighting_table(groups, name, seconds)
-    points = ensemble_tables.sizes(groups, study.combination)
-    if points.empty:
-        return _rendered(tables, settings)
-    content = _rendered(tables, settings) | _picture("acr-vs-members", points, figures.draw_acr_by_members)
-    return content | _picture(
-        "equal-cost", ensemble_tables.equal_cost(groups, study.combination), figures.draw_acr_by_cost
+    by_members, by_cost = (
+        make(groups, study.combination) for make in (ensemble_tables.sizes, ensemble_tables.equal_cost)
     )
+    content = _rendered(tables, study) | _picture("acr-vs-members", by_members, figures.draw_acr_by_members)
+    return content | _picture("equal-cost", by_cost, figures.draw_acr_by_cost)
 
 
 def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:
@@ -213,12 +184,12 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
     files.write_bytes(out, png(figure) if out.suffix == ".png" else svg(figure))
 
 
-def _rendered(tables: Mapping[str, Table | None], settings: ReportSettings) -> Files:
+def _rendered(tables: Mapping[str, Table | None], study: StudyFiles) -> Files:
     """Return the files of tables, those that there are, each with the remarks on the data."""
     content: Files = {}
     for name, table in tables.items():
         if table is not None:
-            content |= render(name, replace(table, notes=[*table.notes, *settings.remarks]))
+            content |= render(name, replace(table, notes=[*table.notes, *study.settings.remarks]))
     return content
 
 

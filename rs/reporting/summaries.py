@@ -27,7 +27,12 @@ STEP = 0.25
 MOST_RADII = 20
 """Columns of a table; the largest radius of 1,000,000 draws is 4.53 at sigma 1."""
 
-FROZEN = "the certificates hold for weights frozen at each image, not for a classifier that chooses them anew"
+SKIPPED = (
+    "{:,} images skipped their n draws, as n0 draws chose a wrong class; abstentions and p_A are of the other {:,}"
+)
+FROZEN = (
+    "not sound: the certificates hold for weights frozen at each image, not for a classifier that chooses them anew"
+)
 
 Numbers = dict[str, Any]
 """Values by name, as in JSON; ``None`` where one is not known."""
@@ -89,7 +94,8 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
         InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or if they share
             fewer than two images.
     """
-    sigmas = _sigmas_of([first, second])
+    stating = [path for path in (first, second) if not certificate_rows.is_field_log(path)]
+    sigmas = {metrics.budget(certificate_rows.read_rows(path), "sigma") for path in stating}
     (a, beside_a), (b, beside_b) = (read_alone(path, sigmas, **known) for path in (first, second))
     for result in (a, b):
         _check_stated(result)
@@ -165,7 +171,7 @@ def summary_text(about: Numbers) -> str:
         "certified with": _budget(about) + _optional(", {} noise", about.get("noise")),
         "stopped early": early_stop(about["mode"]),
         "computed on": ", ".join(filter(None, made_with)),
-        "weights": "" if about["scope"] == "model" else _soundness(about),
+        "weights": "" if about["scope"] == "model" else f"{about['scope']}: {'sound' if about['sound'] else FROZEN}",
         "ACR": _optional("{:.3f}", about["acr"]) + _optional(" ± {:.3f}", about["standard_error"]),
         "clean accuracy": _optional("{:.1%}", about["clean_accuracy"]),
         "certified accuracy": _columns("at", about["certified_accuracy"], lambda radius, _: radius),
@@ -173,7 +179,7 @@ def summary_text(about: Numbers) -> str:
         "labels": "" if about["certified_accuracy"] else "none, so neither accuracies nor an ACR",
         "certified share": _columns("at", about["certified_share"], lambda radius, _: radius),
         " ": _columns("  ", about["certified_share"], lambda _, share: f"{share:.1%}"),
-        "shortcut": _skipped(about["skipped"], taken),
+        "shortcut": SKIPPED.format(about["skipped"], taken) if about["skipped"] else "",
         "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / taken:.1%})" if taken else "",
         "p_A, lower bound": _quartiles(about["p_lower_quartiles"], about["mode"]),
         "warning": about["doubt"],
@@ -202,19 +208,9 @@ def comparison_text(found: Numbers) -> str:
             "",
             "± is the standard error over images; another training of either could differ by more.",
             "tie: the difference may be 0 at the level of 5 %.",
-            *(f"{side}: not sound: {FROZEN}." for side in unsound),
+            *(f"{side}: {FROZEN}." for side in unsound),
             *map(printable, found["notes"]),
         ]
-    )
-
-
-def _sigmas_of(paths: Sequence[Path]) -> set[float]:
-    """Return the sigmas of the files that say theirs, where others are logs that do not."""
-    stating = [path for path in paths if not certificate_rows.is_field_log(path)]
-    return (
-        {metrics.budget(certificate_rows.read_rows(path), "sigma") for path in stating}
-        if len(stating) < len(paths)
-        else set()
     )
 
 
@@ -241,23 +237,9 @@ def _budget(about: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, stated)) or "not stated"
 
 
-def _soundness(about: Mapping[str, Any]) -> str:
-    return f"{about['scope']}: " + ("sound" if about["sound"] else f"not sound: {FROZEN}")
-
-
 def _columns(head: str, accuracies: Mapping[str, float], cell: Callable[[str, float], str]) -> str:
     cells = (f" {cell(radius, share):>{max(6, len(radius))}}" for radius, share in accuracies.items())
     return head * bool(accuracies) + "".join(cells)
-
-
-def _skipped(skipped: int, taken: int) -> str:
-    """Say how many images skipped their n draws, and what is not known of them; nothing where none did."""
-    if not skipped:
-        return ""
-    what = f"{skipped:,} images skipped their n draws, as n0 draws chose a wrong class"
-    if not taken:
-        return f"{what}, so neither abstentions nor p_A are known"
-    return f"{what}; abstentions and p_A are of the other {taken:,}"
 
 
 def _quartiles(quartiles: Sequence[float] | None, mode: str) -> str:

@@ -45,13 +45,13 @@ def ensemble(values, slug):
     return {one.slug: one for one in declared(values)}[slug]
 
 
-def study(tiny, values, combination="average", epoch_seconds=None):
+def study(tiny, values, epoch_seconds=None):
     folders = tiny / "results", tiny / "logs", tiny / "weights"
-    return StudyFiles(values, "tiny", combination, *folders, epoch_seconds)
+    return StudyFiles(values, "tiny", *folders, epoch_seconds)
 
 
-def read_one(tiny, values, slug=ENSEMBLES[1], combination="average"):
-    return study(tiny, values, combination).read_ensemble(ensemble(values, slug), 0.5)
+def read_one(tiny, values, slug=ENSEMBLES[1]):
+    return study(tiny, values).read_ensemble(ensemble(values, slug), 0.5)
 
 
 def theory(tiny, values, name):
@@ -109,7 +109,10 @@ def test_the_rows_of_an_ensemble_come_with_what_it_is(tiny, values, slug):
 def test_the_default_combination_goes_without_saying(tiny, values):
     labels = [read_one(tiny, values, slug).name for slug in ENSEMBLES]
     assert labels == ["advmacer 0-1", "advmacer 0-1 (per-image)", "gaussian 0 + advmacer 0"]
-    assert read_one(tiny, values, ENSEMBLES[0], combination="mme").name == "advmacer 0-1 (average)"
+    values["combinations"]["mme"] = {"rule": "mme", "scope": "noisy-input"}
+    values["ensembles"]["advmacer 0-1"]["combinations"].append("mme")
+    values["tables"]["combination"] = "mme"
+    assert read_one(tiny, values, ENSEMBLES[0]).name == "advmacer 0-1 (average)"
 
 
 def test_a_classifier_with_votes_for_no_class_says_no_number_of_classes(tiny, values):

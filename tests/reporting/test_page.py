@@ -23,7 +23,6 @@ from rs.reporting import page, page_data
 from rs.reporting.load import StudyFiles
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import grouped
-from rs.reporting.settings import report_settings
 from rs.statistics import metrics
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import estimate, sample
@@ -52,11 +51,10 @@ def study(tmp_path_factory):
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
     values = read_params(root / "params.yaml")
-    settings = report_settings(values)
     folders = [root / name for name in ("results", "logs", "weights")]
-    declared = StudyFiles(values, "tiny", settings.combination, *folders)
+    declared = StudyFiles(values, "tiny", *folders)
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
-    return groups, declared, values, settings
+    return groups, declared
 
 
 def page_of(root, pictures=None):

@@ -26,15 +26,9 @@ from rs.study.layout import model_name
 Members = tuple[tuple[str, int], ...]
 """Training method and seed of each member of an ensemble."""
 
-BEST_MEMBER = (
-    "The best member of each sub-ensemble is chosen by its ACR on these very images, so a gain over it is rather "
-    "understated."
-)
-ERRORS = ("standard_error", "standard_error_with_seeds")
 TIMES = (
-    "Time: of one certificate, on our machine; of one sub-ensemble, since the others take as long. With scope "
-    "per-image it includes computing the weights. A cascade asks its members in turn: members per draw is a mean over "
-    "all draws, and its time one over some images."
+    "Time: of one certificate, on our machine, with that of weights by the image; of a cascade, over some images, but "
+    "its members per draw over all."
 )
 
 
@@ -47,7 +41,7 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
     ensembles = ensembles_at(groups, sigma)
     of_members = cache(lambda teams: samples_of_members(teams, groups[sigma]))
     rows = [
-        row | group.numbers | _differences(group, _reference(group, ensembles, reference), of_members)
+        row | _differences(group, _reference(group, ensembles, reference), of_members)
         for row, group in zip(_rows(ensembles), ensembles.values(), strict=True)
     ]
     columns = {
@@ -64,7 +58,7 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
         f"Ensembles at σ = {sigma}: ACR, and its difference to the mean of the members' ACRs, to the best member's and "
         f"to that of the same members combined by {reference}. {notes.about({sigma: ensembles})}"
     )
-    text = [*notes.ACR, BEST_MEMBER, *notes.of_results(results_of({sigma: groups[sigma]}))]
+    text = [notes.ERRORS, *notes.of_results(results_of({sigma: groups[sigma]}))]
     return build_table(caption, columns, rows, text)
 
 
@@ -81,7 +75,6 @@ def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float]) 
     ensembles = ensembles_at(groups, sigma)
     rows = [
         row
-        | {name: group.numbers.get(name) for name in ("clean_accuracy", "acr", *ERRORS)}
         | {"members_per_draw": fmean(result.members_per_draw for result in group.results)}
         | {"seconds": seconds.get(group.first.kind)}
         for row, group in zip(_rows(ensembles), ensembles.values(), strict=True)
@@ -95,7 +88,7 @@ def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float]) 
         "Time": plain("seconds", ".3g", " s"),
     }
     caption = f"Weights of ensembles at σ = {sigma}. {notes.about({sigma: ensembles})}"
-    text = [*notes.ACR, TIMES, *notes.of_results(results_of({sigma: ensembles}))]
+    text = [notes.ERRORS, TIMES, *notes.of_results(results_of({sigma: ensembles}))]
     return build_table(caption, columns, rows, text)
 
 
@@ -105,6 +98,7 @@ def _rows(ensembles: Mapping[str, Group]) -> list[Row]:
     return [
         {"sigma": group.first.sigma, "ensemble": group.first.ensemble, "combination": group.first.combination}
         | {"scope": group.first.scope, "sound": group.sound, "best": label in bests, "estimate": group.acr}
+        | group.numbers
         for label, group in ensembles.items()
     ]
 
@@ -157,7 +151,9 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
     n0, n = (int(metrics.common_budget(terms, name)) for name in ("n0", "n"))
     for sigma, methods in groups.items():
         chosen = families(methods, combination)
-        counted = dict.fromkeys(group.first.combination for group in methods.values() if _counted(group.first))
+        counted = dict.fromkeys(
+            group.first.combination for group in methods.values() if "evaluations" in group.first.rows
+        )
         chosen += [group for name in counted if name and name != combination for group in families(methods, name)]
         trained = sorted({method for group in chosen for method in group.first.training_methods})
         most = max((len(group.first.members) for group in chosen), default=1)
@@ -167,11 +163,6 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
             points += [(*keys, *point) for point in _by_cost(group, n0, n, most)]
     names = ("evaluations", "draws", "acr", "error_images", "error")
     return pd.DataFrame(points, columns=["sigma", "kind", "method", "members", *names])
-
-
-def _counted(result: Result) -> bool:
-    """Whether the rows say how often members were evaluated."""
-    return "evaluations" in result.rows
 
 
 def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:

@@ -89,11 +89,6 @@ def marked(name: str) -> Column:
     return lambda row: row[name] if row["sound"] else f"{row[name]} †"
 
 
-def formatted(name: str, text: Callable[[Any], str]) -> Column:
-    """Print what ``text`` makes of a value."""
-    return lambda row: text(row[name])
-
-
 def bold(text: str, is_best: bool) -> str:
     """Return a text in bold where it is the best."""
     return f"**{text}**" if is_best else text

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from rs.reporting.results import Group, Groups, best, methods_of, results_of
+from rs.reporting.results import Groups, best, methods_of, results_of
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import (
     EMPTY,
@@ -21,7 +21,6 @@ from rs.reporting.tables.formatting import (
     bold,
     build_table,
     difference,
-    formatted,
     numbers,
     plain,
     signed,
@@ -59,7 +58,7 @@ def main_table(groups: Groups) -> Table:
         for sigma, methods in groups.items()
         for method, group in methods.items()
     ]
-    text = [*notes.ACR, *notes.of_results(results_of(groups))]
+    text = [notes.ERRORS, *notes.of_results(results_of(groups))]
     return build_table(caption, columns, _lines(groups), text, pd.DataFrame(data))
 
 
@@ -109,12 +108,12 @@ def differences_table(groups: Groups, references: Sequence[str]) -> Table:
     columns = {"Method": plain("method")}
     columns |= {f"to {name}, σ = {sigma}": difference((sigma, name)) for sigma, name in pairs}
     caption = (
-        "Difference of ACR to a reference method ± its paired standard error over the same images; square brackets "
-        f"give the error over images and training seeds. {notes.about(groups)}"
+        "Difference of ACR to a reference method, paired over the same images, and whether it is a tie. "
+        f"{notes.about(groups)}"
     )
     absent = [name for name in references if name not in methods_of(groups)]
     text = [f"{name} is not among the methods: no differences to it." for name in absent]
-    text += [notes.TIES, *notes.of_results(results_of(groups))]
+    text += [notes.ERRORS, *notes.of_results(results_of(groups))]
     keys = ("sigma", "method", "reference")
     data = [dict(zip(keys, pair, strict=True)) | numbers(value) for pair, value in estimates.items()]
     return build_table(caption, columns, rows, text, pd.DataFrame(data))
@@ -132,7 +131,7 @@ def cost_table(groups: Groups, configurations: Configurations, times: str = note
         for method, group in methods.items()
         if group.training_seconds is not None
     ]
-    measured = {"acr": plain("acr", ".4f"), "training_seconds": formatted("training_seconds", duration)}
+    measured = {"acr": plain("acr", ".4f"), "training_seconds": lambda row: duration(row["training_seconds"])}
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {COST_TITLES.get(name, name): measured.get(name, plain(name)) for name in names}
     caption = f"Main hyper-parameters and training time: {times}. It depends on the machine. {notes.about(groups)}"
@@ -154,7 +153,8 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
         sigma, kind = figure["sigma"], figure["method"]
         if (sigma, kind) in kinds:
             group = shown.setdefault(sigma, {})[kind] = kinds[sigma, kind]
-            value = _value(group, figure["metric"], figure["radius"])
+            clean = figure["metric"] == "clean_accuracy"
+            value = group.acr.value if figure["metric"] == "acr" else group.accuracy(0.0 if clean else figure["radius"])
             keys = {name: figure[name] for name in ("table", "method", "sigma", "metric", "radius")}
             rows.append(keys | {"ours": value, "paper": figure["value"], "difference": value - figure["value"]})
     if not rows:
@@ -165,23 +165,17 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
         "Metric": _metric,
         "Ours": plain("ours", ".3f"),
         "Paper": plain("paper", ".3f"),
-        "Difference": formatted("difference", signed),
+        "Difference": lambda row: signed(row["difference"]),
         "Paper's table": plain("table"),
     }
     caption = f"Our figures beside the paper's. {notes.about(groups)}"
-    text = [notes.PAPER, notes.CLEAN, *notes.of_results(results_of(shown))]
+    text = [notes.PAPER, *notes.of_results(results_of(shown))]
     return build_table(caption, columns, rows, text)
 
 
 def _metric(row: Row) -> str:
     """Print a metric with its radius."""
     return METRICS[row["metric"]] + ("" if pd.isna(row["radius"]) else f" at {_title(row['radius'])}")
-
-
-def _value(group: Group, metric: str, radius: float) -> float:
-    if metric == "acr":
-        return group.acr.value
-    return group.accuracy(0.0 if metric == "clean_accuracy" else radius)
 
 
 def _lines(groups: Groups) -> list[Row]:

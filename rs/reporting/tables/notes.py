@@ -13,38 +13,20 @@ WALL = "wall time, mean over seeds, evaluation excluded"
 SIDE_BY_SIDE = "epochs times seconds of an epoch that were measured for all methods side by side"
 """What times of training are: as the trainings took, or where these ran on unlike or busy machines."""
 
-CLEAN = "Clean accuracy is the share of images correct and certified at radius 0: an abstention is an error."
-ERROR = "± is the standard error of the ACR over images."
-SEEDS = (
-    "Means over training seeds; square brackets give the error over images and training seeds, 1.96 of which are half "
-    "the 95 % interval. Where there are none, one training is all there is, and the error is over images only."
+ERRORS = (
+    "± is over images, [ ] over images and training seeds; without it there was one training. Bold: the largest ACR of "
+    "a sound certificate, and every one that ties with it. More: docs/tables.md."
 )
-FAMILIES = (
-    "An ensemble by numbers of members (x3) is the mean over all sub-ensembles of the trained seeds; one by seeds "
-    "(0-1-2) is that one alone."
-)
-BEST = "Bold: the largest ACR of a sound certificate, and every one that ties with it."
-TIES = (
-    "Tie: the 95 % interval of the difference, over images and training seeds where that is known, contains 0 "
-    "(docs/method.md). Images only: one side was trained only once, so the error over training seeds is not "
-    "known, and another training could reverse the verdict. Each verdict is one comparison, not corrected for the "
-    "number of comparisons in a table; those of claims.md are (Holm)."
-)
+"""What a table of ACRs says of errors and ties."""
+
 PAPER = (
     "Paper: as printed in Liu et al., for 500 images, n = 100,000 and α = 0.001. Subset and budget may differ from "
     "ours, and then the figures cannot be compared."
 )
-UNSOUND = (
-    "† The certificate is not sound for a pipeline that recomputes the weights: it holds with the weights frozen. "
-    "Never marked as best."
-)
+UNSOUND = "† The certificate holds with the weights frozen, not for a pipeline that recomputes them. Never bold."
 SET = (
-    "Scope set: a draw counts for a class only if that class wins it for all weights of the set. The ACR is of the "
-    "class that wins for all of them, and holds for any rule that chooses weights in the set, by the image too: for "
-    "per-image weights that are clipped into it."
+    "Scope set: a draw counts for a class that wins it for all weights of the set, so for any rule that chooses in it."
 )
-ACR = [CLEAN, ERROR, SEEDS, BEST, TIES]
-"""Notes of every table of ACRs with their errors."""
 
 
 def about(groups: Groups) -> str:
@@ -55,13 +37,9 @@ def about(groups: Groups) -> str:
 
 
 def of_results(results: Sequence[Result]) -> list[str]:
-    """Return what names of results and their marks mean, and how their provenance differs."""
-    marks = {
-        FAMILIES: any(result.ensemble is not None for result in results),
-        UNSOUND: any(not result.sound for result in results),
-        SET: any(result.scope == "set" for result in results),
-    }
-    return [note for note, is_shown in marks.items() if is_shown] + provenance_notes(results)
+    """Return what the scopes of results mean, and how their provenance differs."""
+    unsound, over_set = any(not result.sound for result in results), any(result.scope == "set" for result in results)
+    return [UNSOUND] * unsound + [SET] * over_set + provenance_notes(results)
 
 
 def provenance_notes(results: Sequence[Result]) -> list[str]:

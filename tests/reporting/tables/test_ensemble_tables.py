@@ -89,7 +89,7 @@ class TestWeighting:
         times = [cell(table, "Time", ensemble="advmacer 0-1", combination=c).strip("*") for c in ("average", "optimal")]
         assert times == ["3 s", "–"]
         assert cell(table, "Time", combination="per-image").strip("*") == "4.25 s"
-        assert any("includes computing the weights" in note for note in table.notes)
+        assert any("with that of weights by the image" in note for note in table.notes)
 
     def test_members_evaluated_on_a_draw_are_counted_of_a_cascade_and_all_of_any_other(self):
         """Two cascades of four images: one evaluation a draw; one, but two on one of the images: 1, 1.25, mean 1.12."""
@@ -116,7 +116,7 @@ class TestFamilies:
         for title in ("to members' mean", "to best member"):
             assert shown[title].endswith("images only")
             assert "[" not in shown[title]
-        assert {notes.TIES, notes.SEEDS, notes.FAMILIES} <= set(table.notes)
+        assert notes.ERRORS in table.notes
 
     def test_seeds_that_one_method_alone_has_leave_with_the_members_of_their_sub_ensembles(self):
         """SmoothAdv has a fourth seed: without it, what is left is the same study of three seeds on both sides."""
