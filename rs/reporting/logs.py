@@ -154,29 +154,20 @@ def is_stated(rows: pd.DataFrame) -> bool:
 def _identified(
     path: Path, rows: pd.DataFrame, sigmas: Collection[float], known: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Return sigma, n and alpha of a log from its radii; nothing if they do not tell them."""
-    stated = known.get("sigma")
-    budgets = {sigma: identify_budget(rows["radius"], sigma) for sigma in (sigmas if stated is None else [stated])}
-    fits = {sigma: budget for sigma, budget in budgets.items() if budget is not None}
-    if len(fits) != 1:
-        return _of_the_only(path, rows, sigmas, known)
-    ((sigma, (n, alpha)),) = fits.items()
-    certificate_rows.check_ladder(path, rows, sigma, n, alpha)
-    for name, value in (("n", n), ("alpha", alpha)):
-        if known.get(name) not in (None, value):
-            raise InputError(
-                f"{path} was made with {name} = {value}, as its radii tell, not {known[name]}; leave it out"
-            )
-    return {"sigma": sigma, "n": n, "alpha": alpha}
-
-
-def _of_the_only(
-    path: Path, rows: pd.DataFrame, sigmas: Collection[float], known: Mapping[str, float | None]
-) -> dict[str, float]:
-    """Return the sigma of a log of which n and alpha are said, if there is one to choose and all radii are possible."""
-    n, alpha = known.get("n"), known.get("alpha")
-    if known.get("sigma") is not None or n is None or alpha is None or len(sigmas) != 1:
+    """Return sigma, n and alpha of a log from its radii, else the only sigma there is for a known n and alpha."""
+    stated, n, alpha = (known.get(name) for name in ("sigma", "n", "alpha"))
+    candidates: Collection[float] = sigmas if stated is None else [stated]
+    budgets = {sigma: identify_budget(rows["radius"], sigma) for sigma in candidates}
+    fits = [(sigma, *budget) for sigma, budget in budgets.items() if budget is not None]
+    if len(fits) == 1:
+        ((sigma, told_n, told_alpha),) = fits
+        if n not in (None, told_n) or alpha not in (None, told_alpha):
+            told = f"n = {told_n} and alpha = {told_alpha}"
+            raise InputError(f"{path} was made with {told}, as its radii tell; leave other values out")
+        n, alpha = told_n, told_alpha
+    elif len(candidates) == 1 and n is not None and alpha is not None:
+        (sigma,) = candidates
+    else:
         return {}
-    (sigma,) = sigmas
     certificate_rows.check_ladder(path, rows, sigma, int(n), alpha)
-    return {"sigma": sigma}
+    return {"sigma": sigma, "n": n, "alpha": alpha}

@@ -108,7 +108,7 @@ def _of_methods(groups: Groups, study: StudyFiles) -> Files:
     tables["published"] = method_tables.published_table(groups, published(base_dataset(study.values, study.dataset)))
     tables["times/cost"] = method_tables.cost_table(shown, configurations, study.times)
     limit, best_acr = limit_of(shown), study.read_best_acr()
-    content = _rendered(tables, study) | {"metrics.json": _json(headline_numbers(shown))}
+    content = _rendered(tables, study) | {"metrics.json": headline_numbers(shown)}
     content |= _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit))
     return content | _picture("times/acr-vs-time", best_acr, figures.draw_acr_over_time)
 
@@ -131,12 +131,13 @@ def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
     return content | _picture("equal-cost", by_cost, figures.draw_acr_by_cost)
 
 
-def headline_numbers(groups: Groups) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the headline numbers by method, then by noise level."""
-    return {
+def headline_numbers(groups: Groups) -> bytes:
+    """Return the headline numbers by method, then by noise level, as JSON."""
+    numbers = {
         name: {str(sigma): methods[name].numbers for sigma, methods in groups.items() if name in methods}
         for name in methods_of(groups)
     }
+    return (json.dumps(numbers, indent=2, allow_nan=False) + "\n").encode()
 
 
 def limit_of(groups: Groups) -> figures.Limit | None:
@@ -227,7 +228,3 @@ def svg(figure: Figure) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "rs"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
-
-
-def _json(value: object) -> bytes:
-    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()

@@ -30,9 +30,7 @@ MOST_RADII = 20
 SKIPPED = (
     "{:,} images skipped their n draws, as n0 draws chose a wrong class; abstentions and p_A are of the other {:,}"
 )
-FROZEN = (
-    "not sound: the certificates hold for weights frozen at each image, not for a classifier that chooses them anew"
-)
+FROZEN = "not sound: certificates hold for weights frozen at each image, not for a classifier that chooses them anew"
 
 Numbers = dict[str, Any]
 """Values by name, as in JSON; ``None`` where one is not known."""
@@ -103,7 +101,7 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
     shared = np.intersect1d(a.rows["idx"], b.rows["idx"])
     if shared.size < 2:
         raise InputError(f"{first} and {second} must have two images in common, got {shared.size}; certify the same")
-    pair = [replace(result, rows=_of_images(result.rows, shared)) for result in (a, b)]
+    pair = [replace(side, rows=side.rows[side.rows["idx"].isin(shared)].reset_index(drop=True)) for side in (a, b)]
     frames = [result.rows for result in pair]
     metrics.check_comparable([metrics.terms_of(rows) for rows in frames])
     at, mode = radii_shown(frames, radii), metrics.mode_of(frames[0])
@@ -261,10 +259,6 @@ def _difference(row: Mapping[str, Any], is_acr: bool) -> str:
     points, error = 100 * row["difference"], 100 * row["error_images"]
     sign = "+" if abs(points) >= 0.05 else ""
     return f"{row['a']:>8.1%}{row['b']:>8.1%}  {points:{sign}z.1f} ± {error:.1f} points{verdict}"
-
-
-def _of_images(rows: pd.DataFrame, images: np.ndarray) -> pd.DataFrame:
-    return rows[rows["idx"].isin(images)].reset_index(drop=True)
 
 
 def _check_stated(result: Result) -> None:

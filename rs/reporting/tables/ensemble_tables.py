@@ -36,9 +36,9 @@ def ensembles_table(groups: Groups, sigma: float, reference: str = "average") ->
     """Return every ensemble at ``sigma`` against its members, and against their combination ``reference``.
 
     Raises:
-        InputError: If there is no ensemble at ``sigma``, or a member has no result.
+        InputError: If a member has no result.
     """
-    ensembles = ensembles_at(groups, sigma)
+    ensembles = _ensembles(groups[sigma])
     of_members = cache(lambda teams: samples_of_members(teams, groups[sigma]))
     rows = [
         row | _differences(group, _reference(group, ensembles, reference), of_members)
@@ -69,10 +69,8 @@ def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float]) 
         groups: Of ensembles and members.
         sigma: Noise level.
         seconds: Time of one certificate by kind of ensemble, where known.
-    Raises:
-        InputError: If there is no ensemble at ``sigma``.
     """
-    ensembles = ensembles_at(groups, sigma)
+    ensembles = _ensembles(groups[sigma])
     rows = [
         row
         | {"members_per_draw": fmean(result.members_per_draw for result in group.results)}
@@ -211,16 +209,8 @@ def samples_of_members(teams: Sequence[Members], methods: Mapping[str, Group]) -
     return Sample(every.terms, np.stack(means), seeds), Sample(every.terms, np.stack(largest), seeds)
 
 
-def ensembles_at(groups: Groups, sigma: float) -> dict[str, Group]:
-    """Return the ensembles of a noise level.
-
-    Raises:
-        InputError: If there is none.
-    """
-    ensembles = {name: group for name, group in groups.get(sigma, {}).items() if group.first.ensemble is not None}
-    if not ensembles:
-        raise InputError(f"a table of ensembles needs at least one at sigma {sigma}, got none; certify ensembles first")
-    return ensembles
+def _ensembles(methods: Mapping[str, Group]) -> dict[str, Group]:
+    return {name: group for name, group in methods.items() if group.first.ensemble is not None}
 
 
 def _reference(group: Group, ensembles: Mapping[str, Group], combination: str) -> Group | None:

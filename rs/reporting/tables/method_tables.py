@@ -58,8 +58,9 @@ def main_table(groups: Groups) -> Table:
         for sigma, methods in groups.items()
         for method, group in methods.items()
     ]
+    rows = [{"method": name} for name in methods_of(groups)]
     text = [notes.ERRORS, *notes.of_results(results_of(groups))]
-    return build_table(caption, columns, _lines(groups), text, pd.DataFrame(data))
+    return build_table(caption, columns, rows, text, pd.DataFrame(data))
 
 
 def certified_table(groups: Groups, sigma: float, radii: Sequence[float]) -> Table:
@@ -70,15 +71,12 @@ def certified_table(groups: Groups, sigma: float, radii: Sequence[float]) -> Tab
         for method, group in methods.items()
     ]
     columns = {f"Method (σ = {sigma})": plain("method")}
-    certified_at = [radius for radius in radii if any(row[radius] > 0 for row in rows)]
-    columns |= {_title(radius): plain(radius, ".3f") for radius in certified_at}
+    columns |= {_title(radius): plain(radius, ".3f") for radius in radii}
     columns["ACR"] = plain("acr", ".4f")
     caption = (
         "Certified accuracy: the share of images correct with at least this radius, mean over training seeds; at 0.00 "
         f"the clean accuracy, abstentions being errors. {notes.about(groups)}"
     )
-    none = [radius for radius in radii if radius not in certified_at]
-    caption += f" At {_title(min(none))} and more every share is 0." if none else ""
     data = [
         {"sigma": sigma, "method": row["method"], "radius": radius, "accuracy": row[radius]}
         for row in rows
@@ -102,7 +100,7 @@ def differences_table(groups: Groups, references: Sequence[str]) -> Table:
         for method, group in groups[sigma].items()
         if method != name
     }
-    rows = _lines(groups)
+    rows: list[Row] = [{"method": name} for name in methods_of(groups)]
     for row in rows:
         row |= {(sigma, name): value for (sigma, method, name), value in estimates.items() if method == row["method"]}
     columns = {"Method": plain("method")}
@@ -176,8 +174,3 @@ def published_table(groups: Groups, figures: pd.DataFrame) -> Table | None:
 def _metric(row: Row) -> str:
     """Print a metric with its radius."""
     return METRICS[row["metric"]] + ("" if pd.isna(row["radius"]) else f" at {_title(row['radius'])}")
-
-
-def _lines(groups: Groups) -> list[Row]:
-    """Return a row for each method."""
-    return [{"method": method} for method in methods_of(groups)]
