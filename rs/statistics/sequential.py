@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -92,14 +92,9 @@ class Cumulative:
         for name, level in (("alpha", self.alpha), ("beta", self.beta)):
             _require(MIN_ALPHA <= level < 1, name, f"{RANGE}; 0.001 is usual", level)
 
-    @cached_property
-    def alpha_by_look(self) -> NDArray[np.float64]:
-        """Shares of alpha, by look (:func:`alpha_spending`)."""
-        return alpha_spending(self.times)
-
     def lower(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
         """Return lower bounds of p at look ``check`` (from 0), from ``successes`` of all draws so far, shape (...)."""
-        return lower_bound(successes, self.times[check], self.alpha * self.alpha_by_look[check])
+        return lower_bound(successes, self.times[check], self.alpha * alpha_spending(self.times)[check])
 
     def upper(self, successes: ArrayLike, check: int) -> NDArray[np.float64]:
         """Return upper bounds of p, likewise."""

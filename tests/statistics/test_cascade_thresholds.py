@@ -51,14 +51,6 @@ def test_no_thresholds_that_keep_the_share_need_fewer_evaluations(given_draws, a
     assert round(fit.evaluations * count) == fewest(leads, differs, int(share * count))
 
 
-def test_a_share_of_none_stops_at_no_draw_that_all_members_decide_otherwise():
-    leads, differs = np.array([[0.1, 0.6, 0.9, 0.3]]), np.array([[False, True, False, True]])
-    fit = fit_thresholds(leads, differs, 0.0)
-    assert 0.6 < fit.thresholds[0] <= 0.9
-    assert (fit.share, fit.evaluations) == (0.0, 1.75)
-    assert fit_thresholds(leads, differs, 0.25).evaluations == 1.5  # one of four: all but the leads of .1 and .3
-
-
 def test_a_large_number_of_draws_is_shared_out_in_parts_and_the_share_is_kept():
     rng = np.random.default_rng(0)
     leads, differs = rng.random((3, 4000)), rng.random((3, 4000)) < 0.3

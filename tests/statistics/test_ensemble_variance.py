@@ -10,7 +10,7 @@ from rs.statistics.ensemble_variance import (
     spread,
     trained_covariances,
 )
-from rs.statistics.ensemble_weights import moments, variance
+from rs.statistics.ensemble_weights import moments
 
 
 def margins(members=3, draws=40, classes=4, seed=0, mean=0.5, y=0):
@@ -44,13 +44,6 @@ def test_the_variance_of_an_equal_average_keeps_the_paper_s_bound(case):
     z = margins(members, draws, seed=seed, mean=mean)
     bound = average_variance_bound(*spread(covariances(z)), members)
     assert (z.mean(axis=0).var(axis=0) <= bound + 1e-14).all()
-
-
-def test_the_bound_on_the_average_is_reached_by_members_of_one_law():
-    """Var = alpha, Cov = beta for all: exactly (k alpha + k (k - 1) beta) / k^2."""
-    k, alpha, beta = 5, 2.0, 0.7
-    s = np.full((1, k, k), beta) + (alpha - beta) * np.eye(k)
-    assert average_variance_bound(alpha, beta, k) == pytest.approx(variance(np.full(k, 1 / k), s, [1.0]), rel=1e-12)
 
 
 def test_mean_covariances_are_those_of_pairs_told_apart_by_method():

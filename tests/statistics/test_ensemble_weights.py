@@ -64,13 +64,6 @@ def by_enumeration(covariances, a):
 
 
 @given(problems)
-def test_weights_are_on_the_simplex(given_problem):
-    w = optimal_weights(*given_problem)
-    assert (w >= 0).all()
-    assert w.sum() == pytest.approx(1, rel=1e-14)
-
-
-@given(problems)
 def test_the_minimum_is_that_of_every_support_enumerated(given_problem):
     covariances, a = given_problem
     reached = variance(optimal_weights(covariances, a), covariances, a)

@@ -192,12 +192,6 @@ def test_weights_share_the_rest_of_alpha_among_the_other_classes(counts, weights
     assert two_sided_radius(counts, 1, 1.0, alpha, weights=[2.0] * 3) == pytest.approx(even, rel=1e-6, abs=1e-9)
 
 
-def test_an_upper_bound_takes_a_level_for_each():
-    levels = [0.1, 0.01, 0.001]
-    expected = [upper_bound(votes, 10, level) for votes, level in zip((0, 4, 10), levels, strict=True)]
-    assert upper_bound([0, 4, 10], 10, levels).tolist() == expected
-
-
 @pytest.mark.parametrize("weights", [[1, 0, 1], [1, -1, 1], [1, np.inf, 1], [1, np.nan, 1]])
 def test_a_class_without_a_part_of_alpha_is_refused(weights):
     with pytest.raises(ValueError, match="alpha must lie"), np.errstate(divide="ignore", invalid="ignore"):

@@ -210,16 +210,6 @@ def test_the_test_of_shrinkage_sees_all_of_them():
     assert found == set(SHRINKAGES)
 
 
-@given(st.builds(disputed_draws, st.integers(0, 2**32 - 1), st.integers(1, 7), st.integers(1, 12), st.integers(1, 12)))
-def test_weights_are_on_the_simplex(problem):
-    weights, shrinkage = radius_weights(problem)
-    assert min(weights) >= 0
-    assert math.fsum(weights) == pytest.approx(1, rel=1e-14)
-    assert len(weights) == problem.members
-    assert shrinkage in SHRINKAGES
-    assert problem.images > 1 or shrinkage == 1
-
-
 @pytest.mark.parametrize("members", [2, 3, 4, 5, 9])
 def test_equal_members_have_equal_weights(members):
     z = np.repeat(pool(3, members=1), members, axis=1)

@@ -5,20 +5,16 @@ from math import comb
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
 from rs.errors import InputError
-from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
 from rs.statistics.radius import lower_bound, radius, two_sided_radius
 from rs.statistics.resampling import (
     SPLITS,
     dense_votes,
     label_bounds,
-    share_at_most,
     two_sided,
     with_fewer_draws,
 )
@@ -80,11 +76,6 @@ def test_their_mean_over_all_votes_is_the_mean_radius_of_a_run_of_so_many_draws(
     assert mean(n, thinned) == pytest.approx(mean(draws, fresh), rel=1e-12)
 
 
-def test_all_the_draws_are_the_rows_themselves():
-    rows = cell_rows("gaussian", 0.5, 0)
-    assert metrics.image_scores(fewer(rows, N)).tolist() == metrics.image_scores(rows).tolist()
-
-
 def test_long_tails_that_are_left_out_change_nothing():
     """100,000 draws, of which 20,000: the closed sum over all 20,001 numbers of votes."""
     from scipy.stats import hypergeom
@@ -126,15 +117,6 @@ def test_label_bounds_are_those_of_right_certificates_and_of_the_labels_votes_el
     assert not lucky["correct"].any()
 
 
-def test_above_one_half_their_distribution_is_certified_accuracy():
-    """The share above p is that of right images with a radius above sigma Phi^-1(p)."""
-    for sigma in (0.25, 0.5):
-        rows = cell_rows("advmacer", sigma, 1)
-        p = np.array([0.5, 0.6, 0.75, 0.9, 0.97])
-        above = [np.mean((rows["correct"] == 1) & (rows["radius"] > r)) for r in radius(p, sigma)]
-        assert (1 - share_at_most(label_bounds(rows), p)).tolist() == pytest.approx(above, abs=1e-12)
-
-
 def test_a_log_without_votes_has_the_bounds_of_its_radii(tmp_path):
     ours = make_rows(0.5, 3)
     certificate_rows.write_field_log(ours, tmp_path / "log.tsv")
@@ -154,11 +136,6 @@ def test_label_bounds_hold_with_probability_of_at_least_1_less_alpha():
         for p in np.linspace(0.01, 0.99, 99):
             chance = [comb(n, v) * p**v * (1 - p) ** (n - v) for v in range(n + 1)]
             assert np.dot(chance, bounds > p) <= alpha
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.floats(0, 1))
-def test_share_at_most_counts(values, at):
-    assert share_at_most(values, at) == sum(value <= at for value in values) / len(values)
 
 
 def test_dense_votes_are_as_wide_as_they_must_be():

@@ -284,7 +284,7 @@ def test_no_count_loses_more_by_looking_early_than_successes_alone(budget, alpha
     """So the least error that is accepted covers them all, where an answer stays an answer."""
     run = ExpectedRadius(1.0, 10.0, alpha, budget)
     k = np.arange(budget + 1) if budget <= 1000 else np.unique(np.linspace(budget / 2, budget, 2000).round())
-    whole, last = (lower_bound(k, budget, level) for level in (alpha, alpha * run.rule.alpha_by_look[-1]))
+    whole, last = (lower_bound(k, budget, level) for level in (alpha, alpha * alpha_spending(run.times)[-1]))
     losses = radius(whole, 1.0) - radius(last, 1.0)
     assert losses[last >= 0.5].max() <= losses[-1] * (1 + 1e-9)
 
