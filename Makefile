@@ -28,12 +28,14 @@ repro: setup
 # continues from its last checkpoint or image. A cell that fails stops those that need it and no others. DATASET, and its
 # grid if it has one, are written into params.yaml. TARGETS is a regular expression of cells' names, such as
 # 'certify@cifar10-.*-1.0-0', instead of the whole study. The commands run in a process group of their own, which is told
-# to stop as a whole.
+# to stop as a whole. EXECUTOR=slurm submits all cells that are missing to SLURM instead, and ends.
 study: export PATH := $(BIN):$(PATH)
 study: SHELL := /bin/bash
 study: setup
 	$(if $(DATASET),$(BIN)/python -m stages.choose $(DATASET))
-	@cells=$$(dvc stage list --name-only | grep -E '$(or $(TARGETS),.)') || { echo "no cell is called $(TARGETS)"; exit 2; }; \
+	$(if $(EXECUTOR),$(if $(MINUTES)$(TARGETS),$(error EXECUTOR submits all cells: leave out MINUTES and TARGETS)))
+	@$(if $(EXECUTOR),SBATCH='$(SBATCH)' exec examples/$(EXECUTOR)/submit.sh;) \
+	cells=$$(dvc stage list --name-only | grep -E '$(or $(TARGETS),.)') || { echo "no cell is called $(TARGETS)"; exit 2; }; \
 	set -m; trap 'kill %1; wait %1; exit 130' INT TERM; \
 	timeout --kill-after=30 $(or $(MINUTES),0)m dvc repro --keep-going $$cells & \
 	wait %1; code=$$?; \

@@ -22,19 +22,17 @@ def project(tmp_path, monkeypatch):
     write_params(Path("params.yaml"))
 
 
+def ended(command, *words):
+    """Exit code of a command."""
+    with pytest.raises(SystemExit) as end:
+        run(command, words)
+    return end.value.code
+
+
 def certified(out, *more):
-    """Certify into a file; exit code."""
-    words = (LINEAR, "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--device", "cpu", "--out", out, *more)
-    with pytest.raises(SystemExit) as end:
-        run(certify, words)
-    return end.value.code
-
-
-def merged(*words):
-    """Exit code of rs merge."""
-    with pytest.raises(SystemExit) as end:
-        run(merge, words)
-    return end.value.code
+    """Exit code of a certification into a file."""
+    words = (LINEAR, "--dataset", "tiny", "--data", "data", "--sigma", "0.5", "--device", "cpu", "--out", out)
+    return ended(certify, *words, *more)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
@@ -43,7 +41,7 @@ def test_merged_shares_are_the_bytes_of_one_certification(count, more):
     assert certified("whole.tsv", *more) == 0
     names = [f"share-{number}.tsv" for number in range(count, 0, -1)]
     assert [certified(name, "--share", f"{name[6:-4]}/{count}", *more) for name in names] == [0] * count
-    assert merged(*names, "--out", "merged.tsv") == 0
+    assert ended(merge, *names, "--out", "merged.tsv") == 0
     for path in (Path, sidecar_of):
         assert path(Path("merged.tsv")).read_bytes() == path(Path("whole.tsv")).read_bytes()
     seconds = [seconds_of(Path(name)).read_text().splitlines() for name in ("merged.tsv", "whole.tsv")]
@@ -69,19 +67,10 @@ def test_what_is_not_every_share_of_one_certification_is_one_line(capfd, kind):
     Path("short.tsv").write_text("".join(Path("3.tsv").read_text().splitlines(True)[:-1]))
     capfd.readouterr()
     names, message = REFUSED[kind]
-    assert merged(*names, "--out", "merged.tsv") == 2
+    assert ended(merge, *names, "--out", "merged.tsv") == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert message in line
     assert not Path("merged.tsv").exists()
-
-
-def test_rows_of_something_else_are_not_replaced(capfd):
-    certified("1.tsv", "--share", "1/1")
-    certified("rows.tsv", "--n", "77")
-    before = Path("rows.tsv").read_bytes()
-    assert merged("1.tsv", "--out", "rows.tsv") == 2
-    assert "its n is 77 and here it is" in capfd.readouterr().err
-    assert Path("rows.tsv").read_bytes() == before
 
 
 @pytest.mark.parametrize("share", ["0/3", "4/3", "1/11", "1", "one/3", "-1/3", "1/3/5"])

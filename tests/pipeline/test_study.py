@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.helpers import ROOT
-from tests.support.small_project import environment, run, small_project
+from tests.support.small_project import contents, environment, run, small_project
 
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL)
 MADE = ("models", "results", "ensembles", "weights")
@@ -34,16 +34,6 @@ def study(root, **variables):
 def finished(process):
     """Exit code and output of a command."""
     return process.communicate(timeout=300)[0], process.returncode
-
-
-def contents(root, *folders):
-    """What lies in folders, but for wall times."""
-    files = [path for folder in folders for path in (root / folder).rglob("*") if path.is_file()]
-    return {
-        path.relative_to(root): path.read_bytes()
-        for path in files
-        if not {"times"} & set(path.parts) and "seconds" not in path.name and path.name != ".gitignore"
-    }
 
 
 @pytest.fixture

@@ -77,3 +77,13 @@ def run(root: Path, *words: str, warm: bool = True) -> str:
     done = subprocess.run(words, cwd=root, env=environment(warm), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def contents(root: Path, *folders: str) -> dict[Path, bytes]:
+    """What lies in folders, but for wall times."""
+    files = [path for folder in folders for path in (root / folder).rglob("*") if path.is_file()]
+    return {
+        path.relative_to(root): path.read_bytes()
+        for path in files
+        if not {"times"} & set(path.parts) and "seconds" not in path.name and path.name != ".gitignore"
+    }
