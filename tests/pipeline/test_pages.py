@@ -267,7 +267,7 @@ def test_the_commands_of_the_page_on_what_others_published_run(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["certify", "ensemble"])
+@pytest.mark.parametrize("name", ["certify", "ensemble", "train"])
 def test_a_notebook_runs_from_top_to_bottom(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     path = ROOT / "examples" / f"{name}.ipynb"
