@@ -160,16 +160,8 @@ class MemberOutputs:
 
 
 def margins(probabilities: NDArray[np.float64], ys: NDArray[np.int64] | Tensor | Sequence[int]) -> NDArray[np.float64]:
-    """Return the margins z_i = p_y - p_i of outputs (B, L, N, K) and classes (B,); those of y itself are exactly 0.
-
-    Raises:
-        ValueError: If there is not one class in [0, K) for each image.
-    """
+    """Return the margins z_i = p_y - p_i of outputs (B, L, N, K) and classes (B,); those of y itself are exactly 0."""
     classes = torch.as_tensor(ys).cpu().numpy()
-    if classes.shape != probabilities.shape[:1]:
-        raise ValueError(f"there must be one class for each of {len(probabilities)} images, got {classes.shape}")
-    if not ((classes >= 0) & (classes < probabilities.shape[-1])).all():
-        raise ValueError(f"ys must be classes in [0, {probabilities.shape[-1]}), got {classes.tolist()}")
     return np.take_along_axis(probabilities, classes[:, None, None, None], axis=-1) - probabilities
 
 
@@ -239,14 +231,9 @@ def perturbed_probabilities(
     Returns:
         Probabilities, shape (B, L, m n, K); draw ``j n + i`` is copy j on noisy image i.
     Raises:
-        ValueError: If an argument leaves its range, or a member's outputs are not finite.
+        ValueError: If a member's outputs are not finite.
+        InputError: If ``batch`` is not positive.
     """
-    if not networks:
-        raise ValueError("there must be at least one member, got none")
-    if xs.ndim != 4 or not len(xs) == len(indices) > 0:
-        raise ValueError(f"images (B, C, H, W) must come with B indices, got {tuple(xs.shape)} and {len(indices)}")
-    if not 0 <= sigma < np.inf:
-        raise ValueError(f"sigma must be finite and at least 0, got {sigma}")
     if batch is not None and batch < 1:
         raise InputError(f"batch must be at least 1, got {batch}; it is the number of noisy images evaluated at once")
     noises, copies, seed = settings.noises, settings.copies, settings.seed

@@ -123,22 +123,15 @@ class Outputs:
         return self.logits.isnan().any(dim=-1)
 
 
-def _taken(name: str) -> cached_property[Tensor]:
-    """Return an attribute of views: what the whole has computed, of their members."""
-
-    def taken(view: _View) -> Tensor:
-        members = getattr(view.whole, name).unbind()
-        return torch.stack([members[number] for number in view.numbers])
-
-    return cached_property(taken)
-
-
 class _View(Outputs):
-    """Some members of ``whole``. Their logits are stacked anew: in the dtype that they have without the others."""
+    """Some members of ``whole``, with its softmax; their logits are stacked anew, in the dtype that they have alone."""
 
     def __init__(self, whole: Outputs, numbers: Sequence[int]) -> None:
         super().__init__([whole.member_logits[number] for number in numbers])
         self.whole, self.numbers = whole, numbers
 
-    probabilities, classes, votes = _taken("probabilities"), _taken("classes"), _taken("votes")
-    gaps, nan = _taken("gaps"), _taken("nan")
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """The softmax of the logits, (L, N, K), float64; computed for all members at once."""
+        members = self.whole.probabilities.unbind()
+        return torch.stack([members[number] for number in self.numbers])

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from rs.ensemble.outputs import Outputs, summed
-from rs.ensemble.rules import Cascade, LogitAverage, RuleFunction, SoftmaxAverage, is_undecided, scores_of
+from rs.ensemble.rules import Cascade, LogitAverage, Rule, SoftmaxAverage, scores_of
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
@@ -34,9 +33,12 @@ class PoolEntry:
     """A classifier of a pool: some of its members, by number, and a rule. One member alone is an entry of one."""
 
     member_ids: tuple[int, ...]
-    rule: RuleFunction = field(default_factory=LogitAverage)
+    rule: Rule = field(default_factory=LogitAverage)
     provenance: dict[str, Any] = field(default_factory=dict)  # what it is, for the sidecar of its rows
     weights_by_image: Mapping[int, Sequence[float]] | None = None  # scope per-image: of softmax averages, frozen
+
+    def __post_init__(self) -> None:
+        self.rule.check_members(len(self.member_ids))
 
     def for_image(self, index: int) -> PoolEntry:
         """Return the entry with the rule of an image; itself, unless the rule depends on the image."""
@@ -44,10 +46,10 @@ class PoolEntry:
             return self
         return replace(self, rule=SoftmaxAverage(self.weights_by_image[index]), weights_by_image=None)
 
-    @cached_property
+    @property
     def undecided(self) -> bool:
         """Whether the rule has an extra last class, which is never a prediction."""
-        return is_undecided(self.rule, len(self.member_ids))
+        return self.rule.undecided
 
 
 class MemberLogits(nn.Module):
@@ -118,16 +120,14 @@ class NoisyPool:
 
         Raises:
             InputError: If there is none, or one is of other members.
-            ValueError: If a rule does not fit the number of its members.
         """
         if not entries:
             raise InputError("there must be at least one classifier to certify, got none")
         of_image = {name: entry.for_image(self.index) for name, entry in entries.items()}
         member_count = len(self.members.networks)
         for name, entry in of_image.items():
-            if not entry.member_ids or not set(entry.member_ids) <= set(range(member_count)):
+            if not set(entry.member_ids) <= set(range(member_count)):
                 raise InputError(f"{name} must name members from 0 to {member_count - 1}, got {entry.member_ids}")
-            entry.undecided  # noqa: B018  tries the rule, so that one that does not fit says so before the work begins
         return of_image
 
     def count_votes(self, entries: Mapping[str, PoolEntry], draws: int, phase: Stream) -> dict[str, Tally]:
@@ -175,9 +175,7 @@ class _Averages:
     weights: Tensor  # (E, L), float64
 
     @classmethod
-    def all_of(
-        cls, voters: Sequence[tuple[RuleFunction, tuple[int, ...]]], device: torch.device
-    ) -> Iterator[_Averages]:
+    def all_of(cls, voters: Sequence[tuple[Rule, tuple[int, ...]]], device: torch.device) -> Iterator[_Averages]:
         """Group the classifiers that are averages by their number of members."""
         by_count: dict[int, list[tuple[int, tuple[int, ...], tuple[float, ...]]]] = {}
         for row, (rule, positions) in enumerate(voters):

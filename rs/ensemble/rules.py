@@ -9,7 +9,7 @@ Adding a rule takes a class and its line in :data:`RULES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -22,15 +22,15 @@ from rs.ensemble.outputs import Outputs, on_simplex, one_hot, weighted
 from rs.statistics.ensemble_weights import box_vertices
 from rs.study.ensembles import BOUND_WEIGHTS, Combination
 
-RuleFunction = Callable[[Tensor], Tensor]
-"""From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class."""
-
 PARTS = tuple(part.name for part in fields(Combination) if part.name not in ("rule", "scope"))
 """Parts of a combination that some rules need."""
 
 
 class Rule:
-    """A :data:`RuleFunction` that takes :class:`Outputs`, so that rules on the same members share what they compute."""
+    """From logits of the members (L, N, K) to scores (N, K), or (N, K + 1) where the last one is a vote for no class.
+
+    It takes :class:`Outputs`, so that rules on the same members share what they compute.
+    """
 
     scopes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """What its weights can depend on (``rs.statistics.certificate.SCOPES``), each with the :data:`PARTS` it needs."""
@@ -46,6 +46,14 @@ class Rule:
         ``solution`` is weights (L,), or the thresholds (L - 1,) of a cascade, listed or fitted; ``None`` equal weights.
         """
         return cls()
+
+    def check_members(self, member_count: int) -> None:
+        """Check that it is a rule for this number of members, by trying it.
+
+        Raises:
+            ValueError: If not.
+        """
+        self(torch.zeros(member_count, 1, 2))
 
     def scores(self, outputs: Outputs) -> Tensor:
         """Return the scores (N, K) of the members' outputs."""
@@ -294,28 +302,13 @@ def check_rule(combination: Combination) -> None:
         raise ValueError(f"weights that are solved for need the rule {solvable}, got {combination.rule!r}")
 
 
-def scores_of(rule: RuleFunction, outputs: Outputs) -> Tensor:
+def scores_of(rule: Rule, outputs: Outputs) -> Tensor:
     """Return the scores of any rule, (N, K) or (N, K + 1): NaN where a logit of a member is, so that no rule hides it.
 
     Those of a cascade are NaN where a logit of a member is that it asks.
     """
-    scores = rule.scores(outputs) if isinstance(rule, Rule) else rule(outputs.logits)
+    scores = rule.scores(outputs)
     return scores if isinstance(rule, Cascade) else scores.masked_fill(outputs.nan.any(dim=0)[:, None], torch.nan)
-
-
-def is_undecided(rule: RuleFunction, member_count: int) -> bool:
-    """Tell whether a rule has the extra last class, and try it: a function says it by its scores of two classes.
-
-    Raises:
-        ValueError: If the rule is not one for this number of members, or its scores are not what it says.
-    """
-    width = rule(torch.zeros(member_count, 1, 2)).shape[-1]
-    undecided = rule.undecided if isinstance(rule, Rule) else width == 3
-    if width != 2 + undecided:
-        raise ValueError(
-            f"a rule must give one score a class, or one more if it is undecided, got {width} scores for 2 classes"
-        )
-    return undecided
 
 
 class Ensemble(nn.Module):
@@ -324,12 +317,12 @@ class Ensemble(nn.Module):
     ``undecided`` tells whether there is an extra last score, also to ``SmoothedClassifier``.
     """
 
-    def __init__(self, members: Sequence[nn.Module], rule: RuleFunction) -> None:
+    def __init__(self, members: Sequence[nn.Module], rule: Rule) -> None:
         super().__init__()
         if not members:
             raise ValueError("an ensemble must have at least one member, got none")
-        self.undecided = is_undecided(rule, len(members))
-        self.members, self.rule = nn.ModuleList(members), rule
+        rule.check_members(len(members))
+        self.members, self.rule, self.undecided = nn.ModuleList(members), rule, rule.undecided
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scores of images."""

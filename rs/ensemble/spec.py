@@ -96,10 +96,11 @@ class EnsembleSpec:
                 raise ValueError("fitted thresholds must come with a cascade whose thresholds are fitted")
             Cascade(self.fitted.thresholds).check_members(len(self.members))
             return
-        if self.fitted and not (self.combination.weights_solved and self.combination.scope == "global"):
+        if self.fitted is None:
+            return
+        if not (self.combination.weights_solved and self.combination.scope == "global"):
             raise ValueError("fitted weights must come with weights that are solved for, of scope global")
-        weights = self.fitted.weights if self.fitted else self.combination.weights
-        if isinstance(weights, list) and len(on_simplex(weights)) != len(self.members):
+        if len(on_simplex(self.fitted.weights)) != len(self.members):
             raise ValueError(f"there must be one weight for each of {len(self.members)} members")
 
     @property

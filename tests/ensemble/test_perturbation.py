@@ -179,24 +179,6 @@ def test_noise_has_its_own_stream_named_by_the_image():
     assert all(not torch.equal(a, b) for i, a in enumerate(first) for b in first[:i])
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"sigma": float("inf")}, "sigma must be finite"),
-        ({"members": []}, "at least one member"),
-        ({"indices": [0]}, "must come with B indices"),
-        ({"ys": [0]}, "one class for each of 2 images"),
-        ({"xs": torch.zeros(1, 4, 4)}, "must come with B indices"),
-        ({"ys": [0, 2]}, r"ys must be classes in \[0, 2\), got \[0, 2\]"),
-        ({"ys": [-1, 0]}, r"ys must be classes in \[0, 2\)"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(changed, message):
-    arguments = {"members": [smallnet()], "xs": images(0, 1), "ys": [0, 1], "indices": [0, 1], **SETTINGS, **changed}
-    with pytest.raises(ValueError, match=message):
-        many(arguments.pop("members"), arguments.pop("xs"), arguments.pop("ys"), **arguments)
-
-
 def test_outputs_that_are_not_numbers_are_refused():
     class Nan(nn.Module):
         def forward(self, x):

@@ -16,6 +16,7 @@ from rs.ensemble.rules import (
     LogitAverage,
     MaxMargin,
     Polytope,
+    Rule,
     SoftmaxAverage,
     scores_of,
 )
@@ -81,9 +82,16 @@ class Wider(nn.Module):
         return self.base(x).double()
 
 
+class Product(Rule):
+    """The largest sum of log-probabilities: a rule that is not in RULES."""
+
+    def scores(self, outputs):
+        return outputs.logits.log_softmax(dim=-1).sum(dim=0)
+
+
 def test_a_users_own_rule_gives_the_certificate_it_gives_alone_beside_members_of_another_dtype():
     models = [*members(), Wider(smallnet(3))]
-    entries = {"own": PoolEntry((0, 1), lambda logits: logits.softmax(dim=-1).mean(dim=0)), "wider": PoolEntry((3, 0))}
+    entries = {"own": PoolEntry((0, 1), Product()), "wider": PoolEntry((3, 0))}
     for precision in ("float32", "bfloat16"):
         made = pool(models, entries, precision=precision)
         for name, entry in entries.items():
@@ -141,9 +149,6 @@ def test_the_order_of_the_terms_decides_some_of_these_averages():
 def test_all_entries_share_one_softmax_of_each_batch(monkeypatch):
     computed, real = [], torch.softmax
     monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: computed.append(1) or real(*args, **kwargs))
-    for entry in ENTRIES.values():
-        entry.undecided  # noqa: B018  tried, and kept
-    computed.clear()
     pool(members(), batch=100)
     assert len(computed) == math.ceil(N0 / 100) + math.ceil(N / 100)
 
@@ -272,15 +277,20 @@ def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone()
         ({}, "at least one classifier to certify"),
         ({"far": PoolEntry((3,))}, r"far must name members from 0 to 2, got \(3,\)"),
         ({"back": PoolEntry((-1,))}, "back must name members from 0 to 2"),
-        ({"none": PoolEntry(())}, "none must name members from 0 to 2"),
-        ({"heavy": PoolEntry((0, 1), SoftmaxAverage([1.0]))}, "one weight for each member, got 1 for 2"),
     ],
 )
 def test_entries_of_other_members_are_refused_before_any_is_evaluated(entries, message):
     models = [Counting(Constant(0))] * 3
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError, match=message):
         pool(models, entries)
     assert models[0].images == 0
+
+
+def test_a_rule_for_other_members_is_no_entry():
+    with pytest.raises(ValueError, match="one weight for each member, got 1 for 2"):
+        PoolEntry((0, 1), SoftmaxAverage([1.0]))
+    with pytest.raises(ValueError, match="all members must give logits of one shape"):
+        PoolEntry(())
 
 
 def test_a_pool_refuses_what_certify_refuses():

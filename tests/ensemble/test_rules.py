@@ -23,7 +23,6 @@ from rs.ensemble.rules import (
     Polytope,
     SoftmaxAverage,
     check_rule,
-    is_undecided,
     scores_of,
 )
 from rs.errors import InputError
@@ -406,16 +405,7 @@ def test_every_combination_of_every_declared_ensemble_is_a_classifier():
 
 @pytest.mark.parametrize("rule", SLOW, ids=str)
 def test_a_rule_says_whether_it_can_be_undecided(rule):
-    assert is_undecided(rule, 3) == rule.undecided == (rule(logits()).shape[-1] > logits().shape[-1])
-
-
-def test_a_rule_that_does_not_say_that_it_can_be_undecided_is_refused():
-    class Quiet(Polytope):
-        undecided = False
-
-    with pytest.raises(ValueError, match="one more if it is undecided, got 3 scores for 2 classes"):
-        is_undecided(Quiet(VERTICES), 3)
-    assert is_undecided(lambda values: Polytope(VERTICES)(values), 3)  # a function says nothing
+    assert rule.undecided == (rule(logits()).shape[-1] > logits().shape[-1])
 
 
 # ------------------------------------------------------------------------------------------ weights
@@ -443,7 +433,6 @@ def test_weights_off_the_simplex_are_refused(weights):
         (LogitAverage([0.2, 0.3, 0.5]), "one weight for each member, got 3 for 2"),
         (Polytope([[0.2, 0.3, 0.5]]), "one weight for each member, got 3 for 2"),
         (KConsensus(3), "at most the number of members, 2, got 3"),
-        (lambda values: values[0, :, :1], "one score a class"),
     ],
 )
 def test_a_rule_for_other_members_is_refused_at_once(rule, message):
@@ -550,21 +539,6 @@ def test_a_draw_has_the_same_scores_wherever_it_stands_in_a_batch(members):
         alone = rule(one)
         for draws in (2, 3, 37, 100, 501):
             assert torch.equal(rule(one.expand(-1, draws, -1)), alone.expand(draws, -1)), (rule, draws)
-
-
-def test_a_users_own_function_is_a_rule_and_sees_the_logits_of_its_members_alone():
-    seen = []
-
-    def smallest_first(values):
-        seen.append(values)
-        return -values.sum(dim=0)
-
-    members, x = [smallnet(0).eval(), smallnet(1).double().eval(), smallnet(2).eval()], torch.rand(5, 1, 4, 4)
-    outputs = [members[0](x), members[1](x.double()), members[2](x)]
-    scores = scores_of(smallest_first, Outputs(outputs).of((2, 0)))
-    assert torch.equal(seen[-1], torch.stack([outputs[2], outputs[0]]))
-    assert scores.dtype == seen[-1].dtype == torch.float32  # whatever the members that it does not use are
-    assert torch.equal(Ensemble([members[2], members[0]], smallest_first)(x), scores)
 
 
 def test_the_logits_of_one_member_are_their_own_average():

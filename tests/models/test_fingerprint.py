@@ -236,7 +236,7 @@ def test_every_rule_is_another_ensemble():
     members = [architectures.build("smallnet", (1, 4, 4), 2, [0.5], [0.25], seed) for seed in range(3)]
     rules = [rule_of(next(fitting(name, rule)), 3) for name, rule in RULES.items()]
     corners = [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
-    rules += [KConsensus(2), SoftmaxAverage([0.4, 0.3, 0.3]), Polytope(corners), lambda logits: logits[0]]
+    rules += [KConsensus(2), SoftmaxAverage([0.4, 0.3, 0.3]), Polytope(corners)]
     made = [Ensemble(members, rule) for rule in rules] + [Ensemble(members[::-1], MaxMargin())]
     assert len({model_fingerprint(model) for model in made}) == len(made)
     assert model_fingerprint(Ensemble(members, SoftmaxAverage([0.4, 0.3, 0.3]))) == model_fingerprint(
