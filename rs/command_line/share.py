@@ -1,12 +1,11 @@
 """Share models and studies: the page of a model, the bundle of a study, and its check."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Device, Force, Network, ParamsFile
+from rs.command_line.shell import Force, Network, ParamsFile
 from rs.errors import InputError, printable
 
 
@@ -33,7 +32,7 @@ def write_card(
     from rs.reporting.summaries import summarize_rows
     from rs.smoothing.user_networks import register_network
     from rs.storage import files
-    from rs.storage.certificate_rows import is_field_log, sidecar_of
+    from rs.storage.certificate_rows import sidecar_of
 
     row_files = rows or []
     check_has_folder(model, "a model folder")
@@ -42,9 +41,6 @@ def write_card(
         register_network(network)
     module, card = checkpoint.load_model(model)
     model_sha256 = model_fingerprint(module)
-    for path in row_files:
-        if is_field_log(path):
-            raise InputError(f"{path} must be certificate rows, but is a log in six columns, which names no model")
     summaries = [summarize_rows(path) for path in row_files]
     for path, summary in zip(row_files, summaries, strict=True):
         if not summary["certified_accuracy"]:
@@ -80,12 +76,6 @@ def bundle_study(
 
 def verify_bundle(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", exists=True, dir_okay=False, help="Archive to check.")],
-    models: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of the models, to draw noise and count votes again.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set, for --models.")] = None,
-    image: Annotated[int | None, typer.Option(min=0, help="Image whose votes are counted again; default: 0.")] = None,
-    device: Device = "auto",
 ) -> None:
     """Check the bundle of a study: derive all numbers from the votes.
 
@@ -93,34 +83,9 @@ def verify_bundle(
 
     Example:
         rs verify digits.tar.xz
-        rs verify digits.tar.xz --models models --data data/digits --image 7
     """
-    from rs.reporting.bundle import opened, verify
-    from rs.reporting.check import FAULTS, MAX_BYTES
-    from rs.runtime import arithmetic
+    from rs.reporting.bundle import verify
+    from rs.reporting.check import MAX_BYTES
     from rs.storage.files import read_bytes
 
-    if (models is None) != (data is None):
-        raise InputError("--models and --data must be given together, or neither; votes need models and images")
-    if image is not None and models is None:
-        raise InputError("--image is for --models and --data, whose votes are counted; give them, or leave it out")
-    content = read_bytes(bundle, MAX_BYTES)
-    study, values, files = opened(content, str(bundle))
-    recounted: Iterable[str] = ()
-    if models is not None and data is not None:
-        try:
-            arithmetic.set_arithmetic(values, study["dataset"])
-            from rs.certification.recount import recount
-            from rs.runtime.device import device_named
-
-            recounted = recount(study, files, models, data, image or 0, device_named(device))
-        except InputError:
-            raise
-        except FAULTS:  # of a bundle that is damaged: the checker says where
-            verify(content, str(bundle))
-            raise
-    *derived, verdict = verify(content, str(bundle))
-    print(*map(printable, derived), sep="\n")
-    for line in recounted:
-        print(line)
-    print(verdict)
+    print(*map(printable, verify(read_bytes(bundle, MAX_BYTES), str(bundle))), sep="\n")

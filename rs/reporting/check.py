@@ -7,7 +7,7 @@ the rows), cards of models and ensembles, the protocol, the report's tables and 
 This program believes no number that follows from others. From the votes it derives every class, bound, radius and
 correctness; from these the tables, and from those the page of claims. A file, column, line or name that the study does
 not imply is refused, and so is one that is missing. The program writes nothing, and prints what it could not derive.
-It cannot know whether the votes were cast: ``rs verify BUNDLE --models MODELS --data DATA`` casts some again.
+It cannot know whether the votes were cast: ``rs certify`` with the model makes the same row again.
 """
 
 import hashlib

@@ -416,28 +416,6 @@ def test_the_commands_make_and_check_a_bundle(study, bundle, tmp_path):
     assert isinstance(CliRunner().invoke(app, ["verify", str(out)]).exception, InputError)
 
 
-def test_models_and_images_that_are_missing_are_said_before_the_check(study, bundle, tmp_path, monkeypatch):
-    out = tmp_path / "tiny.tar.xz"
-    out.write_bytes(bundle)
-    monkeypatch.setattr("rs.runtime.arithmetic.set_arithmetic", lambda *_: None)  # torch is loaded
-    monkeypatch.setattr("rs.reporting.bundle.verify", None)  # a call would fail
-    words = ["verify", str(out), "--models", str(tmp_path / "nowhere"), "--data", str(tmp_path)]
-    found = CliRunner().invoke(app, words)
-    assert (str(found.exception), found.stdout) == (
-        f"--models must be a folder, but there is no {tmp_path / 'nowhere'}; correct its name", "")  # fmt: skip
-    found = CliRunner().invoke(app, [*words[:2], "--image", "7"])
-    assert str(found.exception).startswith("--image is for --models and --data")
-
-
-def test_a_study_that_does_not_say_its_name_is_refused_before_models_are_looked_for(content, tmp_path):
-    study = {name: value for name, value in json.loads(content["study.json"]).items() if name != "dataset"}
-    out = tmp_path / "forged.tar.xz"
-    out.write_bytes(packed(content | {"study.json": json.dumps(study).encode()}))
-    found = CliRunner().invoke(app, ["verify", str(out), "--models", str(tmp_path), "--data", str(tmp_path)])
-    assert isinstance(found.exception, InputError)
-    assert "must be a bundle that agrees with itself" in str(found.exception)
-
-
 def test_a_name_too_long_for_a_plain_archive_is_packed_too():
     short, long = {"results/a.tsv": b"votes"}, {f"results/{'advmacer-0-' * 12}.tsv": b"votes"}
     for files in (short, long):
