@@ -21,7 +21,6 @@ ROUNDS = 3
 """Of which the median is taken, unless a measurement is asked for others."""
 
 ENGINES = [(e, p) for p in ("float32", "bfloat16") for e in ("plain", "folded", "compiled")] + [
-    ("openvino", "float32"),
     ("quantized", "int8"),
 ]
 

@@ -156,7 +156,7 @@ def _on_the_roofline(
     asked = roofline.work(model, sample)
     points = {name: ("float32", asked, speeds[name]) for name in (REFERENCE, KEPT) if name in speeds}
     for (engine, precision), network_as_run in made.items():
-        fused = engine in ("compiled", "openvino", "quantized")
+        fused = engine in ("compiled", "quantized")
         wide = "float32" if precision == "int8" else precision
         source = made["folded", wide] if fused else network_as_run  # an operation at a time
         with autocast(x.device, source.precision):

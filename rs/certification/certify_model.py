@@ -17,7 +17,7 @@ from torch import Tensor
 from rs import params
 from rs.certification.inference import members_of
 from rs.certification.load import Classifier
-from rs.certification.quantize import openvino_identity
+from rs.certification.quantize import quantized_identity
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -108,8 +108,7 @@ def certify_model(
     limit_threads(images.meta.shape)
     if settings.shortcut and bool((images.labels == UNLABELLED).any()):
         raise InputError(f"shortcut must be false for images without labels, as those of {images.meta.name} are")
-    options = replace(options, noise=settings.noise, precision=settings.precision, engine=settings.engine)
-    classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
+    classifier, device = smooth(base, settings, options), options.device or device_of(base.module)
     if settings.stop is not None:
         settings.stop.run(classifier.sigma, settings.alpha, settings.n)  # refuses radii that no votes certify
     indices = select(len(images), settings.subset)
@@ -123,10 +122,16 @@ def certify_model(
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
     identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, MODULE)
-    identity |= openvino_identity([classifier.base])
+    identity |= quantized_identity([classifier.base])
     if share is not None:
         identity |= {SHARE: share, "rows": len(indices)}
     certify_images(classifier, images, indices, settings, device, identity, out)
+
+
+def smooth(base: Classifier, settings: CertificationSettings, options: SmoothingOptions) -> SmoothedClassifier:
+    """Smooth a base classifier with the noise, the precision and the engine of the settings."""
+    options = replace(options, noise=settings.noise, precision=settings.precision, engine=settings.engine)
+    return base.smooth(**vars(options))
 
 
 def say_how_long(classifier: SmoothedClassifier, x: Tensor, images: int, draws: Draws, dry_run: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rs.certification.certify_model import row_identity, warn_if_n_too_small
-from rs.certification.inference import Optimized, members_of, optimize_for_inference
-from rs.certification.quantize import openvino_identity, quantized_members
+from rs.certification.certify_model import row_identity, smooth, warn_if_n_too_small
+from rs.certification.inference import members_of
+from rs.certification.load import Classifier
+from rs.certification.quantize import quantized_identity
 from rs.data import images as data
 from rs.data.prepared import Images
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
@@ -90,21 +92,27 @@ def certify_pool(
             "a pool must be certified with all n draws, got certify.stop; leave it null, or set members and ensembles "
             "to []"
         )
-    optimized = _optimized(models, pool, folder, certification, options, images.meta.shape)
-    networks, num_classes = members_of(optimized.module), len(images.meta.classes)
-
-    def smoothed(base: nn.Module) -> SmoothedClassifier:
-        precision, batch, noise = optimized.precision, optimized.batch, certification.noise
-        return SmoothedClassifier(base, num_classes, pool.sigma, precision=precision, batch=batch, noise=noise)
-
-    shared = row_identity(images, certification, pool.sigma, device, optimized.engine, MODULE)
+    together = smooth(
+        Classifier(
+            name=str(ensembles),
+            module=Ensemble(models, LogitAverage()),
+            classes=tuple(images.meta.classes),
+            shape=tuple(images.meta.shape),
+            sigma=pool.sigma,
+            folders=tuple(member.path for member in pool.members),
+        ),
+        certification,
+        replace(options, device=device, calibration=folder),
+    )
+    networks = members_of(together.base)
+    shared = row_identity(images, certification, pool.sigma, device, together.engine, MODULE)
     outs = {
-        out / f"{name}.tsv": entry.provenance | shared | openvino_identity([networks[k] for k in entry.member_ids])
+        out / f"{name}.tsv": entry.provenance | shared | quantized_identity([networks[k] for k in entry.member_ids])
         for name, entry in entries.items()
     }
     warn_if_n_too_small(certification.n, certification.alpha)
     counted = {out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)}
-    members = smoothed(MemberLogits(networks))
+    members = _with_base(together, MemberLogits(networks))
     with write_rows(outs, times / "images.csv", indices, counted) as writer:
         for index in writer.remaining:
             x, label = images.pixels(index).to(device), int(images.labels[index])
@@ -116,26 +124,16 @@ def certify_pool(
         seconds = []
         for name, entry in _timed_entries(entries, specs).items() if settings.timed else ():
             base = Ensemble([networks[k] for k in entry.member_ids], entry.for_image(int(indices[0])).rule)
-            taken = _seconds_alone(smoothed(base), images, indices, device, certification, settings.timed)
+            classifier = _with_base(together, base)
+            taken = _seconds_alone(classifier, images, indices, device, certification, settings.timed)
             seconds.append({"classifier": name, "seconds": taken})
         files.write_csv(alone, ("classifier", "seconds"), seconds)
 
 
-def _optimized(
-    models: Sequence[nn.Module],
-    pool: PoolSpec,
-    calibration: Path,
-    certification: CertificationSettings,
-    options: SmoothingOptions,
-    shape: Sequence[int],
-) -> Optimized:
-    """Return the members as they run, as an ensemble."""
-    engine, device, quantized = certification.engine, options.device or torch.device("cpu"), []
-    if engine == "quantized":
-        paths = [member.path for member in pool.members]
-        quantized = quantized_members(models, paths, calibration, pool.sigma, shape)
-    members = Ensemble(models, LogitAverage())
-    return optimize_for_inference(members, engine, certification.precision, shape, device, options.batch, quantized)
+def _with_base(smoothed: SmoothedClassifier, base: nn.Module) -> SmoothedClassifier:
+    """Return another base classifier, smoothed and evaluated in the same way."""
+    precision, batch, noise = smoothed.precision, smoothed.batch, smoothed.noise
+    return SmoothedClassifier(base, smoothed.num_classes, smoothed.sigma, precision=precision, batch=batch, noise=noise)
 
 
 def _timed_entries(entries: Mapping[str, PoolEntry], specs: Mapping[str, EnsembleSpec]) -> dict[str, PoolEntry]:

@@ -1,4 +1,4 @@
-"""Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation, OpenVINO and int8.
+"""Optimizing networks for inference: batch norm folding, bfloat16 weights, compilation and int8.
 
 :func:`optimize_for_inference` has one case for each engine. A certificate is about the network as it runs, so rows
 record the engine: folding changes the last bits of the logits, bfloat16 the third digit, and with them votes on images
@@ -14,15 +14,13 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from rs.certification.quantize import OpenVinoNetwork, convert, serialize, split_normalization
+from rs.certification.quantize import split_normalization
 from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits
 from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, device_of, layout, trace, unlimited, warn
-from rs.smoothing.attack import evaluating
-from rs.smoothing.classifier import autocast, default_batch
-from rs.smoothing.determinism import check_deterministic, rounding
+from rs.smoothing.determinism import check_deterministic
 from rs.smoothing.inputs import Function, logits_of
 from rs.smoothing.noise import BLOCK, noisy_pair
 
@@ -51,27 +49,26 @@ def optimize_for_inference(
         module: Images (N, C, H, W) -> logits (N, K); unchanged, but moved to ``device``.
         engine: ``plain`` uses it unchanged. ``folded`` folds each batch norm into the convolution before it (exact up
             to rounding), and stores the weights in ``precision``. ``compiled`` also compiles the folded network for
-            batches of one size: smaller ones are padded, and cost as much. ``openvino`` has OpenVINO run the network on
-            a CPU. ``quantized`` has it run the networks of ``quantized`` instead, in int8.
-        precision: ``float32`` or ``bfloat16``; ``float32`` for OpenVINO, where a quantised network has its own.
+            batches of one size: smaller ones are padded, and cost as much. ``quantized`` has OpenVINO run
+            the networks of ``quantized`` instead, in int8, on a CPU.
+        precision: ``float32`` or ``bfloat16``; ``float32`` where a quantised network has its own.
         shape: (C, H, W) of an image.
         device: Where it runs.
-        batch: Noisy images at once; if ``None``, chosen on a GPU so that they fit its memory.
+        batch: Noisy images at once; if ``None``, chosen by the size of an image.
         quantized: A quantised network for the classifier, or for each member of an ensemble
             (:func:`rs.certification.quantize.quantized_members`).
     Returns:
         The optimized classifier; if a network cannot be compiled, the folded one, with a warning on stderr.
     Raises:
-        InputError: If there is no such engine or precision, not even the smallest batch fits, a plain function is to be
-            run by another engine than plain, what is folded is not one function of each image, or OpenVINO is to run it
-            in bfloat16 or elsewhere than on a CPU, or cannot convert it.
+        InputError: If there is no such engine or precision, a plain function is to be run by another engine than plain,
+            what is folded is not one function of each image, or a quantised network is to run in bfloat16 or elsewhere
+            than on a CPU.
     """
     _check_engine(module, engine, precision, device)
     dtype: torch.dtype = getattr(torch, precision)
     module = module.to(device)
     if device.type == "cuda":  # on a CPU the order of its author
         module = module.to(memory_format=layout(device, dtype))
-        batch = batch or _batch_of_gpu(module, precision, torch.zeros(*shape, device=device))
     members, networks = members_of(module), [*quantized]
     match engine:
         case "plain":
@@ -85,8 +82,6 @@ def optimize_for_inference(
             except Exception as error:  # each compiler raises errors of its own
                 warn("is not compiled", error)
                 engine = "folded"
-        case "openvino":
-            networks = [_in_openvino(member, shape) for member in members]
     return Optimized(_with_members(module, networks), "float32", batch, engine)
 
 
@@ -98,9 +93,9 @@ def _check_engine(module: nn.Module, engine: InferenceEngine, precision: Precisi
         raise InputError(
             f"engine must be plain for a plain function, whose networks are not known, got {engine}; give the nn.Module"
         )
-    if engine in ("openvino", "quantized") and (precision != "float32" or device.type != "cpu"):
+    if engine == "quantized" and (precision != "float32" or device.type != "cpu"):
         raise InputError(
-            f"engine {engine} must run on a CPU, with precision left at float32, got {precision} on {device.type}; "
+            f"engine quantized must run on a CPU, with precision left at float32, got {precision} on {device.type}; "
             "take engine compiled there"
         )
 
@@ -113,51 +108,6 @@ def members_of(module: nn.Module) -> list[nn.Module]:
 def _with_members(module: nn.Module, networks: Sequence[nn.Module]) -> nn.Module:
     """Return a classifier with other members."""
     return Ensemble(networks, module.rule).eval() if isinstance(module, Ensemble) else networks[0]
-
-
-def _in_openvino(module: nn.Module, shape: Sequence[int]) -> nn.Module:
-    """Return the classifier with its network, behind the normalisation, run by OpenVINO in float32."""
-    normalize, network = split_normalization(module.cpu())
-    pair = noisy_pair(tuple(shape), torch.device("cpu"))
-    with torch.no_grad(), evaluating(module):
-        expected = logits_of(module(pair))
-        model = convert(network, normalize(pair[:1]))
-    runs = nn.Sequential(normalize, OpenVinoNetwork(serialize(model))).eval()
-    with torch.inference_mode():
-        difference, largest = float((runs(pair) - expected).abs().max()), float(expected.abs().max())
-    if not difference <= rounding(module, expected) * largest:
-        raise InputError(
-            f"OpenVINO must compute the network's logits, but they differ by {difference:.2g} of logits up to "
-            f"{largest:.2g}: a network whose path depends on the images cannot be converted; use engine folded"
-        )
-    check_deterministic(runs, pair)
-    return runs
-
-
-def _batch_of_gpu(module: nn.Module, precision: Precision, x: Tensor) -> int:
-    def evaluate(size: int) -> None:
-        with torch.inference_mode(), evaluating(module), autocast(x.device, precision):
-            module(x.expand(size, *x.shape).contiguous())
-
-    size = fitting(evaluate, default_batch(x))
-    torch.cuda.empty_cache()  # the plain network takes more memory than the optimized one
-    return size
-
-
-def fitting(evaluate: Callable[[int], None], size: int) -> int:
-    """Halve a batch, in whole blocks of noise, until ``evaluate(batch)`` fits the memory of the GPU.
-
-    Raises:
-        InputError: If not even one block fits.
-    """
-    while True:
-        try:
-            evaluate(size)
-            return size
-        except torch.OutOfMemoryError as error:
-            if size <= BLOCK:
-                raise InputError(f"{BLOCK} noisy images must fit the memory of the GPU, but: {error}") from error
-            size = max(BLOCK, size // 2 // BLOCK * BLOCK)
 
 
 def _folded(

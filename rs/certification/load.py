@@ -107,19 +107,11 @@ class Classifier:
             )
         return std
 
-    def for_images(self, meta: Meta) -> Classifier:
-        """Return a classifier with the classes and the shape of a data set, if it has none; compare them, if it has.
+    def for_images(self, classes: Sequence[str], shape: Sequence[int], name: str = "the images") -> Classifier:
+        """Return a classifier with the classes and the shape of images, if it has none; compare them, if it has.
 
         Raises:
-            InputError: If they differ.
-        """
-        return self.with_images(meta.classes, meta.shape, meta.name)
-
-    def with_images(self, classes: Sequence[str], shape: Sequence[int], name: str = "the images") -> Classifier:
-        """Return a classifier with classes and a shape of images as :meth:`for_images` does; ``name`` says of what.
-
-        Raises:
-            InputError: If it has others.
+            InputError: If they differ; ``name`` says of what.
         """
         if not self.shape:
             return replace(self, classes=tuple(classes), shape=tuple(shape))
@@ -168,20 +160,15 @@ def load(
     """
     name = str(model)
     if network is not None:
-        register_network(network, None if isinstance(network, str) else _network_of(name))
+        has_card = not isinstance(network, str) and Path(name, checkpoint.CARD).is_file()
+        register_network(network, checkpoint.read_card(Path(name)).architecture if has_card else None)
     if not isinstance(model, str | Path):
         classifier = Classifier(getattr(model, "__name__", type(model).__name__), as_module(model))
     elif is_importable(name):
         classifier = Classifier(name, import_network(name))
     else:
         classifier = _from_disk(name)
-    return classifier if meta is None else classifier.for_images(meta)
-
-
-def _network_of(folder: str) -> str | None:
-    """Return the name of the network of a model folder; ``None`` where it is none."""
-    path = Path(folder)
-    return checkpoint.read_card(path).architecture if (path / checkpoint.CARD).is_file() else None
+    return classifier if meta is None else classifier.for_images(meta.classes, meta.shape, meta.name)
 
 
 def check_has_folder(model: str | Path, kinds: str = "a model folder or an ensemble *.json") -> None:

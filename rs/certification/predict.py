@@ -12,7 +12,7 @@ import torch
 from rs.certification.certify_model import say_how_long, warn_if_n_too_small
 from rs.certification.inference import members_of
 from rs.certification.load import Classifier
-from rs.certification.quantize import openvino_identity
+from rs.certification.quantize import quantized_identity
 from rs.data.image_folder import as_tensor
 from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
@@ -20,7 +20,7 @@ from rs.models.backend import device_of
 from rs.runtime.device import limit_threads
 from rs.runtime.progress import progress
 from rs.smoothing.determinism import watched
-from rs.smoothing.inputs import check_draws
+from rs.smoothing.inputs import check_draws, check_key
 from rs.smoothing.settings import Draws, SmoothingOptions
 from rs.statistics.certificate import ABSTAIN, Certificate, round_down
 
@@ -84,13 +84,12 @@ def predict_files(
     """
     limit_threads(base.shape)
     check_draws(torch.zeros(base.shape), draws.alpha, n0=draws.n0, n=draws.n)
-    if draws.seed < 0:
-        raise InputError(f"seed must be at least 0, got {draws.seed}; it names the noise")
+    check_key(seed=draws.seed)
     classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
     warn_if_n_too_small(draws.n, draws.alpha)
     provenance = {"scope": base.scope, "device": device.type}
     provenance |= {"precision": options.precision, "engine": classifier.engine}
-    identity = openvino_identity([classifier.base])
+    identity = quantized_identity([classifier.base])
     provenance |= {name: identity[name] for name in ("precision", "quantized", "calibration") if name in identity}
     provenance |= {"conversion": str(conversion)} if str(conversion) else {}
     failed = []

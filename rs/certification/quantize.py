@@ -1,4 +1,4 @@
-"""Networks that OpenVINO runs on a CPU: in float32, or quantised to int8 after training.
+"""Networks that are quantised to int8 after training, which OpenVINO runs on a CPU.
 
 MODEL/quantized.xml, .bin     the network in int8: its graph, and its weights and scales
 MODEL/quantized.json          what it was made from
@@ -70,27 +70,6 @@ class SerializedNetwork(NamedTuple):
         return hashlib.sha256(b"%d\n" % len(self.graph) + self.graph + self.weights).hexdigest()
 
 
-class OpenVinoNetwork(nn.Module):
-    """A network that OpenVINO runs, with logits in float32; ``fingerprint`` says all that is known of it."""
-
-    __slots__ = ("_logits",)  # what runs it is no attribute, so that a description of the module passes over it
-
-    def __init__(self, content: SerializedNetwork) -> None:
-        super().__init__()
-        self.fingerprint = content.fingerprint
-        self._logits = _compiled(content)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W), normalised -> logits (N, K)."""
-        return torch.from_numpy(self._logits(x.contiguous().numpy())[0])
-
-    @property
-    def instructions(self) -> str:
-        """The widest vector instructions that it runs with."""
-        runs_with = str(self._logits.get_property("RUNTIME_REQUIREMENTS"))
-        return dict(part.split("=", 1) for part in runs_with.split(";"))["isa"]
-
-
 @cache
 def library(name: str) -> Any:
     """Import a library of the extra, without the part that reports its use to its maker."""
@@ -99,9 +78,7 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(
-            f"engines openvino and quantized need OpenVINO and NNCF ({error}); {install('int8')}"
-        ) from error
+        raise InputError(f"engine quantized needs OpenVINO and NNCF ({error}); {install('int8')}") from error
 
 
 @cache
@@ -214,12 +191,25 @@ class Quantized(NamedTuple):
     card: QuantizedCard
 
 
-class QuantizedNetwork(OpenVinoNetwork):
-    """A network in int8."""
+class QuantizedNetwork(nn.Module):
+    """A network in int8, with logits in float32; ``fingerprint`` says all that is known of it."""
+
+    __slots__ = ("_logits",)  # what runs it is no attribute, so that a description of the module passes over it
 
     def __init__(self, quantized: Quantized) -> None:
-        super().__init__(quantized.content)
-        self.calibration = quantized.card.calibration
+        super().__init__()
+        self.fingerprint, self.calibration = quantized.content.fingerprint, quantized.card.calibration
+        self._logits = _compiled(quantized.content)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W), normalised -> logits (N, K)."""
+        return torch.from_numpy(self._logits(x.contiguous().numpy())[0])
+
+    @property
+    def instructions(self) -> str:
+        """The widest vector instructions that it runs with."""
+        runs_with = str(self._logits.get_property("RUNTIME_REQUIREMENTS"))
+        return dict(part.split("=", 1) for part in runs_with.split(";"))["isa"]
 
 
 def quantized_members(
@@ -293,20 +283,17 @@ def quantize(module: nn.Module, images: Images, sigma: float, count: int = CALIB
         calibration = nncf.Dataset([image[None].numpy() for image in normalised])
         model = nncf.quantize(model, calibration, subset_size=len(normalised), advanced_parameters=seven_bits)
         content = serialize(model)
-    return Quantized(content, _card(module, images, sigma, count, content.fingerprint))
-
-
-def _card(module: nn.Module, images: Images, sigma: float, count: int, network: str) -> QuantizedCard:
-    return QuantizedCard(
+    card = QuantizedCard(
         classifier=model_fingerprint(module),
         dataset=images.meta.name,
         images=images.fingerprint,
         sigma=sigma,
         calibration=count,
-        network=network,
+        network=content.fingerprint,
         arithmetic=arithmetic.current(),
         versions=checkpoint.library_versions() | {name: library(name).__version__ for name in ("openvino", "nncf")},
     )
+    return Quantized(content, card)
 
 
 def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
@@ -317,20 +304,6 @@ def calibration_images(images: Images, sigma: float, count: int) -> Tensor:
     indices = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().tolist()
     x = torch.stack([images.pixels(index) for index in indices])
     return x + certification_noise(range(len(x)), x.shape[1:], sigma, SEED, Stream.CALIBRATE, device="cpu")
-
-
-def check_quantized_output(
-    folder: Path, module: nn.Module, images: Images, sigma: float, count: int, *, force: bool = True
-) -> None:
-    """Check that a folder may get what :func:`quantize` makes of these, before it takes its time.
-
-    Raises:
-        InputError: If something else has the name of its card; without ``force``, if there is another network already.
-    """
-    card = asdict(_card(module, images, sigma, count, ""))
-    del card["network"]  # which is not known yet
-    same = card.items() <= files.json_values(folder / CARD).items()
-    files.check_output(folder / CARD, "a quantised network", option="MODEL", force=force or same)
 
 
 def write_quantized(folder: Path, quantized: Quantized) -> None:
@@ -358,17 +331,16 @@ def read_quantized(folder: Path) -> Quantized:
     return Quantized(content, card)
 
 
-def openvino_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
-    """Return what a sidecar says of the networks of OpenVINO in classifiers that run; nothing if there are none."""
-    networks = [part for module in modules for part in module.modules() if isinstance(part, OpenVinoNetwork)]
+def quantized_identity(modules: Sequence[nn.Module]) -> dict[str, Any]:
+    """Return what a sidecar says of the quantised networks in classifiers that run; nothing if there are none."""
+    networks = [part for module in modules for part in module.modules() if isinstance(part, QuantizedNetwork)]
     if not networks:
         return {}
-    identity: dict[str, Any] = {}
-    if quantized := [network for network in networks if isinstance(network, QuantizedNetwork)]:
-        hashes = [network.fingerprint for network in quantized]
-        joint = hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
-        identity = {"precision": "int8", "quantized": joint, "calibration": quantized[0].calibration}
-    return identity | {
+    hashes = [network.fingerprint for network in networks]
+    return {
+        "precision": "int8",
+        "quantized": hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest(),
+        "calibration": networks[0].calibration,
         "instructions": networks[0].instructions,
         "versions": checkpoint.library_versions() | {"openvino": library("openvino").__version__},
     }

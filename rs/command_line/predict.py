@@ -35,7 +35,7 @@ def main(
     device: Device = "auto",
     precision: Annotated[Precision, typer.Option(help="Precision of weights and activations.")] = "float32",
     engine: Annotated[
-        InferenceEngine, typer.Option(help="How the network runs; openvino: on a CPU; quantized: OpenVINO in int8.")
+        InferenceEngine, typer.Option(help="How the network runs; quantized: in int8, on a CPU.")
     ] = "plain",
     as_json: Json = False,
     pictures: PictureOptions,
@@ -75,7 +75,8 @@ def main(
         if pictures.images is not None:
             base, files = pictures.list_files(base)
         elif data is not None:
-            base = base.for_images(read_meta(data))
+            meta = read_meta(data)
+            base = base.for_images(meta.classes, meta.shape, meta.name)
         else:
             base = pictures.classifier_of_files(files or [], base)
         # Anyone who knows the seed beforehand can choose the image after the noise.

@@ -8,8 +8,8 @@ from typing import Literal
 Architecture = Literal["resnet110", "resnet20", "resnet8", "resnet50", "lenet", "smallnet"]
 
 Engine = Literal["plain", "folded", "compiled"]
-InferenceEngine = Literal[Engine, "openvino", "quantized"]
-"""Certification has two more: OpenVINO's, in float32 and in int8 (``rs.certification.quantize``)."""
+InferenceEngine = Literal[Engine, "quantized"]
+"""Certification has one more: int8 (``rs.certification.quantize``)."""
 
 Precision = Literal["float32", "bfloat16"]
 

@@ -91,7 +91,7 @@ def _machine_dependent(values: dict[str, Any], dataset: str) -> Iterator[str]:
     trainings = [training_layers(dataset, name) for name in names]
     for sections in (layers(f"recipes.{dataset}.certify"), *trainings):
         merged, origins = merge(values, *sections, optional=True)
-        for name, value in (("engine", "compiled"), ("engine", "openvino"), ("precision", "bfloat16")):
+        for name, value in (("engine", "compiled"), ("precision", "bfloat16")):
             setting = merged.get(name)
             if value in (setting.values() if isinstance(setting, dict) else [setting]):  # or from noise levels
                 yield f"{origins[name]}.{name} = {value}"

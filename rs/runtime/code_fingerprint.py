@@ -73,7 +73,7 @@ def code_hash(*entries: str, method: str | None = None) -> str:
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
-ENGINES = {"openvino": ("openvino",), "quantized": ("openvino", "nncf")}
+ENGINES = {"quantized": ("openvino", "nncf")}
 """Libraries beside torch that compute in an engine of certification."""
 
 
@@ -89,7 +89,7 @@ def series() -> dict[str, str]:
 def engine_series(engine: Any) -> dict[str, str]:
     """Return the series of the libraries that :data:`ENGINES` names for an engine, "absent" where there is none here.
 
-    Only of the two engines that have such libraries; so what other cells depend on does not name them.
+    Only of engines that have such libraries; so what other cells depend on does not name them.
     """
     libraries = {}
     for name in ENGINES.get(engine, ()):

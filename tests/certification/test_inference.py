@@ -9,7 +9,7 @@ from torch import nn
 from torchvision.transforms import Normalize
 
 from rs.certification import inference
-from rs.certification.inference import FixedBatch, fitting, fold, optimize_for_inference
+from rs.certification.inference import FixedBatch, fold, optimize_for_inference
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
@@ -194,7 +194,7 @@ def test_a_plain_engine_changes_nothing():
     assert made == (model, "bfloat16", 300, "plain")
 
 
-@pytest.mark.parametrize("engine", ["folded", "compiled", "openvino", "quantized"])
+@pytest.mark.parametrize("engine", ["folded", "compiled", "quantized"])
 @pytest.mark.parametrize("together", [False, True])
 def test_a_plain_function_runs_plain_alone(engine, together):
     """Nothing knows its networks: a copy of it would call the same ones."""
@@ -273,27 +273,6 @@ def test_more_networks_than_dynamo_compiles_by_default_are_all_compiled():
     with torch.inference_mode():
         torch.testing.assert_close(made.module(x), ensemble(x), rtol=1e-5, atol=1e-6)
     assert torch._dynamo.utils.counters["frames"]["ok"] - before == 10  # and none is compiled again when it is used
-
-
-@pytest.mark.parametrize(("capacity", "found"), [(4000, 2700), (2700, 2700), (2699, 1300), (700, 600), (100, 100)])
-def test_a_batch_is_halved_in_blocks_until_it_fits_the_memory(capacity, found):
-    tried = []
-
-    def evaluate(size):
-        tried.append(size)
-        if size > capacity:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    assert fitting(evaluate, 2700) == found == tried[-1]
-    assert all(size % BLOCK == 0 for size in tried)
-
-
-def test_where_not_even_a_block_fits_the_message_says_so():
-    def evaluate(_):
-        raise torch.OutOfMemoryError("CUDA out of memory, 2 GiB asked")
-
-    with pytest.raises(InputError, match=r"100 noisy images must fit the memory of the GPU, but: .* 2 GiB asked"):
-        fitting(evaluate, 500)
 
 
 @pytest.mark.parametrize(

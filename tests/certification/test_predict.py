@@ -342,7 +342,7 @@ def test_a_folder_is_no_image(capfd, tmp_path, model):
     [
         ({"alpha": 0}, "alpha must lie in (0, 1), got 0.0"),
         ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"sigma": 0}, "sigma must be a positive number, got 0.0"),
         ({"device": "abacus"}, "got 'abacus'"),
         ({"data": "nowhere"}, "nowhere must be a prepared data set"),

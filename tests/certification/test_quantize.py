@@ -1,6 +1,7 @@
 """Networks in int8: ``rs.certification.quantize``, and the commands that make and run them."""
 
 import json
+import resource
 import shutil
 import sys
 from contextlib import suppress
@@ -17,11 +18,14 @@ from rs.certification.inference import optimize_for_inference
 from rs.certification.load import Classifier, load
 from rs.certification.quantize import (
     QuantizedNetwork,
+    SerializedNetwork,
     calibration_images,
+    convert,
     library,
-    openvino_identity,
+    quantized_identity,
     quantized_members,
     runtime,
+    serialize,
 )
 from rs.command_line import main as rs
 from rs.command_line.shell import run
@@ -31,7 +35,7 @@ from rs.errors import InputError, NotDeterministicError
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime.arithmetic import PORTABLE
 from rs.runtime.streams import Stream
-from rs.smoothing.noise import block
+from rs.smoothing.noise import block, noisy_pair
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from tests.support.cells import certify_folder
 from tests.support.helpers import CLASSES, SHAPE, needs_x86, python, smallnet, tiny_images, write_tiny
@@ -125,13 +129,13 @@ class Affine(nn.Module):
 
 PROCESS = """
 import gc, signal, subprocess, sys
-from rs.certification.quantize import openvino_identity, quantized_classifier, quantize
+from rs.certification.quantize import quantized_identity, quantized_classifier, quantize
 from tests.support.helpers import SHAPE, smallnet, tiny_images
 made = []
 for seed in range(2):
     model = smallnet(seed)
     made.append(quantized_classifier(model, quantize(model, tiny_images(8), 0.25, 8), SHAPE))
-print(openvino_identity(made)["instructions"])
+print(quantized_identity(made)["instructions"])
 while made:
     del made[0]  # the first one first
     gc.collect()
@@ -198,7 +202,7 @@ def test_what_lies_beside_the_model_is_what_runs(tiny):
     assert card.classifier == model_fingerprint(loaded.module)
     assert (card.sigma, card.calibration) == (loaded.sigma, COUNT)
     assert card.versions.keys() == {"python", "numpy", "torch", "openvino", "nncf"}
-    found = openvino_identity([loaded.smooth(engine="quantized").base])
+    found = quantized_identity([loaded.smooth(engine="quantized").base])
     assert (found["precision"], found["quantized"], found["calibration"]) == ("int8", card.network, COUNT)
     fresh = int8.quantize(loaded.module, data.load_images(tiny / "data", "train"), loaded.sigma, COUNT)
     assert fresh.card == card
@@ -234,15 +238,13 @@ def test_a_network_of_other_noise_than_the_training_s_is_refused(tiny, tmp_path)
         load(tmp_path / "model").smooth(engine="quantized")
 
 
-def test_the_same_command_makes_the_same_again_and_another_replaces_it_by_force_alone(tiny, capfd, monkeypatch):
+def test_what_is_there_is_replaced_by_force_alone(tiny, capfd, monkeypatch):
     words, more = ["quantize", tiny / "model", "--data", tiny / "data", "--images"], COUNT + 1
     before = quantized_files(tiny / "model")
-    finished(*words, COUNT)
-    assert quantized_files(tiny / "model") == before
     with monkeypatch.context() as patched:
         patched.setattr(int8, "quantize", None)  # it is refused before any work
         with pytest.raises(SystemExit) as caught:
-            run(rs.app, arguments=[str(word) for word in (*words, more)])
+            run(rs.app, arguments=[str(word) for word in (*words, COUNT)])
     assert caught.value.code == 2
     assert "a quantised network is there; name another MODEL, or replace it with --force" in capfd.readouterr().err
     assert quantized_files(tiny / "model") == before
@@ -299,6 +301,63 @@ def test_a_network_that_cannot_be_converted_is_named():
         int8.quantize(Sorts().eval(), tiny_images(COUNT), SIGMA, COUNT)
 
 
+class Branches(nn.Module):
+    """Takes its path by the image, which tracing fixes."""
+
+    def forward(self, x):
+        logits = x.flatten(1)[:, :3]
+        return logits if bool(torch.equal(x, noisy_pair(SHAPE, CPU)[:1])) else -logits
+
+
+class Dark(Branches):
+    """Has another head for dark images, which none of the images that conversion tries is."""
+
+    def forward(self, x):
+        dark, logits = x.mean((1, 2, 3)) < 0.2, x.flatten(1)[:, :3]
+        return torch.where(dark[:, None], -logits, logits) if dark.any() else logits
+
+
+class Counts(Branches):
+    """Reads the mean of the image as a Python number."""
+
+    def forward(self, x):
+        return x.flatten(1)[:, :3] * (2.0 if float(x.mean()) > 0.2 else 1.0)
+
+
+@pytest.mark.parametrize("network", [Branches, Dark, Counts])
+def test_a_network_whose_path_depends_on_the_image_is_refused(network):
+    with pytest.raises(InputError, match=r"must take the same path for every image .* use engine folded"):
+        int8.quantize(network().eval(), tiny_images(4), SIGMA, 4)
+
+
+class Checks(nn.Module):
+    """Looks at the shape of the images, of which torch warns as of their values."""
+
+    def forward(self, x):
+        torch._assert(x.shape[1] == SHAPE[0], "channels")
+        return x.flatten(1)[:, :3] / int(x.shape[2]) * torch.tensor(2.0)
+
+
+def test_a_network_whose_path_depends_on_the_shape_is_accepted():
+    convert(Checks().eval(), images(1, SHAPE))
+
+
+def test_the_fingerprint_of_a_network_tells_its_graph_from_its_weights():
+    assert len({SerializedNetwork(*parts).fingerprint for parts in ((b"ab", b"c"), (b"a", b"bc"), (b"", b"abc"))}) == 3
+
+
+@pytest.mark.parametrize("most", [0, 3000])
+def test_where_a_network_finds_no_room_among_temporary_files_it_is_said(most):
+    """Files have so many bytes at most: too few for the graph or for the weights. OpenVINO raises a RuntimeError."""
+    model, limits = convert(residual(), images(1, COLOUR)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        with pytest.raises(InputError, match=r"must have room for a network, .*; make room there, or .* with TMPDIR"):
+            serialize(model)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 # ------------------------------------------------------------------------------------------ commands
 
 
@@ -310,7 +369,7 @@ def test_members_of_an_ensemble_are_quantised_each(tiny):
     x = images(20, SHAPE)
     expected = 0.25 * both[0](x).double().softmax(1) + 0.75 * both[1](x).double().softmax(1)
     torch.testing.assert_close(made.module(x).double(), expected, rtol=1e-5, atol=1e-6)
-    prints = {openvino_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
+    prints = {quantized_identity(one)["quantized"] for one in ([made.module], both[:1], both[1:])}
     assert len(prints) == 3
     assert len([one for one in made.module.modules() if isinstance(one, QuantizedNetwork)]) == 2
 

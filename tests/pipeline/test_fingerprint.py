@@ -113,8 +113,7 @@ def fingerprint_of(tmp_path, **sections):
 @pytest.mark.parametrize(
     ("engine", "upgraded", "changed"),
     [
-        ("openvino", {"openvino": "2027.1.0"}, True),
-        ("openvino", {"openvino": "2026.2.9", "nncf": "4.0"}, False),
+        ("quantized", {"openvino": "2026.2.9"}, False),
         ("quantized", {"nncf": "4.0"}, True),
         ("folded", {"openvino": "2027.1.0", "nncf": "4.0"}, False),
     ],
@@ -200,7 +199,7 @@ def test_mistakes_in_what_all_stages_share_are_found_first_and_named(tmp_path, s
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), datetime.date(2026, 1, 1), {1, 2}])
 def test_a_value_that_json_has_not_is_refused_in_a_method_that_is_not_in_the_grid_too(tmp_path, value):
     values = tiny(stability={"lam": value}) | {"datasets": {"tiny": {"source": "folder", "root": "raw"}}} | POOL
-    with pytest.raises(InputError, match=r"^parameters must be finite numbers, words, lists and mappings, but for tab"):
+    with pytest.raises(InputError, match="values must be finite numbers, words, lists and mappings"):
         cell_fingerprints(values, "tiny", tmp_path / "data", tmp_path / "out", ROOT)
 
 
