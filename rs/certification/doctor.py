@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from rs.certification.load import Classifier
 from rs.data.prepared import Images
-from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
 from rs.smoothing.determinism import check_deterministic
@@ -25,13 +24,7 @@ ERRORS = 4.0
 BATCH = 100
 """Images at once."""
 
-NO_NOISE = "it seems not to be trained with noise"
-"""How the diagnosis begins that training with noise mends."""
-
-NOT_LOOKED_AT = (
-    "nothing was found out about its accuracy: whether it is trained, with noise too, and which pixels, channels and "
-    "numbers of classes it wants"
-)
+NOT_LOOKED_AT = "nothing was found out about its accuracy, its training and the pixels and classes that it wants"
 
 
 class Diagnosis(NamedTuple):
@@ -116,15 +109,14 @@ def _findings(trial: _Trial, images: Images, classifier: Classifier, sigma: floa
         yield Diagnosis(
             "warning", f"the images have no labels, so {NOT_LOOKED_AT}; put them into one subfolder a class"
         )
-    if _are_probabilities(logits) and not isinstance(trial.module, Ensemble):
-        yield Diagnosis("warning", "it returns probabilities: ensembles average a softmax of logits; return the logits")
     noise = classifier.sigma if sigma is None else sigma
     if noise is None:
         yield Diagnosis(
             "warning", "the noise of the certificate is not known, so nothing was tried under noise; give --sigma"
         )
         return
-    yield from _of_noise(trial, logits, noise)
+    network = "" if classifier.folders else f" --network {classifier.name}"
+    yield from _of_noise(trial, logits, noise, f"rs train advmacer{network} --sigma {noise:g}")
 
 
 def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis | None:
@@ -141,10 +133,6 @@ def _of_accuracy(trial: _Trial, images: Images, logits: Tensor) -> Diagnosis | N
         f"its accuracy is not clearly better than chance: {int(right.sum())} of {len(right)} images are right, and "
         f"{int(guessed.sum())} are of the most frequent class; train it, load its weights, or give more images",
     )
-
-
-def _are_probabilities(logits: Tensor) -> bool:
-    return bool((logits >= 0).all()) and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]))
 
 
 def _as_other_pixels(trial: _Trial, images: Images) -> dict[str, Tensor]:
@@ -175,7 +163,7 @@ def _as_other_classes(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     return {f"its classes seem to have other numbers than the data set's: {pairs}": renamed}
 
 
-def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Diagnosis]:
+def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Iterator[Diagnosis]:
     rng = torch.Generator().manual_seed(0)
     noisy = trial.x + gaussian(trial.x.shape, sigma, rng).to(trial.x.device)
     under_noise = trial.logits(noisy)
@@ -189,8 +177,8 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float) -> Iterator[Diagnosis
     if float(under.float().mean()) < 0.5 * float(right.float().mean()) and _larger(right, under):
         yield Diagnosis(
             "warning",
-            f"{NO_NOISE} of {sigma:g}: accuracy {_percent(right)} without noise, "
-            f"{_percent(under)} with it; most certificates will abstain",
+            f"it seems not to be trained with noise of {sigma:g}: accuracy {_percent(right)} without noise, "
+            f"{_percent(under)} with it, so most certificates will abstain; train it: {remedy} ...",
         )
 
 

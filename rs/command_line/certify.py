@@ -9,7 +9,7 @@ import typer
 from rs.command_line import shell
 from rs.command_line.pictures import PictureOptions
 from rs.errors import InputError
-from rs.smoothing import STOPPING_RULES, option_of
+from rs.smoothing import STOPPING_RULES
 
 NAMELESS = "none"
 """Name of the recipe where there are no parameters."""
@@ -52,13 +52,11 @@ class StopOptions:
         """Return the section ``stop`` of a recipe; ``None`` without an option.
 
         Raises:
-            InputError: If there are two options, or radii that are no numbers.
+            InputError: If there are radii that are no numbers.
         """
         questions = asdict(self) | {"at_radius": shell.radii_named(self.at_radius, "--at-radius")}
-        chosen = [option_of(rule) for rule in STOPPING_RULES if questions[rule] is not None]
-        if len(chosen) > 1:
-            raise InputError(f"give one of {', '.join(map(option_of, STOPPING_RULES))}, got {' and '.join(chosen)}")
-        return questions | {"beta": 0.01, "step": 100} if chosen else None
+        is_given = any(value is not None for value in questions.values())
+        return questions | {"beta": 0.01, "step": 100} if is_given else None
 
 
 def main(

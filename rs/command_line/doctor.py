@@ -1,6 +1,5 @@
 """Look for common mistakes in a classifier, and print what this machine can do."""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, Json, Network, Sigma
+from rs.command_line.shell import Device, Network, Sigma
 
 
 def main(
@@ -22,7 +21,6 @@ def main(
     sigma: Sigma = None,
     network: Network = None,
     device: Device = "auto",
-    as_json: Json = False,
     pictures: PictureOptions,
 ) -> None:
     """Look for common mistakes in a classifier, and print what this machine can do.
@@ -45,12 +43,11 @@ def main(
     pictures.check_sources(data)
     torch_device = device_named(device)
     machine, slow = describe_machine(torch_device), machine_warnings(torch_device)
-    findings, tried, mending = [], "", ""
+    findings, tried = [], ""
     if model is not None:
-        from rs.certification.doctor import NO_NOISE, diagnose
+        from rs.certification.doctor import diagnose
         from rs.certification.load import load
         from rs.data.images import load_images
-        from rs.smoothing.user_networks import is_importable
 
         images = None if data is None else load_images(data, "test")
         with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
@@ -60,25 +57,12 @@ def main(
                 base = load(model, None if images is None else images.meta, network)
             findings = diagnose(base, images, sigma, torch_device, count)
         tried = "" if images is None else f" on {min(count, len(images)):,} images"
-        function = network or (model if is_importable(model) else None)
-        if function and any(finding.text.startswith(NO_NOISE) for finding in findings):
-            level = base.noise_std(sigma)
-            source = f"--data {data}" if pictures.images is None else f"--images {pictures.images}"
-            mending = (
-                f"rs train advmacer --network {function} --sigma {level:g} {source} --out models/mine --log logs/mine"
-            )
-    if as_json:
-        details = [finding._asdict() for finding in findings]
-        print(json.dumps({"machine": machine, "warnings": slow, "model": model, "findings": details}))
-    else:
-        for key, value in machine.items():
-            print(f"{key:10}{value}")
-        for text in slow:
-            print(f"warning: {text}")
-        for finding in findings:
-            print(printable(f"{finding.level}: {finding.text}"))
-        if mending:
-            print(printable(f"next: {mending}; then certify images that it was not trained on"))
-        if model is not None and not findings:
-            print(f"nothing was found wrong with {model}{tried}")
+    for key, value in machine.items():
+        print(f"{key:10}{value}")
+    for text in slow:
+        print(f"warning: {text}")
+    for finding in findings:
+        print(printable(f"{finding.level}: {finding.text}"))
+    if model is not None and not findings:
+        print(f"nothing was found wrong with {model}{tried}")
     raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

@@ -62,18 +62,11 @@ def export_rows(
     table = with_seconds(read_alone(rows)[0].rows, rows)
     check_radii(table, str(rows))
     check_labels(table, str(rows))
-    if (table["scope"] == UNSOUND).any():
-        print(
-            f"warning: the certificates in {rows} are of frozen weights, chosen image by image; the six columns cannot "
-            "say that they do not hold for a classifier that chooses its weights anew",
-            file=sys.stderr,
-        )
+    lost = ["the weights are frozen, chosen image by image"] if (table["scope"] == UNSOUND).any() else []
     if early := early_stop(mode_of(table)):
-        print(
-            f"warning: sampling for {rows} ended {early}; the six columns cannot say so, and the radii need not be "
-            "those that so many draws give",
-            file=sys.stderr,
-        )
+        lost.append(f"sampling ended {early}")
+    for fact in lost:
+        print(f"warning: {rows}: {fact}; the six columns cannot say so", file=sys.stderr)
     write_field_log(table, out)
     print(f"{len(table):,} images; log in {out}")
 

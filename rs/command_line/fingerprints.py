@@ -50,7 +50,10 @@ def cell_fingerprints(values: dict[str, Any], dataset: str, prepared: Path, out:
         if network := sections.get("model", {}).get("network"):
             parameters[name] |= {"network": _network_files(network, sections["model"].get("weights"))}
     contents |= {f"parameters/{dataset}/{name}": merged for name, merged in parameters.items()}
-    texts = {out / f"{name}.json": _json(name, content) for name, content in contents.items()}
+    try:
+        texts = {out / f"{name}.json": json.dumps(content, allow_nan=False) for name, content in contents.items()}
+    except (TypeError, ValueError) as error:  # of a value that YAML has and JSON has not
+        raise InputError(f"params.yaml: values must be finite numbers, words, lists and mappings: {error}") from error
     if not all(path.is_file() and files.read_json(path) == json.loads(text) for path, text in texts.items()):
         check_recipe(values, dataset)
     return contents | {f"raw/{dataset}": sources.raw_fingerprint(source, prepared)}
@@ -62,19 +65,6 @@ def _network_files(network: str, weights: str | None) -> dict[str, str]:
 
     hashes = {name: sha256(content).hexdigest() for name, content in source_files([network.partition(":")[0]]).items()}
     return hashes if weights is None else hashes | {weights: files.sha256(Path(weights))}
-
-
-def _json(name: str, content: Any) -> str:
-    """Return a fingerprint as JSON.
-
-    Raises:
-        InputError: If it has a value that YAML has and JSON has not.
-    """
-    try:
-        return json.dumps(content, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        must = "parameters must be finite numbers, words, lists and mappings"
-        raise InputError(f"{must}, but for {Path(name).name}: {error}; correct params.yaml") from error
 
 
 def check_recipe(values: dict[str, Any], dataset: str) -> None:

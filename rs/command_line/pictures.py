@@ -80,7 +80,7 @@ class PictureOptions:
 
         tree, shape = self._listed(base)
         pictures = read_pictures(tree, shape, self.conversion)
-        return base.for_images(pictures.meta), pictures
+        return base.for_images(tree.classes, shape, pictures.meta.name), pictures
 
     def read(self, folder: Path) -> FolderImages:
         """Return the pictures in a folder, with the size of most of them and the classes of --classes or its own.
@@ -112,7 +112,7 @@ class PictureOptions:
     def list_files(self, base: Classifier) -> tuple[Classifier, list[str]]:
         """Return a classifier and the files in the folder as :meth:`load`, but files that need not fit."""
         tree, shape = self._listed(base)
-        return base.with_images(tree.classes, shape), [path for path, _ in tree.samples]
+        return base.for_images(tree.classes, shape), [path for path, _ in tree.samples]
 
     def classifier_of_files(self, files: Sequence[str], base: Classifier) -> Classifier:
         """Return a classifier for files: the classes of --classes, else its own; if it has none, they are numbers.
@@ -120,7 +120,7 @@ class PictureOptions:
         Raises:
             InputError: If --classes is no list of names, or differs from what the classifier states.
         """
-        return base.with_images(self._class_names(base), self._shape_of(files, base))
+        return base.for_images(self._class_names(base), self._shape_of(files, base))
 
     def _class_names(self, base: Classifier) -> tuple[str, ...]:
         """Return the names that --classes or the classifier gives, in the order of logits; empty if neither does."""

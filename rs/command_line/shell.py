@@ -102,9 +102,6 @@ HELP = {"help_option_names": ["-h", "--help"]}
 DEBUG = "--debug"
 """A word of every command line: what went wrong is shown with its traceback too."""
 
-MAX_MESSAGE = 2000
-"""Characters of an error message; it may quote a whole file."""
-
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
 """What torch says where there is too little memory, of a GPU or of the machine."""
 
@@ -191,15 +188,7 @@ def _options_of(group: Any) -> Iterator[inspect.Parameter]:
 
 
 class _Command(TyperCommand):
-    """Says what an option must be, and what came, in our words; its help has a section for each group of options."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            if faults := getattr(error.__cause__, "errors", None):
-                error.message = _of_validator(faults()[0])
-            raise
+    """A command whose help has a section for each group of options."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[Any]] = {"Arguments": [], "Options": []}
@@ -212,17 +201,6 @@ class _Command(TyperCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
-
-
-NUMBERS = {"int_parsing": "must be a whole number, like 1000", "float_parsing": "must be a number, like 0.5"}
-"""Error text for each error type of the validator."""
-
-
-def _of_validator(fault: Any) -> str:
-    if fault["type"] == "value_error":
-        return str(fault["msg"]).removeprefix("Value error, ")
-    must = NUMBERS.get(fault["type"], fault["msg"].replace("Input should be", "must be"))
-    return f"{must}, got {fault['input']!r}"
 
 
 EXTRAS = {
@@ -294,7 +272,7 @@ def _mendable(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror or text}; mend that, and the same command continues"
-    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
+    return text
 
 
 def parameters(path: Path, dataset: str) -> dict[str, Any]:

@@ -12,8 +12,7 @@ per-image, and the theory) never meets the draws that certify.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -87,8 +86,8 @@ def fit_weights(
     used = [theory.spread_specs, theory.bound_specs, per_image.specs]
     outputs = outputs.only([spec for group in used for spec in group.values()])
     indices, taken = select(len(test), certification.subset), 0.0
-    for chunk, spent in _timed(outputs.chunks(test, indices) if specs else iter(())):
-        taken += spent / (len(indices) * len(outputs.members))
+    for chunk in outputs.chunks(test, indices) if specs else ():
+        taken += chunk.seconds / (len(indices) * len(outputs.members))
         theory.add(outputs, test, chunk, per_image.solve(outputs, test, chunk))
     with files.replacing(out) as temporary:
         temporary.mkdir()
@@ -99,14 +98,6 @@ def fit_weights(
         files.write_csv(temporary / "spreads.csv", SPREADS, theory.spread_rows())
         files.write_csv(temporary / "bounds.csv", BOUNDS, theory.bound_rows())
     files.write_text(seconds, f"seconds\n{taken:.6f}\n")
-
-
-def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:
-    """Yield chunks, and the seconds that their outputs took: nearly all of the cost of weights."""
-    start = time.perf_counter()
-    for chunk in chunks:
-        yield chunk, time.perf_counter() - start
-        start = time.perf_counter()
 
 
 # ------------------------------------------------------------------------------------------------- once for all images

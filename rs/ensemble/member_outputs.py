@@ -6,6 +6,7 @@ random seeds in training, which would cost a training each.
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,6 +68,7 @@ class Chunk(NamedTuple):
     indices: list[int]  # (B,)
     labels: NDArray[np.int64]  # (B,)
     probabilities: NDArray[np.float64]  # of perturbed copies, (B, L, m n, K)
+    seconds: float  # that they took: nearly all of the cost of weights
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ class MemberOutputs:
         at_once = max(1, int(NUMBERS_AT_ONCE // (noises * (outputs + np.prod(images.meta.shape)))))
         for start in range(0, len(indices), at_once):
             part = [int(index) for index in indices[start : start + at_once]]
-            yield Chunk(part, images.labels[part], self.probabilities(images, part))
+            begun = time.perf_counter()
+            probabilities = self.probabilities(images, part)
+            yield Chunk(part, images.labels[part], probabilities, time.perf_counter() - begun)
 
     def probabilities(
         self, images: Images, indices: list[int], perturbed: bool = True, repeat: int = 0

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from rs.ensemble.outputs import Outputs, summed
 from rs.ensemble.rules import Cascade, LogitAverage, Rule, SoftmaxAverage, scores_of
-from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import check_draws
@@ -116,19 +115,8 @@ class NoisyPool:
         return {name: winner(tallies[name].votes, entry.undecided) for name, entry in entries.items()}
 
     def entries_of_image(self, entries: Mapping[str, PoolEntry]) -> dict[str, PoolEntry]:
-        """Return the entries with the rules of the image, after checking that they are of this pool.
-
-        Raises:
-            InputError: If there is none, or one is of other members.
-        """
-        if not entries:
-            raise InputError("there must be at least one classifier to certify, got none")
-        of_image = {name: entry.for_image(self.index) for name, entry in entries.items()}
-        member_count = len(self.members.networks)
-        for name, entry in of_image.items():
-            if not set(entry.member_ids) <= set(range(member_count)):
-                raise InputError(f"{name} must name members from 0 to {member_count - 1}, got {entry.member_ids}")
-        return of_image
+        """Return the entries with the rules of the image."""
+        return {name: entry.for_image(self.index) for name, entry in entries.items()}
 
     def count_votes(self, entries: Mapping[str, PoolEntry], draws: int, phase: Stream) -> dict[str, Tally]:
         """Count the votes of each entry on the draws of a phase, from one evaluation of the members they need."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 from torch import nn
 
 from rs.data.prepared import Meta, data_set_text
@@ -62,16 +62,7 @@ class FittedThresholds:
     evaluations: float  # of members, a draw
 
 
-def _kind_of_fitted(values: Any) -> str:
-    """Return the class of what was fitted."""
-    names = values if isinstance(values, dict) else getattr(values, "__dict__", {})
-    return "FittedThresholds" if "thresholds" in names else "FittedWeights"
-
-
-Fitted = Annotated[
-    Annotated[FittedWeights, Tag("FittedWeights")] | Annotated[FittedThresholds, Tag("FittedThresholds")],
-    Discriminator(_kind_of_fitted),
-]
+Fitted = FittedWeights | FittedThresholds
 """What was solved for, once for all images; a cascade has thresholds."""
 
 
@@ -131,13 +122,7 @@ class EnsembleSpec:
         return RULES[self.combination.rule].build(self.combination, len(self.voting), self.solution)
 
     def write(self, path: Path) -> None:
-        """Write the ensemble; equal ensembles make equal bytes.
-
-        Raises:
-            InputError: If the file is not named ``*.json``, by which commands tell an ensemble from a model folder.
-        """
-        if path.suffix != ".json":
-            raise InputError(f"the file of an ensemble must be named *.json, got {path}")
+        """Write the ensemble into a file ``*.json``; equal ensembles make equal bytes."""
         values = asdict(self)
         combination = values["declaration"]["combination"]
         for part in ("thresholds", "share"):  # of cascades alone: the files of other ensembles do not name them

@@ -1,7 +1,5 @@
 """What the command says of a machine and of a classifier: ``rs.command_line.doctor``."""
 
-import json
-
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -78,20 +76,9 @@ def test_a_fault_is_a_line_and_exit_code_1(data):
 
 def test_what_was_trained_without_noise_is_told_how_to_mend_it(data):
     result = doctor("own_models:clean", "--data", data, "--sigma", 0.5)
-    warning, last = result.stdout.splitlines()[-2:]
+    (warning,) = (line for line in result.stdout.splitlines() if line.startswith("warning: it seems"))
     assert "not to be trained with noise of 0.5" in warning
-    command = (
-        f"rs train advmacer --network own_models:clean --sigma 0.5 --data {data} --out models/mine --log logs/mine"
-    )
-    assert last == f"next: {command}; then certify images that it was not trained on"
-    assert not doctor("own_models:good", "--data", data, "--sigma", 0.5).stdout.count("next:")
-
-
-def test_all_of_it_is_one_json_object(data):
-    result = doctor("own_models:exchanged", "--data", data, "--sigma", 0.1, "--json")
-    said = json.loads(result.stdout)
-    assert list(said) == ["machine", "warnings", "model", "findings"]
-    assert said["findings"][0]["level"] == "fault"
+    assert warning.endswith("train it: rs train advmacer --network own_models:clean --sigma 0.5 ...")
 
 
 def test_a_function_needs_images():

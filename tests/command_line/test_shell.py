@@ -23,7 +23,7 @@ from rs.command_line.train import main as train
 from rs.errors import InputError
 from rs.reporting.summaries import summarize_rows
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.training.trainer import HISTORY, Trainer
+from rs.training.trainer import Trainer
 from tests.support.folders import reproducible
 from tests.support.helpers import SHAPE, tiny_params, write_params, write_tiny
 from tests.support.raw_images import image_bytes
