@@ -6,27 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from rs.certification.certify_pool import pool_entries
 from rs.ensemble.declare import POOL, read_pool, read_weights, write_ensembles
-from rs.ensemble.outputs import Outputs
 from rs.ensemble.rules import (
     Ensemble,
-    HardVote,
-    KConsensus,
-    LogitAverage,
-    MaxMargin,
-    Polytope,
     SoftmaxAverage,
-    scores_of,
 )
-from rs.ensemble.spec import FittedWeights, load, load_members, read
+from rs.ensemble.spec import FittedWeights, load_members, read
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.storage import files
 from rs.study.ensembles import Combination
-from tests.support.helpers import SHAPE, tiny_params
+from tests.support.helpers import tiny_params
 from tests.support.untrained import save_models
 
 GLOBAL = {"rule": "softmax", "scope": "global"}
@@ -48,18 +40,6 @@ HOW = {
 HOW["choice"] = GLOBAL | {"weights": {"choose": 3}}
 PRINTED = Combination(**HOW["printed"])
 SOLUTIONS = {"optimal": (0.125, 0.875), "printed": (0.625, 0.375), "choice": (1 / 3, 2 / 3)}
-RULES = {
-    "average": SoftmaxAverage(),
-    "listed": SoftmaxAverage([0.75, 0.25]),
-    "optimal": SoftmaxAverage(SOLUTIONS["optimal"]),
-    "printed": SoftmaxAverage(SOLUTIONS["printed"]),
-    "choice": SoftmaxAverage(SOLUTIONS["choice"]),
-    "logits": LogitAverage(),
-    "vote": HardVote(),
-    "mme": MaxMargin(),
-    "consensus": KConsensus(2),
-    "set": Polytope([[0.25, 0.75], [0.75, 0.25]]),
-}
 FROZEN = {3: [0.1, 0.9], 7: [0.7, 0.3]}  # weights of the images 3 and 7
 FROZEN_KEYS = [key for key, how in HOW.items() if how["scope"] == "per-image"]
 TSV = "idx\tclass\tw0\tw1\n3\t1\t0.1\t0.9\n7\t0\t0.7\t0.3\n"
@@ -105,46 +85,6 @@ def models_and_entries(indices=tuple(FROZEN)):
     return dict(zip(entries, models, strict=False)), entries
 
 
-def images(count=40):
-    return torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(0))
-
-
-def scores(models, entry):
-    """What the engine makes of an entry: its rule on its members' outputs."""
-    with torch.no_grad():
-        outputs = Outputs([list(models.values())[number](images()) for number in entry.member_ids])
-        return scores_of(entry.rule, outputs)
-
-
-def by_hand(models, rule):
-    with torch.no_grad():
-        return Ensemble([models[name] for name in PAIR], rule)(images())
-
-
-def test_members_come_first_then_ensembles_each_by_the_name_of_its_rows(pool):
-    _, found = pool
-    assert list(found) == ["gaussian-0", "macer-0", "macer-1", *map(slug, HOW)]
-
-
-def test_a_member_is_certified_as_itself(pool):
-    models, found = pool
-    for name, model in models.items():
-        with torch.no_grad():
-            assert torch.equal(scores(models, found[name].for_image(3)), model(images()).double())
-        expected = {"classifier": model_fingerprint(model), "scope": "model"}
-        assert found[name].provenance == {"model": f"models/{name.replace('-', '/')}", **expected}
-
-
-@pytest.mark.parametrize("key", RULES)
-def test_an_ensemble_is_certified_as_the_one_built_by_hand(pool, key):
-    models, found = pool
-    one = found[slug(key)]
-    assert torch.equal(scores(models, one.for_image(3)), by_hand(models, RULES[key]))
-    assert one.for_image(3) == one.for_image(7) == one.for_image(10**6)
-    alone = Ensemble([models[name] for name in PAIR], RULES[key])
-    assert one.provenance["classifier"] == model_fingerprint(alone)
-
-
 def test_a_member_that_was_not_chosen_is_not_evaluated(pool):
     path = WEIGHTS / f"{slug('choice')}.json"
     one = read(path)
@@ -154,25 +94,6 @@ def test_a_member_that_was_not_chosen_is_not_evaluated(pool):
     assert entry.member_ids == (list(models).index("gaussian-0"),)
     alone = Ensemble([models["gaussian-0"]], SoftmaxAverage([1.0]))
     assert entry.provenance["classifier"] == model_fingerprint(alone)
-
-
-@pytest.mark.parametrize("key", RULES)
-def test_an_ensemble_says_the_file_that_would_be_certified_alone(pool, key):
-    provenance = pool[1][slug(key)].provenance
-    folder = WEIGHTS if key in SOLUTIONS else ENSEMBLES
-    assert provenance["model"] == str(folder / f"{slug(key)}.json")
-    assert provenance["classifier"] == model_fingerprint(load(Path(provenance["model"]))[0])
-    assert provenance["scope"] == HOW[key]["scope"]
-    assert set(provenance) == {"model", "classifier", "members", "scope"}
-
-
-@pytest.mark.parametrize("key", FROZEN_KEYS)
-def test_weights_of_an_image_are_those_of_its_line(pool, key):
-    models, found = pool
-    for index, weights in FROZEN.items():
-        entry = found[slug(key)].for_image(index)
-        assert torch.equal(scores(models, entry), by_hand(models, SoftmaxAverage(weights)))
-    assert not torch.equal(*(scores(models, found[slug(key)].for_image(index)) for index in FROZEN))
 
 
 def test_weights_of_images_are_part_of_what_their_rows_are_of(pool):

@@ -158,7 +158,7 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs):
     with pytest.raises(SystemExit):
         run(doctor, [named, *map(str, run_doctor)])
     folder = trained("--epochs", epochs, network=network)
-    assert f"model in {folder}, log in {folder}-log" in capsys.readouterr().out
+    assert f"; model in {folder}, log in {folder}-log" in capsys.readouterr().out
     rows = ["--images", "photos", "--n0", 20, "--n", 100, "--subset", "{stride: 3}", "--out", "rows.tsv"]
     command(certify, folder, "--network", named, *rows)
     command(predict, "photos/circle/0.png", "--model", folder, "--network", named, "--n", 100)

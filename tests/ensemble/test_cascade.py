@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from rs.certification.inference import FixedBatch, optimize_for_inference
 from rs.ensemble.cascade import ROWS
 from rs.ensemble.outputs import Outputs
 from rs.ensemble.pool import PoolEntry
@@ -21,7 +20,7 @@ from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.sequential import Decider
-from tests.support.helpers import ROOT, needs_x86, smallnet
+from tests.support.helpers import ROOT, needs_x86
 from tests.support.small_pool import SIGMA, Counting, as_bytes, image, pool
 
 DRAWS, BATCH = 1030, 100
@@ -173,19 +172,6 @@ def test_draws_that_a_member_is_needed_for_are_gathered_into_full_batches():
         assert member.sizes == [BATCH] * (count // BATCH) + [filled(count % BATCH)] * (count % BATCH > 0)
 
 
-def test_a_compiled_network_runs_as_often_as_its_gathered_batches_need():
-    calls = [[], [], []]
-
-    def compiled(number, member):
-        return FixedBatch(lambda x: calls[number].append(len(x)) or member(x), BATCH)
-
-    members = [compiled(number, member) for number, member in enumerate(three())]
-    made = tally(members, [0.9, 0.5])
-    counts = asked([0.9, 0.5])
-    assert calls == [[BATCH] * -(-count // BATCH) for count in counts]
-    assert (made.votes.tolist(), made.evaluations) == (tally(three(), [0.9, 0.5]).votes.tolist(), sum(counts))
-
-
 def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evaluated():
     for how in ({"label": 0}, {"label": 1}):
         members = [Counting(member) for member in three()]
@@ -199,24 +185,6 @@ def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evalua
 
 
 # ------------------------------------------------------------------------------------------------- in a pool
-
-ENTRIES = {
-    "all": PoolEntry((0, 1, 2), Cascade([0.9, 0.5])),
-    "turned": PoolEntry((2, 0), Cascade([0.7])),
-    "average": PoolEntry((0, 1, 2), SoftmaxAverage()),
-}
-
-
-@pytest.mark.parametrize("label", [None, 0])
-@pytest.mark.parametrize("batch", [None, 100])
-def test_a_cascade_of_a_pool_is_byte_for_byte_the_one_alone_with_its_evaluations(batch, label):
-    made = pool(three(), ENTRIES, batch=batch, label=label)
-    for name, entry in ENTRIES.items():
-        base = Ensemble([three()[number] for number in entry.member_ids], entry.rule)
-        alone = SmoothedClassifier(base, 2, SIGMA, batch=batch)
-        assert as_bytes(made[name]) == as_bytes(alone.certify(image(), 30, 330, 0.01, seed=1, label=label))
-    assert made["all"].evaluations < 3 * (30 + made["all"].n)
-    assert made["average"].evaluations is None
 
 
 def test_a_member_that_is_not_a_number_is_never_hidden_from_the_draws_that_ask_it():
@@ -238,14 +206,6 @@ def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
     assert as_bytes(smoothed(members, [0.9]).certify(image(), 30, 330, 0.01, seed=1)) == expected
     with pytest.raises(InputError, match="numbers, got NaN"):
         pool(members, {"cascade": entry, "average": PoolEntry((0, 1), SoftmaxAverage())})
-
-
-def test_scores_are_not_numbers_exactly_where_a_member_that_was_asked_gives_none():
-    members, x = [Pixel(0, 50.0), NanAbove(Pixel(1, 3.0), 0.55)], noisy()
-    ensemble = Ensemble(members, Cascade([0.9]))
-    unclear = torch.softmax(members[0](x).double(), dim=-1).diff().abs().flatten() < 0.9
-    assert ensemble(x).isnan().all(dim=1).tolist() == (unclear & members[1](x).isnan().any(dim=1)).tolist()
-    assert 0 < ensemble(x).isnan().sum() < 2 * members[1](x).isnan().any(dim=1).sum()
 
 
 # ------------------------------------------------------------------------------------------------- networks
@@ -290,10 +250,3 @@ def test_a_network_of_portable_arithmetic_has_the_same_scores_in_turn_bit_for_bi
     first, *answers = done.stdout.split("\n")
     assert first == "portable"
     assert set(" ".join(answers).split()) == {"True"}
-
-
-def test_an_optimized_cascade_is_one_still():
-    ensemble = Ensemble([smallnet(seed).eval() for seed in range(3)], Cascade([0.5, 0.1]))
-    made = optimize_for_inference(ensemble, "folded", "float32", (1, 4, 4), torch.device("cpu")).module
-    assert made.lazy
-    assert made.rule == ensemble.rule

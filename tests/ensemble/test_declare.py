@@ -1,7 +1,6 @@
 """The ensembles of a noise level on the disk: ``rs.ensemble.declare`` and the command ``ensemble``."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from rs.ensemble.declare import POOL, read_pool, write_ensembles
 from rs.ensemble.rules import RULES
 from rs.ensemble.spec import EnsembleSpec, load, read
 from rs.errors import InputError
-from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint
 from rs.storage import certificate_rows
 from rs.study.ensembles import Combination, EnsembleDeclaration
@@ -132,54 +130,7 @@ def test_what_an_earlier_run_made_is_replaced_and_no_file_of_it_is_left():
     assert [path.name for path in OUT.parent.iterdir()] == [OUT.name]
 
 
-@pytest.mark.parametrize("there", ["model.json", "deeper/pool.json"])
-def test_a_folder_of_something_else_is_refused_and_left_alone(there):
-    path = OUT / there
-    path.parent.mkdir(parents=True)
-    path.write_text("mine")
-    message = f"ensembles/0.25 must be a folder of ensembles or new, but holds {there.partition('/')[0]}; name"
-    with pytest.raises(InputError, match=re.escape(message)):
-        make()
-    assert contents(OUT) == {there: b"mine"}
-
-
-def test_an_empty_folder_is_as_good_as_none():
-    OUT.mkdir(parents=True)
-    assert POOL in contents(make())
-
-
-def test_a_run_that_dies_while_it_writes_leaves_what_was_there(monkeypatch):
-    before, write = contents(make(MIXED)), EnsembleSpec.write
-
-    def full(self, path):
-        if self.declaration.key == "optimal":
-            raise OSError("no space left on device")
-        write(self, path)
-
-    monkeypatch.setattr(EnsembleSpec, "write", full)
-    with pytest.raises(OSError, match="no space"):
-        make()
-    assert contents(OUT) == before
-    with pytest.raises(OSError, match="no space"):
-        make(out=Path("new/0.25"))
-    assert [path.name for folder in ("new", OUT.parent) for path in Path(folder).iterdir()] == [OUT.name]
-
-
-@pytest.mark.parametrize("change", [{"dataset": "other"}, {"classes": ["right", "left"]}, {"seed": 5}, {"sigma": 0.5}])
-def test_models_that_disagree_make_no_ensemble(change):
-    model, own = checkpoint.load_model(Path("models/macer/1"))
-    checkpoint.save(Path("models/macer/1"), model, replace(own, **change))
-    with pytest.raises(InputError, match=f"models/macer/1 must have the {next(iter(change))} "):
-        make()
-    assert not OUT.parent.exists()
-
-
 # ------------------------------------------------------------------------------------------ reading it back
-
-
-def test_a_pool_that_is_not_there_is_named():
-    with pytest.raises(InputError, match=r"nowhere/pool\.json must be a file, but there is none"):
-        read_pool(Path("nowhere"))
 
 
 def test_an_ensemble_that_is_gone_is_named():
@@ -262,16 +213,12 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
     [
         ({"sigma": 0.75}, {}, "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.75"),
         ({"sigma": 0.5}, {}, "must have the sigma 0.5 in this ensemble, but has 0.25"),
-        ({"dataset": "huge"}, {}, "recipes.huge"),
-        ({"params": "nowhere.yaml"}, {}, "nowhere.yaml"),
         (
             {"models": "other"},
             {},
             "other lacks 4; dvc repro train@tiny-gaussian-0.25-0 train@tiny-macer-0.25-0 "
             "train_members@tiny-macer-0.25-2 train_members@tiny-macer-0.25-1",
         ),
-        ({}, {"sigmas": None}, "sigmas"),
-        ({}, {"methods": "macer"}, "methods: "),
         ({}, {"combinations": {}}, "ensembles.macer 1 + gaussian 0.combinations must be among"),
         ({}, {"ensembles": {"a": MIXED | {"combinations": ["magic"]}}}, "got 'magic'"),
         (
@@ -313,10 +260,3 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, capfd, options, chan
     assert line.startswith("error: ")
     assert message in line
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_a_file_is_not_a_folder_to_make(capfd):
-    before = Path("params.yaml").read_bytes()
-    assert command(*words(out="params.yaml")) == 2
-    assert "params.yaml" in capfd.readouterr().err
-    assert Path("params.yaml").read_bytes() == before

@@ -13,12 +13,10 @@ from rs.command_line.shell import run
 from rs.data import images as data
 from rs.data import prepared
 from rs.ensemble.declare import read_pool, read_weights
-from rs.ensemble.fit_weights import fit_weights
 from rs.ensemble.member_outputs import CHOICE, NOISE, margins
 from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.ensemble.theory import BOUNDS, SPREADS
-from rs.errors import InputError
 from rs.runtime.streams import Stream, stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import block
@@ -26,7 +24,7 @@ from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
 from stages.weights import main
-from tests.support.helpers import SHAPE, help_of, write_tiny
+from tests.support.helpers import SHAPE
 from tests.support.tiny_pool import (
     ALL,
     BOX,
@@ -43,7 +41,6 @@ from tests.support.tiny_pool import (
     make_ensembles,
     make_pool,
     pool_members,
-    save_member,
     slow_probabilities,
     solve,
     write_three,
@@ -113,23 +110,6 @@ def slow(made):
 # ------------------------------------------------------------------------------------------------- weights
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years")
-    with pytest.raises(InputError, match="must be a folder of weights or new"):
-        fit_weights(
-            Path("ensembles"),
-            tmp_path,
-            None,
-            None,
-            device=torch.device("cpu"),
-            batch=None,
-            out=tmp_path / "mine",
-            seconds=tmp_path,
-        )
-    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
-
-
 def test_the_files_are_those_of_the_ensembles_whose_weights_are_solved():
     assert sorted(contents("weights")) == sorted([*FILES, "bounds.csv", "spreads.csv"])
 
@@ -186,11 +166,6 @@ def test_all_that_is_fitted_is_fitted_to_validation_images_where_there_are_some(
         assert [(fit.split, fit.images) for fit in fitted] == [("train", SETTINGS.images), ("validation", 12)]
 
 
-@pytest.mark.parametrize("slug", GLOBAL)
-def test_a_solved_ensemble_is_the_declared_one_with_its_weights(slug):
-    assert replace(read(Path("weights", f"{slug}.json")), fitted=None) == read(Path("ensembles", f"{slug}.json"))
-
-
 def test_weights_of_all_images_do_not_see_the_test_images():
     """The other data set has the same training images, and other test images, more of them."""
     write_three(Path("other"), test=13, seed=7)
@@ -209,13 +184,6 @@ def test_weights_do_not_depend_on_the_other_members_and_ensembles_of_the_pool():
     solve("again", "more")
     before, after = contents("weights"), contents("again")
     assert {name: after[name] for name in FILES} == {name: before[name] for name in FILES}
-
-
-def test_a_single_ensemble_has_the_weights_that_it_has_among_others():
-    cascade = {"members": {"gaussian": [0], "macer": [0, 1]}, "combinations": ["cascade"]}
-    for entry, name in ((ENSEMBLES[2], f"{TURNED}.optimal.json"), (cascade, f"{CASCADE}.json")):
-        make_ensembles("one", [entry], member_seeds=[1])
-        assert contents(solve("again", "one"))[name] == contents("weights")[name]
 
 
 def selected(members, n0):
@@ -432,39 +400,8 @@ def test_the_size_of_a_chunk_changes_nothing(monkeypatch):
         np.testing.assert_array_equal(values, before[name], err_msg=name)
 
 
-def test_evaluating_many_images_at_once_changes_results_by_rounding_alone():
-    """Float32 outputs of at most 1 are off by some 1e-7."""
-    found, before = values_of(solve("again", batch=None)), values_of("weights")
-    for name, values in found.items():
-        np.testing.assert_allclose(values, before[name], rtol=0, atol=1e-6, err_msg=name)
-
-
-def test_the_seconds_are_one_number_above_0():
-    head, value = Path("weights.seconds.csv").read_text().splitlines()
-    assert head == "seconds"
-    assert float(value) > 0
-
-
 def fail(*arguments, **options):
     raise OSError("no space left")
-
-
-def test_a_failure_leaves_the_folder_that_was_there_and_nothing_of_its_own(monkeypatch):
-    before = {path: path.read_bytes() for path in Path(".").rglob("*") if path.is_file()}
-    monkeypatch.setattr("rs.storage.files.write_csv", fail)
-    for out in ("weights", "new"):
-        with pytest.raises(OSError, match="no space left"):
-            solve(out, settings=replace(SETTINGS, seed=6))
-    assert {path: path.read_bytes() for path in Path(".").rglob("*") if path.is_file()} == before
-
-
-def test_weights_of_an_earlier_run_are_replaced():
-    Path("weights", "old.tsv").write_text("idx\n")
-    before = contents("weights")
-    solve(settings=replace(SETTINGS, seed=6))
-    after = contents("weights")
-    assert sorted(after) == sorted(before.keys() - {"old.tsv"})
-    assert all(after[name] != before[name] for name in FILES)
 
 
 @pytest.mark.parametrize(
@@ -511,16 +448,10 @@ def test_the_command_takes_its_settings_from_the_parameters():
 @pytest.mark.parametrize(
     ("options", "spoil", "word"),
     [
-        ({"dataset": "huge"}, None, "recipes.huge"),
-        ({"data": "nowhere"}, None, "nowhere"),
         ({"ensembles": "nowhere"}, None, "nowhere/pool.json"),
-        ({"params": "nowhere.yaml"}, None, "nowhere.yaml"),
-        ({"device": "abacus"}, None, "abacus"),
         ({"batch": -1}, None, "batch must be at least 1, got -1"),
         ({}, lambda: change_recipe("weights", "noises", 0), "weights.noises"),
         ({}, lambda: change_recipe("weights", "colour", 3), "weights.colour is not a known key"),
-        ({}, lambda: save_member("macer", 1, gain=2.0), "models/macer/1 must be the model"),
-        ({}, lambda: (shutil.rmtree("data"), write_tiny(Path("data"))), "must be of classifiers of tiny"),
         ({}, lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
     ],
 )
@@ -535,14 +466,6 @@ def test_a_mistake_is_one_line_and_leaves_nothing(capfd, options, spoil, word):
     assert line.startswith("error: ")
     assert word in line
     assert sorted(Path(".").rglob("*")) == before
-
-
-@pytest.mark.parametrize("stage", ["ensemble", "weights", "certify_ensembles"])
-def test_help_comes_without_importing_torch(stage):
-    made = help_of(stage)
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.splitlines()[-1] == "0 []"
-    assert "--params" in made.stdout
 
 
 # ------------------------------------------------------------------------------------------------- thresholds

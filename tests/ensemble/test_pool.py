@@ -224,18 +224,6 @@ def test_members_come_back_in_the_mode_they_were_in():
     assert [model.training for model in models] == [True, False, True]
 
 
-def test_a_member_that_is_not_a_number_is_refused_wherever_a_rule_uses_it():
-    class Nan(nn.Module):
-        def forward(self, x):
-            return torch.full((len(x), 2), math.nan)
-
-    models = [Constant(0), Constant(0), Nan()]
-    for rule in (SoftmaxAverage(), HardVote(), KConsensus(2), Polytope([[1, 0, 0]])):
-        with pytest.raises(InputError, match="numbers, got NaN"):
-            pool(models, {"all": PoolEntry((0, 1, 2), rule)})
-    assert pool(models, {"two": PoolEntry((0, 1))})["two"].predict == 0
-
-
 def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone():
     """Averages of as many members are evaluated together, whoever is in them; a weight of 0 hides nothing."""
     models = [*members(), member(0, math.nan, 0.5)]
@@ -269,21 +257,6 @@ def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone()
         for certify in (lambda one=one: pool(three, {"one": one}), lambda one=one: alone(one, three)):
             with pytest.raises(InputError, match="must give 2 logits an image, one for each class, got 3;"):
                 certify()
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ({}, "at least one classifier to certify"),
-        ({"far": PoolEntry((3,))}, r"far must name members from 0 to 2, got \(3,\)"),
-        ({"back": PoolEntry((-1,))}, "back must name members from 0 to 2"),
-    ],
-)
-def test_entries_of_other_members_are_refused_before_any_is_evaluated(entries, message):
-    models = [Counting(Constant(0))] * 3
-    with pytest.raises(InputError, match=message):
-        pool(models, entries)
-    assert models[0].images == 0
 
 
 def test_a_rule_for_other_members_is_no_entry():
