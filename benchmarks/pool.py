@@ -116,7 +116,7 @@ def _each_alone(networks: Sequence[nn.Module], entries: Mapping[str, PoolEntry],
     for name, entry in entries.items():
         chosen = [networks[number] for number in entry.member_ids]
         base = chosen[0] if len(chosen) == 1 else Ensemble(chosen, entry.rule)
-        classifier = SmoothedClassifier(base, CLASSES, SIGMA, undecided=entry.undecided)
+        classifier = SmoothedClassifier(base, CLASSES, SIGMA, undecided=entry.rule.undecided)
         for index, image in enumerate(x):
             made[index][name] = classifier.certify(image, N0, n, ALPHA, index=index)
     return made

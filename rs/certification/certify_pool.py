@@ -121,9 +121,13 @@ def certify_pool(
             rows = (certificates[name].row(index, label, entry.provenance["scope"]) for name, entry in entries.items())
             writer.write(index, dict(zip(outs, rows, strict=True)))
     if processes.rank_and_world_size()[0] == 0 and not (writer.was_complete and alone.exists()):
+        # ensembles of other seeds take as long as the first one
+        firsts = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
+        timed = [name for name in entries if name not in specs or name in firsts] if settings.timed else []
         seconds = []
-        for name, entry in _timed_entries(entries, specs).items() if settings.timed else ():
-            base = Ensemble([networks[k] for k in entry.member_ids], entry.for_image(int(indices[0])).rule)
+        for name in timed:
+            entry = entries[name].for_image(int(indices[0]))
+            base = Ensemble([networks[k] for k in entry.member_ids], entry.rule)
             classifier = _with_base(together, base)
             taken = _seconds_alone(classifier, images, indices, device, certification, settings.timed)
             seconds.append({"classifier": name, "seconds": taken})
@@ -134,12 +138,6 @@ def _with_base(smoothed: SmoothedClassifier, base: nn.Module) -> SmoothedClassif
     """Return another base classifier, smoothed and evaluated in the same way."""
     precision, batch, noise = smoothed.precision, smoothed.batch, smoothed.noise
     return SmoothedClassifier(base, smoothed.num_classes, smoothed.sigma, precision=precision, batch=batch, noise=noise)
-
-
-def _timed_entries(entries: Mapping[str, PoolEntry], specs: Mapping[str, EnsembleSpec]) -> dict[str, PoolEntry]:
-    """Return the entries that are timed: ensembles of other seeds take as long as the first one."""
-    firsts = first_of_each(specs, lambda declaration: (declaration.kind, declaration.key))
-    return {name: entry for name, entry in entries.items() if name not in specs or name in firsts}
 
 
 def _seconds_alone(

@@ -182,10 +182,10 @@ def _of_noise(trial: _Trial, logits: Tensor, sigma: float, remedy: str) -> Itera
         )
 
 
-def _larger(one: Tensor, other: Tensor) -> bool:
+def _larger(first: Tensor, second: Tensor) -> bool:
     """Return whether the first share is larger, by the standard error of the paired difference."""
-    difference = one.float() - other.float()
-    return len(one) > 1 and float(difference.mean()) > ERRORS * float(difference.std()) / len(difference) ** 0.5
+    difference = first.float() - second.float()
+    return len(first) > 1 and float(difference.mean()) > ERRORS * float(difference.std()) / len(difference) ** 0.5
 
 
 def _percent(right: Tensor) -> str:

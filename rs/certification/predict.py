@@ -87,8 +87,12 @@ def predict_files(
     check_key(seed=draws.seed)
     classifier, device = base.smooth(**vars(options)), options.device or device_of(base.module)
     warn_if_n_too_small(draws.n, draws.alpha)
-    provenance = {"scope": base.scope, "device": device.type}
-    provenance |= {"precision": options.precision, "engine": classifier.engine}
+    provenance = {
+        "scope": base.scope,
+        "device": device.type,
+        "precision": options.precision,
+        "engine": classifier.engine,
+    }
     identity = quantized_identity([classifier.base])
     provenance |= {name: identity[name] for name in ("precision", "quantized", "calibration") if name in identity}
     provenance |= {"conversion": str(conversion)} if str(conversion) else {}

@@ -113,23 +113,17 @@ def main(
     from rs.runtime.processes import rank_and_world_size
     from rs.smoothing.settings import SmoothingOptions
     from rs.storage import certificate_rows
-    from rs.storage.row_writer import check_row_file_name
 
     rows = None if dry_run else out
-    if rows is not None:
-        check_row_file_name(rows)
     recipes = values or {"recipes": {NAMELESS: {"certify": certify_model.NO_RECIPE}}}
     chosen = {"stop": stop.rule()} | overrides.values()
     settings = certify_model.certification_settings(recipes, dataset or NAMELESS, chosen)
     shell.launch(values)
     if data is not None:
-        shell.warn_of_another_data_set(values, str(dataset), data)
         images = load_images(data, "test")
         base = load(model, images.meta, network)
     else:
-        base = load(model, network=network)
-        base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
-        base, images = pictures.load(base)
+        base, images = pictures.load(load(model, network=network))
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
     certify_model.certify_model(base, images, settings, options, out=rows, share=share)
     if rows is not None and rank_and_world_size()[0] == 0:

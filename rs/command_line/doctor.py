@@ -43,7 +43,7 @@ def main(
     pictures.check_sources(data)
     torch_device = device_named(device)
     machine, slow = describe_machine(torch_device), machine_warnings(torch_device)
-    findings, tried = [], ""
+    findings = []
     if model is not None:
         from rs.certification.doctor import diagnose
         from rs.certification.load import load
@@ -56,7 +56,6 @@ def main(
             else:
                 base = load(model, None if images is None else images.meta, network)
             findings = diagnose(base, images, sigma, torch_device, count)
-        tried = "" if images is None else f" on {min(count, len(images)):,} images"
     for key, value in machine.items():
         print(f"{key:10}{value}")
     for text in slow:
@@ -64,5 +63,5 @@ def main(
     for finding in findings:
         print(printable(f"{finding.level}: {finding.text}"))
     if model is not None and not findings:
-        print(f"nothing was found wrong with {model}{tried}")
+        print(f"nothing was found wrong with {model}")
     raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
@@ -61,12 +61,6 @@ class PictureOptions:
 
         return Conversion(self.resize, self.crop, self.convert)
 
-    @property
-    def folder(self) -> Path:
-        """The folder of pictures, of a command that has checked that there is one."""
-        assert self.images is not None
-        return self.images
-
     def load(self, base: Classifier) -> tuple[Classifier, FolderImages]:
         """Return a classifier and its pictures in the folder, whose classes and shape it takes if it states none.
 
@@ -104,7 +98,7 @@ class PictureOptions:
         from rs.data.image_folder import common_shape, listed, read_pictures, split_by_content
         from rs.data.readers import class_names
 
-        tree = listed(self.folder, () if self.classes is None else class_names(self.classes))
+        tree = listed(cast(Path, self.images), () if self.classes is None else class_names(self.classes))
         shape, _ = common_shape([path for path, _ in tree.samples], self.conversion)
         train, validation = split_by_content(tree, VALIDATION_SHARE)
         return read_pictures(train, shape, self.conversion), read_pictures(validation, shape, self.conversion)
@@ -132,7 +126,7 @@ class PictureOptions:
         from rs.data.image_folder import listed
 
         names = self._class_names(base)
-        tree = listed(self.folder, names)
+        tree = listed(cast(Path, self.images), names)
         if not names:
             _print_order(tree.classes)
         return tree, self._shape_of([path for path, _ in tree.samples], base)

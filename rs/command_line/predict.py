@@ -71,7 +71,6 @@ def main(
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):  # what the model prints is no part of the answers
         base, conversion = load(model, network=network), pictures.conversion
-        base.noise_std(sigma)  # it says that --sigma is needed, before anything is said of the images
         if pictures.images is not None:
             base, files = pictures.list_files(base)
         elif data is not None:

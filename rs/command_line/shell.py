@@ -300,16 +300,6 @@ def register_network_of(values: dict[str, Any], dataset: str) -> None:
         register_network(network)
 
 
-def warn_of_another_data_set(values: dict[str, Any], recipe: str, data: Path) -> None:
-    """Warn on stderr if a recipe is that of another data set than ``data`` holds."""
-    from rs.data.prepared import read_meta
-    from rs.params import base_dataset, merge
-
-    name, data_sets = read_meta(data).name, merge(values, "datasets", optional=True)[0]
-    if recipe in data_sets and base_dataset(values, name) != base_dataset(values, recipe):
-        print(printable(f"warning: {data} holds {name}, but --dataset names the recipe of {recipe}"), file=sys.stderr)
-
-
 def launch(params: dict[str, Any]) -> None:
     """Become the ``launcher`` of the parameters, if they have one; it starts this command again, in several processes.
 

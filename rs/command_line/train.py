@@ -98,8 +98,6 @@ def main(
         train, validation = pictures.split_for_training()
         run.train_on(recipe, train, validation, options, out=out, log=log)
     elif data is not None:
-        if is_first and dataset is not None:
-            shell.warn_of_another_data_set(values, dataset, data)
         run.train_model(recipe, data, options, out=out, log=log)
     if is_first:
         print(f"{_last_epoch(log / 'history.csv')}; model in {out}, log in {log}")

@@ -45,11 +45,6 @@ class PoolEntry:
             return self
         return replace(self, rule=SoftmaxAverage(self.weights_by_image[index]), weights_by_image=None)
 
-    @property
-    def undecided(self) -> bool:
-        """Whether the rule has an extra last class, which is never a prediction."""
-        return self.rule.undecided
-
 
 class MemberLogits(nn.Module):
     """The members that are needed, each evaluated once: images -> logits (N, K) of each, in order."""
@@ -75,11 +70,6 @@ class NoisyPool:
     def __post_init__(self) -> None:
         check_draws(self.x, self.draws.alpha, n0=self.draws.n0, n=self.draws.n)
 
-    @property
-    def members(self) -> MemberLogits:
-        """The members."""
-        return cast(MemberLogits, self.classifier.base)
-
     def certify(self, entries: Mapping[str, PoolEntry], label: int | None = None) -> dict[str, Certificate]:
         """Certify every entry with two passes.
 
@@ -92,38 +82,34 @@ class NoisyPool:
             label: The evaluation shortcut, if given: the second pass is made for the entries whose selected class it
                 is, and evaluates the members that these need.
         """
-        entries, draws = self.entries_of_image(entries), self.draws
-        first = self.count_votes(entries, draws.n0, Stream.SELECT)
+        entries = {name: entry.for_image(self.index) for name, entry in entries.items()}
+        first = self.count_votes(entries, self.draws.n0, Stream.SELECT)
         remaining = {
             name: entry
             for name, entry in entries.items()
-            if label is None or winner(first[name].votes, entry.undecided) == label
+            if label is None or winner(first[name].votes, entry.rule.undecided) == label
         }
-        second = self.count_votes(remaining, draws.n, Stream.ESTIMATE) if remaining else {}
+        second = self.count_votes(remaining, self.draws.n, Stream.ESTIMATE) if remaining else {}
         sigma, noise = self.classifier.sigma, self.classifier.noise_of(self.x)
         return {
             name: certificate_of_votes(
-                first[name], second.get(name), draws.alpha, sigma, noise, undecided=entry.undecided
+                first[name], second.get(name), self.draws.alpha, sigma, noise, undecided=entry.rule.undecided
             )
             for name, entry in entries.items()
         }
 
     def select(self, entries: Mapping[str, PoolEntry]) -> dict[str, int]:
         """Return the class that the n0 draws select for each entry, ABSTAIN for "undecided"."""
-        entries = self.entries_of_image(entries)
+        entries = {name: entry.for_image(self.index) for name, entry in entries.items()}
         tallies = self.count_votes(entries, self.draws.n0, Stream.SELECT)
-        return {name: winner(tallies[name].votes, entry.undecided) for name, entry in entries.items()}
-
-    def entries_of_image(self, entries: Mapping[str, PoolEntry]) -> dict[str, PoolEntry]:
-        """Return the entries with the rules of the image."""
-        return {name: entry.for_image(self.index) for name, entry in entries.items()}
+        return {name: winner(tallies[name].votes, entry.rule.undecided) for name, entry in entries.items()}
 
     def count_votes(self, entries: Mapping[str, PoolEntry], draws: int, phase: Stream) -> dict[str, Tally]:
         """Count the votes of each entry on the draws of a phase, from one evaluation of the members they need."""
         needed = tuple(sorted({number for entry in entries.values() for number in entry.member_ids}))
         voters = [(entry.rule, tuple(map(needed.index, entry.member_ids))) for entry in entries.values()]
         num_classes, device = cast(int, self.classifier.num_classes), self.x.device
-        widths = [num_classes + entry.undecided for entry in entries.values()]
+        widths = [num_classes + entry.rule.undecided for entry in entries.values()]
         counter = VoteCounter(widths, device)
         evaluations = torch.zeros(len(voters), dtype=torch.int64, device=device)
         averages = list(_Averages.all_of(voters, device))
@@ -146,7 +132,7 @@ class NoisyPool:
                 for rows, scores in group.scores(outputs):
                     counter.add(scores, (count, num_classes), rows)
 
-        self.members.needed = needed
+        cast(MemberLogits, self.classifier.base).needed = needed
         self.classifier.visit(vote, self.x, draws, self.draws.seed, phase, self.index)
         return {
             name: Tally(votes, asked if isinstance(entry.rule, Cascade) else None)

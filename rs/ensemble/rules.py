@@ -153,10 +153,6 @@ class KConsensus(Rule):
     scopes: ClassVar = {"noisy-input": ("agree",)}
     k: int
 
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}; it is a number of members that must agree")
-
     @classmethod
     def build(cls, combination: Combination, member_count: int, solution: Sequence[float] | None) -> Rule:
         """Return the consensus of the first ``agree`` members."""
@@ -208,7 +204,8 @@ class Cascade(Rule):
         """Return the scores (N, K), and how many members each draw takes, (N,)."""
         first, *others = outputs.probabilities
         member_count = len(outputs.member_logits)
-        self.check_members(member_count)
+        if len(self.thresholds) != member_count - 1:
+            raise ValueError(f"there must be one threshold for each of {member_count} members but the last")
         total = scores = accumulate(None, first, member_count)
         taken = torch.ones(len(first), dtype=torch.int64, device=first.device)
         undecided = taken > 0
@@ -220,18 +217,6 @@ class Cascade(Rule):
             scores = torch.where(undecided[:, None], total, scores)
             taken = taken + undecided
         return scores, taken
-
-    def check_members(self, member_count: int) -> None:
-        """Check that there is one threshold for each member but the last.
-
-        Raises:
-            ValueError: If not.
-        """
-        if len(self.thresholds) != member_count - 1:
-            raise ValueError(
-                "there must be one threshold for each member but the last, got "
-                f"{len(self.thresholds)} for {member_count}"
-            )
 
 
 @dataclass(frozen=True)
@@ -249,8 +234,6 @@ class Polytope(Rule):
 
     def __post_init__(self) -> None:
         vertices = tuple(on_simplex(vertex) for vertex in np.atleast_2d(np.asarray(self.vertices, dtype=np.float64)))
-        if not vertices:
-            raise ValueError("a polytope must have at least one vertex, got none")
         object.__setattr__(self, "vertices", vertices)
 
     def scores(self, outputs: Outputs) -> Tensor:

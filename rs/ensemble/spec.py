@@ -153,15 +153,10 @@ def load(path: Path) -> tuple[nn.Module, EnsembleSpec, list[str], list[int]]:
     """
     spec = read(path)
     models, cards = load_members(spec.voting, spec.dataset, spec.sigma, path)
-    name = f"{spec.declaration.name}, {spec.declaration.key}"
-    if spec.combination.scope == "per-image":
-        raise InputError(
-            f"{name}: weights chosen image by image are not one classifier; they are certified, frozen, by "
-            "python -m stages.certify_ensembles"
-        )
     if spec.combination.solved and spec.fitted is None:
         raise InputError(
-            f"{name}: its weights must be solved first; take the file that python -m stages.weights writes"
+            f"{spec.declaration.name}, {spec.declaration.key}: its weights must be solved once for all images, by "
+            "python -m stages.weights; those of each image are certified by python -m stages.certify_ensembles"
         )
     return Ensemble(models, spec.rule).eval(), spec, cards[0].classes, cards[0].shape
 

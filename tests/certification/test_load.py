@@ -16,7 +16,7 @@ from rs.ensemble.rules import Ensemble
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
-from tests.support.ensemble_specs import MADE, PER_IMAGE, made, network, spec, written
+from tests.support.ensemble_specs import MADE, made, network, spec, written
 from tests.support.helpers import CLASSES, SHAPE, write_tiny
 
 pytestmark = pytest.mark.usefixtures("models_here")
@@ -92,11 +92,6 @@ def test_the_file_of_an_ensemble_is_a_classifier_of_the_scope_of_its_weights(met
     assert isinstance(loaded.module, Ensemble)
     assert (loaded.name, loaded.dataset, loaded.sigma) == ("ensemble.json", "tiny", 0.25)
     assert (loaded.classes, loaded.shape, loaded.scope) == (CLASSES, SHAPE, MADE[named][0]["scope"])
-
-
-def test_weights_of_images_are_no_classifier():
-    with pytest.raises(InputError, match="weights chosen image by image are not one classifier"):
-        load(str(written(spec(**PER_IMAGE))))
 
 
 def test_a_users_function_has_the_classes_and_the_shape_of_the_data_set_and_no_noise_level(meta, own):
@@ -176,24 +171,12 @@ def test_the_noise_is_that_of_the_training_unless_another_is_given():
     assert loaded.smooth(0.75, device=CPU, precision="float32").sigma == 0.75
 
 
-def test_a_noise_of_nothing_is_refused_and_not_taken_for_that_of_the_training():
-    with pytest.raises(InputError, match=r"sigma must be a positive number, got 0\.0"):
-        load(FOLDER).smooth(0.0, device=CPU, precision="float32")
-
-
 def test_it_is_smoothed_where_and_as_it_is_asked_to_be(monkeypatch):
     monkeypatch.setattr("rs.certification.load.check_deterministic", lambda *_: None)  # nothing is computed on "meta"
     loaded = load(FOLDER)
     smoothed = loaded.smooth(None, device=torch.device("meta"), precision="bfloat16", batch=7)
     assert (smoothed.num_classes, smoothed.precision, smoothed.batch) == (2, "bfloat16", 7)
     assert {parameter.device.type for parameter in smoothed.base.parameters()} == {"meta"}
-
-
-@pytest.mark.parametrize("named", MADE)
-def test_only_a_set_of_weights_has_votes_for_no_class(named):
-    smoothed = load(str(written(made(named)))).smooth(None, device=CPU, precision="float32")
-    assert smoothed.undecided == (named == "set")
-    assert len(smoothed.votes(torch.zeros(SHAPE), 20, 0)) == (3 if named == "set" else 2)
 
 
 # ------------------------------------------------------------------------------------------ for programs

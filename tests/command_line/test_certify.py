@@ -26,7 +26,7 @@ from rs.smoothing.settings import Draws
 from rs.statistics.certificate import UNLABELLED, format_counts
 from rs.storage import certificate_rows
 from rs.storage.certificate_rows import sidecar_of
-from tests.support.helpers import CERTIFY, CLASSES, Linear, arrays, tiny_params, write_params, write_tiny
+from tests.support.helpers import CERTIFY, CLASSES, Linear, arrays, tiny_params, write_params
 from tests.support.untrained import save_model
 
 LINEAR = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
@@ -304,20 +304,12 @@ def test_a_value_that_an_option_cannot_have_is_named(capfd, option, value, messa
     ("option", "value", "message"),
     [
         ("--sigma", "-1", "--sigma must be a positive number, got -1.0"),
-        ("--out", "rows.txt", "must be named *.tsv"),
     ],
 )
 def test_an_option_is_refused_before_the_classes_are_listed(capfd, labelled, option, value, message):
     code, out, err = certified(capfd, "labelled", "rows.tsv", option, value)
     (line,) = err.splitlines()
     assert (code, out, message in line) == (2, "", True)
-
-
-@pytest.mark.parametrize(("command", "words"), [(certify, [LINEAR, "--out", "a.tsv"]), (predict, ["--model", LINEAR])])
-def test_a_noise_that_nobody_says_is_asked_for_before_the_classes_are_listed(capfd, labelled, command, words):
-    code, out, err = ended(capfd, command, *words, "--images", "labelled", "--device", "cpu")
-    (line,) = err.splitlines()
-    assert (code, out, line.endswith("on the command line give --sigma")) == (2, "", True)
 
 
 def test_radii_that_no_votes_certify_are_refused_before_the_work(capfd, labelled):
@@ -330,18 +322,6 @@ def test_a_noise_in_255ths_is_refused(capfd):
     code, out, err = ended(capfd, certify, "no", "--sigma", "128")
     assert (code, out) == (2, "")
     assert err.endswith("must be at most 10, got 128; did you mean 128/255 = 0.502?\n")
-
-
-@pytest.mark.parametrize(
-    ("datasets", "warns"), [({"other": {}}, True), ({"other": {"dataset": "tiny"}}, False), ({}, False)]
-)
-def test_a_recipe_of_another_data_set_is_warned_of(capfd, datasets, warns):
-    write_tiny(Path("data"))
-    values = {"recipes": {"other": tiny_params()["recipes"]["tiny"]}, "datasets": datasets}
-    Path("params.yaml").write_text(json.dumps(values))
-    words = (LINEAR, "--data", "data", "--dataset", "other", "--sigma", "0.5", "--out", "rows.tsv", "--device", "cpu")
-    code, _, err = ended(capfd, certify, *words)
-    assert (code, "warning: data holds tiny, but --dataset names the recipe of other" in err) == (0, warns)
 
 
 def test_without_a_recipe_the_numbers_are_the_defaults_of_the_library():

@@ -123,7 +123,7 @@ def test_members_asked_in_turn_give_the_scores_of_all_members_asked_at_once(give
 
 def test_thresholds_are_one_for_each_member_but_the_last_and_at_least_0():
     for members in (three()[:2], [*three(), Pixel(5, 1.0)]):
-        with pytest.raises(ValueError, match="one threshold for each member but the last, got 2 for"):
+        with pytest.raises(ValueError, match="one threshold for each of"):
             Ensemble(members, Cascade([0.5, 0.5]))
     for bad in (-0.1, math.nan):
         with pytest.raises(ValueError, match="thresholds must be at least 0"):

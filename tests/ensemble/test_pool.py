@@ -212,7 +212,7 @@ def test_the_selected_class_is_that_of_the_certificate_and_costs_n0_draws():
     made = noisy.select(entries)
     assert [model.images for model in models] == [N0] * 5
     certified = noisy.certify(entries)
-    assert made == {name: winner(one.counts0, entries[name].undecided) for name, one in certified.items()}
+    assert made == {name: winner(one.counts0, entries[name].rule.undecided) for name, one in certified.items()}
     assert made["undecided"] == ABSTAIN
     assert {0, 1} & set(made.values())
 

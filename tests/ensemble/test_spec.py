@@ -158,18 +158,10 @@ def test_keys_that_are_missing_unknown_or_of_another_kind_are_named(change, mess
 # ------------------------------------------------------------------------------------------------- one classifier
 
 
-def test_weights_that_are_not_solved_yet_are_no_classifier_and_the_stage_that_solves_them_is_named():
-    with pytest.raises(
-        InputError, match=r"macer 0-1-2, some: its weights must be solved first; .*python -m stages\.weights"
-    ):
-        load(written(spec(**GLOBAL)))
-
-
-def test_weights_chosen_image_by_image_are_no_classifier_and_the_stage_that_certifies_them_is_named():
-    with pytest.raises(
-        InputError, match=r"macer 0-1-2, some: weights chosen image by image .*python -m stages\.certify_ensembles"
-    ):
-        load(written(spec(**PER_IMAGE)))
+@pytest.mark.parametrize("combination", [GLOBAL, PER_IMAGE])
+def test_weights_that_are_not_solved_for_all_images_are_no_classifier(combination):
+    with pytest.raises(InputError, match=r"macer 0-1-2, some: its weights must be solved .* python -m stages\.weights"):
+        load(written(spec(**combination)))
 
 
 def test_fitted_weights_off_the_simplex_by_rounding_is_put_on_it():
