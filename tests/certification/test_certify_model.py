@@ -17,7 +17,7 @@ from rs.smoothing.settings import CertificationSettings
 from rs.statistics.radius import votes_needed
 from rs.storage import certificate_rows, row_writer
 from rs.storage.certificate_rows import seconds_of, sidecar_of
-from tests.support.helpers import SHAPE, Constant, python, smallnet, tiny_images
+from tests.support.helpers import SHAPE, Constant, smallnet, tiny_images
 
 SETTINGS = CertificationSettings(
     n0=10, n=60, alpha=0.01, seed=4, subset="all", precision="float32", engine="plain", shortcut=False
@@ -112,24 +112,6 @@ def test_an_interrupted_run_continues_to_the_bytes_of_an_unbroken_one(tmp_path, 
     assert out.read_bytes() == unbroken
     assert len(seconds_of(out).read_text().splitlines()) == 1 + SIZE
     assert (f"continuing after {images} of {SIZE} images" in capsys.readouterr().err) == (images > 0)
-
-
-def test_a_killed_process_is_continued_even_from_a_line_cut_short(tmp_path, unbroken, work):
-    out = tmp_path / "rows.tsv"
-    script = (
-        "import os, pathlib, tests.certification.test_certify_model as t; "
-        f"t.certify_tiny(pathlib.Path({str(out)!r}), t.Dies(3, lambda: os._exit(9)))"
-    )
-    assert python("-c", script).returncode == 9
-    (folder,) = work.iterdir()
-    part = folder / "0.tsv"
-    assert part.read_bytes() == b"".join(unbroken.splitlines(True)[:4])
-    part.write_bytes(part.read_bytes() + unbroken.splitlines(True)[4][:-3])
-    seconds = folder / "seconds.csv"
-    seconds.write_text(seconds.read_text() + "5,0.25\n")
-    certify_tiny(out, Dies(2, fail))
-    assert out.read_bytes() == unbroken
-    assert [line.split(",")[0] for line in seconds_of(out).read_text().splitlines()] == ["idx", *"02358"]
 
 
 @given(data=st.data())

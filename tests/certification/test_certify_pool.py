@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from rs import params
 from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.quantize import quantize, write_quantized
 from rs.command_line.shell import run
@@ -27,6 +26,7 @@ from rs.runtime import code_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import SmoothingOptions
 from rs.storage import certificate_rows, files, row_writer
+from rs.study.layout import model_name
 from stages.certify_ensembles import main
 from tests.support.cells import certify_folder
 from tests.support.helpers import write_tiny
@@ -120,34 +120,22 @@ def test_there_are_rows_and_a_sidecar_for_every_classifier_and_nothing_else():
 
 
 @pytest.mark.parametrize("shortcut", [False, True])
-def test_rows_are_byte_for_byte_those_of_each_classifier_certified_alone(shortcut):
+def test_rows_and_sidecars_are_those_of_each_classifier_certified_alone(shortcut):
     settings = replace(CERTIFICATION, shortcut=shortcut)
-    together = table(pool(shortcut=shortcut) if shortcut else "unbroken")
+    together_in = pool(shortcut=shortcut) if shortcut else Path("unbroken")
+    together = table(together_in)
     for name, model in (MEMBERS | FILES).items():
         out = Path("alone", f"{name}.tsv")
         certify_folder(model, Path("data"), settings, ON_CPU, out=out)
         assert together[name] == out.read_bytes(), name
-    modes = {
-        mode
-        for name in SCOPES
-        for mode in certificate_rows.read_rows(Path("rows" if shortcut else "unbroken", f"{name}.tsv"))["mode"]
-    }
+        alone, of_pool = (files.read_json(folder / f"{name}.json") for folder in (Path("alone"), together_in))
+        assert alone.pop("code") != of_pool.pop("code")
+        members = [model_name(one["method"], one["seed"]) for one in of_pool.pop("members", [])]
+        assert all((together_in / f"{member}.json").exists() for member in members)
+        assert bool(members) == (name in FILES)
+        assert of_pool == alone
+    modes = {mode for name in SCOPES for mode in certificate_rows.read_rows(together_in / f"{name}.tsv")["mode"]}
     assert modes == ({"certify", "shortcut"} if shortcut else {"certify"})
-
-
-def test_sidecars_are_those_of_each_classifier_certified_alone_but_for_code_and_members():
-    for name, model in (MEMBERS | FILES).items():
-        out = Path("alone", f"{name}.tsv")
-        certify_folder(model, Path("data"), CERTIFICATION, ON_CPU, out=out)
-        alone, together = (files.read_json(Path(folder, f"{name}.json")) for folder in ("alone", "unbroken"))
-        assert alone.pop("code") != together.pop("code")
-        listed = together.pop("members", [])
-        named = [
-            files.read_json(Path("unbroken", f"{one['method']}-{one['seed']}.json"))["classifier"] for one in listed
-        ]
-        assert [one["classifier"] for one in listed] == named
-        assert bool(listed) == (name in FILES)
-        assert together == alone
 
 
 def test_in_int8_rows_and_sidecars_are_those_of_each_classifier_certified_alone():
@@ -362,12 +350,6 @@ def test_no_draws_give_a_head_without_times():
     assert [line.split(",")[0] for line in Path("unbroken-times", "images.csv").read_text().splitlines()][1:] == [
         str(i) for i in range(IMAGES)
     ]
-
-
-@pytest.mark.parametrize("change", [{"timed": -1}, {"cached": True}])
-def test_settings_out_of_range_are_refused_by_their_name(change):
-    with pytest.raises(InputError, match=rf"pool\.{next(iter(change))}"):
-        params.validate(PoolSettings, {"timed": 0} | change, "pool")
 
 
 # ------------------------------------------------------------------------------------------------- what is refused

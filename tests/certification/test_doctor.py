@@ -132,13 +132,9 @@ GOOD = {
     "batch norm": nn.Sequential(nn.BatchNorm2d(3), Nearest()),
     "large logits": Nearest(after=lambda logits: 1000 * logits),
     "log of probabilities": Nearest(after=lambda logits: logits.log_softmax(1)),
-    "channels last": nn.Sequential(nn.Conv2d(3, 3, 1, groups=3, bias=False), Nearest()).to(
-        memory_format=torch.channels_last
-    ),
     "ensemble": Ensemble([Nearest(), Nearest()], SoftmaxAverage((0.5, 0.5))),
     "attribute logits": Nearest(after=lambda logits: SimpleNamespace(logits=logits)),
 }
-nn.init.ones_(GOOD["channels last"][0].weight)
 
 
 @pytest.mark.parametrize("name", GOOD)

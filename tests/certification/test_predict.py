@@ -10,24 +10,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 from rs.certification import certify_model
 from rs.command_line.shell import run
-from rs.data import pictures, prepared
-from rs.data.image_folder import as_tensor
 from rs.models import checkpoint
 from rs.smoothing.classifier import SmoothedClassifier
 from stages.predict import main as predict
 from tests.support.helpers import CLASSES, SHAPE, Linear, arrays, smallnet
 
 LINEAR = "tests.support.helpers:Linear"  # class 1, "right", where the first pixel exceeds 0.5
-COLOUR = (3, 4, 6)
-
-
-def lived_in_colours():
-    """A classifier of images of three channels."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(COLOUR)), 2))
 
 
 class SeesItsBatch(Linear):
@@ -122,17 +113,6 @@ def tiny_files(tmp_path):
     return [picture(tmp_path / f"{i}.png", image[0]) for i, image in enumerate(arrays(3, 7)[0])]
 
 
-@pytest.fixture
-def colour(tmp_path):
-    """A prepared data set of RGB images that are not square."""
-    images = np.zeros((2, *COLOUR), np.uint8)
-    split = (images, np.arange(2))
-    prepared.save_images(
-        tmp_path / "colour", "colour", {"train": split, "test": split}, CLASSES, mean=[0.5] * 3, std=[1.0] * 3
-    )
-    return tmp_path / "colour"
-
-
 def direct(module, sigma, pixels, n0, n, alpha, seed):
     """Certificates of grey images (N, H, W), image i with noise i."""
     classifier = SmoothedClassifier(module, 2, sigma, noise="grid")
@@ -223,15 +203,6 @@ def test_too_few_draws_are_warned_of(capfd, model, tiny_files):
     assert warning.startswith("warning: n = 9 draws can never certify at alpha = 0.001")
 
 
-def test_colours_keep_their_order_and_lie_as_those_of_test_images_do(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, COLOUR, dtype=np.uint8)
-    x = as_tensor(
-        pictures.picture(picture(tmp_path / "a.png", np.ascontiguousarray(pixels.transpose(1, 2, 0))), COLOUR)
-    )
-    assert torch.equal(x, torch.from_numpy(pixels).float() / 255)
-    assert x.is_contiguous()
-
-
 GREY, RGB, RGBA = (4, 4), (4, 4, 3), (4, 4, 4)
 
 
@@ -252,13 +223,6 @@ def test_an_image_unlike_the_models_is_passed_over_and_named_in_the_end(capfd, t
     assert (code, out) == (2, asked(capfd, *words([good, good], LINEAR, data=tiny, sigma=1))[1:])
     assert line.startswith(f"error: 1 of 2 images failed: {bad} must be ")
     assert all(word in line for word in words_of_it)
-
-
-@pytest.mark.parametrize(("shape", "came"), [((4, 6), "grey of 4x6"), ((6, 4, 3), "RGB of 6x4")])
-def test_a_model_of_colours_takes_colours_of_its_height_and_width(capfd, tmp_path, colour, shape, came):
-    bad = picture(tmp_path / "bad.png", np.zeros(shape, np.uint8))
-    line = refused(capfd, *words([bad], f"{__name__}:lived_in_colours", data=colour, sigma=1))
-    assert f"must be 8-bit RGB of 4x6 (height x width), as the images of the model are, got 8-bit {came}" in line
 
 
 def test_an_image_of_sixteen_bits_is_refused(capfd, tmp_path, model):

@@ -274,14 +274,6 @@ def test_spreads_are_means_of_covariances_made_by_hand(slow, source):
         assert (line["images"].tolist(), line["members"].tolist()) == ([10], [trained])
 
 
-def test_every_ensemble_has_both_spreads_once():
-    table = pd.read_csv("weights/spreads.csv")
-    assert tuple(table) == SPREADS
-    assert list(zip(table["ensemble"], table["source"], strict=True)) == [
-        (name, source) for name in GROUPS for source in ("perturbed", "trained")
-    ]
-
-
 def weights_of(slug, count):
     """Weights of each test image, (10, L)."""
     if slug in PER_IMAGE:

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -93,47 +91,8 @@ def test_members_are_left_as_they_were(training):
     assert all(parameter.grad is None for parameter in member.parameters())
 
 
-def slow_margins(members, x, y, index, repeat=0):
-    """Image by image and copy by copy, with the perturbation written into the weights of a real model.
-
-    Of the n noisy images and m copies that follow ``repeat`` times n and m others.
-    """
-    noises, copies = (
-        [repeat * count + i for i in range(count)] for count in (PERTURBATION.noises, PERTURBATION.copies)
-    )
-    noise = block(0, x.shape, SIGMA, PERTURBATION.seed, Stream.WEIGHTS, 0, index, device="cpu")[noises]
-    rows = []
-    for number in range(len(members)):
-        for copy in copies:
-            model = smallnet(number).eval()
-            key = (PERTURBATION.seed, number, copy)
-            state = perturbed_parameters(model, PERTURBATION.share, PERTURBATION.scale, *key)
-            assert model.load_state_dict(state, strict=False).unexpected_keys == []
-            with torch.no_grad():
-                outputs = [model((x + one)[None])[0].double().softmax(0) for one in noise]
-            rows += [(output[y] - output).tolist() for output in outputs]
-    return np.array(rows).reshape(len(members), -1, 2)
-
-
 def many(members, xs, ys, **arguments):
     return margins(perturbed_probabilities(members, xs, **arguments), ys)
-
-
-def test_a_perturbation_goes_with_the_name_of_its_member_not_with_its_position():
-    one, two = smallnet(0), smallnet(1)
-    both = perturbed_probabilities([one, two], images(0), indices=[0], names=[7, 9], **SETTINGS)
-    turned = perturbed_probabilities([two, one], images(0), indices=[0], names=[9, 7], **SETTINGS)
-    assert (both[:, ::-1] == turned).all()
-    assert (both != perturbed_probabilities([one, two], images(0), indices=[0], **SETTINGS)).any()
-
-
-@pytest.mark.parametrize("repeat", [0, 1, 2])
-def test_margins_are_those_of_a_slow_loop_copy_by_copy(repeat):
-    members = [smallnet(0), smallnet(1)]
-    made = many(members, images(7), [1], indices=[7], repeat=repeat, **SETTINGS)[0]
-    assert made.shape == (2, 4 * 3, 2)
-    np.testing.assert_allclose(made, slow_margins(members, image(7), 1, 7, repeat), atol=1e-6)  # float32 logits
-    assert (made[..., 1] == 0).all()
 
 
 @pytest.mark.parametrize("noises", [1, BLOCK, BLOCK + 1])
@@ -142,35 +101,6 @@ def test_noisy_copies_of_a_repeat_are_the_next_ones_of_as_many(noises, repeat):
     every = noisy_copies(image(0), 3 * noises, SIGMA, 0, 0)
     found = noisy_copies(image(0), noises, SIGMA, 0, 0, repeat)
     assert torch.equal(found, every[repeat * noises : (repeat + 1) * noises])
-
-
-def test_many_images_are_each_of_them_alone():
-    members = [smallnet(0), smallnet(1)]
-    made = many(members, images(3, 8, 5), [1, 0, 1], indices=[3, 8, 5], **SETTINGS)
-    alone = [
-        perturbed_margins(members, image(i), y, index=i, **SETTINGS) for i, y in zip([3, 8, 5], [1, 0, 1], strict=True)
-    ]
-    assert made.shape == (3, 2, 12, 2)
-    np.testing.assert_allclose(made, alone, atol=1e-6)  # float32 logits, other batches
-    np.testing.assert_allclose(
-        made, many(members, images(3, 8, 5), torch.tensor([1, 0, 1]), indices=[3, 8, 5], batch=2, **SETTINGS),
-        atol=1e-6,
-    )  # fmt: skip
-
-
-def under_noise_alone(members, x, noises, seed=0, index=0):
-    """Margins of class 0, of the members as they are; shape (L, noises, K)."""
-    alone = replace(PERTURBATION.unperturbed(noises), seed=seed)
-    return perturbed_margins(members, x, 0, alone, sigma=SIGMA, index=index)
-
-
-def test_margins_without_perturbation_are_those_of_the_members():
-    model = smallnet().eval()
-    x = noisy_copies(image(4), 150, SIGMA, 3, 4)
-    with torch.no_grad():
-        p = model(x).double().softmax(dim=1).numpy()
-    made = under_noise_alone([model], image(4), noises=150, seed=3, index=4)[0]
-    np.testing.assert_allclose(made, p[:, :1] - p, atol=1e-6)
 
 
 def test_noise_has_its_own_stream_named_by_the_image():
@@ -185,7 +115,7 @@ def test_outputs_that_are_not_numbers_are_refused():
             return torch.full((len(x), 2), torch.nan)
 
     with pytest.raises(ValueError, match="must be finite"):
-        under_noise_alone([Nan()], image(0), noises=1)
+        perturbed_margins([Nan()], image(0), 0, index=0, **SETTINGS)
 
 
 def test_no_two_random_streams_are_one(monkeypatch):
