@@ -102,6 +102,9 @@ HELP = {"help_option_names": ["-h", "--help"]}
 DEBUG = "--debug"
 """A word of every command line: what went wrong is shown with its traceback too."""
 
+MAX_MESSAGE = 2000
+"""Characters of an error message; it may quote a whole file."""
+
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
 """What torch says where there is too little memory, of a GPU or of the machine."""
 
@@ -272,7 +275,7 @@ def _mendable(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror or text}; mend that, and the same command continues"
-    return text
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
 
 
 def parameters(path: Path, dataset: str) -> dict[str, Any]:
