@@ -69,7 +69,7 @@ def certify_pool(
         options: Device and batch.
         out: Folder for the rows and sidecars.
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
-            certificate of each classifier alone.
+            certificate of each classifier alone, with the SHA-256 of the sidecar of its rows.
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
     """
@@ -117,8 +117,9 @@ def certify_pool(
         for name, entry in _timed_entries(entries, specs).items() if settings.timed else ():
             base = Ensemble([networks[k] for k in entry.member_ids], entry.for_image(int(indices[0])).rule)
             taken = _seconds_alone(smoothed(base), images, indices, device, certification, settings.timed)
-            seconds.append({"classifier": name, "seconds": taken})
-        files.write_csv(alone, ("classifier", "seconds"), seconds)
+            sidecar = files.sha256(out / f"{name}.json")
+            seconds.append({"classifier": name, "seconds": taken, "sidecar": sidecar})
+        files.write_csv(alone, ("classifier", "seconds", "sidecar"), seconds)
 
 
 def _optimized(

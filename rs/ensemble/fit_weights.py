@@ -63,7 +63,7 @@ def fit_weights(
         settings: How weights are solved for.
         certification: Its test images, and the n0 draws whose class weights of scope per-image are solved for.
         out: The folder to make.
-        seconds: File for the seconds that the margins of one image take, of one member.
+        seconds: File for the seconds that the margins of one image take, of one member; with the SHA-256 of bounds.csv.
     Raises:
         InputError: If ``out`` or ``seconds`` is something else, or members are not those of the files, or of other
             images.
@@ -98,7 +98,8 @@ def fit_weights(
             files.write_text(temporary / f"{slug}.tsv", "\n".join(lines) + "\n")
         files.write_csv(temporary / "spreads.csv", SPREADS, theory.spread_rows())
         files.write_csv(temporary / "bounds.csv", BOUNDS, theory.bound_rows())
-    files.write_text(seconds, f"seconds\n{taken:.6f}\n")
+    measured = {"seconds": f"{taken:.6f}", "bounds": files.sha256(out / "bounds.csv")}
+    files.write_csv(seconds, tuple(measured), [measured])
 
 
 def _timed(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, float]]:

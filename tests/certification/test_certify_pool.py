@@ -298,7 +298,10 @@ def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_n
     monkeypatch.setattr("rs.certification.certify_pool.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     pool(timed=50)
     alone = pd.read_csv("rows-times/alone.csv")
-    assert tuple(alone) == ("classifier", "seconds")
+    assert tuple(alone) == ("classifier", "seconds", "sidecar")
+    assert all(
+        files.sha256(Path("rows", f"{name}.json")) == made for name, made in alone[["classifier", "sidecar"]].values
+    )
     assert sorted(alone["classifier"]) == sorted(SCOPES)
     seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
     assert seconds.pop(CASCADE) == 2 / IMAGES

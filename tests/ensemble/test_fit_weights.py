@@ -25,6 +25,7 @@ from rs.smoothing.noise import block
 from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
+from rs.storage import files
 from stages.weights import main
 from tests.support.helpers import SHAPE, help_of, write_tiny
 from tests.support.tiny_pool import (
@@ -440,8 +441,9 @@ def test_evaluating_many_images_at_once_changes_results_by_rounding_alone():
 
 
 def test_the_seconds_are_one_number_above_0():
-    head, value = Path("weights.seconds.csv").read_text().splitlines()
-    assert head == "seconds"
+    head, line = Path("weights.seconds.csv").read_text().splitlines()
+    value, bounds = line.split(",")
+    assert (head, bounds) == ("seconds,bounds", files.sha256(Path("weights/bounds.csv")))
     assert float(value) > 0
 
 
@@ -476,7 +478,7 @@ def test_without_ensembles_the_tables_are_empty_and_no_member_is_evaluated(monke
     solve("again", "none")
     heads = {"spreads.csv": ",".join(SPREADS) + "\n", "bounds.csv": ",".join(BOUNDS) + "\n"}
     assert {name: text.decode() for name, text in contents("again").items()} == heads
-    assert Path("again.seconds.csv").read_text().startswith("seconds\n0.0000")
+    assert Path("again.seconds.csv").read_text().startswith("seconds,bounds\n0.0000")
 
 
 def test_a_subset_of_the_test_images_has_the_weights_of_the_whole():

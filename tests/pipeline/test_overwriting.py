@@ -43,7 +43,7 @@ WORDS = {
         "tiny --ensembles ensembles --weights weights --data data --params params.yaml --device cpu --out new "
         "--times new-times"
     ),
-    tables: "tiny --results results --logs logs --weights weights --params params.yaml --out new",
+    tables: "tiny --results results --weights weights --params params.yaml --out new",
     fingerprint: f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
 }
 

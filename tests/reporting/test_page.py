@@ -51,7 +51,7 @@ def study(tmp_path_factory):
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
     values = read_params(root / "params.yaml")
-    folders = [root / name for name in ("results", "logs", "weights")]
+    folders = [root / name for name in ("results", "weights")]
     declared = StudyFiles(values, "tiny", *folders)
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
     return groups, declared
