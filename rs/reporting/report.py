@@ -154,9 +154,14 @@ def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
 
 
 def headline_numbers(groups: Groups) -> bytes:
-    """Return the headline numbers by method, then by noise level, as JSON."""
+    """Return ACRs and their errors, over seeds too where there are several, by method, then by noise level, as JSON."""
+    acrs = {(name, sigma): group.acr for sigma, methods in groups.items() for name, group in methods.items()}
     numbers = {
-        name: {str(sigma): methods[name].numbers for sigma, methods in groups.items() if name in methods}
+        name: {
+            str(sigma): {"acr": acr.value, "error": acr.error_images if acr.error is None else acr.error}
+            for sigma in groups
+            if (acr := acrs.get((name, sigma)))
+        }
         for name in methods_of(groups)
     }
     return (json.dumps(numbers, indent=2, allow_nan=False) + "\n").encode()
