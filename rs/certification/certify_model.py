@@ -124,7 +124,8 @@ def certify_model(
     identity: dict[str, Any] = {"model": base.name, "classifier": model_fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
-    identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, MODULE)
+    modules = [MODULE] if base.scope == "model" else [MODULE, code_fingerprint.RULES.as_posix()]
+    identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, *modules)
     identity |= openvino_identity([classifier.base])
     if share is not None:
         identity |= {SHARE: share, "rows": len(indices)}
@@ -202,7 +203,7 @@ def certify_images(
 
 
 def row_identity(
-    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: str, module: str
+    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: str, *modules: str
 ) -> dict[str, Any]:
     """Return what rows depend on apart from the classifier, for their sidecar.
 
@@ -212,7 +213,7 @@ def row_identity(
         sigma: Noise of the certificate, in pixels of [0, 1].
         device: Where the classifier runs.
         engine: The engine that runs, which may differ from ``settings.engine``.
-        module: Path of the module that makes the rows, whose code is fingerprinted.
+        modules: Paths of the modules that make the rows, whose code is fingerprinted.
     """
     return {
         "dataset": images.meta.name,
@@ -225,7 +226,7 @@ def row_identity(
         "device": device.type,
         "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),
-        "code": code_fingerprint.code_hash(module),
+        "code": code_fingerprint.code_hash(*modules),
         "versions": checkpoint.library_versions(),
     }
 

@@ -17,14 +17,15 @@ from rs.certification.inference import Optimized, members_of, optimize_for_infer
 from rs.certification.quantize import openvino_identity, quantized_members
 from rs.data import images as data
 from rs.data.prepared import Images
+from rs.ensemble.base import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
-from rs.ensemble.rules import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.params import NonNegativeCount, validated
 from rs.runtime import processes
+from rs.runtime.code_fingerprint import RULES
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
@@ -97,7 +98,7 @@ def certify_pool(
         precision, batch, noise = optimized.precision, optimized.batch, certification.noise
         return SmoothedClassifier(base, num_classes, pool.sigma, precision=precision, batch=batch, noise=noise)
 
-    shared = row_identity(images, certification, pool.sigma, device, optimized.engine, MODULE)
+    shared = row_identity(images, certification, pool.sigma, device, optimized.engine, MODULE, RULES.as_posix())
     outs = {
         out / f"{name}.tsv": entry.provenance | shared | openvino_identity([networks[k] for k in entry.member_ids])
         for name, entry in entries.items()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rs.certification.load import Classifier
 from rs.data.prepared import Images
-from rs.ensemble.rules import Ensemble
+from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.smoothing.attack import evaluating
 from rs.smoothing.determinism import check_deterministic

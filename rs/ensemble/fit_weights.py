@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from rs.data import images as data
 from rs.data.prepared import Images
+from rs.ensemble.base import SoftmaxAverage
 from rs.ensemble.cascade import accumulate, top_two_gap
 from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings, margins
 from rs.ensemble.pool import PoolEntry
-from rs.ensemble.rules import SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, Fitted, FittedThresholds, FittedWeights
 from rs.ensemble.theory import BOUNDS, SPREADS, EnsembleTheory, ImageWeights
 from rs.runtime.device import limit_threads

@@ -15,8 +15,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from rs.ensemble.base import Cascade, LogitAverage, RuleFunction, SoftmaxAverage, is_undecided, scores_of
 from rs.ensemble.outputs import Outputs, summed
-from rs.ensemble.rules import Cascade, LogitAverage, RuleFunction, SoftmaxAverage, is_undecided, scores_of
 from rs.errors import InputError
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier

@@ -244,6 +244,7 @@ def _origins(study: StudyFiles) -> Iterator[tuple[Any, Path, Record]]:
     for cell in study.cells:
         file, model = cell.rows(results).as_posix(), cell.model(Path("models", study.dataset))
         alone = f"python -m stages.certify {model} --dataset {study.dataset} --data data/{study.dataset} --out {file}"
+        alone += f" --times logs/{study.dataset}/{cell.sigma}/{cell.method}-{cell.seed}.seconds.csv"
         yield (
             (cell.method, float(cell.sigma), cell.seed, ()),
             sidecar_of(cell.rows(study.results)),

@@ -11,7 +11,7 @@ from torch import nn
 
 from rs.certification.inference import optimize_for_inference
 from rs.certification.quantize import SerializedNetwork, convert, quantize, serialize
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.smoothing.determinism import rounding
 from rs.smoothing.noise import noisy_pair

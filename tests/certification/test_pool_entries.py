@@ -9,18 +9,10 @@ import pytest
 import torch
 
 from rs.certification.certify_pool import pool_entries
+from rs.ensemble.base import Ensemble, LogitAverage, Polytope, SoftmaxAverage, scores_of
 from rs.ensemble.declare import POOL, read_pool, read_weights, write_ensembles
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.rules import (
-    Ensemble,
-    HardVote,
-    KConsensus,
-    LogitAverage,
-    MaxMargin,
-    Polytope,
-    SoftmaxAverage,
-    scores_of,
-)
+from rs.ensemble.rules import HardVote, KConsensus, MaxMargin
 from rs.ensemble.spec import FittedWeights, load, load_members, read
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint

@@ -12,10 +12,10 @@ import torch
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.data import prepared
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.fit_weights import fit_weights
 from rs.ensemble.member_outputs import CHOICE, NOISE, margins
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.ensemble.theory import BOUNDS, SPREADS
 from rs.errors import InputError

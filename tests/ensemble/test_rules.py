@@ -10,22 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
+from rs.ensemble.base import Cascade, Ensemble, LogitAverage, Polytope, SoftmaxAverage, is_undecided, scores_of
 from rs.ensemble.outputs import Outputs, on_simplex
-from rs.ensemble.rules import (
-    PARTS,
-    RULES,
-    Cascade,
-    Ensemble,
-    HardVote,
-    KConsensus,
-    LogitAverage,
-    MaxMargin,
-    Polytope,
-    SoftmaxAverage,
-    check_rule,
-    is_undecided,
-    scores_of,
-)
+from rs.ensemble.rules import PARTS, RULES, HardVote, KConsensus, MaxMargin, check_rule
 from rs.errors import InputError
 from rs.params import read_params, validate
 from rs.runtime.streams import Stream

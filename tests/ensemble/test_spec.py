@@ -11,7 +11,7 @@ import torch
 
 from rs.certification.certify_model import certification_settings
 from rs.data import images
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import FittedWeights, check_members, load, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint

@@ -31,6 +31,7 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
         assert f"fingerprints/code/{module}.json" in stage["deps"]
     if module == "train":
         assert "fingerprints/code/methods/${item.method}.json" in stage["deps"]
+    assert ("fingerprints/code/rules.json" in stage.get("deps", [])) == (module == "certify_ensembles")
     if module == "prepare":
         assert "fingerprints/raw/${item.dataset}.json" in stage["deps"]
     if module in COMPUTE | {"ensemble", "tables"}:
@@ -151,6 +152,9 @@ def test_the_status_after_an_edit_says_what_will_rerun(tmp_path: Path) -> None:
     assert to_rerun(root) == set()
     module.write_text(text + "\n\nUNUSED = 1\n")
     assert repro(root) == {"train@digits-gaussian-0.5-0"}  # the weights come out the same
+    rules = root / "rs" / "ensemble" / "rules.py"
+    rules.write_text(rules.read_text() + "\n\nUNUSED = 1\n")
+    assert to_rerun(root) == {POOL[-1]}
 
 
 def is_clean(root: Path) -> bool:

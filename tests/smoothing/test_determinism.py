@@ -10,7 +10,7 @@ from torch import nn
 
 from rs.certification.certify_model import certify_images
 from rs.certification.load import Classifier
-from rs.ensemble.rules import Cascade, Ensemble, SoftmaxAverage
+from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
