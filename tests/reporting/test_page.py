@@ -450,7 +450,7 @@ def test_any_number_leads_to_its_rows_command_and_parameters(shown):
     shown.tab.locator("#combinations .value").last.click()
     assert "stages.certify_ensembles tiny" in panel.inner_text()
     shown.tab.keyboard.press("Escape")
-    shown.tab.locator("#time-chart g.mark-symbol path").first.click(force=True)
+    shown.tab.locator("#members-chart g.mark-symbol path").first.click(force=True)
     assert "results/tiny/" in panel.inner_text()
 
 
