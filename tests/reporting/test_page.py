@@ -532,6 +532,6 @@ def test_the_page_fits_phones_and_desktops_in_light_and_dark(browser, study, tex
     assert (sum(map(int, re.findall(r"\d+", paper))) > 380) == (scheme == "light")
     for chart in shown.tab.locator(".chart svg").all():
         assert 200 < chart.bounding_box()["width"] <= width
-    assert shown.tab.locator(".chart svg").count() == 7
+    assert shown.tab.locator(".chart svg").count() == 6
     assert shown.said == []
     shown.tab.close()
