@@ -147,29 +147,6 @@ def test_a_classifier_is_tried_before_it_is_smoothed():
         loaded.smooth(0.5, device=CPU, precision="float32")
 
 
-def test_five_images_are_tried_in_four_calls():
-    sizes = []
-    model = Layer(lambda _, x: x.flatten(1))
-    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    check_deterministic(model, noisy_pair(SHAPE, CPU))
-    assert sizes == [1, 2, 1, 1]
-
-
-def test_what_a_classifier_raises_is_kept():
-    def missing(x):
-        raise KeyError("no such layer")
-
-    class Wrapped(nn.Module):
-        def forward(self, x):
-            return missing(x)
-
-    with pytest.raises(
-        InputError, match=r"must take images .* but it raised KeyError: 'no such layer'.*--debug"
-    ) as one:
-        check_deterministic(Wrapped(), noisy_pair(SHAPE, CPU))
-    assert isinstance(one.value.__cause__, KeyError)
-
-
 def drifting(layer, x):
     moved = x - layer.seen
     layer.seen.lerp_(x.mean(), 3e-4)
