@@ -27,6 +27,7 @@ from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments,
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
 from rs.storage import files
 from stages.weights import main
+from tests.support.folders import contents
 from tests.support.helpers import SHAPE, help_of, write_tiny
 from tests.support.tiny_pool import (
     ALL,
@@ -64,10 +65,6 @@ FILES = sorted([*(f"{slug}.json" for slug in [*GLOBAL, CASCADE]), *(f"{slug}.tsv
 
 SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 @pytest.fixture(scope="module")
