@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := $(CURDIR)/$(VENV)/bin
 CELLS := train train_members certify ensemble weights certify_ensembles
 
-.PHONY: repro study test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
+.PHONY: repro study times test trust audit licences vulnerabilities test-portable check format docs setup setup-hashed bench
 
 # `dvc repro` alone does the same, one cell after the other. With --single-item a cell does not look at what it depends
 # on, so several can run at once, group by group, members beside the first seeds, a few for each job at a time; the last
@@ -40,6 +40,12 @@ study: setup
 	timeout --kill-after=30 $(or $(MINUTES),0)m dvc repro --keep-going $$cells & \
 	wait %1; code=$$?; \
 	if [ $$code = 124 ] || [ $$code = 137 ]; then echo "The time is over; the same command continues."; else exit $$code; fi
+
+# What the study cost, by the wall times that its cells have left in logs/.
+times: setup
+	@dataset=$$(sed -n 's/^dataset: *\([^ #]*\).*/\1/p' params.yaml); \
+	$(BIN)/python -m stages.tables $$dataset --results results/$$dataset --weights weights/$$dataset \
+	    --logs logs/$$dataset --out times/$$dataset
 
 test: setup check
 

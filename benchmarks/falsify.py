@@ -44,6 +44,7 @@ from rs.certification.load import load
 from rs.command_line.shell import DataFolder, Device, ParamsFile, run
 from rs.data.images import load_images
 from rs.ensemble import spec as ensemble_spec
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.member_outputs import (
     WeightSettings,
     margins,
@@ -52,7 +53,6 @@ from rs.ensemble.member_outputs import (
     perturbed_probabilities,
 )
 from rs.ensemble.outputs import Outputs
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec
 from rs.runtime.device import device_named
 from rs.runtime.streams import Stream

@@ -95,8 +95,9 @@ def _ensembles(members: int) -> Iterator[tuple[str, PoolEntry]]:
     """60 ensembles. The first 15 are of one set of each size, so that their mean costs what the mean of all does."""
     import numpy as np
 
+    from rs.ensemble.base import Polytope, SoftmaxAverage
     from rs.ensemble.pool import PoolEntry
-    from rs.ensemble.rules import HardVote, KConsensus, MaxMargin, Polytope, SoftmaxAverage
+    from rs.ensemble.rules import HardVote, KConsensus, MaxMargin
 
     rng = np.random.default_rng(0)
     for group in range(GROUPS):
@@ -109,7 +110,7 @@ def _ensembles(members: int) -> Iterator[tuple[str, PoolEntry]]:
 
 def _each_alone(networks: Sequence[nn.Module], entries: Mapping[str, PoolEntry], x: Tensor, n: int) -> Certificates:
     """Certificates without a pool: of a member as it is, of an ensemble as a classifier of its own."""
-    from rs.ensemble.rules import Ensemble
+    from rs.ensemble.base import Ensemble
     from rs.smoothing.classifier import SmoothedClassifier
 
     made: Certificates = [{} for _ in x]

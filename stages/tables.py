@@ -1,4 +1,4 @@
-"""The report of a study: claims, tables and pictures, from its certificate rows and training logs."""
+"""The report of a study: claims, tables and pictures, from its certificate rows; another one of its times."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,16 +11,18 @@ from rs.command_line.shell import ParamsFile, parameters, run
 def main(
     dataset: Annotated[str, typer.Argument(help="Name of the recipe, as in the paths.")],
     results: Annotated[Path, typer.Option(file_okay=False, help="Folder of certificate rows, by sigma.")],
-    logs: Annotated[Path, typer.Option(file_okay=False, help="Folder of training logs, by sigma and method.")],
     weights: Annotated[Path, typer.Option(file_okay=False, help="Folder of ensemble weights, by sigma.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report; wall times go into its times/.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")],
     params: ParamsFile = Path("params.yaml"),
     equal_time: Annotated[
         Path | None, typer.Option(help="Folder of rows of MACER stopped at AdvMacer's training time.")
     ] = None,
     attacks: Annotated[Path | None, typer.Option(help="Folder of counts of attacks, DATASET.csv.")] = None,
+    logs: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of logs: report their wall times, and nothing else.")
+    ] = None,
     epoch_seconds: Annotated[
-        Path | None, typer.Option(help="CSV of seconds per epoch; default: times of the trainings.")
+        Path | None, typer.Option(help="For --logs, CSV of seconds per epoch; default: times of the trainings.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Prepared data set: index.html then shows its images.")] = None,
     partial: Annotated[
@@ -33,9 +35,13 @@ def main(
     from rs.storage.files import check_output, is_made
 
     check_output(out, "a folder of reports", is_made(out, "claims.md"))
-    folders = results, logs, weights
-    content = report.make_report(values, dataset, *folders, equal_time, partial, attacks, epoch_seconds, data)
-    report.write_report(out, content)
+    if logs is not None:
+        content = report.report_times(values, dataset, results, weights, logs, epoch_seconds)
+        report.write_report(out, content)
+        print(f"times of {dataset}, {len(content)} files; report in {out}")
+        return
+    content = report.make_report(values, dataset, results, weights, equal_time, partial, attacks, data)
+    report.write_report(out, content, partial)
     print(
         f"{'claims' if partial else 'claims, tables and pictures'} of {dataset}, {len(content)} files; report in {out}"
     )

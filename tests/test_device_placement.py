@@ -26,7 +26,7 @@ from rs.data import sources
 from rs.data.images import batches, load_images
 from rs.data.pictures import Conversion
 from rs.data.prepared import Epoch, read_meta
-from rs.ensemble.rules import Ensemble
+from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.params import read_params

@@ -91,6 +91,7 @@ def certify_model(
     *,
     out: Path | None,
     share: str | None = None,
+    seconds: Path | None = None,
 ) -> None:
     """Certify a classifier on images; if that takes more than a minute, say so on stderr first.
 
@@ -101,6 +102,7 @@ def certify_model(
         options: The rest of how the classifier is smoothed.
         out: The row file, ``*.tsv``; ``None`` prints how long it will take, and does nothing else.
         share: As for :func:`rs.study.subset.share_of`; ``None`` for all images.
+        seconds: File for the seconds of each image; default: beside the rows.
     Raises:
         InputError: If ``out`` holds something else, no votes certify one of the radii asked for, or a shortcut is to be
             taken without labels.
@@ -121,11 +123,12 @@ def certify_model(
     identity: dict[str, Any] = {"model": base.name, "classifier": model_fingerprint(base.module)}
     identity |= {"sources": base.sources} if base.sources else {}
     identity |= {"scope": base.scope}
-    identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, MODULE)
+    modules = [MODULE] if base.scope == "model" else [MODULE, code_fingerprint.RULES.as_posix()]
+    identity |= row_identity(images, settings, classifier.sigma, device, classifier.engine, *modules)
     identity |= quantized_identity([classifier.base])
     if share is not None:
         identity |= {SHARE: share, "rows": len(indices)}
-    certify_images(classifier, images, indices, settings, device, identity, out)
+    certify_images(classifier, images, indices, settings, device, identity, out, seconds)
 
 
 def smooth(base: Classifier, settings: CertificationSettings, options: SmoothingOptions) -> SmoothedClassifier:
@@ -172,6 +175,7 @@ def certify_images(
     device: torch.device,
     identity: dict[str, Any],
     out: Path,
+    seconds: Path | None = None,
 ) -> None:
     """Certify images one after the other, and write their rows, the sidecar and the seconds of each image.
 
@@ -183,13 +187,14 @@ def certify_images(
         device: Where the classifier runs.
         identity: Everything that the rows depend on: the content of the sidecar. Its ``scope`` goes into the rows.
         out: The row file, ``*.tsv``.
+        seconds: As for :func:`certify_model`.
     Raises:
         NotDeterministicError: As :func:`rs.smoothing.determinism.watched`; the rows are discarded.
         InputError: As :func:`rs.storage.row_writer.write_rows`.
     """
     warn_if_n_too_small(settings.n, settings.alpha)
     counted = [out] if getattr(classifier.base, "lazy", False) else []
-    with write_rows({out: identity}, certificate_rows.seconds_of(out), indices, counted) as writer:
+    with write_rows({out: identity}, seconds or certificate_rows.seconds_of(out), indices, counted) as writer:
         for index in watched(writer.remaining, members_of(classifier.base), classifier.precision):
             x, label = images.pixels(index).to(device), int(images.labels[index])
             keys: dict[str, Any] = {"seed": settings.seed, "index": index}
@@ -203,7 +208,7 @@ def certify_images(
 
 
 def row_identity(
-    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: str, module: str
+    images: Images, settings: CertificationSettings, sigma: float, device: torch.device, engine: str, *modules: str
 ) -> dict[str, Any]:
     """Return what rows depend on apart from the classifier, for their sidecar.
 
@@ -213,7 +218,7 @@ def row_identity(
         sigma: Noise of the certificate, in pixels of [0, 1].
         device: Where the classifier runs.
         engine: The engine that runs, which may differ from ``settings.engine``.
-        module: Path of the module that makes the rows, whose code is fingerprinted.
+        modules: Paths of the modules that make the rows, whose code is fingerprinted.
     """
     return {
         "dataset": images.meta.name,
@@ -226,7 +231,7 @@ def row_identity(
         "device": device.type,
         "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),
-        "code": code_fingerprint.code_hash(module),
+        "code": code_fingerprint.code_hash(*modules),
         "versions": checkpoint.library_versions(),
     }
 

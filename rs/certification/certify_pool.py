@@ -19,14 +19,15 @@ from rs.certification.load import Classifier
 from rs.certification.quantize import quantized_identity
 from rs.data import images as data
 from rs.data.prepared import Images
+from rs.ensemble.base import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.declare import POOL, PoolSpec, read_pool, read_weights
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
-from rs.ensemble.rules import Cascade, Ensemble, LogitAverage, SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, first_of_each, load_members
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.params import NonNegativeCount, validated
 from rs.runtime import processes
+from rs.runtime.code_fingerprint import RULES
 from rs.runtime.device import limit_threads
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
@@ -71,7 +72,7 @@ def certify_pool(
         options: Device and batch.
         out: Folder for the rows and sidecars.
         times: Folder for ``images.csv``, the seconds of each image in the one pass, and ``alone.csv``, the seconds of a
-            certificate of each classifier alone.
+            certificate of each classifier alone, with the SHA-256 of the sidecar of its rows.
     Raises:
         InputError: If an input is missing or does not fit the others, or something else would be overwritten.
     """
@@ -105,7 +106,7 @@ def certify_pool(
         replace(options, device=device, calibration=folder),
     )
     networks = members_of(together.base)
-    shared = row_identity(images, certification, pool.sigma, device, together.engine, MODULE)
+    shared = row_identity(images, certification, pool.sigma, device, together.engine, MODULE, RULES.as_posix())
     outs = {
         out / f"{name}.tsv": entry.provenance | shared | quantized_identity([networks[k] for k in entry.member_ids])
         for name, entry in entries.items()
@@ -130,8 +131,9 @@ def certify_pool(
             base = Ensemble([networks[k] for k in entry.member_ids], entry.rule)
             classifier = _with_base(together, base)
             taken = _seconds_alone(classifier, images, indices, device, certification, settings.timed)
-            seconds.append({"classifier": name, "seconds": taken})
-        files.write_csv(alone, ("classifier", "seconds"), seconds)
+            sidecar = files.sha256(out / f"{name}.json")
+            seconds.append({"classifier": name, "seconds": taken, "sidecar": sidecar})
+        files.write_csv(alone, ("classifier", "seconds", "sidecar"), seconds)
 
 
 def _with_base(smoothed: SmoothedClassifier, base: nn.Module) -> SmoothedClassifier:

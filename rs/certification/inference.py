@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rs.certification.quantize import split_normalization
-from rs.ensemble.rules import Ensemble
+from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.models import Engine, InferenceEngine, Precision
 from rs.models.architectures import Logits

@@ -63,6 +63,9 @@ def main(
     model: shell.ModelArgument,
     *,
     out: Annotated[Path | None, typer.Option(dir_okay=False, help="Row file, *.tsv; --dry-run needs none.")] = None,
+    times: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="File for the seconds of each image; default: beside the rows.")
+    ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Recipe: recipes.DATASET.certify of the parameters; --images needs none.")
     ] = None,
@@ -125,7 +128,7 @@ def main(
     else:
         base, images = pictures.load(load(model, network=network))
     options = SmoothingOptions(sigma=sigma, device=device_named(device), batch=batch, calibration=data)
-    certify_model.certify_model(base, images, settings, options, out=rows, share=share)
+    certify_model.certify_model(base, images, settings, options, out=rows, share=share, seconds=times)
     if rows is not None and rank_and_world_size()[0] == 0:
         print(f"{certify_model.summary(certificate_rows.read_rows(rows))}; rows in {rows}")
         if pictures.images is not None:

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from rs.data import images as data
 from rs.data.prepared import Images
+from rs.ensemble.base import SoftmaxAverage
 from rs.ensemble.cascade import accumulate, top_two_gap
 from rs.ensemble.declare import POOL, read_pool
 from rs.ensemble.member_outputs import Chunk, MemberOutputs, WeightSettings, margins
 from rs.ensemble.pool import PoolEntry
-from rs.ensemble.rules import SoftmaxAverage
 from rs.ensemble.spec import EnsembleSpec, Fitted, FittedThresholds, FittedWeights
 from rs.ensemble.theory import BOUNDS, SPREADS, EnsembleTheory, ImageWeights
 from rs.runtime.device import limit_threads
@@ -62,7 +62,7 @@ def fit_weights(
         settings: How weights are solved for.
         certification: Its test images, and the n0 draws whose class weights of scope per-image are solved for.
         out: The folder to make.
-        seconds: File for the seconds that the margins of one image take, of one member.
+        seconds: File for the seconds that the margins of one image take, of one member; with the SHA-256 of bounds.csv.
     Raises:
         InputError: If ``out`` or ``seconds`` is something else, or members are not those of the files, or of other
             images.
@@ -97,7 +97,8 @@ def fit_weights(
             files.write_text(temporary / f"{slug}.tsv", "\n".join(lines) + "\n")
         files.write_csv(temporary / "spreads.csv", SPREADS, theory.spread_rows())
         files.write_csv(temporary / "bounds.csv", BOUNDS, theory.bound_rows())
-    files.write_text(seconds, f"seconds\n{taken:.6f}\n")
+    measured = {"seconds": f"{taken:.6f}", "bounds": files.sha256(out / "bounds.csv")}
+    files.write_csv(seconds, tuple(measured), [measured])
 
 
 # ------------------------------------------------------------------------------------------------- once for all images

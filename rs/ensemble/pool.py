@@ -14,8 +14,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from rs.ensemble.base import Cascade, LogitAverage, Rule, SoftmaxAverage, scores_of
 from rs.ensemble.outputs import Outputs, summed
-from rs.ensemble.rules import Cascade, LogitAverage, Rule, SoftmaxAverage, scores_of
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.inputs import check_draws

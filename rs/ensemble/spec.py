@@ -16,8 +16,9 @@ from pydantic import Field
 from torch import nn
 
 from rs.data.prepared import Meta, data_set_text
+from rs.ensemble.base import Cascade, Ensemble, Rule
 from rs.ensemble.outputs import on_simplex
-from rs.ensemble.rules import RULES, Cascade, Ensemble, Rule, check_rule
+from rs.ensemble.rules import RULES, check_rule
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint

@@ -168,9 +168,9 @@ class Evidence:
         The first epoch after a start compiles, and how often a training was started says nothing of the method.
         """
         cell = next((cell for cell in self.study.cells if (cell.method, cell.sigma) == (method, sigma)), None)
-        if cell is None or not cell.log(self.study.logs, "timing.csv").is_file():
+        seconds = None if cell is None else self.study.read_epoch_seconds(cell)
+        if seconds is None:
             return None
-        seconds = self.study.read_epoch_seconds(cell)
         return float(seconds.median()) * len(seconds), len(seconds)
 
 

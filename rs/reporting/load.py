@@ -19,13 +19,12 @@ from rs.params import section
 from rs.reporting.logs import check_sidecar, subset_of
 from rs.reporting.results import CODES, MUST_AGREE, Provenance, Result
 from rs.reporting.settings import ReportSettings, report_settings
-from rs.reporting.tables import notes
 from rs.statistics import metrics
 from rs.storage import certificate_rows, files, tsv
 from rs.storage.certificate_rows import sidecar_of
 from rs.study.ensembles import EnsembleDeclaration, declared, kind_of
 from rs.study.grid import cells
-from rs.study.layout import ALONE, GridCell, pool_file, pool_rows, pool_target, weights_seconds
+from rs.study.layout import ALONE, GridCell, pool_file, pool_rows, pool_target
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class StudyFiles:
     values: dict[str, Any]  # the parameters
     dataset: str  # name of the recipe
     results: Path  # folder of certificate rows, by sigma
-    logs: Path  # folder of training logs, by sigma and method
     weights: Path  # folder of ensemble weights, by sigma
+    logs: Path | None = None  # folder of training logs and wall times, by sigma; those of other rows do not count
     epoch_seconds: Path | None = None  # table of seconds an epoch by method; default: as the trainings took
 
     @cached_property
@@ -67,11 +66,6 @@ class StudyFiles:
         """The ensembles that the parameters declare."""
         return declared(self.values)
 
-    @property
-    def times(self) -> str:
-        """What times of training are, in words."""
-        return notes.WALL if self.epoch_seconds is None else notes.SIDE_BY_SIDE
-
     def label(self, ensemble: EnsembleDeclaration) -> str:
         """Return the name of an ensemble in tables."""
         return ensemble.label(self.combination)
@@ -90,18 +84,18 @@ class StudyFiles:
         return [self.read_ensemble(*pair) for pair in pairs if not partial or self.ensemble_rows(*pair).is_file()]
 
     def read_model(self, cell: GridCell) -> Result:
-        """Read the rows of a cell, their sidecar, and the seconds its training took."""
+        """Read the rows of a cell, their sidecar, and the seconds its training took, if they are known."""
         rows, sidecar = read_study_rows(cell.rows(self.results), cell.sigma, cell.command("certify"))
         self._check_name(cell.rows(self.results), sidecar, f"{cell.sigma}/{cell.method}/{cell.seed}")
         self._check_classifier(cell.rows(self.results), cell, sidecar.get("classifier"))
-        seconds = float(self._timing(cell)["seconds"].iloc[-1])
+        timing = self._timing(cell)
         return Result(
             name=cell.method,
             sigma=float(cell.sigma),
             seed=cell.seed,
             rows=rows,
             subset=subset_of(sidecar),
-            training_seconds=seconds,
+            training_seconds=None if timing is None else float(timing["seconds"].iloc[-1]),
             classes=sidecar.get("classes") if metrics.mode_of(rows) == "certify" else None,
             scope=rows["scope"].iloc[0],
             provenance=Provenance.of(sidecar),
@@ -203,19 +197,22 @@ class StudyFiles:
         """Read seconds of a certificate of each classifier alone; with those of its weights, if images choose them.
 
         Returns:
-            By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member.
+            By kind of ensemble (``Result.kind``), and by METHOD-SEED of a member; those that are known.
         """
-        path, command = pool_file(self.results, sigma, f"times/{ALONE}"), self._command("certify_ensembles", sigma)
-        alone = read_table(path, ["classifier", "seconds"], command, empty=True)
-        weights = read_table(weights_seconds(self.weights, sigma), ["seconds"], self._command("weights", sigma))
-        per_member = float(weights["seconds"].iloc[0])
-        seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
+        seconds, solving = {}, math.nan
+        for row in self._measured(sigma, ALONE, "certify_ensembles"):
+            sidecar = sidecar_of(pool_rows(self.results, sigma, row["classifier"]))
+            if sidecar.is_file() and files.sha256(sidecar) == row["sidecar"]:
+                seconds[row["classifier"]] = row["seconds"]
+        for row in self._measured(sigma, "weights.csv", "weights"):
+            if files.sha256(pool_file(self.weights, sigma, "bounds.csv")) == row["bounds"]:
+                solving = row["seconds"]
         for ensemble in self.ensembles:
             if ensemble.slug in seconds:
-                extra = len(ensemble.members) * per_member if ensemble.combination.scope == "per-image" else 0.0
+                extra = len(ensemble.members) * solving if ensemble.combination.scope == "per-image" else 0.0
                 kind = self.label(ensemble).replace(ensemble.name, kind_of(ensemble.members), 1)
                 seconds[kind] = seconds.pop(ensemble.slug) + extra
-        return seconds
+        return {kind: value for kind, value in seconds.items() if not math.isnan(value)}
 
     def read_best_acr(self) -> pd.DataFrame:
         """Read the best ACR so far at each evaluated epoch, mean over the seeds.
@@ -226,21 +223,32 @@ class StudyFiles:
         """
         runs = []
         for cell in self.cells:
-            history = self._log(cell, "history.csv", ["epoch", "acr"])
-            run = history.dropna(subset="acr").merge(self._timing(cell), on="epoch")
+            timing = self._timing(cell)
+            if self.logs is None or timing is None:
+                continue
+            history = read_table(cell.log(self.logs, "history.csv"), ["epoch", "acr"], cell.command("train"))
+            run = history.dropna(subset="acr").merge(timing, on="epoch")
             run = run.assign(method=cell.method, sigma=float(cell.sigma), acr=run["acr"].cummax())
             runs.append(run[["method", "sigma", "epoch", "seconds", "acr"]])
+        if not runs:
+            raise InputError(f"{self.logs} must have logs of these trainings, but has none; train some cells again")
         epochs = pd.concat(runs, ignore_index=True).groupby(["method", "sigma", "epoch"], sort=False, as_index=False)
         return epochs.agg(seconds=("seconds", "mean"), acr=("acr", "mean"), error=("acr", "sem"))
 
-    def read_epoch_seconds(self, cell: GridCell) -> pd.Series:
-        """Read the training seconds of every epoch of a cell."""
-        seconds = self._timing(cell)["seconds"]
-        return seconds.diff().fillna(seconds.iloc[0])
+    def read_epoch_seconds(self, cell: GridCell) -> pd.Series | None:
+        """Read the training seconds of every epoch of a cell, if they are known."""
+        timing = self._timing(cell)
+        return None if timing is None else timing["seconds"].diff().fillna(timing["seconds"].iloc[0])
 
-    def _timing(self, cell: GridCell) -> pd.DataFrame:
-        """Training seconds up to the end of each epoch."""
-        timing = self._log(cell, "timing.csv", ["epoch", "seconds"])
+    def _timing(self, cell: GridCell) -> pd.DataFrame | None:
+        """Training seconds up to the end of each epoch, if there are those of the model whose rows there are."""
+        path = self.logs and cell.log(self.logs, "provenance.json")
+        if self.logs is None or path is None or not path.is_file():
+            return None
+        trained, certified = files.json_values(path), files.json_values(sidecar_of(cell.rows(self.results)))
+        if trained.get("classifier") != certified.get("classifier"):
+            return None
+        timing = read_table(cell.log(self.logs, "timing.csv"), ["epoch", "seconds"], cell.command("train"))
         if self.epoch_seconds is None:
             return timing
         return timing.assign(seconds=timing["epoch"] * self._measured_seconds(self.epoch_seconds)[cell.method])
@@ -257,8 +265,13 @@ class StudyFiles:
             )
         return seconds
 
-    def _log(self, cell: GridCell, name: str, columns: list[str]) -> pd.DataFrame:
-        return read_table(cell.log(self.logs, name), columns, cell.command("train"))
+    def _measured(self, sigma: Any, name: str, stage: str) -> list[dict[str, Any]]:
+        """Read the lines of a table of seconds of ensembles; none where there is no table."""
+        path = self.logs and pool_file(self.logs, sigma, name)
+        if path is None or not path.is_file():
+            return []
+        table = read_table(path, ["seconds"], f"{self._command(stage, sigma)} --force", empty=True)
+        return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
     def _command(self, stage: str, sigma: Any) -> str:
         return f"dvc repro {pool_target(stage, self.dataset, sigma)}"

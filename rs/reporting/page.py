@@ -1,8 +1,8 @@
 """The report as one page that recomputes: votes, commands and provenance of every result, in a file of its own.
 
 The files in the folder ``web`` beside this one are its program. Vega-Lite comes from the package vl-convert-python.
-Nothing in the page asks for anything outside it. Its bytes depend on rows, sidecars, training seconds, parameters and,
-where it is given them, the test images alone.
+Nothing in the page asks for anything outside it. Its bytes depend on rows, sidecars, parameters and, where it is given
+them, the test images alone.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def study_page(groups: Groups, study: StudyFiles, pictures: Pictures | None = No
     if not shown:
         return None
     origins = {key: (files.read_json(sidecar), record) for key, sidecar, record in _origins(study)}
-    about = {"dataset": study.dataset, "combination": study.combination, "times": study.times}
-    return _page(shown, about | {"remarks": study.settings.remarks}, study.settings.reference, origins, pictures)
+    about = {"dataset": study.dataset, "combination": study.combination, "remarks": study.settings.remarks}
+    return _page(shown, about, study.settings.reference, origins, pictures)
 
 
 def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
@@ -89,7 +89,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     for methods in groups.values():
         metrics.check_comparable([result.terms for group in methods.values() for result in group.results])
     dataset = next(iter(origins.values()))[0].get("dataset", "images")
-    about = {"dataset": dataset, "combination": "", "times": "", "remarks": []}
+    about = {"dataset": dataset, "combination": "", "remarks": []}
     return _page(groups, about, "", origins, pictures)
 
 
@@ -177,24 +177,21 @@ def _level(
         "width": width,
         "votes": packed([vote_columns(frame, draws) for frame in frames], width),
         "results": [
-            _result(result, singles, origins) | {"provenance": provenances.index(_provenance(result, origins))}
+            _result(result, origins) | {"provenance": provenances.index(_provenance(result, origins))}
             for result in results
         ],
         "groups": [_group(group, methods, combination, singles, numbers) for group in methods.values()],
     }
 
 
-def _result(result: Result, singles: Mapping[tuple[str, int | None], Result], origins: Origins) -> Record:
+def _result(result: Result, origins: Origins) -> Record:
     sidecar, origin = origins[_key(result)]
-    trained = [singles[member] for member in result.members if member in singles] or [result]
-    seconds = [model.training_seconds for model in trained if model.training_seconds is not None]
     record = origin | {
         "name": result.full_name,
         "chosen": result.chosen,
         "classes": result.classes,
         "seeds": sorted(result.seeds),
         "evaluations": result.members_per_draw,
-        "seconds": sum(seconds) if len(seconds) == (len(result.members) or 1) else None,
     }
     return record | {"undecided": sidecar.get("classes")} if result.scope == "set" else record  # votes for no class
 
@@ -247,6 +244,7 @@ def _origins(study: StudyFiles) -> Iterator[tuple[Any, Path, Record]]:
     for cell in study.cells:
         file, model = cell.rows(results).as_posix(), cell.model(Path("models", study.dataset))
         alone = f"python -m stages.certify {model} --dataset {study.dataset} --data data/{study.dataset} --out {file}"
+        alone += f" --times logs/{study.dataset}/{cell.sigma}/{cell.method}-{cell.seed}.seconds.csv"
         yield (
             (cell.method, float(cell.sigma), cell.seed, ()),
             sidecar_of(cell.rows(study.results)),
@@ -275,7 +273,7 @@ def pool_command(dataset: str, sigma: Any) -> str:
     cell = f"{dataset}/{sigma}"
     return (
         f"python -m stages.certify_ensembles {dataset} --ensembles ensembles/{cell} --weights weights/{cell} "
-        f"--data data/{dataset} --out results/{cell}/pool --times results/{cell}/times"
+        f"--data data/{dataset} --out results/{cell}/pool --times logs/{cell}"
     )
 
 
@@ -292,7 +290,6 @@ def _html(data: Record) -> bytes:
         "STYLE": _text("page.css"),
         "LICENCES": html.escape(_text("licences.txt")),
         "TITLE": html.escape(data["dataset"]),
-        "TIMES": html.escape(data["times"]),
         "DATA": json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], _text("page.html")).encode()

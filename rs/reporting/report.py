@@ -1,7 +1,6 @@
 """Everything that a study reports, as file names and their bytes: made whole before the first file is written.
 
-What holds wall times lies in the folder ``times``, and ``index.html`` shows those of training. The bytes of all other
-files depend on rows and parameters alone.
+Their bytes depend on rows and parameters alone. What wall time changes is a report of its own, :func:`report_times`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from rs.reporting.logs import read_several_alone
 from rs.reporting.page import study_page
 from rs.reporting.page_data import Pictures
 from rs.reporting.results import Group, Groups, filter_groups, grouped, methods_of, published, results_of
-from rs.reporting.tables import ensemble_tables, method_tables, variance_tables
+from rs.reporting.tables import ensemble_tables, method_tables, notes, variance_tables
 from rs.reporting.tables.formatting import Table, render
 from rs.statistics import metrics
 from rs.statistics.certificate import radii_asked
@@ -46,12 +45,10 @@ def make_report(
     values: dict[str, Any],
     dataset: str,
     results: Path,
-    logs: Path,
     weights: Path,
     equal_time: Path | None = None,
     partial: bool = False,
     attacks: Path | None = None,
-    epoch_seconds: Path | None = None,
     data: Path | None = None,
 ) -> Files:
     """Read a study and make its claims, tables and pictures.
@@ -60,17 +57,15 @@ def make_report(
         values: The parameters: the grid, ``combinations``, ``ensembles``, ``tables``.
         dataset: Name of the recipe.
         results: Folder of certificate rows.
-        logs: Folder of training logs.
         weights: Folder of ensemble weights.
         equal_time: Folder of rows of MACER trained for the time of AdvMacer, by sigma.
         partial: Whether to judge the claims alone, by the rows that there are.
         attacks: Folder of what attacks on certificates found, DATASET.csv.
-        epoch_seconds: Table of seconds an epoch by method, for all times of training; default: as the trainings took.
         data: Prepared data set that was certified; its classes and pictures then stand in ``index.html``.
     Raises:
         InputError: If a cell is missing or damaged, or cannot be compared with the others.
     """
-    study = StudyFiles(values, dataset, results, logs, weights, epoch_seconds)
+    study = StudyFiles(values, dataset, results, weights)
     groups = grouped([*study.read_models(partial), *study.read_ensembles(partial)])
     content = _claims(claims.Evidence(study, groups, equal_time, attacks))
     if partial:
@@ -81,36 +76,65 @@ def make_report(
     return content if html is None else content | {"index.html": html}
 
 
-def write_report(folder: Path, content: Files) -> None:
-    """Write files into ``folder``, each whole or not at all; others that lie there stay."""
-    for name, data in content.items():
-        with files.replacing(folder / name) as temporary:
-            temporary.write_bytes(data)
+def report_times(
+    values: dict[str, Any],
+    dataset: str,
+    results: Path,
+    weights: Path,
+    logs: Path,
+    epoch_seconds: Path | None = None,
+) -> Files:
+    """Read the times of a study and make its claims, tables and picture of them, of what was measured here.
+
+    Args:
+        values, dataset, results, weights: As for :func:`make_report`.
+        logs: Folder of training logs and wall times.
+        epoch_seconds: Table of seconds an epoch by method, for all times of training; default: as the trainings took.
+    Raises:
+        InputError: As :func:`make_report`, or if no training was timed.
+    """
+    study = StudyFiles(values, dataset, results, weights, logs, epoch_seconds)
+    groups = grouped([*study.read_models(), *study.read_ensembles()])
+    models = filter_groups(groups, lambda result: result.ensemble is None)
+    pairs = {(result.name, result.sigma) for result in results_of(models)}
+    configurations = {pair: grid.configuration(values, dataset, *pair) for pair in pairs}
+    words = notes.WALL if epoch_seconds is None else notes.SIDE_BY_SIDE
+    tables = {"cost": method_tables.cost_table(models, configurations, words)}
+    for sigma in map(float, study.sigmas if study.ensembles else ()):
+        tables[f"weighting-{sigma}"] = ensemble_tables.weighting_table(groups, sigma, study.read_seconds(sigma))
+    content = _rendered(tables, study) | {"claims.md": claims.times_text(claims.Evidence(study, groups)).encode()}
+    return content | _picture("acr-vs-time", study.read_best_acr(), figures.draw_acr_over_time)
+
+
+def write_report(folder: Path, content: Files, partial: bool = False) -> None:
+    """Write the files of a report in place of ``folder``; where they are a part of one, into it."""
+    if partial:
+        for name, data in content.items():
+            files.write_bytes(folder / name, data)
+        return
+    with files.replacing(folder) as temporary:
+        for name, data in content.items():
+            files.write_bytes(temporary / name, data)
 
 
 def _claims(evidence: claims.Evidence) -> Files:
     study = evidence.study
     model, _ = params.merge(study.values, *params.layers(f"recipes.{study.dataset}.model"), optional=True)
     page = claims.claims_text(evidence, model.get("architecture"), study.settings.remarks)
-    return {"claims.md": page.encode(), "times/claims.md": claims.times_text(evidence).encode()}
+    return {"claims.md": page.encode()}
 
 
 def _of_methods(groups: Groups, study: StudyFiles) -> Files:
     """Return the tables of methods, with the ensembles that stand beside them, metrics and curves."""
     shown = filter_groups(groups, lambda result: result.ensemble is None or result.combination == study.combination)
-    pairs = {(result.name, result.sigma) for result in results_of(filter_groups(groups, lambda r: r.ensemble is None))}
-    configurations = {pair: grid.configuration(study.values, study.dataset, *pair) for pair in pairs}
     references = list(dict.fromkeys([study.settings.reference, "advmacer"]))
     tables: dict[str, Table | None] = {"main": method_tables.main_table(shown)}
     for sigma in shown:
         tables[f"certified-{sigma}"] = method_tables.certified_table(shown, sigma, study.settings.radii)
     tables["differences"] = method_tables.differences_table(shown, references)
     tables["published"] = method_tables.published_table(groups, published(base_dataset(study.values, study.dataset)))
-    tables["times/cost"] = method_tables.cost_table(shown, configurations, study.times)
-    limit, best_acr = limit_of(shown), study.read_best_acr()
     content = _rendered(tables, study) | {"metrics.json": headline_numbers(shown)}
-    content |= _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit))
-    return content | _picture("times/acr-vs-time", best_acr, figures.draw_acr_over_time)
+    return content | _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit_of(shown)))
 
 
 def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
@@ -121,9 +145,7 @@ def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
         "bounds": variance_tables.bounds_table(bounds, groups),
     }
     for sigma in study.sigmas:
-        name, seconds = float(sigma), study.read_seconds(sigma)
-        tables[f"ensembles-{name}"] = ensemble_tables.ensembles_table(groups, name, study.combination)
-        tables[f"times/weighting-{name}"] = ensemble_tables.weighting_table(groups, name, seconds)
+        tables[f"ensembles-{float(sigma)}"] = ensemble_tables.ensembles_table(groups, float(sigma), study.combination)
     by_members, by_cost = (
         make(groups, study.combination) for make in (ensemble_tables.sizes, ensemble_tables.equal_cost)
     )
@@ -132,9 +154,14 @@ def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
 
 
 def headline_numbers(groups: Groups) -> bytes:
-    """Return the headline numbers by method, then by noise level, as JSON."""
+    """Return ACRs and their errors, over seeds too where there are several, by method, then by noise level, as JSON."""
+    acrs = {(name, sigma): group.acr for sigma, methods in groups.items() for name, group in methods.items()}
     numbers = {
-        name: {str(sigma): methods[name].numbers for sigma, methods in groups.items() if name in methods}
+        name: {
+            str(sigma): {"acr": acr.value, "error": acr.error_images if acr.error is None else acr.error}
+            for sigma in groups
+            if (acr := acrs.get((name, sigma)))
+        }
         for name in methods_of(groups)
     }
     return (json.dumps(numbers, indent=2, allow_nan=False) + "\n").encode()

@@ -22,20 +22,24 @@ import rs
 PACKAGES = ("rs", "stages")
 TABLE = Path("rs", "methods", "__init__.py")
 """The table of training methods. No fingerprint holds it: a cell depends on the fingerprint of its own method."""
+RULES = Path("rs", "ensemble", "rules.py")
+"""The table of rules of ensembles. It has a fingerprint of its own, of cells that certify ensembles."""
 ROOT = Path(__file__).parents[2]
 NO_STAGES = ("__init__", "shell", "fingerprint")
 """Modules in the folder of stages that no cell depends on by itself."""
 
 
 def stage_fingerprints(root: Path, methods: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the fingerprint of every stage, as ``code/STAGE``, and of every training method, as ``code/methods/KEY``.
+    """Return the fingerprint of every stage, as ``code/STAGE``, of every training method, as ``code/methods/KEY``.
+
+    That of the rules of ensembles is ``code/rules``.
 
     Args:
         root: The folder that holds the packages.
         methods: From key to ``module:Class``, as ``rs.methods.METHODS``.
     """
     stages = [path.relative_to(root) for path in sorted(root.glob("stages/*.py")) if path.stem not in NO_STAGES]
-    return {f"code/{path.stem}": module_hashes(root, path) for path in stages} | {
+    return {f"code/{path.stem}": module_hashes(root, path) for path in (*stages, RULES)} | {
         f"code/methods/{key}": method_fingerprint(root, target) for key, target in methods.items()
     }
 
@@ -110,7 +114,7 @@ def closure(root: Path, entry: Path) -> set[Path]:
     waiting = [entry]
     while waiting:
         path = waiting.pop()
-        if path not in modules and path != TABLE:
+        if path not in modules and (path == entry or path not in (TABLE, RULES)):
             modules.add(path)
             package = ".".join(path.parent.parts)
             waiting += [file for name in imported_names(_source(root, path), package) for file in _files(root, name)]

@@ -64,7 +64,7 @@ class SmoothedClassifier:
             output with the attribute ``logits``. Any normalisation is inside it. It must be one fixed function of the
             image: modules are evaluated in eval mode, whatever mode they are in, and then restored; networks that a
             function calls must be in it already (``rs.smoothing.inputs.Function``). If it is ``lazy``, draws are
-            evaluated by its method ``evaluate_cascade`` (``rs.ensemble.rules.Ensemble``), and members are counted.
+            evaluated by its method ``evaluate_cascade`` (``rs.ensemble.base.Ensemble``), and members are counted.
         num_classes: K; if ``None``, the number of logits of the first image.
         sigma: Noise standard deviation, in pixels of [0, 1]; positive. It must be given.
         precision: ``bfloat16`` runs ``base`` under autocast; the noise is added in float32 either way. Logits in

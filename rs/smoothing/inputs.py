@@ -223,14 +223,13 @@ class LogitsOnly(nn.Module):
 
 
 @contextmanager
-def user_code(must: str, passed: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def user_code(must: str) -> Iterator[None]:
     """Turn what a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.
 
     Ctrl-C and too little memory of a GPU stay what they are. So does the current folder, which the code may change.
 
     Args:
         must: What the code must do.
-        passed: Further errors that stay what they are.
     Raises:
         InputError: From what the code raises, or if tensors have no numbers by default after it.
     """
@@ -243,8 +242,6 @@ def user_code(must: str, passed: tuple[type[Exception], ...] = ()) -> Iterator[N
             )
     except (InputError, KeyboardInterrupt, torch.OutOfMemoryError):
         raise
-    except passed:
-        raise
     except BaseException as error:
         raise InputError(f"{must}, but it {raised(error)}") from error
 
@@ -252,12 +249,11 @@ def user_code(must: str, passed: tuple[type[Exception], ...] = ()) -> Iterator[N
 def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     """Return the logits of images.
 
-    An exception of a module stays what it is; it need not be a mistake of the user's.
+    What a module raises stays what it is; it need not be a mistake of the user's.
 
     Raises:
-        InputError: If ``base`` returns no logits or ends the process, or from what a plain function raises, too little
-            memory apart.
+        InputError: If ``base`` returns no logits, or from what a plain function raises, too little memory apart.
     """
     must = f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
-    with user_code(must, () if isinstance(base, Function) else (Exception,)):
+    with user_code(must) if isinstance(base, Function) else chdir("."):
         return logits_of(base(x))

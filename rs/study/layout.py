@@ -2,18 +2,20 @@
 
 models/DATASET/SIGMA/METHOD/SEED                 a trained model
 logs/DATASET/SIGMA/METHOD/SEED/history.csv       one line per training epoch
-logs/DATASET/SIGMA/METHOD/SEED/timing.csv        training seconds up to the end of each epoch
-logs/DATASET/SIGMA/METHOD/SEED/provenance.json   commit, machine and seconds of the training
 results/DATASET/SIGMA/METHOD-SEED.tsv            certificate rows; the sidecar *.json says what made them
 results/DATASET/SIGMA/pool/METHOD-SEED.tsv       the same of further seeds, which are certified with the ensembles
 results/DATASET/SIGMA/pool/SLUG.tsv              the same of ensembles
-results/DATASET/SIGMA/times/alone.csv            seconds of a certificate of each classifier of the pool alone
 ensembles/DATASET/SIGMA/pool.json                the members that are certified together
 ensembles/DATASET/SIGMA/SLUG.json                an ensemble (``rs.ensemble.spec``)
 weights/DATASET/SIGMA/SLUG.json, SLUG.tsv        an ensemble with weights for all images; weights by image
 weights/DATASET/SIGMA/spreads.csv, bounds.csv    what ``rs.reporting.tables.variance_tables`` shows
-weights/DATASET/SIGMA.seconds.csv                seconds that weights take, of one image and one member
-reports/DATASET                                  the report; ``times`` in it has what wall time changes
+logs/DATASET/SIGMA/METHOD/SEED/timing.csv        training seconds up to the end of each epoch
+logs/DATASET/SIGMA/METHOD/SEED/provenance.json   commit, machine and seconds of the training
+logs/DATASET/SIGMA/alone.csv                     seconds of a certificate of each classifier of the pool alone
+logs/DATASET/SIGMA/weights.csv                   seconds that weights take, of one image and one member
+reports/DATASET                                  the report
+
+DVC tracks no log but ``history.csv``: all else is the same in every run, on one kind of machine.
 
 Functions take the folder of the data set, such as ``results/digits``. The checker of bundles, which imports nothing of
 this project, repeats the paths of rows, models and ensembles.
@@ -82,13 +84,8 @@ def pool_rows(results: Path, sigma: Any, name: str) -> Path:
 
 
 def pool_file(folder: Path, sigma: Any, name: str) -> Path:
-    """Return the path of a file of ensembles: ``times/alone.csv`` of results, ``SLUG.json`` of ensembles or weights."""
+    """Return the path of a file of ensembles: ``alone.csv`` of logs, ``SLUG.json`` of ensembles or weights."""
     return folder / str(sigma) / name
-
-
-def weights_seconds(weights: Path, sigma: Any) -> Path:
-    """Return the path of the seconds that weights take."""
-    return weights / f"{sigma}.seconds.csv"
 
 
 def pool_target(stage: str, dataset: str, sigma: Any) -> str:

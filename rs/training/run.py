@@ -19,6 +19,7 @@ from rs.errors import InputError, printable
 from rs.methods import EVERY_METHOD
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
+from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
 from rs.storage import files
@@ -72,7 +73,7 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if first:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
-            _write_logs(log, card, progress, options.device)
+            _write_logs(log, card, model_fingerprint(trainer.trained), progress, options.device)
 
 
 def _warn_of_imbalance(train: Images) -> None:
@@ -119,10 +120,10 @@ def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, 
     return {"train": asdict(card), "images": train.fingerprint, "code": code, **limit, **several}
 
 
-def _write_logs(log: Path, card: ModelCard, progress: Progress, device: torch.device) -> None:
+def _write_logs(log: Path, card: ModelCard, classifier: str, progress: Progress, device: torch.device) -> None:
     """Write the logs of a training; the first file says whose they are, if a process is killed before the others."""
-    model = {"model": checkpoint.origin(asdict(card))}
-    files.write_json(log / PROVENANCE, model | _provenance(progress.seconds, device))
+    identity = {"model": checkpoint.origin(asdict(card)), "classifier": classifier}
+    files.write_json(log / PROVENANCE, identity | _provenance(progress.seconds, device))
     files.write_csv(log / "history.csv", HISTORY, progress.history)
     files.write_csv(log / "timing.csv", TIMING, progress.timing)
 

@@ -20,8 +20,8 @@ from benchmarks.falsify import Certified, Fixed, PerImage, attempts_on, judge, o
 from rs.certification.quantize import QuantizedNetwork, quantized_members
 from rs.data import images as data
 from rs.ensemble import spec as ensemble_spec
+from rs.ensemble.base import Cascade, Ensemble, Polytope, SoftmaxAverage
 from rs.ensemble.declare import read_weights
-from rs.ensemble.rules import Cascade, Ensemble, Polytope, SoftmaxAverage
 from rs.methods import METHODS
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import Certificate

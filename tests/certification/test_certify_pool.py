@@ -16,9 +16,9 @@ from rs.certification.certify_pool import PoolSettings, certify_pool
 from rs.certification.quantize import quantize, write_quantized
 from rs.command_line.shell import run
 from rs.data import images as data
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.pool import MemberLogits
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.errors import InputError
 from rs.models import checkpoint
@@ -287,7 +287,10 @@ def test_the_seconds_of_a_certificate_alone_are_those_of_its_draws_times_their_n
     monkeypatch.setattr("rs.certification.certify_pool.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     pool(timed=50)
     alone = pd.read_csv("rows-times/alone.csv")
-    assert tuple(alone) == ("classifier", "seconds")
+    assert tuple(alone) == ("classifier", "seconds", "sidecar")
+    assert all(
+        files.sha256(Path("rows", f"{name}.json")) == made for name, made in alone[["classifier", "sidecar"]].values
+    )
     assert sorted(alone["classifier"]) == sorted(SCOPES)
     seconds = dict(zip(alone["classifier"], alone["seconds"], strict=True))
     assert seconds.pop(CASCADE) == 2 / IMAGES
@@ -346,7 +349,7 @@ def test_rows_of_a_cascade_and_they_alone_have_the_evaluations_that_they_take():
 
 
 def test_no_draws_give_a_head_without_times():
-    assert Path("unbroken-times", "alone.csv").read_text() == "classifier,seconds\n"
+    assert Path("unbroken-times", "alone.csv").read_text() == "classifier,seconds,sidecar\n"
     assert [line.split(",")[0] for line in Path("unbroken-times", "images.csv").read_text().splitlines()][1:] == [
         str(i) for i in range(IMAGES)
     ]

@@ -14,7 +14,7 @@ from rs.certification.doctor import diagnose
 from rs.certification.load import Classifier
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.statistics.certificate import UNLABELLED
 

@@ -10,7 +10,7 @@ from torchvision.transforms import Normalize
 
 from rs.certification import inference
 from rs.certification.inference import FixedBatch, fold, optimize_for_inference
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.backend import layout

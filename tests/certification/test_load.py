@@ -12,7 +12,7 @@ from torch import nn
 import rs
 from rs.certification.load import load
 from rs.data import images
-from rs.ensemble.rules import Ensemble
+from rs.ensemble.base import Ensemble
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint
 from rs.smoothing.classifier import SmoothedClassifier

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from rs.certification.certify_pool import pool_entries
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import POOL, read_pool, read_weights, write_ensembles
-from rs.ensemble.rules import (
-    Ensemble,
-    SoftmaxAverage,
-)
 from rs.ensemble.spec import FittedWeights, load_members, read
 from rs.errors import InputError
 from rs.models.fingerprint import model_fingerprint

@@ -30,7 +30,7 @@ from rs.certification.quantize import (
 from rs.command_line import main as rs
 from rs.command_line.shell import run
 from rs.data import images as data
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
 from rs.models.fingerprint import model_fingerprint
 from rs.runtime.arithmetic import PORTABLE

@@ -57,29 +57,14 @@ def test_augmentation_is_a_zero_padded_shift_and_a_mirror_of_each_image(shape, c
     assert torch.equal(data.augment(x, crop, flip, stream(seed)), expected)
 
 
-def test_every_shift_and_both_mirrors_occur():
-    """One bright pixel, off the centre: 9 shifts and 2 mirrors put it in 3 rows and, mirrored, 3 other columns."""
-    x = torch.zeros(2000, 1, 7, 7)
-    x[:, 0, 3, 1] = 1
-    seen = data.augment(x, 1, True, stream(0))[:, 0].flatten(1).argmax(1).unique()
-    assert seen.tolist() == [7 * row + column for row in (2, 3, 4) for column in (0, 1, 2, 4, 5, 6)]
-
-
 @given(n=st.integers(1, 20), size=st.integers(1, 25), seed=st.integers(0, 9))
 def test_an_epoch_holds_every_image_once_with_its_label(n, size, seed):
     images = np.arange(n, dtype=np.uint8).reshape(n, 1, 1, 1)
     packed = data.PackedImages(None, images, np.arange(n))
     x, y = (torch.cat(part) for part in zip(*epoch(packed, size, seed=seed), strict=True))
-    assert sorted(y.tolist()) == list(range(n))
+    assert (x.dtype, y.dtype, sorted(y.tolist())) == (torch.float32, torch.int64, list(range(n)))
     assert (x.flatten() * 255).round().long().tolist() == y.tolist()
     assert [len(y) for _, y in epoch(packed, size)] == [size] * (n // size) + [n % size] * (n % size > 0)
-
-
-def test_batches_are_float_images_in_the_unit_interval_and_whole_labels(folder):
-    x, y = epoch(data.load_images(folder, "train"), 4, crop=1, flip=True)[0]
-    assert (x.dtype, x.shape, y.dtype, y.shape) == (torch.float32, (4, 3, 4, 5), torch.int64, (4,))
-    assert x.min() >= 0
-    assert 0.9 < x.max() <= 1
 
 
 def test_order_depends_on_seed_and_epoch_and_on_nothing_else():
@@ -139,28 +124,8 @@ def test_what_was_written_is_what_is_read(folder):
     assert (train.images.dtype, train.labels.dtype, len(train)) == (np.uint8, np.int64, 11)
     assert (train.meta.name, train.meta.classes, train.meta.num_classes) == ("tiny", ("a", "b", "c"), 3)
     assert (train.meta.shape, train.meta.sizes) == ((3, 4, 5), {"train": 11, "test": 5})
+    assert train.fingerprint == train.meta.sha256["train"] == prepared.images_fingerprint(images, labels)
     assert torch.equal(train.pixels(3), torch.tensor(images[3] / np.float32(255)))
-
-
-def test_fingerprint_is_that_of_meta_and_changes_with_any_number(folder):
-    train = data.load_images(folder, "train")
-    assert train.fingerprint == train.meta.sha256["train"]
-    changed = [train.images.copy(), train.labels.copy()]
-    changed[0][5, 1, 2, 3] ^= 1
-    changed[1][5] ^= 1
-    others = {
-        prepared.images_fingerprint(changed[0], train.labels),
-        prepared.images_fingerprint(train.images, changed[1]),
-    }
-    others.add(prepared.images_fingerprint(train.images.reshape(11, 3, 5, 4), train.labels))
-    assert len(others | {train.fingerprint}) == 4
-
-
-def test_fingerprint_does_not_depend_on_memory_layout():
-    images, labels = arrays()
-    assert prepared.images_fingerprint(np.asfortranarray(images), labels.astype(">i8")) == prepared.images_fingerprint(
-        images, labels
-    )
 
 
 def test_two_writes_give_equal_bytes(tmp_path, folder):
@@ -291,6 +256,8 @@ def test_a_truncated_file_is_refused_wherever_it_ends(folder):
 
 
 def test_the_sum_of_a_split_is_that_of_its_types_shapes_and_bytes():
-    images, labels = np.array([[[[7]]]], np.uint8), np.array([2], np.int64)
-    expected = b"|u1 (1, 1, 1, 1)\n\x07" + b"<i8 (1,)\n\x02" + bytes(7)
-    assert prepared.images_fingerprint(images, labels) == hashlib.sha256(expected).hexdigest()
+    images, labels = np.arange(12, dtype=np.uint8).reshape(2, 1, 2, 3), np.array([2, 1], ">i8")
+    expected = b"|u1 (2, 1, 2, 3)\n" + bytes(range(12)) + b"<i8 (2,)\n\x02" + bytes(7) + b"\x01" + bytes(7)
+    for order in ("C", "F"):
+        fingerprint = prepared.images_fingerprint(np.asarray(images, order=order), labels)
+        assert fingerprint == hashlib.sha256(expected).hexdigest()

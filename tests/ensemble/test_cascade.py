@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
 from rs.ensemble.cascade import ROWS
 from rs.ensemble.outputs import Outputs
 from rs.ensemble.pool import PoolEntry
-from rs.ensemble.rules import Cascade, Ensemble, SoftmaxAverage
 from rs.errors import InputError
 from rs.runtime import arithmetic
 from rs.runtime.streams import Stream
@@ -214,7 +214,6 @@ ALIKE = """
 import torch
 from rs.certification.inference import optimize_for_inference
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
-from rs.ensemble.rules import Cascade, Ensemble
 from rs.models import architectures
 from rs.runtime import arithmetic
 from rs.smoothing.classifier import SmoothedClassifier

@@ -19,6 +19,7 @@ from stages.certify import main as certify
 from stages.ensemble import main
 from tests.support.combinations import named
 from tests.support.ensemble_specs import member
+from tests.support.folders import contents
 from tests.support.helpers import tiny_params, write_tiny
 
 GRID = {
@@ -55,10 +56,6 @@ def values(*entries, **changes):
 def make(*entries, out=OUT, dataset="tiny", **changes):
     write_ensembles(values(*entries, **changes), dataset, 0.25, Path("models"), out)
     return out
-
-
-def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # ------------------------------------------------------------------------------------------ what is made

@@ -12,9 +12,9 @@ import torch
 from rs.command_line.shell import run
 from rs.data import images as data
 from rs.data import prepared
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import read_pool, read_weights
 from rs.ensemble.member_outputs import CHOICE, NOISE, margins
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import read
 from rs.ensemble.theory import BOUNDS, SPREADS
 from rs.runtime.streams import Stream, stream
@@ -23,7 +23,9 @@ from rs.smoothing.noise import block
 from rs.statistics.cascade_thresholds import fit_thresholds
 from rs.statistics.ensemble_weights import clip_to_box, global_weights, moments, per_image_weights
 from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_weights
+from rs.storage import files
 from stages.weights import main
+from tests.support.folders import contents
 from tests.support.helpers import SHAPE
 from tests.support.tiny_pool import (
     ALL,
@@ -60,10 +62,6 @@ FILES = sorted([*(f"{slug}.json" for slug in [*GLOBAL, CASCADE]), *(f"{slug}.tsv
 
 SUMS = 1e-12
 """Float64 sums of a few hundred numbers in [-1, 1] are off by less."""
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -392,6 +390,13 @@ def test_the_size_of_a_chunk_changes_nothing(monkeypatch):
         np.testing.assert_array_equal(values, before[name], err_msg=name)
 
 
+def test_the_seconds_are_one_number_above_0():
+    head, line = Path("weights.seconds.csv").read_text().splitlines()
+    value, bounds = line.split(",")
+    assert (head, bounds) == ("seconds,bounds", files.sha256(Path("weights/bounds.csv")))
+    assert float(value) > 0
+
+
 def fail(*arguments, **options):
     raise OSError("no space left")
 
@@ -405,7 +410,7 @@ def test_without_ensembles_the_tables_are_empty_and_no_member_is_evaluated(monke
     solve("again", "none")
     heads = {"spreads.csv": ",".join(SPREADS) + "\n", "bounds.csv": ",".join(BOUNDS) + "\n"}
     assert {name: text.decode() for name, text in contents("again").items()} == heads
-    assert Path("again.seconds.csv").read_text().startswith("seconds\n0.0000")
+    assert Path("again.seconds.csv").read_text().startswith("seconds,bounds\n0.0000")
 
 
 def test_a_subset_of_the_test_images_has_the_weights_of_the_whole():

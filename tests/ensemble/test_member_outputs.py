@@ -11,10 +11,11 @@ import torch
 
 from rs import params
 from rs.data import images as data
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.declare import read_pool
 from rs.ensemble.member_outputs import MemberOutputs, WeightSettings
 from rs.ensemble.pool import MemberLogits, PoolEntry
-from rs.ensemble.rules import Ensemble, HardVote, MaxMargin, SoftmaxAverage
+from rs.ensemble.rules import HardVote, MaxMargin
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime.streams import Stream, seed_sequence

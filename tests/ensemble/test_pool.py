@@ -7,19 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from rs.ensemble.base import Ensemble, LogitAverage, Polytope, Rule, SoftmaxAverage, scores_of
 from rs.ensemble.outputs import Outputs
 from rs.ensemble.pool import PoolEntry
-from rs.ensemble.rules import (
-    Ensemble,
-    HardVote,
-    KConsensus,
-    LogitAverage,
-    MaxMargin,
-    Polytope,
-    Rule,
-    SoftmaxAverage,
-    scores_of,
-)
+from rs.ensemble.rules import HardVote, KConsensus, MaxMargin
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import winner

@@ -10,21 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
+from rs.ensemble.base import Cascade, Ensemble, LogitAverage, Polytope, SoftmaxAverage, scores_of
 from rs.ensemble.outputs import Outputs, on_simplex
-from rs.ensemble.rules import (
-    PARTS,
-    RULES,
-    Cascade,
-    Ensemble,
-    HardVote,
-    KConsensus,
-    LogitAverage,
-    MaxMargin,
-    Polytope,
-    SoftmaxAverage,
-    check_rule,
-    scores_of,
-)
+from rs.ensemble.rules import PARTS, RULES, HardVote, KConsensus, MaxMargin, check_rule
 from rs.errors import InputError
 from rs.params import read_params, validate
 from rs.smoothing.classifier import SmoothedClassifier

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rs.data import images
-from rs.ensemble.rules import Ensemble, SoftmaxAverage
+from rs.ensemble.base import Ensemble, SoftmaxAverage
 from rs.ensemble.spec import FittedWeights, load, load_members, read
 from rs.errors import InputError
 from rs.models import checkpoint

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rs.certification import inference
-from rs.ensemble.rules import RULES, Ensemble, KConsensus, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble.base import Ensemble, Polytope, SoftmaxAverage
+from rs.ensemble.rules import RULES, KConsensus, MaxMargin
 from rs.errors import InputError
 from rs.models import architectures
 from rs.models.fingerprint import describe, model_fingerprint, sources

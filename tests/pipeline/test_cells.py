@@ -11,6 +11,7 @@ from rs.certification.certify_model import certification_settings
 from rs.data import images
 from rs.errors import InputError
 from rs.models import checkpoint
+from rs.models.fingerprint import model_fingerprint
 from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from rs.training.trainer import HISTORY, TIMING, Trainer, initial_seed
@@ -71,7 +72,8 @@ def test_history_and_timing_have_their_columns_and_a_row_for_every_epoch(trained
     assert [row["epoch"] for row in history if row["acr"]] == ["2", "4", "6"]
     assert [int(row["updates"]) for row in history] == [6, 12, 18, 24, 30, 36]  # 3 batches of 2 steps
     provenance = json.loads((log / "provenance.json").read_text())
-    assert set(provenance) == {"model", "git_commit", "training_seconds", "device", "processes"}
+    assert set(provenance) == {"model", "classifier", "git_commit", "training_seconds", "device", "processes"}
+    assert provenance["classifier"] == model_fingerprint(checkpoint.load_model(trained / "out" / "model")[0])
     assert provenance["model"].endswith("of tiny, sigma 0.25, seed 1")
     assert float(timing[-1]["seconds"]) == provenance["training_seconds"] > 0
 

@@ -12,6 +12,7 @@ from rs.command_line.shell import run
 from rs.models import checkpoint
 from rs.storage import certificate_rows
 from stages import certify, certify_ensembles, ensemble, export, fingerprint, import_, prepare, tables, train, weights
+from tests.support.folders import contents
 from tests.support.helpers import METHOD_PARAMETERS, ROOT, TRAINING, smallnet, write_params, write_tiny
 from tests.support.tiny_study import make_rows, write_rows
 
@@ -43,7 +44,7 @@ WORDS = {
         "tiny --ensembles ensembles --weights weights --data data --params params.yaml --device cpu --out new "
         "--times new-times"
     ),
-    tables: "tiny --results results --logs logs --weights weights --params params.yaml --out new",
+    tables: "tiny --results results --weights weights --params params.yaml --out new",
     fingerprint: f"--dataset tiny --prepared data --params params.yaml --out new --root {ROOT}",
 }
 
@@ -95,10 +96,6 @@ def command(stage, *first, force=False, **options):
     return caught.value.code
 
 
-def contents():
-    return {path: path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()}
-
-
 @pytest.mark.parametrize(
     ("stage", "first", "options"),
     [
@@ -142,37 +139,37 @@ def contents():
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
 def test_what_is_no_output_of_the_command_keeps_its_bytes(capfd, stage, first, options):
-    before = contents()
+    before = contents(Path())
     assert command(stage, *first, **options) == 2
     out, err = capfd.readouterr()
     (line,) = err.splitlines()
     assert out == ""
     assert line.startswith("error: ")
     assert any(word in line for word in ("name another", "remove it"))
-    assert contents() == before
+    assert contents(Path()) == before
 
 
 def test_an_input_inside_the_folder_to_be_replaced_is_kept(capfd):
     Path("models").rename("ensembles/models")
-    before = contents()
+    before = contents(Path())
     assert command(ensemble, models="ensembles/models", out="ensembles") == 2
     assert (
         "ensembles must be a folder of ensembles or new, but ensembles/models, an input, is" in capfd.readouterr().err
     )
-    assert contents() == before
+    assert contents(Path()) == before
 
 
 def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
     """A log of another program has the same columns, and most published checkpoints have the same name."""
     for stage in (export, import_):
         assert command(stage) == 0
-        made = contents()
+        made = contents(Path())
         capfd.readouterr()
         assert command(stage) == 2
         assert "is there; name another --out, or replace it with --force" in capfd.readouterr().err
-        assert contents() == made
+        assert contents(Path()) == made
         assert command(stage, force=True) == 0
-        assert contents() == made
+        assert contents(Path()) == made
 
 
 @pytest.mark.parametrize(
@@ -181,9 +178,9 @@ def test_what_a_person_has_made_is_made_again_by_force_alone(capfd):
     ids=lambda value: value.__name__ if hasattr(value, "main") else None,
 )
 def test_force_replaces_no_input_no_folder_and_no_other_model(stage, out):
-    before = contents()
+    before = contents(Path())
     assert command(stage, force=True, out=out) == 2
-    assert contents() == before
+    assert contents(Path()) == before
 
 
 def test_the_message_says_what_must_be_there_and_what_is(capfd):
@@ -202,10 +199,10 @@ def test_the_message_says_what_must_be_there_and_what_is(capfd):
 @pytest.mark.parametrize("stage", [ensemble, weights, fingerprint])
 def test_what_the_command_made_is_made_again(stage):
     assert command(stage) == 0
-    made = contents()
-    changing = {Path("new.csv")}  # wall-clock times
+    made = contents(Path())
+    changing = {"new.csv"}  # wall-clock times
     assert command(stage) == 0
-    assert {k: v for k, v in contents().items() if k not in changing} == {
+    assert {k: v for k, v in contents(Path()).items() if k not in changing} == {
         k: v for k, v in made.items() if k not in changing
     }
 

@@ -28,7 +28,8 @@ def root(tmp_path):
 
 def evidence(root, epoch_seconds=None, **changes):
     values = params.read_params(root / "params.yaml") | changes
-    study = StudyFiles(values, "tiny", root / "results", root / "logs", root / "weights", epoch_seconds)
+    folders = [root / name for name in ("results", "weights", "logs")]
+    study = StudyFiles(values, "tiny", *folders, epoch_seconds)
     groups = grouped([*study.read_models(partial=True), *study.read_ensembles(partial=True)])
     return Evidence(study, groups, root / "equal-time", root / "attacks")
 

@@ -46,7 +46,7 @@ def ensemble(values, slug):
 
 
 def study(tiny, values, epoch_seconds=None):
-    folders = tiny / "results", tiny / "logs", tiny / "weights"
+    folders = [tiny / name for name in ("results", "weights", "logs")]
     return StudyFiles(values, "tiny", *folders, epoch_seconds)
 
 
@@ -321,16 +321,20 @@ def test_seconds_are_by_kind_and_those_of_weights_chosen_by_the_image_come_on_to
 def test_seconds_of_weights_solved_once_do_not_come_on_top_and_what_was_not_timed_has_none(tiny, values):
     values["combinations"]["per-image"] = {"rule": "softmax", "weights": "optimal", "scope": "global"}
     assert seconds(tiny, values)["advmacer x2 (per-image)"] == 5.5
-    (tiny / "results/0.5/times/alone.csv").write_text("classifier,seconds\n")
+    (tiny / "logs/0.5/alone.csv").write_text("classifier,seconds\n")
     assert seconds(tiny, values) == {}
 
 
-@pytest.mark.parametrize(
-    ("path", "command"), [("results/0.5/times/alone.csv", "rows"), ("weights/0.5.seconds.csv", "weights")]
-)
-@pytest.mark.parametrize("text", [None, "time\n1.0\n"])
-def test_seconds_that_are_missing_name_the_command_that_makes_them(tiny, values, path, command, text):
-    (tiny / path).unlink() if text is None else (tiny / path).write_text(text)
+def test_seconds_that_are_missing_are_not_known(tiny, values):
+    (tiny / "logs/0.5/weights.csv").unlink()
+    assert "advmacer x2 (per-image)" not in seconds(tiny, values)
+    (tiny / "logs/0.5/alone.csv").unlink()
+    assert seconds(tiny, values) == {}
+
+
+@pytest.mark.parametrize(("path", "command"), [("logs/0.5/alone.csv", "rows"), ("logs/0.5/weights.csv", "weights")])
+def test_seconds_that_are_damaged_name_the_command_that_makes_them(tiny, values, path, command):
+    (tiny / path).write_text("time\n1.0\n")
     message = refused(seconds, tiny, values)
     assert str(tiny / path) in message
-    assert re.search(rf"{COMMANDS[command]}$", message)
+    assert message.endswith(f"{COMMANDS[command]} --force")

@@ -51,7 +51,7 @@ def study(tmp_path_factory):
 def read_study(root):
     """What the page of the study in ``root`` is made of."""
     values = read_params(root / "params.yaml")
-    folders = [root / name for name in ("results", "logs", "weights")]
+    folders = [root / name for name in ("results", "weights")]
     declared = StudyFiles(values, "tiny", *folders)
     groups = grouped([*declared.read_models(), *declared.read_ensembles()])
     return groups, declared
@@ -450,7 +450,7 @@ def test_any_number_leads_to_its_rows_command_and_parameters(shown):
     shown.tab.locator("#combinations .value").last.click()
     assert "stages.certify_ensembles tiny" in panel.inner_text()
     shown.tab.keyboard.press("Escape")
-    shown.tab.locator("#time-chart g.mark-symbol path").first.click(force=True)
+    shown.tab.locator("#members-chart g.mark-symbol path").first.click(force=True)
     assert "results/tiny/" in panel.inner_text()
 
 
@@ -532,6 +532,6 @@ def test_the_page_fits_phones_and_desktops_in_light_and_dark(browser, study, tex
     assert (sum(map(int, re.findall(r"\d+", paper))) > 380) == (scheme == "light")
     for chart in shown.tab.locator(".chart svg").all():
         assert 200 < chart.bounding_box()["width"] <= width
-    assert shown.tab.locator(".chart svg").count() == 7
+    assert shown.tab.locator(".chart svg").count() == 6
     assert shown.said == []
     shown.tab.close()

@@ -1,5 +1,6 @@
 import io
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -28,8 +29,8 @@ from tests.support.tiny_study import (
 )
 
 
-def test_every_latex_table_of_a_study_is_ascii(made):
-    texts = [content.decode() for name, content in made.items() if name.endswith(".tex")]
+def test_every_latex_table_of_a_study_is_ascii(tiny, made):
+    texts = [content.decode() for name, content in (times_of(tiny) | made).items() if name.endswith(".tex")]
     assert len(texts) == 11
     assert all(text.isascii() and text.startswith(r"\begin{tabular}") for text in texts)
 
@@ -46,9 +47,16 @@ def made(tmp_path_factory):
 
 
 def tiny_report(root, drawn=False, **options):
-    folders = [root / name for name in ("results", "logs", "weights")]
+    folders = [root / name for name in ("results", "weights")]
     with nullcontext() if drawn else patch("rs.reporting.report._drawn", undrawn):
         return report.make_report(read_params(root / "params.yaml"), "tiny", *folders, **options)
+
+
+def times_of(root, **options):
+    """The report of times."""
+    folders = [root / name for name in ("results", "weights", "logs")]
+    with patch("rs.reporting.report._drawn", undrawn):
+        return report.report_times(read_params(root / "params.yaml"), "tiny", *folders, **options)
 
 
 def markdown(content):
@@ -57,7 +65,7 @@ def markdown(content):
 
 
 def command(root, *more):
-    paths = [f"--{name}={root / name}" for name in ("results", "logs", "weights", "out")]
+    paths = [f"--{name}={root / name}" for name in ("results", "weights", "out")]
     with patch("rs.reporting.report._drawn", undrawn):
         run(main, arguments=["tiny", *paths, f"--params={root / 'params.yaml'}", *more])
 
@@ -68,13 +76,18 @@ PICTURES = ("curves", "acr-vs-members", "equal-cost")
 def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     with pytest.raises(SystemExit, match="0"):
         command(tiny)
-    names = {path.name for path in (tiny / "out").iterdir() if path.is_file()}
+    (tiny / "out" / "certified-0.75.csv").write_text("of another grid")
+    with pytest.raises(SystemExit, match="0"):
+        command(tiny)
+    names = {path.name for path in (tiny / "out").iterdir()}
     by_sigma = [f"{stem}-{sigma}" for stem in ("certified", "ensembles") for sigma in SIGMAS]
     stems = ("main", "differences", "theory", "bounds", *by_sigma)
     pictures = {f"{stem}.{form}" for stem in PICTURES for form in ("csv", "png", "svg")}
     tables = {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")}
     assert names == tables | pictures | {"metrics.json", "claims.md", "index.html"}
-    times = {path.name for path in (tiny / "out" / "times").iterdir()}
+    with pytest.raises(SystemExit, match="0"):
+        command(tiny, f"--logs={tiny / 'logs'}", f"--out={tiny / 'timed'}")
+    times = {path.name for path in (tiny / "timed").iterdir()}
     timed = ("cost", "weighting-0.25", "weighting-0.5")
     assert times == {f"{stem}.{form}" for stem in timed for form in ("md", "tex", "csv")} | {
         f"acr-vs-time.{form}" for form in ("csv", "png", "svg")
@@ -87,21 +100,19 @@ def test_so_far_the_claims_alone_are_judged_by_what_is_there(tiny, made):
         with pytest.raises(SystemExit, match="0"):
             command(tiny, "--so-far")
     written = {path.relative_to(tiny / "out").as_posix() for path in (tiny / "out").rglob("*.*")}
-    assert written == {"claims.md", "times/claims.md"}
+    assert written == {"claims.md"}
     page = (tiny / "out/claims.md").read_text()
     assert "| EsbRS beats the mean of its members | 0.5 | advmacer 0-1 |  | not tested |" in page
     assert "| EsbRS beats the mean of its members | 0.25 | advmacer 0-1 |  | not tested |" not in page
 
 
-def test_times_are_said_to_be_what_they_are(tiny, made):
+def test_times_are_said_to_be_what_they_are(tiny):
     path = tiny / "seconds.csv"
     path.write_text("method,seconds\ngaussian,1.0\nadvmacer,2.0\n")
-    measured = tiny_report(tiny, epoch_seconds=path)
-    for name in ("times/cost.md", "index.html"):
-        own, other = (content[name].decode() for content in (made, measured))
-        said = "wall time, mean over seeds, evaluation excluded"
-        assert (said in own, said in other) == (True, False)
-        assert "epochs times seconds of an epoch that were measured for all methods side by side" in other
+    own, other = (times_of(tiny, **options)["cost.md"].decode() for options in ({}, {"epoch_seconds": path}))
+    said = "wall time, mean over seeds, evaluation excluded"
+    assert (said in own, said in other) == (True, False)
+    assert "epochs times seconds of an epoch that were measured for all methods side by side" in other
 
 
 def stated(root, **values):
@@ -116,7 +127,8 @@ def stated(root, **values):
     ("key", "values", "name"), [("images", ("a" * 64, "b" * 64), "images"), ("seed", (0, 1), "noise seed")]
 )
 def test_rows_of_other_images_or_noise_than_the_others_are_refused(tiny, key, values, name):
-    path = stated(tiny, **{key: values[0]})[-1]
+    stated(tiny, **{key: values[0]})
+    path = tiny / f"results/0.5/pool/{ENSEMBLES[2]}.json"
     write_json(path, json.loads(path.read_text()) | {key: values[1]})
     with pytest.raises(
         InputError, match=f"must be certified with the same {name}, got [0a]+ and [1b]+|[1b]+ and [0a]+"
@@ -159,7 +171,7 @@ def test_a_reference_that_the_grid_leaves_out_makes_a_note(tiny):
 
 
 COMPARING = ["claims", "main", "differences", "bounds"] + [
-    f"{stem}-{sigma}" for stem in ("certified", "ensembles", "times/weighting") for sigma in SIGMAS
+    f"{stem}-{sigma}" for stem in ("certified", "ensembles", "weighting") for sigma in SIGMAS
 ]
 """Pages with rows of the ensembles; that of cost has the trained methods alone."""
 
@@ -170,7 +182,7 @@ def test_every_table_says_what_was_certified_differently(tiny):
         sidecar |= {"precision": "bfloat16"} if path.stem == ENSEMBLES[0] else {}
         path.write_text(json.dumps(sidecar))
     said = "Certified differently: precision bfloat16 (advmacer 0-1), float32 (all others)."
-    texts = markdown(tiny_report(tiny))
+    texts = markdown(times_of(tiny) | tiny_report(tiny))
     assert {name for name, text in texts.items() if said in text} == {f"{stem}.md" for stem in COMPARING}
 
 
@@ -179,7 +191,7 @@ def test_every_page_shows_the_remarks_on_the_data(tiny):
     params.write_text(params.read_text().replace("remarks: []", f"remarks: ['{remark}']"))
     pages = {name: data.decode() for name, data in tiny_report(tiny).items() if name.endswith((".md", ".html"))}
     assert {"main.md", "claims.md", "ensembles-0.5.md", "index.html"} <= pages.keys()
-    assert [name for name, text in pages.items() if remark not in text] == ["times/claims.md"]
+    assert [name for name, text in pages.items() if remark not in text] == []
 
 
 def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
@@ -192,6 +204,7 @@ def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
 
 
 def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, made):
+    timed = times_of(tiny)
     for path in tiny.rglob("timing.csv"):
         path.write_text("epoch,seconds\n2,99.0\n4,100.0\n")
     for path in tiny.rglob("alone.csv"):
@@ -201,17 +214,40 @@ def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, 
     again = tiny_report(tiny)
     assert again.keys() == made.keys()
     names = {name for name in made if not name.endswith((".png", ".svg"))}  # drawn of the others' numbers
-    timed = {name for name in names if name.startswith("times/")} | {"index.html"}  # which shows times of training
-    timed -= {"times/claims.md"}  # of methods that this study does not have
-    assert {name for name in names if again[name] != made[name]} == timed
+    assert [name for name in names if again[name] != made[name]] == []
+    same = {name for name, content in times_of(tiny).items() if content == timed[name] and content}
+    assert same == {"claims.md"}  # of methods that this study does not have
 
 
 def test_a_study_that_was_never_evaluated_has_no_picture_of_it(tiny):
     for path in tiny.rglob("history.csv"):
         path.write_text("epoch,acr\n1,\n2,\n")
-    content = tiny_report(tiny)
-    assert content["times/acr-vs-time.csv"] == b"method,sigma,epoch,seconds,acr,error\n"
-    assert "times/acr-vs-time.png" not in content
+    content = times_of(tiny)
+    assert content["acr-vs-time.csv"] == b"method,sigma,epoch,seconds,acr,error\n"
+    assert "acr-vs-time.png" not in content
+
+
+def test_times_of_another_training_or_other_rows_are_not_reported(tiny):
+    """What came back from a cache was timed in another run, whose times lie where its own would."""
+    cost, weighting = (pd.read_csv(io.BytesIO(times_of(tiny)[name])) for name in ("cost.csv", "weighting-0.5.csv"))
+    assert {*cost["method"]} == {"gaussian", "advmacer"}
+    assert weighting["seconds"].notna().all()
+    for sigma in SIGMAS:
+        path = tiny / f"logs/{sigma}/gaussian/0/provenance.json"
+        write_json(path, json.loads(path.read_text()) | {"classifier": "f" * 64})
+    path = tiny / f"results/0.5/pool/{ENSEMBLES[0]}.json"
+    write_json(path, json.loads(path.read_text()) | {"device": "cuda"})
+    content = times_of(tiny)
+    cost, weighting = (pd.read_csv(io.BytesIO(content[name])) for name in ("cost.csv", "weighting-0.5.csv"))
+    assert {*cost["method"]} == {"advmacer"}
+    unknown = weighting[weighting["seconds"].isna()]
+    assert unknown[["ensemble", "combination"]].values.tolist() == [["advmacer 0-1", "average"]]
+
+
+def test_a_study_without_times_says_so(tiny):
+    shutil.rmtree(tiny / "logs")
+    with pytest.raises(InputError, match="must have logs of these trainings, but has none; train some cells again"):
+        times_of(tiny)
 
 
 def edit(path, old, new):
@@ -223,10 +259,6 @@ def edit(path, old, new):
     [
         (lambda r: (r / "results/0.5/pool/advmacer-1.tsv").unlink(), "dvc repro certify_ensembles@tiny-0.5"),
         (lambda r: (r / "results/0.5/pool/advmacer-1.json").unlink(), "dvc repro certify_ensembles@tiny-0.5"),
-        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
-        (lambda r: (r / "logs/0.25/gaussian/0/history.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
-        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text(""), "must be a table"),
-        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text("a\n1\n"), "must have rows with epoch"),
         (lambda r: edit(r / "results/0.5/pool/advmacer-1.json", '"n": 200', '"n": 300'), "n 200 but its sidecar 300"),
         (lambda r: edit(r / "results/0.5/pool/advmacer-1.json", "first-12", "all"), "the same subset"),
         (lambda r: edit(r / "params.yaml", "seeds: [0]", "seeds: [0, 7]"), "certify@tiny-gaussian-0.25-7"),
@@ -253,6 +285,21 @@ def test_a_missing_or_wrong_input_is_one_line_that_says_what_to_do(tiny, capsys,
     assert message in error
     assert error.count("\n") == 1
     assert not (tiny / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
+        (lambda r: (r / "logs/0.25/gaussian/0/history.csv").unlink(), "dvc repro train@tiny-gaussian-0.25-0"),
+        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text(""), "must be a table"),
+        (lambda r: (r / "logs/0.25/gaussian/0/timing.csv").write_text("a\n1\n"), "must have rows with epoch"),
+    ],
+)
+def test_missing_or_wrong_times_are_one_line_that_says_what_to_do(tiny, damage, message):
+    damage(tiny)
+    with pytest.raises(InputError, match=message):
+        times_of(tiny)
 
 
 def test_the_default_combination_must_be_sound(tiny):

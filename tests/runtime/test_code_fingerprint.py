@@ -24,7 +24,9 @@ def test_the_closure_is_what_the_standard_library_finds(stage: str) -> None:
     finder = ModuleFinder(path=[str(ROOT)])
     finder.run_script(str(ROOT / "stages" / f"{stage}.py"))
     files = {Path(module.__file__).relative_to(ROOT) for module in finder.modules.values() if module.__file__}
-    assert files - {code_fingerprint.TABLE} <= code_fingerprint.closure(ROOT, Path("stages", f"{stage}.py"))
+    assert files - {code_fingerprint.TABLE, code_fingerprint.RULES} <= code_fingerprint.closure(
+        ROOT, Path("stages", f"{stage}.py")
+    )
     assert Path("rs", "command_line", "shell.py") in files
 
 
@@ -129,7 +131,7 @@ def test_code_beside_a_docstring_counts_and_so_does_every_other_string(one: str,
 def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(tmp_path: Path) -> None:
     root = project(
         tmp_path, stages__train="import rs.methods", rs__methods____init__="", rs__methods__macer="class Macer: pass",
-        rs__methods__mine="class Mine: pass",
+        rs__methods__mine="class Mine: pass", rs__ensemble__rules="",
     )  # fmt: skip
     table = {"macer": "rs.methods.macer:Macer", "mine": "rs.methods.mine:Mine"}
     prints = code_fingerprint.stage_fingerprints(root, table)
@@ -139,6 +141,15 @@ def test_a_method_is_fingerprinted_by_the_class_and_the_modules_that_it_names(tm
     assert code_fingerprint.stage_fingerprints(root, table | {"new": "rs.methods.mine:New"}).items() > prints.items()
     remapped = code_fingerprint.stage_fingerprints(root, table | {"mine": "rs.methods.macer:Macer"})
     assert remapped["code/methods/mine"] != prints["code/methods/mine"]
+
+
+def test_a_rule_of_ensembles_counts_for_no_stage_and_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
+    root = project(tmp_path, stages__certify="import rs.ensemble.rules", rs__ensemble__rules="import rs.a", rs__a="")
+    before = code_fingerprint.stage_fingerprints(root, {})
+    assert set(before["code/rules"]) == {"rs/a.py", "rs/ensemble/rules.py"}
+    (root / code_fingerprint.RULES).write_text("import rs.a\nNEW = 1")
+    after = code_fingerprint.stage_fingerprints(root, {})
+    assert [name for name in before if before[name] != after[name]] == ["code/rules"]
 
 
 @pytest.mark.parametrize(

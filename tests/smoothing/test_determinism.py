@@ -10,7 +10,7 @@ from torch import nn
 
 from rs.certification.certify_model import certify_images
 from rs.certification.load import Classifier
-from rs.ensemble.rules import Cascade, Ensemble, SoftmaxAverage
+from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
@@ -145,29 +145,6 @@ def test_a_classifier_is_tried_before_it_is_smoothed():
     loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
     with pytest.raises(InputError, match="one function of each image"):
         loaded.smooth(0.5, device=CPU, precision="float32")
-
-
-def test_five_images_are_tried_in_four_calls():
-    sizes = []
-    model = Layer(lambda _, x: x.flatten(1))
-    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    check_deterministic(model, noisy_pair(SHAPE, CPU))
-    assert sizes == [1, 2, 1, 1]
-
-
-def test_what_a_classifier_raises_is_kept():
-    def missing(x):
-        raise KeyError("no such layer")
-
-    class Wrapped(nn.Module):
-        def forward(self, x):
-            return missing(x)
-
-    with pytest.raises(
-        InputError, match=r"must take images .* but it raised KeyError: 'no such layer'.*--debug"
-    ) as one:
-        check_deterministic(Wrapped(), noisy_pair(SHAPE, CPU))
-    assert isinstance(one.value.__cause__, KeyError)
 
 
 def drifting(layer, x):

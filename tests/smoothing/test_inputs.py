@@ -237,27 +237,6 @@ def test_the_error_of_a_module_stays_what_it_is():
         smoothed(nn.Sequential(nn.Flatten(), nn.Linear(7, 2))).certify(TENSOR)
 
 
-class OwnError(BaseException):
-    """Raised by a network, and no Exception."""
-
-
-class Ends(nn.Module):
-    """A network that ends the process, or would."""
-
-    def __init__(self, error):
-        super().__init__()
-        self.error = error
-
-    def forward(self, x):
-        raise self.error
-
-
-@pytest.mark.parametrize("error", [SystemExit(0), OwnError("stop")])
-def test_a_module_cannot_end_the_process(error):
-    with pytest.raises(InputError, match=f"but it raised {type(error).__name__}"):
-        smoothed(Ends(error)).certify(TENSOR)
-
-
 def test_too_little_memory_is_no_mistake_of_the_users():
     def full(x):
         raise torch.OutOfMemoryError("no memory left")

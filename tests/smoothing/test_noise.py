@@ -74,19 +74,6 @@ def test_training_noise_is_sigma_times_the_numbers_of_its_stream_in_the_dtype_of
         assert torch.equal(draw(x, 5, SIGMA, stream(3)), expected)
 
 
-def blocks(indices, *key, sigma=SIGMA):
-    return {index: block(index, SHAPE, sigma, *key, device="cpu") for index in indices}
-
-
-def test_a_block_depends_on_its_key_and_index_alone():
-    all_in_order = blocks(range(4), 0, Stream.ESTIMATE, 17)
-    some_backwards = blocks([3, 1], 0, Stream.ESTIMATE, 17)  # fewer, in another order
-    for index, noise in some_backwards.items():
-        assert torch.equal(noise, all_in_order[index])
-    assert all_in_order[0].shape == (BLOCK, *SHAPE)
-    assert all_in_order[0].dtype == torch.float32
-
-
 def test_on_a_cpu_the_numbers_are_those_of_numpys_philox_for_seed_and_key():
     words = np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 17, 3))
     numbers = np.random.Generator(np.random.Philox(words)).standard_normal((BLOCK, *SHAPE), dtype=np.float32)
@@ -109,28 +96,6 @@ def test_blocks_of_other_seeds_phases_images_and_indices_differ_in_every_draw():
     for one, other in itertools.combinations(made, 2):
         assert (one != other).flatten(1).any(dim=1).all()
         assert not (one[:, None, 0, 0, :2] == other[None, :, 0, 0, :2]).all(dim=-1).any()  # nor in another place
-
-
-@pytest.mark.parametrize("make", ["block", "draw"])
-def test_noise_has_mean_zero_deviation_sigma_and_the_normal_law(make):
-    if make == "block":
-        noise = block(2, SHAPE, SIGMA, 0, Stream.ESTIMATE, 3, device="cpu")
-    else:
-        noise = draw(torch.zeros(20, *SHAPE), 5, SIGMA, stream(0, Stream.STEP))
-    z = noise.double().flatten() / SIGMA
-    n, tail = len(z), 1e-6 / 2
-    assert abs(z.mean()) < stats.norm.isf(tail) / n**0.5
-    assert stats.chi2.ppf(tail, n) < z.square().sum() < stats.chi2.isf(tail, n)
-    assert stats.kstest(z.numpy(), "norm").pvalue > 1e-6
-
-
-def test_neighbouring_draws_blocks_and_images_are_not_correlated():
-    base = block(0, SHAPE, 1.0, 0, Stream.ESTIMATE, 3, device="cpu")
-    others = [base.roll(1, 0), block(1, SHAPE, 1.0, 0, Stream.ESTIMATE, 3, device="cpu")]
-    others += [block(0, SHAPE, 1.0, 0, Stream.ESTIMATE, 4, device="cpu")]
-    for other in others:  # sum of n products of independent normals: variance n
-        z = (base * other).double().sum() / base.numel() ** 0.5
-        assert abs(z) < stats.norm.isf(1e-6 / 2 / len(others))
 
 
 @pytest.mark.parametrize("word", [-1, 2**32])
@@ -181,20 +146,10 @@ def test_a_number_has_the_level_whose_cumulative_count_it_is_below(v):
     assert cumulative[level - table.lowest] <= v < cumulative[level - table.lowest + 1]
 
 
-@pytest.mark.parametrize("other", [(1, 1), (0, 2), (0, 1, 0)])
-def test_noise_on_the_grid_depends_on_its_key_alone(other):
-    one = grid_block(3, SHAPE, SIGMA, 0, 1, device="cpu")
-    assert one.shape == (BLOCK, *SHAPE)
-    assert one.dtype == torch.float32
-    assert torch.equal(one, grid_block(3, SHAPE, SIGMA, 0, 1, device="cpu"))
-    assert not torch.equal(one, grid_block(3, SHAPE, SIGMA, *other, device="cpu"))
-    assert not torch.equal(one, grid_block(4, SHAPE, SIGMA, 0, 1, device="cpu"))
-
-
 def test_the_numbers_are_those_of_this_table_on_every_machine():
     """Philox's bits are fixed by its authors (Salmon et al. 2011), and the rest is whole numbers."""
-    drawn = grid_block(0, torch.Size((1, 2, 2)), SIGMA, 7, Stream.ESTIMATE, 0, device="cpu")
-    bits = np.random.Philox(np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 0, 0)))
+    drawn = grid_block(3, torch.Size((1, 2, 2)), SIGMA, 7, Stream.ESTIMATE, 17, device="cpu")
+    bits = np.random.Philox(np.random.SeedSequence(7, spawn_key=(Stream.ESTIMATE, 17, 3)))
     words = [int(word) >> shift & 0xFFFF for word in bits.random_raw(BLOCK) for shift in (0, 16, 32, 48)]
     rest = iter([int(word) >> 16 for word in bits.random_raw(BLOCK)])
     table = grid_table(SIGMA)

@@ -17,11 +17,10 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import CertificationSettings, Stop
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN
-from rs.statistics.resampling import two_sided
 from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.storage import certificate_rows
 from stages.export import main as export
-from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params, write_row_file
+from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "beta": 0.001, "step": 100}
@@ -54,14 +53,6 @@ def test_votes_reach_the_run_in_the_order_of_the_draws(first):
     assert made.predict == (chosen if run.answers[0.2] == "yes" else ABSTAIN)
     assert made.radius == (0.2 if run.answers[0.2] == "yes" else 0.0)
     assert made.mode == "at-radius:0.2:5000"
-
-
-def test_a_radius_that_holds_is_certified_and_one_beyond_the_truth_is_not():
-    """The true radius is the distance to the boundary, 0.3."""
-    assert until(0.8, Stop(**STOP)).predict == 1
-    beyond = until(0.8, Stop(**STOP | {"at_radius": 0.45}))
-    assert (beyond.predict, beyond.radius, beyond.p_lower) == (ABSTAIN, 0.0, 0.0)
-    assert beyond.n < BUDGET  # it gave up, long before the draws ran out
 
 
 def test_of_several_radii_the_largest_that_holds_is_certified():
@@ -185,16 +176,6 @@ def test_rows_say_how_they_were_certified_and_the_most_draws(made):
     assert made["at"]["p_lower"][sure].unique().tolist() == [float(ndtr(0.1 / SIGMA))]
 
 
-def test_radii_of_unlike_modes_are_not_compared(made):
-    with pytest.raises(InputError, match=r"certified alike, got certify and within:0\.05:5000"):
-        metrics.check_comparable([metrics.terms_of(made[name]) for name in ("plain", "within")])
-
-
-def test_votes_that_stopped_by_what_they_said_bound_nothing_else(made):
-    with pytest.raises(InputError, match="rows of a fixed number of draws"):
-        two_sided(made["within"], 2)
-
-
 def test_rows_of_a_table_have_its_accuracies_and_those_of_all_draws(made):
     """Of the same noise; and each radius costs no more than by itself."""
     at, table, plain = made["at"], made["table"], made["plain"]
@@ -217,21 +198,6 @@ def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
     assert metrics.budget(skipped, "n") == BUDGET
     for radius in (0.0, 0.1, 0.2):
         assert metrics.certified_at(skipped, radius).tolist() == metrics.certified_at(whole, radius).tolist()
-
-
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "at-radius:0.1:0",
-        "at-radius:0.1,:5",
-        "within:0.1",
-        "within:1,2:5",
-    ],
-)
-def test_a_mode_that_is_none_is_refused(tmp_path, made, mode):
-    write_row_file(made["at"].assign(mode=mode), tmp_path / "bad.tsv")
-    with pytest.raises(InputError, match="mode must be one of"):
-        certificate_rows.read_rows(tmp_path / "bad.tsv")
 
 
 def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, folder, made, capsys):

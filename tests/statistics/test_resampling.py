@@ -164,6 +164,7 @@ def test_two_sided_rows_are_those_of_the_class_and_the_split_of_the_n0_draws():
     [
         (1, {}, "one of 1 classes"),
         (3, {"counts": "0:1"}, "needs the votes"),
+        (3, {"mode": "within:0.1:200"}, "rows of a fixed number of draws"),
         (3, {"counts0": ["-"] + ["0:1"] * (IMAGES - 1)}, "votes of the n0 draws"),
     ],
 )

@@ -157,7 +157,10 @@ SLIGHTLY = float(lower_bound(900, N, ALPHA)) * (1 + 1e-8)
         ({"correct": 2}, "correct must be 0 or 1"),
         ({"radius": -0.1}, "radius must not be negative"),
         ({"predict": -1, "correct": 0}, "radius must be 0 where"),
-        ({"mode": "guess"}, "mode must be one of"),
+        *(
+            ({"mode": mode}, "mode must be one of")
+            for mode in ("guess", "at-radius:0.1:0", "at-radius:0.1,:5", "within:0.1", "within:1,2:5")
+        ),
         ({"scope": "local"}, "scope must be one of"),
         ({"alpha": 1.0}, "alpha must lie"),
         ({"sigma": 0.0}, "sigma must be positive"),

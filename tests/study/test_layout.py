@@ -8,7 +8,7 @@ import yaml
 from rs import params
 from rs.reporting import check
 from rs.reporting.bundle import study_of
-from rs.storage.certificate_rows import seconds_of, sidecar_of
+from rs.storage.certificate_rows import sidecar_of
 from rs.study import layout
 from rs.study.ensembles import declared
 from rs.study.grid import cells
@@ -22,24 +22,31 @@ CELL = GridCell("digits", "macer", 0.5, 0)
 MODELS, LOGS, RESULTS, WEIGHTS, ENSEMBLES = (
     Path(name, "digits") for name in ("models", "logs", "results", "weights", "ensembles")
 )
-ALONE = layout.pool_file(RESULTS, 0.5, f"times/{layout.ALONE}")
+TIMES = {
+    "weights": f"--seconds {layout.pool_file(LOGS, 0.5, 'weights.csv').as_posix()}",
+    "certify_ensembles": f"--times {layout.pool_file(LOGS, 0.5, layout.ALONE).parent.as_posix()}",
+    "train": f"--log {CELL.log(LOGS, 'timing.csv').parent.as_posix()}",
+}
+"""Where stages write wall times, which are no outputs."""
 
 
 @pytest.mark.parametrize(
     ("stage", "paths"),
     [
-        ("train", [CELL.model(MODELS), CELL.log(LOGS, "timing.csv").parent]),
+        ("train", [CELL.model(MODELS), CELL.log(LOGS, "history.csv")]),
         ("ensemble", [layout.pool_file(ENSEMBLES, 0.5, "pool.json").parent]),
-        ("certify", [CELL.rows(RESULTS), sidecar_of(CELL.rows(RESULTS)), seconds_of(CELL.rows(RESULTS))]),
-        ("weights", [layout.pool_file(WEIGHTS, 0.5, "a.json").parent, layout.weights_seconds(WEIGHTS, 0.5)]),
-        ("certify_ensembles", [layout.pool_rows(RESULTS, 0.5, "a").parent, ALONE.parent]),
+        ("certify", [CELL.rows(RESULTS), sidecar_of(CELL.rows(RESULTS))]),
+        ("weights", [layout.pool_file(WEIGHTS, 0.5, "a.json").parent]),
+        ("certify_ensembles", [layout.pool_rows(RESULTS, 0.5, "a").parent]),
     ],
 )
 def test_the_pipeline_makes_what_is_read(stage, paths):
-    outs = STAGES[stage]["outs"]
+    texts = [STAGES[stage]["cmd"], *STAGES[stage]["outs"]]
     for name, value in ITEM.items():
-        outs = [out.replace(f"${{item.{name}}}", value) for out in outs]
+        texts = [text.replace(f"${{item.{name}}}", value) for text in texts]
+    command, *outs = texts
     assert outs == [path.as_posix() for path in paths]
+    assert TIMES.get(stage, "") in command
 
 
 def test_the_checker_of_bundles_knows_where_rows_models_and_ensembles_are():

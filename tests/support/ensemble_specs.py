@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from rs.ensemble.rules import Cascade, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble.base import Cascade, LogitAverage, Polytope, SoftmaxAverage
+from rs.ensemble.rules import HardVote, KConsensus, MaxMargin
 from rs.ensemble.spec import EnsembleSpec, FittedThresholds, FittedWeights, Member
 from rs.models import checkpoint
 from rs.models.fingerprint import model_fingerprint

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from rs.ensemble.base import Cascade, LogitAverage, Polytope, SoftmaxAverage
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
-from rs.ensemble.rules import Cascade, HardVote, KConsensus, LogitAverage, MaxMargin, Polytope, SoftmaxAverage
+from rs.ensemble.rules import HardVote, KConsensus, MaxMargin
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.settings import Draws
 from tests.support.helpers import tiny_images

@@ -13,7 +13,7 @@ from rs import params
 from tests.support import warm_python
 
 ROOT = Path(__file__).parents[2]
-MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "results", ".work")
+MADE = ("fingerprints", "data", "models", "logs", "ensembles", "weights", "results", "times", ".work")
 
 
 def small_project(root: Path, **training: Any) -> Path:
@@ -40,7 +40,7 @@ def copy_project(root: Path, *folders: str) -> None:
     shutil.copytree(ROOT / "docs" / "falsification", root / "docs" / "falsification")
     for name in ("dvc.yaml", "params.yaml", ".dvcignore", "Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, root)
-    (root / ".gitignore").write_text("".join(f"/{name}\n" for name in MADE))
+    (root / ".gitignore").write_text("__pycache__/\n" + "".join(f"/{name}\n" for name in MADE))
     run(root, "git", "init", "-q")
     run(root, "dvc", "init", "-q")
 

@@ -69,7 +69,6 @@ def main() -> None:
         write(place, digest(*read))
         if stage == "certify":
             write(place.with_suffix(".json"), "{}")
-            write(place.with_suffix(".seconds.csv"), "seconds\n")
 
 
 if __name__ == "__main__":

@@ -26,14 +26,14 @@ def make_bundled_study(root: Path) -> Path:
     """Write the study with families into ``root``, as a project has it but without pictures; return ``root``."""
     add_family(make_study(root))
     (root / "params.yaml").write_text((root / "params.yaml").read_text() + CERTIFY)
-    for name in ("results", "logs", "weights"):
+    for name in ("results", "weights"):
         (root / name).rename(root / "moved")
         (root / name).mkdir()
         (root / "moved").rename(root / name / "tiny")
     for path in sorted((root / "results").rglob("*.json")):
         _complete(root, path)
     values = params.read_params(root / "params.yaml")
-    folders = [root / name / "tiny" for name in ("results", "logs", "weights")]
+    folders = [root / name / "tiny" for name in ("results", "weights")]
     with patch("rs.reporting.report._drawn", undrawn):
         report.write_report(root / "reports" / "tiny", report.make_report(values, "tiny", *folders))
     return root

@@ -158,18 +158,26 @@ def make_study(root: Path) -> Path:
         results, weights = root / "results" / str(sigma), root / "weights"
         for slug in ENSEMBLES:
             write_rows(ensemble_rows(slug, sigma), results / "pool" / f"{slug}.tsv")
-        alone = [f"{name},{1 + k}.5\n" for k, name in enumerate(["advmacer-0", "advmacer-1", "gaussian-0", *ENSEMBLES])]
-        files.write_text(results / "times" / "alone.csv", "classifier,seconds\n" + "".join(alone))
         files.write_text(weights / str(sigma) / "spreads.csv", SPREADS)
         files.write_text(weights / str(sigma) / "bounds.csv", BOUNDS)
-        files.write_text(weights / f"{sigma}.seconds.csv", "seconds\n0.25\n")
+        times = root / "logs" / str(sigma)
+        files.write_text(
+            times / "weights.csv", f"seconds,bounds\n0.25,{files.sha256(weights / str(sigma) / 'bounds.csv')}\n"
+        )
         for k, (method, seed) in enumerate(CELLS):
-            folder = results / "pool" if seed else results
-            write_rows(cell_rows(method, sigma, seed), folder / f"{method}-{seed}.tsv")
+            for folder in (results / "pool",) if seed else (results, results / "pool"):
+                write_rows(cell_rows(method, sigma, seed), folder / f"{method}-{seed}.tsv")
             log = root / "logs" / str(sigma) / method / str(seed)
             files.write_text(log / "history.csv", "epoch,loss,acr\n1,0.5,\n2,0.4,0.2\n3,0.3,\n4,0.2,0.1\n")
             lines = [f"{epoch},{(k + 1) * epoch * 1.5}\n" for epoch in (1, 2, 3, 4)]
-            files.write_text(log / "timing.csv", "epoch,seconds\n" + "".join(lines))
+            files.write_text(times / method / str(seed) / "timing.csv", "epoch,seconds\n" + "".join(lines))
+            files.write_json(
+                times / method / str(seed) / "provenance.json", {"device": "cpu", "training_seconds": 60.0}
+            )
+        names = ["advmacer-0", "advmacer-1", "gaussian-0", *ENSEMBLES]
+        sidecars = [files.sha256(results / "pool" / f"{name}.json") for name in names]
+        alone = [f"{name},{1 + k}.5,{sidecar}\n" for k, (name, sidecar) in enumerate(zip(names, sidecars, strict=True))]
+        files.write_text(times / "alone.csv", "classifier,seconds,sidecar\n" + "".join(alone))
     return root
 
 

@@ -72,9 +72,7 @@ def weighting_table(groups: Groups, sigma: float, seconds: Mapping[str, float]) 
     """
     ensembles = _ensembles(groups[sigma])
     rows = [
-        row
-        | {"members_per_draw": fmean(result.members_per_draw for result in group.results)}
-        | {"seconds": seconds.get(group.first.kind)}
+        row | {"seconds": seconds.get(group.first.kind)}
         for row, group in zip(_rows(ensembles), ensembles.values(), strict=True)
     ]
     columns = {
@@ -96,6 +94,7 @@ def _rows(ensembles: Mapping[str, Group]) -> list[Row]:
     return [
         {"sigma": group.first.sigma, "ensemble": group.first.ensemble, "combination": group.first.combination}
         | {"scope": group.first.scope, "sound": group.sound, "best": label in bests, "estimate": group.acr}
+        | {"members_per_draw": fmean(result.members_per_draw for result in group.results)}
         | group.numbers
         for label, group in ensembles.items()
     ]

@@ -392,7 +392,6 @@ const SPECS = {
   "curves-chart": () => curve(quantitative("x", "certified ℓ₂ radius r", { scale: { zero: true, nice: false } }), share, "step-before"),
   "probability-chart": () => curve(quantitative("x", "p, lower bound of the label's probability", { scale: { nice: false, zero: false },
     axis: { values: PROBABILITIES.map(normalQuantile), labelExpr: "format(cumulativeNormal(datum.value), '.4~g')" } }), share, "step-after"),
-  "time-chart": () => scatter(quantitative("seconds", "training time (s)", { scale: { zero: true, nice: false, padding: 10 } })),
   "members-chart": () => scatter(quantitative("shifted", "members", { axis: { values: [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15], format: "d" } })),
   "cost-chart": () => scatter(quantitative("evaluations", "members a draw", { axis: { tickCount: 5, format: "~g" } })),
 };
@@ -463,16 +462,14 @@ function drawCurves() {
 }
 
 function drawCosts() {
-  const mean = (group, name) => moments(group.results.map((i) => level().results[i][name])).mean;
   const all = state.all.filter((one) => one.acr && (one.group.headline || one.group.cost)).map((one) => ({
     ...point(one, one.acr), size: one.group.size, shape: one.group.ensemble ? "diamond" : "circle", headline: one.group.headline,
-    seconds: one.group.results.some((i) => level().results[i].seconds === null) ? null : mean(one.group, "seconds"), evaluations: mean(one.group, "evaluations"),
+    evaluations: moments(one.group.results.map((i) => level().results[i].evaluations)).mean,
   }));
   const head = all.filter((one) => one.headline);
   const kinds = [...new Set(head.map((one) => one.colour))];
   const spread = (one) => one.size + 0.04 * (kinds.indexOf(one.colour) - (kinds.length - 1) / 2);
   return [
-    draw("time-chart", head.filter((one) => one.seconds !== null).map((one) => ({ ...one, tip: `${Math.round(one.seconds)} s of training` }))),
     draw("members-chart", head.map((one) => ({ ...one, shifted: spread(one), tip: `${one.size} members` }))),
     draw("cost-chart", all.map((one) => ({ ...one, tip: `${+one.evaluations.toPrecision(3)} members a draw` }))),
   ];
