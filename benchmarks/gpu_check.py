@@ -104,7 +104,6 @@ def noise(device: torch.device) -> str:
 @check(
     "a network compiled with CUDA graphs is the network, in full and in padded batches",
     "rs.models.backend.compiled",
-    "rs.certification.inference._batch_of_gpu",
 )
 def inference(device: torch.device) -> str:
     """Compare a compiled network with the folded one, on batches one after the other."""

@@ -213,6 +213,7 @@ def test_a_member_that_is_not_a_number_where_no_draw_asks_it_changes_nothing():
 ALIKE = """
 import torch
 from rs.certification.inference import optimize_for_inference
+from rs.ensemble.base import Cascade, Ensemble
 from rs.ensemble.pool import MemberLogits, NoisyPool, PoolEntry
 from rs.models import architectures
 from rs.runtime import arithmetic
