@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Json, Radii, check_sigma, radii_named
+from rs.command_line.shell import Force, Json, Radii, check_sigma, radii_named
 from rs.errors import InputError
 
 DEFAULT_N0 = 100
@@ -83,6 +83,7 @@ def report_files(
     out: Annotated[Path, typer.Option(dir_okay=False, help="Page to write, *.html.")],
     *,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set of the rows' images.")] = None,
+    force: Force = False,
     pictures: PictureOptions,
 ) -> None:
     """Write one page of row files, which recomputes their certificates: tables, curves, and images with their votes.
@@ -101,7 +102,7 @@ def report_files(
 
     if out.suffix != ".html":
         raise InputError(f"--out must be a file *.html, got {out}")
-    files.check_output(out, "a page", inputs=rows)
+    files.check_output(out, "a page", inputs=rows, force=force)
     shown = None if data is None else Pictures.read(data)
     if pictures.images is not None:
         shown = Pictures.of_folder(pictures.read(pictures.images))

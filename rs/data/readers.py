@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rs.data.pictures import MAX_PICTURE_BYTES, Conversion, decode, is_picture
+from rs.data.pictures import Conversion, is_picture, picture
 from rs.data.prepared import SPLITS, Arrays, check_classes, check_names_differ
 from rs.errors import InputError, one_line
 from rs.params import MAX_CLASSES
@@ -145,7 +145,9 @@ def read_image_folder(root: Path, test_folder: str | None) -> Raw:
         InputError: If folders are missing or differ in classes, or an image is unreadable or of another size.
     """
     trees = split_trees(root, test_folder)
-    splits = {split: stack(_decoded(tree)) for split, tree in trees.items()}
+    splits = {
+        split: stack((path, picture(path), label) for path, label in tree.samples) for split, tree in trees.items()
+    }
     sums = ", ".join(f"{split} (sha256 of its list of files {tree_sum(tree)})" for split, tree in trees.items())
     return Raw(splits, list(trees["train"].classes), f"folders of images: {sums}")
 
@@ -283,11 +285,6 @@ def tree_sum(tree: Tree, conversion: Conversion | None = None) -> str:
     names = sorted(Path(path).relative_to(tree.root).as_posix() for path, _ in tree.samples)
     lines = [*([] if conversion is None else [str(conversion)]), *names]
     return hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in lines))).hexdigest()
-
-
-def _decoded(tree: Tree) -> Iterable[tuple[str, NDArray[np.uint8], int]]:
-    for path, label in tree.samples:
-        yield path, decode(files.read_bytes(Path(path), MAX_PICTURE_BYTES, "replace it"), path), label
 
 
 def stack(rows: Iterable[tuple[str, NDArray[np.uint8], int]]) -> Arrays:

@@ -34,10 +34,8 @@ WHOLE, REAL = ("idx", "label", "predict", "correct", "n0", "n"), ("radius", "p_l
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\tp_lower\tn0\tn\talpha\tsigma\tcounts0\tcounts\tmode\tscope"
 ALIKE = ("dataset", "images", "classes", "subset", "n0", "n", "alpha", "seed", "noise", "precision", "shortcut")
 UNSOUND, VERDICTS = "per-image", ("held", "not held", "tie", "not tested")
-STATED = {  # columns that do not follow from the rows, by table; the scope set has no two-sided radii
-    "main": {"acr_two_sided", "acr_two_sided_votes"},
-    "ensembles": {"acr_two_sided", "acr_two_sided_votes"},
-}
+TWO_SIDED = {"acr_two_sided", "acr_two_sided_votes"}  # which the scope set has not
+STATED = {"main": TWO_SIDED, "ensembles": TWO_SIDED | {"members_per_draw"}}  # columns that do not follow from the rows
 NORMAL_QUANTILE = NormalDist().inv_cdf(0.975)
 HERMITE = [(0.0, 8 / 15)]  # nodes and weights of the Gauss rules of 5 and 24 points
 HERMITE += [(s * (5 + t * 10**0.5) ** 0.5, (7 - 2 * t * 10**0.5) / 60) for s in (-1, 1) for t in (-1, 1)]
@@ -510,7 +508,8 @@ def agree(text: str, value: Any) -> bool:
 def check_lines(path: str, said: list[dict[str, str]], expected: list[Values]) -> str:
     """Compare the lines of a table with those that follow; return what was derived."""
     derived, table = {name for line in expected for name in line}, Path(path).stem.split("-")[0]
-    stated = set() if {line.get("scope") for line in expected} == {"set"} else STATED.get(table, set())
+    scopes = {line.get("scope") for line in expected}
+    stated = STATED.get(table, set()) - (TWO_SIDED if scopes == {"set"} else set())
     demand(len(said) == len(expected), f"{path} must have {len(expected)} lines, not {len(said)}")
     for number, (line, values) in enumerate(zip(said, expected, strict=True), 2):
         demand(line.keys() == derived | stated, f"{path} must have the columns {', '.join(sorted(derived | stated))}")

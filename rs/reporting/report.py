@@ -96,10 +96,8 @@ def report_times(
     study = StudyFiles(values, dataset, results, weights, logs, epoch_seconds)
     groups = grouped([*study.read_models(), *study.read_ensembles()])
     models = filter_groups(groups, lambda result: result.ensemble is None)
-    pairs = {(result.name, result.sigma) for result in results_of(models)}
-    configurations = {pair: grid.configuration(values, dataset, *pair) for pair in pairs}
     words = notes.WALL if epoch_seconds is None else notes.SIDE_BY_SIDE
-    tables = {"cost": method_tables.cost_table(models, configurations, words)}
+    tables = {"cost": method_tables.cost_table(models, bind(grid.configuration, values, dataset), words)}
     for sigma in map(float, study.sigmas if study.ensembles else ()):
         tables[f"weighting-{sigma}"] = ensemble_tables.weighting_table(groups, sigma, study.read_seconds(sigma))
     content = _rendered(tables, study) | {"claims.md": claims.times_text(claims.Evidence(study, groups)).encode()}

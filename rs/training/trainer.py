@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.sgd import sgd
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -159,6 +160,10 @@ class Trainer:
         start = time.perf_counter()
         self.model.train()
         self.network.train()
+        for module in self.model.modules():  # a batch norm that is not trained keeps its statistics too
+            parameters = [*module.parameters(recurse=False)]
+            if isinstance(module, _BatchNorm) and parameters and not any(value.requires_grad for value in parameters):
+                module.eval()
         means = self._means([self._step(x, y, (epoch, batch, step)) for x, y, batch, step in self._steps(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(

@@ -464,9 +464,10 @@ def test_what_the_page_says_of_weights_and_mixtures_is_of_the_committed_rows(arc
             for paths in (sorted(pool.glob(f"advmacer-?+macer-?-?.{key}.tsv")) for key in ("radius", "optimal"))
         )
         less.append(f"{-estimate(fitted, optimal).value:.3f}")
-    alone = estimate(fitted, sample(*rows_of("advmacer", pool.parent)))  # at 1.0, the last level
+    names = ("advmacer", "advmacer x3, average")  # at 1.0, the last level
+    alone, three = (estimated_gain(estimate(fitted, sample(*rows_of(name, pool.parent)))) for name in names)
     said = f"at every level, by {less[0]}, {less[1]} and {less[2]}, and at 1.0 below AdvMacer alone"
-    assert f"{said} ({estimated_gain(alone)})" in text
+    assert f"{said} ({alone}) and three AdvMacers ({three})." in text
     claims = re.findall(
         r"\| optimal weights .* \| 1\.0 \| .*smoothadv.* \| (\S+) .* \| not held.* \|", report("claims.md")
     )

@@ -211,7 +211,7 @@ def test_every_derived_cell_of_a_table_is_caught(content, name):
     ("scope", "stated"), [("set", {}), ("global", {"acr_two_sided": "0.3", "acr_two_sided_votes": ""})]
 )
 def test_the_scope_says_whether_two_sided_radii_are_stated(scope, stated):
-    cells = {"acr": "0.25", "scope": scope}
+    cells = {"acr": "0.25", "scope": scope, "members_per_draw": "3.0"}
     check.check_lines("ensembles-0.5.csv", [cells | stated], [{"acr": 0.25, "scope": scope}])
     with pytest.raises(check.BundleError, match="must have the columns"):
         check.check_lines("ensembles-0.5.csv", [cells | {"acr_two_sided": "1"}], [{"acr": 0.25, "scope": scope}])

@@ -13,7 +13,6 @@ from rs.errors import InputError
 from rs.reporting.load import StudyFiles
 from rs.storage import certificate_rows
 from rs.study.ensembles import declared
-from rs.study.grid import pool_cells
 from tests.support.tiny_study import (
     CLASSES,
     ENSEMBLES,
@@ -68,27 +67,6 @@ def refused(read, *arguments):
         read(*arguments)
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-# ------------------------------------------------------------------------------------------------- cells
-
-
-def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_cell():
-    """Seed 3 is further but in no ensemble; gaussian 0 is in one; macer 0 is neither."""
-    grid = {"sigmas": [0.25, 0.5], "methods": ["macer", "gaussian"], "seeds": [0], "members": ["gaussian"]}
-    values = grid | {"member_seeds": [1, 3], "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}}
-    values |= {"ensembles": {"a": {"members": {"gaussian": [1, 0]}, "combinations": ["mme"]}}, "recipes": {"tiny": {}}}
-    found = pool_cells(values, "tiny", 0.5)
-    assert [(cell.method, cell.seed, cell.sigma) for cell in found] == [
-        ("gaussian", 0, 0.5), ("gaussian", 1, 0.5), ("gaussian", 3, 0.5),
-    ]  # fmt: skip
-    assert [cell.seed for cell in pool_cells(values | {"ensembles": {}}, "tiny", 0.5)] == [1, 3]
-
-
-def test_a_noise_level_or_a_data_set_that_is_not_in_the_parameters_is_refused(values):
-    message = refused(pool_cells, values, "tiny", 0.3)
-    assert message == "sigma must be one of the sigmas of the parameters, 0.25, 0.5; got 0.3"
-    assert "recipes.huge" in refused(pool_cells, values, "huge", 0.5)
 
 
 # ------------------------------------------------------------------------------------------------- rows

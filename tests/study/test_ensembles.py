@@ -296,6 +296,20 @@ def test_the_grid_trains_every_member_of_every_declared_ensemble(dataset):
         assert needed <= trained
 
 
+def test_a_pool_holds_further_seeds_and_the_members_of_ensembles_and_no_other_cell():
+    """Seed 3 is further but in no ensemble; gaussian 0 is in one; macer 0 is neither."""
+    grid = {"sigmas": [0.25, 0.5], "methods": ["macer", "gaussian"], "seeds": [0], "members": ["gaussian"]}
+    values = grid | {"member_seeds": [1, 3], "combinations": {"mme": {"rule": "mme", "scope": "noisy-input"}}}
+    values |= {"ensembles": {"a": {"members": {"gaussian": [1, 0]}, "combinations": ["mme"]}}, "recipes": {"tiny": {}}}
+    pool = pool_cells(values, "tiny", 0.5)
+    assert [(cell.method, cell.seed, cell.sigma) for cell in pool] == [("gaussian", seed, 0.5) for seed in (0, 1, 3)]
+    assert [cell.seed for cell in pool_cells(values | {"ensembles": {}}, "tiny", 0.5)] == [1, 3]
+    with pytest.raises(InputError, match=r"must be one of the sigmas of the parameters, 0\.25, 0\.5; got 0\.3"):
+        pool_cells(values, "tiny", 0.3)
+    with pytest.raises(InputError, match=r"recipes\.huge"):
+        pool_cells(values, "huge", 0.5)
+
+
 def test_a_member_that_the_grid_does_not_train_is_named():
     values = REAL | {"ensembles": {"a": entry(members={"macer": [0, 9]})}}
     with pytest.raises(InputError, match="ensembles need macer with seed 9, but the grid does not train it"):

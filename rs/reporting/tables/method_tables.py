@@ -6,8 +6,7 @@ returns a ``rs.reporting.tables.formatting.Table``: the cells as they are printe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -27,9 +26,6 @@ from rs.reporting.tables.formatting import (
     with_errors,
 )
 from rs.runtime.progress import duration
-
-Configurations = Mapping[tuple[str, float], Mapping[str, Any]]
-"""Hyper-parameters by method and noise level."""
 
 COST_TITLES = {"method": "Method", "sigma": "σ", "steps": "T", "draws": "m", "acr": "ACR", "training_seconds": "Time"}
 METRICS = {"acr": "ACR", "clean_accuracy": "clean accuracy", "certified_accuracy": "certified accuracy"}
@@ -117,14 +113,15 @@ def differences_table(groups: Groups, references: Sequence[str]) -> Table:
     return build_table(caption, columns, rows, text, pd.DataFrame(data))
 
 
-def cost_table(groups: Groups, configurations: Configurations, times: str = notes.WALL) -> Table:
+def cost_table(groups: Groups, configuration: Callable[[str, float], Row], times: str = notes.WALL) -> Table:
     """Return hyper-parameters, ACR and training time of every trained method (the paper's table of cost).
 
-    ``times`` says in words what the times are.
+    ``configuration`` returns the hyper-parameters of a method at a noise level; ``times`` says in words what the times
+    are.
     """
     rows: list[Row] = [
         {"method": method, "sigma": sigma, "acr": group.acr.value, "training_seconds": group.training_seconds}
-        | dict(configurations.get((method, sigma), {}))
+        | configuration(method, sigma)
         for sigma, methods in groups.items()
         for method, group in methods.items()
         if group.training_seconds is not None
