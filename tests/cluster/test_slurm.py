@@ -88,6 +88,7 @@ def seconds_logged(project):
 
 def submit_cell(project, cell):
     """Submit one cell; what it prints is in the log of the answer."""
+    (project / ".work" / "slurm").mkdir(parents=True)
     job = run(project, "env", f"CELLS={cell}", "sbatch", "--parsable", "--array=0", "examples/slurm/cell.sh").strip()
     return project / ".work" / "slurm" / f"{job}_0.log"
 
