@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -43,15 +45,18 @@ def check_deterministic(module: nn.Module, images: Tensor) -> None:
         images: Two images, shape (2, C, H, W), on the device of the module.
     Raises:
         NotDeterministicError: If logits differ; the message names the layers that are the likely cause.
-        InputError: If logits are not finite or have another shape, or the images are changed.
+        InputError: If logits are not finite or have another shape, or the images or the current folder are changed.
     """
-    unchanged, turned, before = images.clone(), images.flip(0), _state(module)
+    unchanged, turned, before, folder = images.clone(), images.flip(0), _state(module), Path.cwd()
     with torch.inference_mode(), evaluating(module):
         alone, both = _logits(module, images[:1]), _logits(module, turned)
         if not (torch.equal(images, unchanged) and torch.equal(turned, unchanged.flip(0))):
             raise InputError(
                 "the classifier must leave its images as they are, but it writes into them; copy them first"
             )
+        if Path.cwd() != folder:
+            os.chdir(folder)
+            raise InputError("the classifier must leave the current folder as it is, but it changes it; leave that out")
         again, other = _logits(module, images[:1]), _logits(module, images[1:])
         largest = float(both.abs().max())
         allowed = rounding(module, both) * largest

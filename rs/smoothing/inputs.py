@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import chdir, contextmanager
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -226,7 +226,7 @@ class LogitsOnly(nn.Module):
 def user_code(must: str) -> Iterator[None]:
     """Turn what a user's code raises, ``SystemExit`` too, into an error that begins with ``must``.
 
-    Ctrl-C and too little memory of a GPU stay what they are. So does the current folder, which the code may change.
+    Ctrl-C and too little memory of a GPU stay what they are.
 
     Args:
         must: What the code must do.
@@ -234,8 +234,7 @@ def user_code(must: str) -> Iterator[None]:
         InputError: From what the code raises, or if tensors have no numbers by default after it.
     """
     try:
-        with chdir("."):
-            yield
+        yield
         if torch.get_default_device().type == "meta":
             raise InputError(
                 f"{must}, but it makes meta, which holds no numbers, torch's default device; leave that out"
@@ -254,6 +253,7 @@ def evaluate(base: nn.Module, x: Tensor) -> Tensor:
     Raises:
         InputError: If ``base`` returns no logits, or from what a plain function raises, too little memory apart.
     """
-    must = f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"
-    with user_code(must) if isinstance(base, Function) else chdir("."):
+    if not isinstance(base, Function):
+        return logits_of(base(x))
+    with user_code(f"base must take images of shape {tuple(x.shape)}, {x.dtype} on {x.device}"):
         return logits_of(base(x))

@@ -9,6 +9,7 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from pathlib import Path
 
 import torch
@@ -77,7 +78,7 @@ def import_network(name: str) -> nn.Module:
         raise InputError(f"{must}; leave out .py: {module_name.removesuffix('.py').replace('/', '.')}:{function}")
     if not all(part.isidentifier() for part in [*module_name.split("."), function]):
         raise InputError(f"{must}; write it as package.module:function")
-    with user_code(must):
+    with user_code(must), chdir("."):  # whose import may change the folder
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
@@ -97,7 +98,7 @@ def _built(build: Callable[[], nn.Module], name: str) -> nn.Module:
         inspect.signature(build).bind()
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a function that needs no argument: {error}") from error
-    with user_code(f"{name} must return an nn.Module"):
+    with user_code(f"{name} must return an nn.Module"), chdir("."):  # as above
         model = build()
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")

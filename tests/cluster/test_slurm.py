@@ -1,4 +1,7 @@
-"""``examples/slurm`` on a real SLURM of two nodes: arrays, requeues, cancellations, nodes that die."""
+"""``examples/slurm`` on a real SLURM of two nodes: arrays, requeues, cancellations, nodes that die.
+
+Jobs start a Python of their own (``warm=False``), which SLURM can kill.
+"""
 
 import re
 import shutil
@@ -61,7 +64,7 @@ def project(tmp_path):
 def submit(project):
     """The lines of ``make study EXECUTOR=slurm``: stages and how many cells of each were submitted."""
     words = ["make", "--silent", "--old-file=setup", "study", "EXECUTOR=slurm", f"BIN={Path(sys.executable).parent}"]
-    printed = run(project, *words)
+    printed = run(project, *words, warm=False)
     return dict(re.findall(r"^(\w+): (\d+) cells, job ", printed, re.MULTILINE)) or printed
 
 
@@ -88,8 +91,9 @@ def seconds_logged(project):
 
 def submit_cell(project, cell):
     """Submit one cell; what it prints is in the log of the answer."""
-    job = run(project, "env", f"CELLS={cell}", "sbatch", "--parsable", "--array=0", "examples/slurm/cell.sh").strip()
-    return project / ".work" / "slurm" / f"{job}_0.log"
+    (project / ".work" / "slurm").mkdir(parents=True)
+    words = ["env", f"CELLS={cell}", "sbatch", "--parsable", "--array=0", "examples/slurm/cell.sh"]
+    return project / ".work" / "slurm" / f"{run(project, *words, warm=False).strip()}_0.log"
 
 
 def test_a_study_is_submitted_once_and_ends_with_the_bytes_of_dvc_repro(cluster, plain, project):
@@ -147,7 +151,8 @@ def test_two_nodes_certify_a_cell_to_the_bytes_of_one_process(cluster, plain, pr
     path.write_text(re.sub("^launcher:.*$", f"launcher: {LAUNCHER}", path.read_text(), flags=re.MULTILINE))
     (port,) = free_ports(1)
     path.write_text(path.read_text().replace("{port}", str(port)))
-    run(project, "sbatch", "--wait", "--cpus-per-task=2", "--output=nodes.log", "examples/slurm/nodes.sh", CERTIFY)
+    words = ["--wait", "--cpus-per-task=2", "--output=nodes.log", "examples/slurm/nodes.sh", CERTIFY]
+    run(project, "sbatch", *words, warm=False)
     log = (project / "nodes.log").read_text()
     assert "process 4 of 4" in log, log
     rows = contents(project, "results")

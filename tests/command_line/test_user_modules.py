@@ -119,6 +119,7 @@ def ended(capfd, command, *words):
         ("Late", "it raised SystemExit"),
         ("Untrainable", "Untrainable must run on cpu, but it raised RuntimeError: it cannot be trained"),
         ("Gradient", "it raised RuntimeError: Inference tensors cannot be saved for backward"),
+        ("Moves", "the classifier must leave the current folder as it is"),
         ("on_meta", "Cannot copy out of meta tensor"),
         ("meta", "it makes meta, which holds no numbers, torch's default device"),
         ("float64", "must take images (1, 1, 4, 4), torch.float32, but it raised RuntimeError"),
@@ -176,8 +177,7 @@ def test_a_module_that_cannot_be_trained_is_one_line_and_no_success(capfd, modul
     assert not Path("model").exists()
 
 
-@pytest.mark.parametrize("function", ["elsewhere", "Moves"])
-def test_a_module_that_changes_the_folder_sends_no_rows_elsewhere(capfd, module, function):
-    assert ended(capfd, certify, f"{module}:{function}", "--out", "rows.tsv")[0] == 0
+def test_a_module_that_changes_the_folder_sends_no_rows_elsewhere(capfd, module):
+    assert ended(capfd, certify, f"{module}:elsewhere", "--out", "rows.tsv")[0] == 0
     assert Path("rows.tsv").is_file()
-    assert not [*Path("elsewhere").rglob("rows*")]
+    assert not any(Path("elsewhere").iterdir())

@@ -442,7 +442,7 @@ def test_any_number_leads_to_its_rows_command_and_parameters(shown):
     panel = shown.tab.locator("#panel")
     told = panel.inner_text()
     assert "results/tiny/0.25/gaussian-0.tsv" in told
-    assert "dvc repro certify@tiny-gaussian-0.25-0" in told
+    assert "make study DATASET=tiny TARGETS=certify@tiny-gaussian-0.25-0" in told
     assert "python -m stages.certify models/tiny/0.25/gaussian/0 --dataset tiny" in told
     assert f"n {N}, alpha {ALPHA}" in told
     panel.locator("button").click()

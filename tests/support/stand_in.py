@@ -57,6 +57,7 @@ def main() -> None:
     """Be a stage."""
     stage, words = Path(sys.argv[0]).stem, sys.argv[1:]
     options = {key: Path(value) for key, value in pairwise(words) if key.startswith("--")}
+    options |= {"--log": options["--log"] / "history.csv"} if "--log" in options else {}
     places = [options[name] for name in PLACES if name in options]
     if stage == "tables":
         report(options["--results"], *places)

@@ -294,7 +294,8 @@ function showProvenance() {
   const rows = DATA.provenance.map((one, k) => element("tr", {}, cell(String(counts[k])), text(`${one.device ?? "?"}, ${one.precision ?? "?"}, ${one.engine ?? "?"}, ${one.arithmetic ?? "?"}`),
     text(versions(one)), text(element("code", { title: one.code ?? "" }, (one.code ?? "?").slice(0, 12))), text(element("code", { title: one.images ?? "" }, (one.images ?? "?").slice(0, 12)))));
   setTable("provenance", ["Row files", "Device, precision, engine, arithmetic", "Versions", "Code", "Images"], rows);
-  $("again").replaceChildren("Code and images are fingerprints. This page is made again by ", element("code", {}, `dvc repro tables@${DATA.dataset}`), ".");
+  const remake = DATA.levels[0].results[0].target ? [" This page is made from raw data by ", element("code", {}, `make study DATASET=${DATA.dataset}`), "."] : [];
+  $("again").replaceChildren("Code and images are fingerprints.", ...remake);
 }
 
 // ------------------------------------------------------------------------------------------------- panel
@@ -313,7 +314,7 @@ function openPanel(what, exact, results) {
   const parts = [...new Set(results)].map((i, k) => {
     const one = level().results[i];
     return element("details", { open: k === 0 && "open" }, element("summary", {}, element("code", {}, one.file)),
-      element("pre", {}, `${one.target ? `dvc repro ${one.target}\n\n` : ""}${one.command}`),
+      element("pre", {}, `${one.target ? `make study DATASET=${DATA.dataset} TARGETS=${one.target}\n\n` : ""}${one.command}`),
       list({ "parameters": one.parameters, "certified with": { n0: DATA.n0, n: DATA.n, alpha: DATA.alpha, sigma: level().sigma }, "weights chose": one.chosen, ...DATA.provenance[one.provenance] }));
   });
   const head = [element("h3", {}, what), list({ ...numbers, "at these settings": settings }), element("p", {}, parts.length > 1 ? `From ${parts.length} files of rows:` : "From one file of rows:")];
