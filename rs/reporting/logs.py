@@ -90,13 +90,13 @@ def read_alone(path: Path, sigmas: Collection[float] = (), **known: float | None
     return Result(name=str(path), sigma=sigma, seed=None, rows=rows, **about), sidecar
 
 
-def read_several_alone(paths: Sequence[Path], **known: float | None) -> list[tuple[Result, dict[str, Any]]]:
+def read_several_alone(paths: Sequence[Path], **stated: float | None) -> list[tuple[Result, dict[str, Any]]]:
     """Read row files that belong to no study, as :func:`read_alone`.
 
     Each is named after its file, and the folders below the one that all share.
     """
     shared = os.path.commonpath([path.absolute().parent for path in paths])
-    read = ((path.absolute().relative_to(shared), read_alone(path, (), **known)) for path in paths)
+    read = ((path.absolute().relative_to(shared), read_alone(path, (), **stated)) for path in paths)
     return [(replace(result, name=str(name.with_suffix(""))), sidecar) for name, (result, sidecar) in read]
 
 

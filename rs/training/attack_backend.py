@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from rs.models import Engine
 from rs.models.backend import WARM_UP_PASSES, check_folding, compiled, trace, unlimited, warn
@@ -45,6 +46,14 @@ def begin_step(device: torch.device) -> None:
     """Declare the outputs of earlier steps unused: CUDA graphs overwrite them."""
     if device.type == "cuda":  # elsewhere there are no graphs, and this imports the compiler
         torch.compiler.cudagraph_mark_step_begin()
+
+
+def freeze_norms(model: nn.Module) -> None:
+    """Put batch norms whose parameters are not trained into eval mode, so that they keep their statistics too."""
+    for module in model.modules():
+        parameters = [*module.parameters(recurse=False)]
+        if isinstance(module, _BatchNorm) and parameters and not any(value.requires_grad for value in parameters):
+            module.eval()
 
 
 class TrainingNetwork(nn.Module):

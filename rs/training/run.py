@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rs.data import images
 from rs.data.prepared import Images
-from rs.errors import InputError, printable
+from rs.errors import InputError
 from rs.methods import EVERY_METHOD
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
@@ -23,14 +21,11 @@ from rs.models.fingerprint import model_fingerprint
 from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
 from rs.storage import files
-from rs.training import start
+from rs.training import start, warnings
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import HISTORY, TIMING, Progress, Trainer
 
 PROVENANCE = "provenance.json"
-
-MAX_IMBALANCE = 3
-"""Ratio of the images of two classes above which a training warns."""
 
 
 def train_model(recipe: Recipe, folder: Path, options: RunOptions, *, out: Path, log: Path) -> None:
@@ -58,8 +53,8 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
     """Train a recipe on the images ``train`` as :func:`train_model` does, with quick ACRs of ``evaluation``."""
     limit_threads(train.meta.shape)
     if recipe.architecture in architectures.USER_NETWORKS:
-        _warn_of_imbalance(train)
-        _warn_of_copies(train, evaluation)
+        warnings.warn_of_imbalance(train)
+        warnings.warn_of_copies(train, evaluation)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
     if log.resolve() == out.resolve():
@@ -74,32 +69,6 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
         if first:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
             _write_logs(log, card, model_fingerprint(trainer.trained), progress, options.device)
-
-
-def _warn_of_imbalance(train: Images) -> None:
-    """Write to stderr if classes differ in their number of images by more than :data:`MAX_IMBALANCE`."""
-    names, counts = train.meta.classes, np.bincount(train.labels, minlength=len(train.meta.classes))
-    most, least = int(counts.argmax()), int(counts.argmin())
-    if counts[most] > MAX_IMBALANCE * counts[least] and processes.rank_and_world_size()[0] == 0:
-        line = (
-            f"warning: the classes are not in balance: {counts[most]:,} images of {names[most]}, {counts[least]:,} of "
-            f"{names[least]}; accuracy and ACR weigh them by their number"
-        )
-        print(printable(line), file=sys.stderr)
-
-
-def _warn_of_copies(train: Images, evaluation: Images) -> None:
-    """Write to stderr how many images in memory are in both splits."""
-    if not (isinstance(train, images.PackedImages) and isinstance(evaluation, images.PackedImages)):
-        return
-    trained = set(images.content_hashes(train.images))
-    copies = sum(content in trained for content in images.content_hashes(evaluation.images))
-    if copies and processes.rank_and_world_size()[0] == 0:
-        print(
-            f"warning: {copies:,} of {len(evaluation):,} images of the evaluation are images of the training too; "
-            "their quick ACR is too large",
-            file=sys.stderr,
-        )
 
 
 def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -19,9 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.sgd import sgd
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -35,7 +32,7 @@ from rs.runtime.progress import progress
 from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.classifier import SmoothedClassifier, autocast
 from rs.storage import files
-from rs.training import attack_backend
+from rs.training import attack_backend, warnings
 from rs.training.recipe import RunOptions, Training
 
 HISTORY = (
@@ -46,9 +43,6 @@ HISTORY = (
 
 TIMING = ("epoch", "seconds")
 """Columns of ``timing.csv``: training seconds up to the end of the epoch, evaluation excluded."""
-
-NORMAL_QUANTILE = 2.326
-"""Quantile of the standard normal distribution at 99 %."""
 
 ALONE = "Expected more than 1 value per channel when training"
 """What torch's batch norm says of one image with one pixel a channel."""
@@ -160,10 +154,7 @@ class Trainer:
         start = time.perf_counter()
         self.model.train()
         self.network.train()
-        for module in self.model.modules():  # a batch norm that is not trained keeps its statistics too
-            parameters = [*module.parameters(recurse=False)]
-            if isinstance(module, _BatchNorm) and parameters and not any(value.requires_grad for value in parameters):
-                module.eval()
+        attack_backend.freeze_norms(self.model)
         means = self._means([self._step(x, y, (epoch, batch, step)) for x, y, batch, step in self._steps(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
@@ -171,7 +162,7 @@ class Trainer:
                 f"{means['gradient_norm']}; lower learning_rate or lam, or set clip_norm"
             )
         if epoch == 0 and self.rank == 0:
-            _warn_of_chance(means["accuracy"], self.images.labels)
+            warnings.warn_of_chance(means["accuracy"], self.images.labels)
         now = self.progress
         now.epoch, now.seconds = epoch + 1, now.seconds + time.perf_counter() - start
         rate = self._learning_rate(epoch + 0.5)
@@ -335,18 +326,6 @@ class Trainer:
             if self.average is not None:
                 self.average.load_state_dict(state["average"])
             self.progress = Progress(**state["progress"])
-
-
-def _warn_of_chance(accuracy: float, labels: NDArray[np.int64]) -> None:
-    """Write to stderr what to change where the accuracy is not above chance, by a one-sided test of level 1 %."""
-    share = float(np.bincount(labels).max() / len(labels))  # of the largest class
-    if accuracy <= share + NORMAL_QUANTILE * math.sqrt(share * (1 - share) / len(labels)):
-        print(
-            f"warning: in the first epoch the accuracy under noise, {accuracy:.1%}, is not clearly above chance, "
-            f"{share:.1%}; train more epochs, begin with the method gaussian, or change learning_rate; rs doctor "
-            "looks for mistakes in pixels and labels",
-            file=sys.stderr,
-        )
 
 
 class StepLoss(nn.Module):

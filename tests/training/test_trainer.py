@@ -20,6 +20,7 @@ from rs.smoothing.noise import block
 from rs.statistics import metrics
 from rs.training.recipe import RunOptions
 from rs.training.trainer import HISTORY, TIMING, initial_seed
+from rs.training.warnings import warn_of_chance
 from tests.support.helpers import smallnet, tiny_images, trainer, weights
 
 HINGED = ("macer", "advmacer")
@@ -362,7 +363,7 @@ def test_more_evaluation_images_than_there_are_means_all():
 @pytest.mark.parametrize(("accuracy", "warns"), [(0.5, True), (0.61, True), (0.62, False)])
 def test_an_accuracy_is_chance_up_to_the_quantile_of_as_many_coins(capsys, accuracy, warns):
     """Of 100 fair coins 62 are heads with a probability below 1 % (normal approximation)."""
-    rs.training.trainer._warn_of_chance(accuracy, np.repeat([0, 1], 50))
+    warn_of_chance(accuracy, np.repeat([0, 1], 50))
     assert ("is not clearly above chance, 50.0%" in capsys.readouterr().err) == warns
 
 
