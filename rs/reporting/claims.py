@@ -303,13 +303,19 @@ def _against(claim: str, sigma: Any, subject: str, ours: Sample | None, theirs: 
     return Comparison(claim, sigma, subject, estimate(ours, theirs) if ours and theirs else None)
 
 
-def _tables(claims: Sequence[JudgedClaim]) -> Iterator[str]:
-    """Write how often each claim was held, and every finding."""
-    yield f"| claim | {' | '.join(VERDICTS)} |"
-    yield "|---|" + "---:|" * len(VERDICTS)
+def verdict_counts(claims: Sequence[JudgedClaim]) -> list[list[str]]:
+    """Return how often each claim was held, as rows of a table, its titles first."""
+    rows = [["claim", *VERDICTS]]
     for claim in dict.fromkeys(finding.claim for finding in claims):
         verdicts = Counter(finding.verdict for finding in claims if finding.claim == claim)
-        yield f"| {claim} | {' | '.join(_count(verdicts, verdict) for verdict in VERDICTS)} |"
+        rows.append([claim, *(_count(verdicts, verdict) for verdict in VERDICTS)])
+    return rows
+
+
+def _tables(claims: Sequence[JudgedClaim]) -> Iterator[str]:
+    """Write how often each claim was held, and every finding."""
+    titles, *rows = (f"| {' | '.join(row)} |" for row in verdict_counts(claims))
+    yield from (titles, "|---|" + "---:|" * len(VERDICTS), *rows)
     yield from ("", "| claim | σ | of | difference | verdict |", "|---|---:|---|---:|---|")
     for finding in claims:
         yield f"| {' | '.join(map(str, finding))} |"

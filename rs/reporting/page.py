@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rs.errors import InputError
-from rs.reporting.figures import COLOURS
+from rs.reporting.figures import COLOURS, DASHES
 from rs.reporting.load import StudyFiles
 from rs.reporting.logs import read_several_alone
 from rs.reporting.page_data import Pictures, has_votes, packed, vote_columns
@@ -52,13 +52,16 @@ Origins = Mapping[Any, tuple[Record, Record]]
 """Sidecar of a result, and where it comes from, by its key."""
 
 
-def study_page(groups: Groups, study: StudyFiles, pictures: Pictures | None = None) -> bytes | None:
+def study_page(
+    groups: Groups, study: StudyFiles, pictures: Pictures | None = None, claims: Sequence[Sequence[str]] = ()
+) -> bytes | None:
     """Return the page of a study; ``None`` if no rows hold their votes.
 
     Args:
         groups: All results; those without votes (early stopping) are left out.
         study: What the parameters declare.
         pictures: The test images, of which the page shows some, with the names of their classes.
+        claims: The table of the claims of the paper, its titles first.
     Raises:
         InputError: If rows are of other images than ``pictures``.
     """
@@ -66,7 +69,12 @@ def study_page(groups: Groups, study: StudyFiles, pictures: Pictures | None = No
     if not shown:
         return None
     origins = {key: (files.read_json(sidecar), record) for key, sidecar, record in _origins(study)}
-    about = {"dataset": study.dataset, "combination": study.combination, "remarks": study.settings.remarks}
+    about = {
+        "dataset": study.dataset,
+        "combination": study.combination,
+        "remarks": study.settings.remarks,
+        "claims": claims,
+    }
     return _page(shown, about, study.settings.reference, origins, pictures)
 
 
@@ -89,7 +97,7 @@ def rows_page(paths: Sequence[Path], pictures: Pictures | None = None) -> bytes:
     for methods in groups.values():
         metrics.check_comparable([result.terms for group in methods.values() for result in group.results])
     dataset = next(iter(origins.values()))[0].get("dataset", "images")
-    about = {"dataset": dataset, "combination": "", "remarks": []}
+    about = {"dataset": dataset, "combination": "", "remarks": [], "claims": []}
     return _page(groups, about, "", origins, pictures)
 
 
@@ -135,6 +143,7 @@ def _data(
         "n": int(n),
         "alpha": alpha,
         "colours": COLOURS,
+        "dashes": {name: [] if dash == "-" else [2 * part for part in dash[1]] for name, dash in DASHES.items()},
         "levels": levels,
         "provenance": provenances,
         "classes": pictures and pictures.classes,

@@ -67,12 +67,14 @@ def make_report(
     """
     study = StudyFiles(values, dataset, results, weights)
     groups = grouped([*study.read_models(partial), *study.read_ensembles(partial)])
-    content = _claims(claims.Evidence(study, groups, equal_time, attacks))
+    evidence = claims.Evidence(study, groups, equal_time, attacks)
+    content = _claims(evidence)
     if partial:
         return content
     content |= _of_methods(groups, study)
     content |= _of_ensembles(groups, study) if study.ensembles else {}
-    html = study_page(groups, study, Pictures.read(data) if data else None)
+    verdicts = claims.verdict_counts(list(claims.findings(evidence)))
+    html = study_page(groups, study, Pictures.read(data) if data else None, verdicts)
     return content if html is None else content | {"index.html": html}
 
 

@@ -434,6 +434,40 @@ def test_the_switches_choose_the_lines_of_both_charts(shown):
     check_lines(1)
     shown.tab.locator("#toggles h3 button", has_text="all").last.click()
     check_lines(shown.tab.locator("#toggles input").count() - 1)
+    for button in shown.tab.locator("#toggles h3 button", has_text="none").all():
+        button.click()
+    expect(shown.tab.locator("#curves-chart")).to_be_hidden(timeout=PATIENCE)
+
+
+@needs_chromium
+def test_a_link_keeps_noise_level_alpha_and_methods(shown):
+    shown.tab.select_option("#sigma", "1")
+    shown.updated()
+    shown.set("#alpha", "-4")
+    shown.tab.uncheck("#toggles input[value=gaussian]")
+    shown.tab.wait_for_url("**#sigma=0.5&alpha=0.0001&method=advmacer")
+    shown.tab.reload()
+    shown.updates = 0
+    shown.updated()
+    assert shown.tab.locator("#sigma").evaluate("e => e.selectedOptions[0].text") == "0.5"
+    assert "α = 0.0001." in shown.tab.locator("#about").inner_text()
+    assert not shown.tab.is_checked("#toggles input[value=gaussian]")
+    shown.asked.pop()
+
+
+@needs_chromium
+def test_claims_stand_on_the_page_and_no_heading_is_under_the_bar(browser, study, tmp_path):
+    claims = [["claim", "held", "tie"], ["AdvMacer beats SmoothAdv", "1", "2"]]
+    path = tmp_path / "index.html"
+    path.write_bytes(page.study_page(*read_study(study), claims=claims))
+    shown = Shown(browser, path)
+    assert shown.table("claims-table") == claims[1:]
+    for link in shown.tab.locator("#contents a").all():
+        heading = shown.tab.get_by_role("heading", name=link.inner_text(), exact=True)
+        link.click()
+        bar = shown.tab.locator("#controls").bounding_box()
+        assert heading.bounding_box()["y"] >= bar["y"] + bar["height"]
+    shown.tab.close()
 
 
 @needs_chromium
@@ -513,9 +547,13 @@ def test_the_summary_names_the_largest_acr_of_all_rules(browser, tmp_path):
     path = tmp_path / "index.html"
     path.write_text(page_of(study))
     shown = Shown(browser, path)
-    told = shown.tab.locator("#summary").inner_text()
-    assert "of all 5 models and ensembles" in told
-    assert shown.tab.locator("#summary b").inner_text() == "advmacer 0-1 (vote)"
+    assert "of all 5 models and ensembles" in shown.tab.locator("#largest").inner_text().lower()
+    assert shown.tab.locator("#largest b").inner_text() == "advmacer 0-1 (vote)"
+    headline = shown.tab.locator("#summary b").inner_text()
+    bold = shown.tab.locator("#headline tr.best td:first-child").all_inner_texts()
+    assert headline in bold
+    tied = shown.tab.locator("#headline tr.best", has=shown.tab.locator("td:nth-child(2) .tag")).count()
+    assert len(bold) == 1 + tied
     assert "vote" not in " ".join(row[0] for row in shown.table("headline"))
     shown.tab.close()
 

@@ -5,7 +5,8 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const STEPS = 200; // points of a curve
 const PAGE_ROWS = 50; // images that are shown at once
 const PROBABILITIES = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999];
-const DASHES = { 1: [], 2: [7, 3], 3: [2, 2] };
+const DASHES = { 2: [2, 6], 3: [8, 8] }; // of ensembles, by their number of members
+const DARK_MACER = "#8f8cff"; // on a dark page; apart from the blue of smoothmix
 const MIXED = ["#9467bd", "#cc79a7", "#17a2b8", "#a0a022"]; // of ensembles of several methods, by which
 
 const state = {};
@@ -122,7 +123,7 @@ function numbersOf(groups) {
   const sound = all.filter((one) => one.acr && one.group.sound);
   const best = sound.reduce((a, b) => (a && a.acr.value >= b.acr.value ? a : b), null);
   for (const one of sound) one.tie = one !== best && estimate(best.sample, one.sample).tie;
-  if (best) best.best = true;
+  for (const one of sound) one.best = one === best || one.tie;
   return all;
 }
 
@@ -184,19 +185,20 @@ function showHeadline() {
 const fullName = ({ name, ensemble, combination }) => (ensemble && combination === DATA.combination ? `${name} (${combination})` : name);
 
 function showSummary() {
-  const best = state.all.find((one) => one.best);
+  const best = state.headline.find((one) => one.best && !one.tie);
   if (!best) {
     $("summary").replaceChildren("No result has the votes that two-sided radii need.");
+    $("largest").replaceChildren();
     return;
   }
-  const ties = state.all.filter((one) => one.tie).map((one) => one.group.name);
-  const sound = state.all.filter((one) => one.acr && one.group.sound).length;
+  const ties = state.headline.filter((one) => one.tie).map((one) => one.group.name);
   const listed = ties.length > 4 ? `${ties.length} others` : ties.join(", ");
-  $("summary").replaceChildren(
-    `Largest ACR at σ = ${level().sigma}, of all ${sound} models and ensembles whose certificate is sound, however their members are combined: `,
-    element("b", {}, fullName(best.group)), ` with ${fixed(best.acr.value, 3)} ± ${fixed(best.acr.errorImages, 3)}`,
-    ties.length ? `, tied with ${listed}.` : "; no other ties with it.",
-  );
+  $("summary").replaceChildren(`At σ = ${level().sigma} the largest ACR of models and ensembles has `, element("b", {}, best.group.name),
+    `: ${fixed(best.acr.value, 3)} ± ${fixed(best.acr.errorImages, 3)}. `, ties.length ? `Tied with it: ${listed}.` : "None ties with it.");
+  const largest = state.all.find((one) => one.best && !one.tie);
+  const sound = state.all.filter((one) => one.acr && one.group.sound).length;
+  $("largest").replaceChildren(`Of all ${sound} models and ensembles with a sound certificate, `, element("b", {}, fullName(largest.group)),
+    ` has the largest ACR, ${fixed(largest.acr.value, 3)}. Chosen on these images, it is overstated.`);
 }
 
 function showCombinations() {
@@ -332,10 +334,10 @@ function colourOf(group) {
   const mixtures = [...new Set(level().groups.filter((one) => one.trained.length > 1).map((one) => one.trained.join()))];
   if (group.trained.length > 1) return MIXED[mixtures.indexOf(group.trained.join()) % MIXED.length];
   const colour = DATA.colours[group.trained[0]] ?? css("--ink");
-  return dark.matches && colour === "#0072b2" ? "#4aa8e8" : colour;
+  return dark.matches && colour === DATA.colours.macer ? DARK_MACER : colour;
 }
 
-const dashOf = (group) => DASHES[Math.min(group.size, 3)];
+const dashOf = (group) => DASHES[Math.min(group.size, 3)] ?? DATA.dashes[group.name] ?? [];
 
 function config() {
   const ink = css("--ink");
@@ -399,6 +401,8 @@ const SPECS = {
 
 /** Draw a chart anew, where it has none or colours have changed, or give it other values. */
 async function draw(id, values) {
+  $(id).hidden = values.length === 0;
+  if ($(id).hidden) return;
   if (charts[id]) {
     await charts[id].data("values", values).runAsync();
     return;
@@ -449,6 +453,7 @@ function sharesBelow(arrays, xs, withEqual) {
 }
 
 function drawCurves() {
+  keepState();
   const longest = Math.max(level().sigma / 10, ...state.headline.filter((one) => one.acr).flatMap((one) => one.group.results.map((i) => Math.max(...certificates(i).radius))));
   const radii = Array.from({ length: STEPS + 1 }, (_, k) => (1.02 * longest * k) / STEPS);
   const certified = (group) => sharesBelow(group.results.map((i) => certificates(i).radius.map((r, k) => (certificates(i).right[k] ? r : -1))), radii, false).map((s) => 1 - s);
@@ -509,10 +514,17 @@ function showToggles() {
     return groups.length ? [head, ...groups.map(toggle)] : [];
   };
   const groups = level().groups.filter((group) => group.headline);
-  $("toggles").replaceChildren(...part("Methods", groups.filter((one) => !one.ensemble)), ...part("Ensembles (dashed: two members; dotted: three or more)", groups.filter((one) => one.ensemble)));
+  $("toggles").replaceChildren(...part("Methods", groups.filter((one) => !one.ensemble)), ...part("Ensembles (sparse dots: two members; wide dashes: three or more)", groups.filter((one) => one.ensemble)));
+}
+
+function showAbout() {
+  const n = (value) => value.toLocaleString("en");
+  const of = state.images < DATA.certified ? ` of the ${n(DATA.certified)} certified` : "";
+  $("about").replaceChildren(`${n(state.images)}${of} test images (subset ${DATA.subset}), n₀ = ${n(DATA.n0)} and n = ${n(DATA.n)} draws an image, α = ${state.alpha}. Every number is computed here, from the votes.`);
 }
 
 function showSettings() {
+  showAbout();
   $("alpha").value = Math.log10(state.alpha);
   $("alpha-text").value = scientific(state.alpha);
   $("images").value = state.images;
@@ -522,6 +534,13 @@ function showSettings() {
   $("status").replaceChildren(asCertified ? "as certified" : "recomputed from the votes");
   $("status").className = asCertified ? "" : "changed";
   $("reset").hidden = asCertified;
+}
+
+/** Show what became of the claims of the paper, where a study tests them. */
+function showClaims() {
+  const [titles, ...rows] = DATA.claims;
+  $("claims").hidden = rows.length === 0;
+  if (rows.length) setTable("claims-table", titles, rows.map((row) => element("tr", {}, ...row.map((value) => cell(value)))));
 }
 
 /** Compute and show everything anew. */
@@ -559,6 +578,30 @@ async function choose(sigma) {
   await update();
 }
 
+/** Write the settings into the address, once they rest. */
+function keepState() {
+  clearTimeout(keepState.timer);
+  const parts = [["sigma", level().sigma], ["alpha", state.alpha], ...[...state.shown].map((name) => ["method", name])];
+  keepState.timer = setTimeout(() => history.replaceState(null, "", `#${new URLSearchParams(parts)}`), 500);
+}
+
+/** Return the index of the noise level that the address names, and take its alpha and methods. */
+function readState() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  if (!said.has("sigma")) return 0;
+  const alpha = Number(said.get("alpha"));
+  if (alpha >= 1e-6 && alpha <= 0.1) state.alpha = alpha;
+  state.shown = new Set(said.getAll("method"));
+  return Math.max(0, DATA.levels.findIndex((one) => one.sigma === Number(said.get("sigma"))));
+}
+
+/** Link to every section, without a change of the settings in the address. */
+function showContents() {
+  const sections = [...document.querySelectorAll("section")];
+  const link = (section) => element("a", { href: `#${section.id}`, click: (event) => { event.preventDefault(); section.scrollIntoView(); } }, section.querySelector("h2").textContent);
+  $("contents").replaceChildren(...sections.filter((section) => !section.hidden).map(link));
+}
+
 let waiting = false;
 
 /** Update once before the next frame, however many events come. */
@@ -589,9 +632,6 @@ async function recolour() {
 }
 
 async function start() {
-  const n = (value) => value.toLocaleString("en");
-  const cut = DATA.images < DATA.certified ? ` This page has the votes of the first ${n(DATA.images)} alone, so that it stays small.` : "";
-  $("about").replaceChildren(`${n(DATA.certified)} test images (subset ${DATA.subset}), n₀ = ${n(DATA.n0)} and n = ${n(DATA.n)} draws an image, α = ${DATA.alpha}. Every number is computed here, from the votes.${cut}`);
   if (DATA.pictures) showPictures(DATA.pictures);
   $("remarks").replaceChildren(DATA.remarks.join(" "));
   const again = () => Object.assign(state, { alpha: DATA.alpha, images: DATA.images, sides: "one" });
@@ -611,10 +651,15 @@ async function start() {
   listen("filter", "change", (value) => { state.filter = value; }, first);
   listen("sort", "change", (value) => { state.sort = value; }, first);
   $("more").addEventListener("click", () => { state.rows += PAGE_ROWS; showImages(); });
+  new ResizeObserver(() => { document.documentElement.style.scrollPaddingTop = `${$("controls").offsetHeight + 8}px`; }).observe($("controls"));
   $("controls").addEventListener("submit", (event) => event.preventDefault());
   dark.addEventListener("change", recolour);
   showProvenance();
-  await choose(0);
+  showClaims();
+  const sigma = readState();
+  $("sigma").value = sigma;
+  await choose(sigma);
+  showContents();
 }
 
 start();
