@@ -6,7 +6,7 @@ const STEPS = 200; // points of a curve
 const PAGE_ROWS = 50; // images that are shown at once
 const PROBABILITIES = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999];
 const DASHES = { 2: [2, 6], 3: [8, 8] }; // of ensembles, by their number of members
-const DARK_MACER = "#8f8cff"; // on a dark page; apart from the blue of smoothmix
+const DARK_MACER = "#6b7bff"; // on a dark page; apart from the blue of smoothmix
 const MIXED = ["#9467bd", "#cc79a7", "#17a2b8", "#a0a022"]; // of ensembles of several methods, by which
 
 const state = {};
@@ -193,8 +193,8 @@ function showSummary() {
   }
   const ties = state.headline.filter((one) => one.tie).map((one) => one.group.name);
   const listed = ties.length > 4 ? `${ties.length} others` : ties.join(", ");
-  $("summary").replaceChildren(`At σ = ${level().sigma} the largest ACR of models and ensembles has `, element("b", {}, best.group.name),
-    `: ${fixed(best.acr.value, 3)} ± ${fixed(best.acr.errorImages, 3)}. `, ties.length ? `Tied with it: ${listed}.` : "None ties with it.");
+  $("summary").replaceChildren(`At σ = ${level().sigma}, `, element("b", {}, best.group.name),
+    ` has the largest ACR of the table: ${fixed(best.acr.value, 3)} ± ${fixed(best.acr.errorImages, 3)}. `, ties.length ? `Tied with it: ${listed}.` : "None ties with it.");
   const largest = state.all.find((one) => one.best && !one.tie);
   const sound = state.all.filter((one) => one.acr && one.group.sound).length;
   $("largest").replaceChildren(`Of all ${sound} models and ensembles with a sound certificate, `, element("b", {}, fullName(largest.group)),
