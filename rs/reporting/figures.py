@@ -47,7 +47,6 @@ PATTERNS: tuple[Any, ...] = (
 """Dashes of lines: of the methods of :data:`COLOURS` in their order, and further ones."""
 
 DASHES: dict[str, Any] = dict(zip(COLOURS, PATTERNS, strict=False))
-MARKERS = "osD^vPX<>"
 WIDTH, WIDTH_ALONE = 3.8, 5.6
 """Inches of a panel, beside others and alone: a legend beside a single panel can be long."""
 
@@ -85,20 +84,23 @@ class Limit:
 
 
 def draw_certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figure:
-    """Draw certified accuracy against radius, one column per noise level: single models, and the largest ensembles.
+    """Draw certified accuracy against radius, one column per noise level: single models, and what ensembles add.
+
+    Below, the best of the largest ensembles of one method and of several are drawn, less the best single model.
 
     Args:
         curves: Columns ``sigma method members radius accuracy``.
         limit: Of the draws, where it is known: drawn as a dotted line.
     """
-    sigmas, sizes = list(dict.fromkeys(curves["sigma"])), sorted({1, int(curves["members"].max())})
-    figure, grid = _grid(len(sizes), len(sigmas), height=3.3, sharey=True)
-    for row, size in zip(grid, sizes, strict=True):
-        of_size = curves[curves["members"] == size]
-        styles = _styles(of_size["method"])
-        row[0].set_ylabel("single models" if size == 1 else f"ensembles of {size}")
-        for axis, sigma in zip(row, sigmas, strict=True):
-            for name, line in _by(of_size, sigma, "method"):
+    sigmas, ensembles = list(dict.fromkeys(curves["sigma"])), int(curves["members"].max()) > 1
+    figure, grid = _grid(1 + ensembles, len(sigmas), height=3.3, sharey="row")
+    singles = curves[curves["members"] == 1]
+    rows = [[singles[singles["sigma"] == sigma] for sigma in sigmas]]
+    rows += [[_gains(curves[curves["sigma"] == sigma]) for sigma in sigmas]] if ensembles else []
+    for axes, row in zip(grid, rows, strict=True):
+        styles = _styles(pd.concat(row)["method"])
+        for axis, sigma, lines in zip(axes, sigmas, row, strict=True):
+            for name, line in lines.groupby("method", sort=False):
                 axis.plot(line["radius"], line["accuracy"], drawstyle="steps-pre", label=name, **styles[name])
             axis.set_visible(axis.has_data())
             _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
@@ -106,7 +108,12 @@ def draw_certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) ->
             axis.set_xlim(0, 1.05 * last)
             if limit:
                 axis.axvline(last, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0, label="largest possible")
-    grid[0, 0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(curves["accuracy"].max()) + 0.2)))
+    grid[0, 0].set_ylabel("single models")
+    for axis, sigma in zip(grid[1] if ensembles else (), sigmas, strict=False):
+        axis.set_title(f"σ = {sigma}, less {_best(singles[singles['sigma'] == sigma])}", fontsize=11)
+        axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
+        grid[1, 0].set_ylabel(f"best ensembles of {curves['members'].max()}, difference")
+    grid[0, 0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(singles["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
     return _finished(figure, grid, limit.text if limit else "")
 
@@ -163,34 +170,48 @@ def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
 
 
 def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
-    """Draw ACR against evaluations of members for an image, a column per noise level, a row per kind of ensemble.
+    """Draw what ensembles add to the ACR of one model that draws more often, at equal evaluations, by noise level.
 
-    A row has the single models that the ensembles of its kind are made of, and these; a mixture is black.
+    A line is of the best ensemble of its kind, less the best single model of its methods; a mixture is black.
 
     Args:
         frame: Columns ``sigma kind method members evaluations acr`` of ``ensemble_tables.equal_cost``.
     """
     sigmas = list(dict.fromkeys(frame["sigma"]))
     kinds = list(dict.fromkeys(frame.loc[frame["members"] > 1, "kind"]))
-    figure, grid = _grid(len(kinds), len(sigmas), height=2.3, sharex=True, sharey="col")
-    for row, kind in zip(grid, kinds, strict=True):
-        inside = (frame["kind"] == kind) | (frame["kind"].isin(kind.split(" + ")) & (frame["members"] == 1))
-        shown = frame[inside].sort_values("members", kind="stable")
-        styles = _styles(shown["method"])
-        markers = dict(zip(styles, cycle(MARKERS)))
-        for axis, sigma in zip(row, sigmas, strict=True):
-            for name, line in _by(shown, sigma, "method"):
-                points = line["evaluations"], line["acr"]
-                axis.plot(*points, label=name, marker=markers[name], ms=3.2, **styles[name])
-            _decorate(axis, f"{kind}, σ = {sigma}", "")
-            axis.set_xscale("log")
-            axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-            axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-            axis.xaxis.set_minor_formatter(NullFormatter())
-    for axis in grid[-1]:
-        axis.set_xlabel("evaluations of members for an image")
-    figure.supylabel("ACR", fontsize=10)
-    return _finished(figure, grid, "The scale of ACR does not begin at 0; it is one for all panels of a noise level.")
+    figure, grid = _grid(1, len(sigmas), height=3.3, sharey=True)
+    styles = _styles(kinds)
+    for axis, sigma in zip(grid[0], sigmas, strict=True):
+        for kind in kinds:
+            here = frame[frame["sigma"] == sigma]
+            ensembles = here[(here["kind"] == kind) & (here["members"] > 1)]
+            singles = here[here["kind"].isin(kind.split(" + ")) & (here["members"] == 1)]
+            best, single = (part.groupby("evaluations")["acr"].max() for part in (ensembles, singles))
+            gain = (best - single).dropna()
+            axis.plot(gain.index, gain, label=kind, marker="o", ms=3.2, **styles[kind])
+        _decorate(axis, f"σ = {sigma}", "evaluations of members for an image")
+        axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
+        axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    grid[0, 0].set_ylabel("ACR less a single model's")
+    figure.suptitle("Below 0, one model with more draws has a larger ACR than ensembles of that cost", fontsize=11)
+    return _finished(figure, grid, "Each kind has its best ensemble, the single model is the best of its methods.")
+
+
+def _best(curves: pd.DataFrame) -> str:
+    """Return the method with the largest area below its curve, its ACR."""
+    return str(curves.groupby("method", sort=False)["accuracy"].mean().idxmax())
+
+
+def _gains(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return the curves of the best largest ensembles, of one method and of several, less the best single model's."""
+    single = curves[(curves["method"] == _best(curves[curves["members"] == 1]))]["accuracy"]
+    largest = curves[curves["members"] == max(2, curves["members"].max())]
+    names = [_best(part) for _, part in largest.groupby(largest["method"].str.contains(" + ", regex=False))]
+    best = largest[largest["method"].isin(names)]
+    return best.assign(accuracy=best["accuracy"].to_numpy() - np.tile(single, len(names)))
 
 
 def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[str, pd.DataFrame]]:

@@ -54,10 +54,18 @@ def bars_of(axis, at):
 
 def test_curves_have_a_row_of_single_models_and_one_of_the_largest_ensembles(curves):
     axes = figures.draw_certified_accuracy(curves, LIMIT).axes
-    assert [axis.get_title() for axis in axes] == ["σ = 0.25", "σ = 0.5"] * 2
+    titles = ["σ = 0.25", "σ = 0.5"]
+    assert [axis.get_title() for axis in axes] == [*titles, *(f"{title}, less gaussian" for title in titles)]
     limit = ["largest possible"]
     assert [names_in(axis) for axis in axes] == [[], METHODS[:2] + limit, [], METHODS[2:] + limit]
     assert axes[0].get_lines()[0].get_ydata().tolist() == curves["accuracy"][:11].tolist()
+    gains = curves["accuracy"][22:33].to_numpy() - curves["accuracy"][:11].to_numpy()
+    assert axes[2].get_lines()[0].get_ydata() == pytest.approx(gains)
+    worse = (
+        curves[curves["members"] == 3].assign(method="smoothadv x3", accuracy=0.0).drop_duplicates(["sigma", "radius"])
+    )
+    more = figures.draw_certified_accuracy(pd.concat([curves, worse]), LIMIT).axes
+    assert names_in(more[3]) == names_in(axes[3])
     assert len(figures.draw_certified_accuracy(curves[curves["members"] == 1]).axes) == 2
 
 
@@ -141,25 +149,26 @@ def test_acr_by_members_has_lines_through_means_and_bars_of_the_larger_error(by_
     assert np.allclose(bars_of(axes[2], 1), gains, rtol=0, atol=1e-12)
 
 
-def test_acr_by_cost_has_a_panel_for_each_noise_level_and_kind_with_its_single_models():
+def test_acr_by_cost_is_the_gain_of_the_best_ensemble_over_the_best_single_model_of_its_methods():
     points = [
-        ("advmacer", "advmacer", 1, 100, 0.40),
-        ("smoothadv", "smoothadv", 1, 100, 0.41),
+        ("advmacer", "advmacer", 1, 200, 0.40),
+        ("smoothadv", "smoothadv", 1, 200, 0.41),
+        ("advmacer", "advmacer", 1, 300, 0.44),
         ("advmacer", "advmacer x2", 2, 200, 0.43),
-        ("advmacer", "advmacer x2 (cascade)", 2, 150, 0.45),
-        ("advmacer + smoothadv", "advmacer x1 + smoothadv x2", 3, 300, 0.42),
+        ("advmacer", "advmacer x2 (cascade)", 2, 200, 0.45),
+        ("advmacer + smoothadv", "advmacer x1 + smoothadv x2", 3, 200, 0.42),
     ]
     columns = ["kind", "method", "members", "evaluations", "acr"]
     by_cost = pd.concat([pd.DataFrame(points, columns=columns).assign(sigma=sigma) for sigma in (0.25, 0.5)])
-    axes = figures.draw_acr_by_cost(by_cost).axes
-    kinds = ["advmacer", "advmacer + smoothadv"]
-    assert [axis.get_title() for axis in axes] == [f"{kind}, σ = {s}" for kind in kinds for s in (0.25, 0.5)]
-    names = [list(lines_of(axis)) for axis in axes[::2]]
-    assert names == [
-        ["advmacer", "advmacer x2", "advmacer x2 (cascade)"],
-        ["advmacer", "smoothadv", "advmacer x1 + smoothadv x2"],
-    ]
-    assert [names_in(axis) for axis in axes[1::2]] == names
+    figure = figures.draw_acr_by_cost(by_cost)
+    assert [axis.get_title() for axis in figure.axes] == ["σ = 0.25", "σ = 0.5"]
+    for axis in figure.axes:
+        lines = lines_of(axis)
+        assert lines["advmacer"].get_ydata().tolist() == pytest.approx([0.05])
+        assert lines["advmacer + smoothadv"].get_ydata().tolist() == pytest.approx([0.01])
+        assert {line.get_color() for line in lines.values()} == {figures.COLOURS["advmacer"], figures.MIXED}
+    assert names_in(figure.axes[1]) == ["advmacer", "advmacer + smoothadv"]
+    assert figure.get_suptitle().startswith("Below 0, one model with more draws has a larger ACR")
 
 
 def test_legends_stand_beside_the_panels_and_within_the_picture():
