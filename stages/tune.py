@@ -62,8 +62,8 @@ def main(
             f"params.yaml: recipes.{dataset}.tuning.settings must list settings of {method}; it has those of "
             f"{', '.join(tuning.settings) or 'none'}"
         )
-    ours = out.is_file() and out.read_bytes().startswith(",".join(COLUMNS).encode())
-    files.check_output(out, "a table of tuning", ours)
+    replaceable = out.is_file() and out.read_bytes().startswith(",".join(COLUMNS).encode())
+    files.check_output(out, "a table of tuning", replaceable)
     tried = [changed(values, dataset, method, setting, tuning.epochs) for setting in tuning.settings[method]]
     for one in tried:
         arithmetic.recipe_arithmetic(one, dataset)

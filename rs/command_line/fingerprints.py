@@ -1,4 +1,4 @@
-"""What the cells of a study depend on beside files, after a check of all parameters; the stage ``fingerprint``."""
+"""What the cells of a study depend on besides files, after a check of parameters: stage ``fingerprint_first``."""
 
 from __future__ import annotations
 

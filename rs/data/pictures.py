@@ -123,7 +123,7 @@ def shape_of(file: str | Path, conversion: Conversion | None = None) -> tuple[in
         with _opened(files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")) as image:
             mode = "RGB" if conversion.convert and image.mode in CONVERTIBLE else image.mode
             width, height = conversion.size(*image.size)
-    except Exception:  # Pillow raises errors of every kind on damaged files; whoever reads the picture says which
+    except Exception:  # Pillow raises errors of every kind on damaged files; the reader of the picture says which
         return None
     return (channels, height, width) if (channels := {"L": 1, "RGB": 3}.get(mode)) else None
 

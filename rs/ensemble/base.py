@@ -3,7 +3,7 @@
 A *rule* turns the logits of L members, (L, N, K), into scores, (N, K). It is one fixed function of the noisy image, so
 an :class:`Ensemble` is an ordinary base classifier and its certificate the ordinary one. Rules compute in float64: in
 float32 a softmax is exactly 1 from a margin of 17 on, and ties would go to the lowest class, not to the surer member.
-Here are those whose weights are solved for; :mod:`rs.ensemble.rules` has the others, and the table of all.
+Here are the rules that other modules need by name; :mod:`rs.ensemble.rules` has the others, and the table of all.
 """
 
 from __future__ import annotations

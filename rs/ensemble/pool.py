@@ -1,8 +1,8 @@
 """One noise pass certifies every member and every ensemble of a pool.
 
 Members are evaluated once on each noisy image and all rules vote on the same outputs. Every certificate is the one
-that its classifier would get alone, and holds with its own probability 1 - alpha; to choose the best of them
-afterwards, image by image, is not covered.
+that its classifier would get alone, and holds with its own probability 1 - alpha. The best of them, picked for each
+image afterwards, holds with a smaller probability.
 """
 
 from __future__ import annotations

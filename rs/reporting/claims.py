@@ -3,7 +3,7 @@
 A claim about ACR is held where the difference is above 0 at the level of 5 %, not held where it is below 0 at that
 level, and a tie between. P-values (``rs.statistics.comparison``) are corrected for the number of differences of the
 claim (Holm). What has no
-rows yet is not tested. A guarantee is not held where an attack broke it; one that was attacked in vain is a tie.
+rows yet is not tested. A guarantee is not held where an attack broke it; one that no attack broke is a tie.
 A claim about time compares seconds of training, with a tenth to spare, on a page of its own.
 """
 

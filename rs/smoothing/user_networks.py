@@ -39,8 +39,8 @@ def register_network(network: str | Callable[[], nn.Module], name: str | None = 
 
     own_name = network if isinstance(network, str) else f"{network.__module__}:{network.__qualname__}"
     function_module = network.partition(":")[0] if isinstance(network, str) else network.__module__
-    own = own_modules(function_module, build()) - {"__main__"}
-    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(own).items()}
+    modules = own_modules(function_module, build()) - {"__main__"}
+    hashes = {module: hashlib.sha256(content).hexdigest() for module, content in sources(modules).items()}
     registered = name or own_name
     architectures.register(registered, lambda shape: _with_plain_logits(build(), registered, shape), hashes)
     return registered

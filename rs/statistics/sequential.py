@@ -151,8 +151,8 @@ class Decider(_Run):
     """A run that asks which of the radii r_1 < r_2 < ... hold: p >= p_k = Phi(r_k / sigma).
 
     An answer is "yes" where a look established r_k and every smaller radius, so that those radii are the first ones.
-    Alpha is not split over them. Let r_j be the smallest radius that does not hold: whoever says yes to a radius that
-    does not hold has said yes to r_j at the same look, which the rule does with probability at most alpha.
+    Alpha is not split over them. Let r_j be the smallest false radius. A run that says yes to any false
+    radius says yes to r_j at the same look, which has probability at most alpha.
 
     "no" gives up: the budget would hardly establish r_k. Let w_k be the share of successes with which the last look
     does; "no" is given where p < w_k is established, and so with probability at most beta for each r_k with p >= w_k.

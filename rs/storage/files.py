@@ -87,7 +87,7 @@ def _remove(path: Path) -> None:
 def check_output(
     path: Path,
     what: str,
-    ours: bool | None = None,
+    replaceable: bool | None = None,
     *,
     inputs: Iterable[Path] = (),
     there: str | None = None,
@@ -101,7 +101,7 @@ def check_output(
     Args:
         path: A file or folder; a link counts as what it leads to, and is refused where it leads nowhere.
         what: What it must be, in words.
-        ours: Whether what is there may be replaced; by default, whether it is a file.
+        replaceable: Whether what is there may be replaced; by default, whether it is a file.
         inputs: Files and folders that the command reads.
         there: What is there otherwise, in words; by default its first line, or the names in it.
         option: What named it.
@@ -114,8 +114,8 @@ def check_output(
     for read in inputs:
         if read.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{path} must be {what} or new, but {read}, an input, is in it; name another {option}")
-    ours = path.is_file() if ours is None else ours
-    if os.path.lexists(path) and not (path.exists() and ours):
+    replaceable = path.is_file() if replaceable is None else replaceable
+    if os.path.lexists(path) and not (path.exists() and replaceable):
         raise InputError(f"{path} must be {what} or new, but holds {there or _content(path)}; name another {option}")
     if path.exists() and not (force or is_empty(path)):
         raise InputError(f"{path} must be new, but {what} is there; name another {option}, or replace it with --force")

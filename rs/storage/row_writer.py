@@ -66,8 +66,8 @@ def write_rows(
         indices: The images.
         counted: The row files that have the column ``rs.storage.certificate_rows.EVALUATIONS``.
     Raises:
-        InputError: If a file is not a ``*.tsv``, holds the rows of something else, be it only when ours are to be
-            published, or another process is writing it; or if its sidecar or ``seconds`` is something else.
+        InputError: If a file is not a ``*.tsv``, holds the rows of something else, even if that is noticed only at the
+            end, or another process is writing it; or if its sidecar or ``seconds`` is something else.
         ValueError: If the body leaves out an image.
     """
     rank, world_size = processes.rank_and_world_size()
@@ -198,7 +198,7 @@ def _said(value: Any) -> str:
 
 def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
     for out in outs:
-        files.check_output(out, "rows", ours=True)  # their content is checked already
+        files.check_output(out, "rows", replaceable=True)  # their content is checked already
         sidecar = sidecar_of(out)
         files.check_output(sidecar, f"the sidecar of {out}", "classifier" in files.json_values(sidecar))
     files.check_output(seconds, "a file of seconds")
@@ -286,15 +286,15 @@ def merge_shares(shares: Sequence[Path], out: Path) -> int:
     for path, other in zip(shares[1:], others, strict=True):
         if difference := _difference(first, other):
             raise InputError(f"{path} must be of the same certification as {shares[0]}, but {difference}")
-    given = {sidecar[SHARE]: path for path, sidecar in zip(shares, sidecars, strict=True)}
+    path_of_share = {sidecar[SHARE]: path for path, sidecar in zip(shares, sidecars, strict=True)}
     count = int(sidecars[0][SHARE].partition("/")[2])
     names = [f"{number}/{count}" for number in range(1, count + 1)]
-    if given.keys() != set(names) or len(shares) != count:
-        missing = ", ".join(name for name in names if name not in given) or "none"
+    if path_of_share.keys() != set(names) or len(shares) != count:
+        missing = ", ".join(name for name in names if name not in path_of_share) or "none"
         raise InputError(f"each of {count} shares must be given once, got {len(shares)} files; missing: {missing}")
     images = sum(sidecar["rows"] for sidecar in sidecars)
     identity = {key: value for key, value in sidecars[0].items() if key != SHARE} | {"rows": images}
-    parts = [given[name] for name in names]
+    parts = [path_of_share[name] for name in names]
     check_row_file_name(out)
     _publish({out: identity}, seconds_of(out), {out: parts, seconds_of(out): [*map(seconds_of, parts)]}, images)
     return images

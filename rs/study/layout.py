@@ -33,7 +33,7 @@ ALONE = "alone.csv"
 
 @dataclass(frozen=True)
 class GridCell:
-    """One training run of the study: a data set, a method, a noise level and a seed."""
+    """A single model of the study, by data set, method, noise level and seed, and where its files lie."""
 
     dataset: str
     method: str

@@ -145,9 +145,8 @@ class Trainer:
 
     def _epochs(self) -> Iterator[int]:
         """Yield the epochs that remain; the first process shows them on stderr."""
-        done, epochs = self.progress.epoch, self.settings.epochs
-        remaining = range(done, epochs)
-        yield from progress(remaining, epochs, "train", done) if self.rank == 0 else remaining
+        remaining = range(self.progress.epoch, self.settings.epochs)
+        yield from progress(remaining, remaining.stop, "train", remaining.start) if self.rank == 0 else remaining
 
     def epoch(self, epoch: int) -> None:
         """Train one epoch and append its row to the history."""
@@ -286,7 +285,7 @@ class Trainer:
     def _quick_acr(self) -> float | None:
         """Return the ACR of a few draws on a few images, at the epochs that ask for it.
 
-        Its seed is derived: whoever stops or chooses by it has not seen the draws of a certificate.
+        Its seed is derived, so a choice by it has not seen the draws of a certificate.
         """
         s, epoch = self.settings, self.progress.epoch
         if s.eval_every == 0 or (epoch % s.eval_every and epoch != s.epochs):
