@@ -453,6 +453,9 @@ def test_a_link_keeps_noise_level_alpha_and_methods(shown):
     assert "α = 0.0001." in shown.tab.locator("#about").inner_text()
     assert not shown.tab.is_checked("#toggles input[value=gaussian]")
     shown.asked.pop()
+    shown.tab.evaluate("location.hash = '#sigma=0.25&alpha=0.001&method=gaussian'")
+    shown.updated()
+    assert shown.tab.locator("#sigma").evaluate("e => e.selectedOptions[0].text") == "0.25"
 
 
 @needs_chromium

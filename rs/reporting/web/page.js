@@ -561,6 +561,7 @@ async function update() {
 /** Take another noise level; what it does not have is chosen anew. */
 async function choose(sigma) {
   state.sigma = sigma;
+  $("sigma").value = sigma;
   if (level().votes) await readVotes(level());
   const { groups, results, reference } = level();
   const names = groups.map((group) => group.name);
@@ -656,9 +657,8 @@ async function start() {
   dark.addEventListener("change", recolour);
   showProvenance();
   showClaims();
-  const sigma = readState();
-  $("sigma").value = sigma;
-  await choose(sigma);
+  window.addEventListener("hashchange", () => { if (location.hash.startsWith("#sigma=")) choose(readState()); });
+  await choose(readState());
   showContents();
 }
 
