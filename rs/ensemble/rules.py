@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rs.ensemble.base import Cascade, LogitAverage, Rule, SoftmaxAverage
+from rs.ensemble.base import Ensemble as Ensemble  # for users, who find all of rules here
 from rs.ensemble.outputs import Outputs, on_simplex, one_hot, weighted
 from rs.study.ensembles import BOUND_WEIGHTS, Combination
 
