@@ -183,3 +183,10 @@ def test_legends_stand_beside_the_panels_and_within_the_picture():
         assert all(axis.get_window_extent().x1 < box.x0 for axis in row)
         assert box.x1 <= figure.bbox.x1
         assert {name for axis in row for name in lines_of(axis)} == set(names_in(row[-1]))
+
+
+def test_acr_by_cost_is_drawn_where_no_ensemble_has_a_single_model_of_its_cost_beside_it():
+    columns = ["kind", "method", "members", "evaluations", "acr"]
+    points = [("macer", "macer", 1, 110, 0.1), ("macer", "macer x2", 2, 220, 0.2)]
+    figure = figures.draw_acr_by_cost(pd.DataFrame(points, columns=columns).assign(sigma=0.5))
+    assert report.png(figure).startswith(b"\x89PNG")
