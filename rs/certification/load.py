@@ -171,14 +171,14 @@ def load(
     return classifier if meta is None else classifier.for_images(meta.classes, meta.shape, meta.name)
 
 
-def check_has_folder(model: str | Path, kinds: str = "a model folder or an ensemble *.json") -> None:
+def check_has_folder(model: str | Path) -> None:
     """Refuse a ``module:function`` where a model on disk is needed.
 
     Raises:
         InputError: If MODEL is one.
     """
     if is_importable(str(model)):
-        raise InputError(f"MODEL must be {kinds}, got {model}; a function has no folder")
+        raise InputError(f"MODEL must be a model folder or an ensemble *.json, got {model}; a function has no folder")
 
 
 def _from_disk(name: str) -> Classifier:

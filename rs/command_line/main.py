@@ -23,7 +23,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "quantize": quantize.main,
     "import": exchange.import_model,
     "export": exchange.export_rows,
-    "card": share.write_card,
     "bundle": share.bundle_study,
     "verify": share.verify_bundle,
     "doctor": doctor.main,

@@ -1,54 +1,12 @@
-"""Share models and studies: the page of a model, the bundle of a study, and its check."""
+"""Share studies: the bundle of a study, and its check."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rs.command_line.shell import Force, Network, ParamsFile
-from rs.errors import InputError, printable
-
-
-def write_card(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", file_okay=False, help="Model folder.")],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Markdown file to write.")],
-    rows: Annotated[
-        list[Path] | None, typer.Option(exists=True, dir_okay=False, help="Certificate rows of MODEL; repeatable.")
-    ] = None,
-    network: Network = None,
-    force: Force = False,
-) -> None:
-    """Write the page of a model to share: README.md, as the Hugging Face hub reads it.
-
-    It says what MODEL is, how it was trained and, given its rows, what it certifies.
-
-    Example:
-        rs card models/digits/0.25/advmacer/0 --out shared/README.md \\
-            --rows rows.tsv
-    """
-    from rs.certification.load import check_has_folder
-    from rs.models import checkpoint, model_card
-    from rs.models.fingerprint import model_fingerprint
-    from rs.reporting.summaries import summarize_rows
-    from rs.smoothing.user_networks import register_network
-    from rs.storage import files
-    from rs.storage.certificate_rows import sidecar_of
-
-    row_files = rows or []
-    check_has_folder(model, "a model folder")
-    files.check_output(out, "a file", inputs=row_files, force=force)
-    if network is not None:
-        register_network(network)
-    module, card = checkpoint.load_model(model)
-    model_sha256 = model_fingerprint(module)
-    summaries = [summarize_rows(path) for path in row_files]
-    for path, summary in zip(row_files, summaries, strict=True):
-        if not summary["certified_accuracy"]:
-            raise InputError(f"{path} must have labels, but its images have none; put images into one folder a class")
-        if files.json_values(sidecar_of(path)).get("classifier") != model_sha256:
-            raise InputError(f"{path} must be rows of {model}, but its sidecar names another model; certify this one")
-    files.write_text(out, model_card.model_page(card, summaries))
-    print(f"page of {model}, with the certificates of {len(summaries)} row file(s), in {out}")
+from rs.command_line.shell import Force, ParamsFile
+from rs.errors import printable
 
 
 def bundle_study(

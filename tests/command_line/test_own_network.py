@@ -17,7 +17,6 @@ from rs.command_line.certify import main as certify
 from rs.command_line.doctor import main as doctor
 from rs.command_line.fingerprints import _network_files
 from rs.command_line.predict import main as predict
-from rs.command_line.share import write_card
 from rs.command_line.shell import run
 from rs.command_line.show import report_files, show_files
 from rs.command_line.train import main as train
@@ -167,8 +166,6 @@ def test_the_way_from_a_network_to_certificates(capsys, network, epochs):
     assert all(name in Path("report.html").read_text() for name in CLASSES)
     command(show_files, "rows.tsv", "--picture", "curve.png")
     assert Path("curve.png").is_file()
-    command(write_card, folder, "--network", named, "--rows", "rows.tsv", "--out", "page.md")
-    assert f"Network: {named}" in Path("page.md").read_text()
     if network == "pretrained":  # which the few steps are enough for
         accuracy = float(re.search(r"clean accuracy ([\d.]+)", capsys.readouterr().out)[1])
         assert accuracy > 0.6  # three classes: chance is 0.33

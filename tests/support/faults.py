@@ -55,7 +55,6 @@ WORDS = {
     ),
     "choose": "tiny --params params.yaml",
     "bundle": "tiny --root bundled --params bundled/params.yaml --out new.tar.xz --force",
-    "card": "models/macer/0 --out new.md --force",
     "quantize": "models/macer/0 --data data --images 4 --force",
 }
 """What is struck: words of the stage or command that is the first word of the key."""
