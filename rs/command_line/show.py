@@ -26,8 +26,8 @@ class LogOptions:
         float | None, typer.Option(callback=check_sigma, help="Noise std of the logs, in pixels of [0, 1].")
     ] = None
     n0: Annotated[int | None, typer.Option(help=f"Selection draws; rs compare assumes {DEFAULT_N0}.")] = None
-    n: Annotated[int | None, typer.Option(help="Further draws; default: derived from radii, given sigma.")] = None
-    alpha: Annotated[float | None, typer.Option(help="Failure probability; default: derived from radii.")] = None
+    n: Annotated[int | None, typer.Option(help="Further draws.")] = None
+    alpha: Annotated[float | None, typer.Option(help="Failure probability.")] = None
 
     def of_files(self, paths: Sequence[Path]) -> dict[str, float | None]:
         """Return the values by name.
@@ -64,7 +64,7 @@ def show_files(
         rs show rows.tsv
         rs show rows.tsv --radii 0.25,0.5 --json
         rs show a.tsv b.tsv --picture curves.png
-        rs show theirs.log --sigma 0.5
+        rs show theirs.log --sigma 0.5 --n 100000 --alpha 0.001
     """
     from rs.reporting.summaries import summarize_rows, summary_text
 
@@ -121,12 +121,12 @@ def compare_files(
     """Compare two row files: paired differences A - B over the same images, with standard errors.
 
     The differences are of average certified radius (ACR), clean and certified accuracy. Both files must have the same
-    sigma, n0, n and alpha. Rows state them; those of a six-column log come from options, the other file or its radii.
+    sigma, n0, n and alpha. Rows state them; those of a six-column log come from options.
 
     Example:
         rs compare a.tsv b.tsv
         rs compare a.tsv b.tsv --radii 0.5 --json
-        rs compare theirs.log others.log --sigma 0.5
+        rs compare theirs.log others.log --sigma 0.5 --n 100000 --alpha 0.001
     """
     from rs.reporting.summaries import compare_rows, comparison_text
 

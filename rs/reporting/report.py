@@ -195,7 +195,7 @@ def draw_files(paths: Sequence[Path], out: Path, **stated: float | None) -> None
         paths: Rows of this project, or logs in the field's six columns. A line is named after its file, and the
             folders below the one that all share.
         out: A file whose name ends in .png or .svg; it is replaced.
-        stated: ``sigma``, ``n0``, ``n`` and ``alpha`` of logs, as for :func:`rs.reporting.logs.read_log`.
+        stated: ``sigma``, ``n0``, ``n`` and ``alpha`` of logs.
     Raises:
         InputError: If the name ends otherwise, a file has no labels, or has no radii but answers at some.
     """

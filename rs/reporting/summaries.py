@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 
 from rs.errors import InputError, printable
-from rs.reporting.logs import budget_warning, read_alone
+from rs.reporting.logs import read_alone
 from rs.reporting.results import UNROUNDED, Result
 from rs.reporting.tables import notes
 from rs.reporting.tables.formatting import numbers, signed
 from rs.statistics import metrics
 from rs.statistics.certificate import ABSTAIN, UNLABELLED, draws_at_most, early_stop, radii_asked, radius_text
 from rs.statistics.comparison import estimate, sample
-from rs.storage import certificate_rows
 
 STEP = 0.25
 """Between the radii that are shown, in pixels of [0, 1]; the paper's."""
@@ -45,12 +44,11 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
     Args:
         path: Rows of this project, or a log in the field's six columns.
         radii: Of certified accuracies; by default 0, :data:`STEP`, ... up to the largest radius of a correct image.
-        known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log, as for
-            :func:`rs.reporting.logs.read_log`.
+        known: ``sigma``, ``n0``, ``n`` and ``alpha`` of a six-column log.
     Raises:
         InputError: If the rows are damaged, or say only whether other radii are certified.
     """
-    result, sidecar = read_alone(path, (), **known)
+    result, sidecar = read_alone(path, **known)
     rows = result.rows
     mode, at = metrics.mode_of(rows), radii_shown([rows], radii)
     labelled = metrics.has_labels(rows)
@@ -77,7 +75,6 @@ def summarize_rows(path: Path, radii: Sequence[float] | None = None, **known: fl
         "skipped": len(rows) - len(taken),
         "abstentions": int((taken["predict"] == ABSTAIN).sum()),
         "p_lower_quartiles": np.quantile(bounds, (0.25, 0.5, 0.75)).tolist() if len(bounds) else None,
-        "doubt": budget_warning(rows) or None,
     }
 
 
@@ -87,14 +84,12 @@ def compare_rows(first: Path, second: Path, radii: Sequence[float] | None = None
     Args:
         first, second: Rows of this project, or logs in the field's six columns.
         radii: As for :func:`summarize_rows`.
-        known: As for :func:`summarize_rows`, of each that is a log; its sigma can be that of the other.
+        known: As for :func:`summarize_rows`, of each that is a log.
     Raises:
         InputError: If the rows are damaged, or of different data sets, labels, noise or budgets; or if they share
             fewer than two images.
     """
-    stating = [path for path in (first, second) if not certificate_rows.is_field_log(path)]
-    sigmas = {metrics.budget(certificate_rows.read_rows(path), "sigma") for path in stating}
-    (a, beside_a), (b, beside_b) = (read_alone(path, sigmas, **known) for path in (first, second))
+    (a, beside_a), (b, beside_b) = (read_alone(path, **known) for path in (first, second))
     for result in (a, b):
         _check_stated(result)
     _check_same_data((a, beside_a), (b, beside_b))
@@ -180,7 +175,6 @@ def summary_text(about: Numbers) -> str:
         "shortcut": SKIPPED.format(about["skipped"], taken) if about["skipped"] else "",
         "abstentions": f"{about['abstentions']:,} ({about['abstentions'] / taken:.1%})" if taken else "",
         "p_A, lower bound": _quartiles(about["p_lower_quartiles"], about["mode"]),
-        "warning": about["doubt"],
     }
     texts = [about["file"], *(f"  {name:<20}{text}" for name, text in lines.items() if text)]
     return "\n".join(map(printable, texts))
@@ -266,9 +260,8 @@ def _check_stated(result: Result) -> None:
     metrics.check_labels(result.rows, result.name)
     silent = [name for name in metrics.BUDGET if math.isnan(metrics.budget(result.rows, name))]
     if silent:
-        options = "of a log give --sigma, and --n and --alpha where its radii do not tell them"
-        reason = budget_warning(result.rows) or options
-        raise InputError(f"{result.name} must say its {', '.join(silent)} to be compared: {reason}")
+        options = "of a log give --sigma, --n and --alpha"
+        raise InputError(f"{result.name} must say its {', '.join(silent)} to be compared; {options}")
 
 
 def _check_same_data(*read: tuple[Result, Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Tell n and alpha of a certification log from its radii, and the radii that cannot be from n and alpha.
+"""Radii of a certification log that no number of votes gives.
 
 With n draws only n + 1 radii are possible, and the largest ones lie far apart: at n = 100,000 and alpha = 0.001 they
 are 3.811, 3.739, 3.690, 3.651, ... times sigma.
@@ -9,74 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtr
-
-from rs.statistics.radius import lower_bound, radius
-
-BUDGETS = tuple(
-    (n, alpha) for n in (1_000, 10_000, 100_000, 1_000_000) for alpha in (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
-)
-"""Numbers of draws and failure probabilities in use."""
-
-SIGMAS = (0.12, 0.25, 0.5, 1.0)
-"""Noise levels in use, in pixels of [0, 1]."""
-
-MAX_STEPS = 10
-"""Steps below the largest possible radius; further down, logs of three digits cannot tell radii apart."""
-
-MIN_COMPARED = 3
-"""Smallest number of different radii near the largest possible one from which anything is identified."""
-
-
-def identify_budget(radii: ArrayLike, sigma: float) -> tuple[int, float] | None:
-    """Return the one pair (n, alpha) of :data:`BUDGETS` whose possible radii are those of a log, or ``None``.
-
-    Args:
-        radii: Radii of a log at one sigma, as written (rounded or not), zeros included; shape (N,).
-        sigma: Standard deviation of the certification noise.
-    Returns:
-        ``None`` if no pair fits, several do, or too few radii come near the largest possible one.
-
-    >>> from rs.statistics.radius import lower_bound, radius
-    >>> identify_budget(radius(lower_bound([9995, 9998, 9999, 10000], 10_000, 0.001), 0.5).round(3), 0.5)
-    (10000, 0.001)
-    """
-    fits = [(n, alpha) for n, alpha in BUDGETS if fits_budget(radii, sigma, n, alpha)]
-    return fits[0] if len(fits) == 1 else None
-
-
-def identify_sigma(radii: ArrayLike) -> tuple[float, int, float] | None:
-    """Return the one (sigma, n, alpha), of :data:`SIGMAS` and :data:`BUDGETS`, whose possible radii are those of a log.
-
-    ``None`` if none is, or several are.
-
-    >>> from rs.statistics.radius import lower_bound, radius
-    >>> identify_sigma(radius(lower_bound([9995, 9998, 9999, 10000], 10_000, 0.001), 0.5).round(3))
-    (0.5, 10000, 0.001)
-    """
-    fits = [(sigma, *budget) for sigma in SIGMAS if (budget := identify_budget(radii, sigma))]
-    return fits[0] if len(fits) == 1 else None
-
-
-def fits_budget(radii: ArrayLike, sigma: float, n: int, alpha: float) -> bool | None:
-    """Return whether the largest radii are possible with (n, alpha); ``None`` if too few are near the largest possible.
-
-    Args:
-        radii: As for :func:`identify_budget`.
-        sigma: Standard deviation of the certification noise.
-        n: Number of draws.
-        alpha: Failure probability.
-    """
-    values = np.unique(np.asarray(radii, dtype=np.float64))
-    values = values[values > 0]
-    possible = radius(lower_bound(np.arange(max(0, n - MAX_STEPS), n + 1), n, alpha), sigma)
-    slack = _rounding(values) + 1e-9 * sigma
-    if (values > possible.max() + slack).any():
-        return False
-    near = values >= possible[0] - slack
-    if possible[0] == 0 or near.sum() < MIN_COMPARED:
-        return None
-    distances = np.abs(values[near, None] - possible).min(axis=1)
-    return bool((distances <= slack[near]).all())
 
 
 def impossible(radii: ArrayLike, sigma: float, n: int, alpha: float) -> NDArray[np.bool_]:
@@ -124,7 +56,7 @@ DIGITS = range(1, 13)
 """Decimals, or significant digits, that a log may be written with; with more it counts as unrounded."""
 
 OF_LOG = 0.9
-"""Share of the radii of a log that tells how many digits it is written with, and its sigma; a few may differ."""
+"""Share of the radii of a log that tells how many digits it is written with; a few may differ."""
 
 
 def _rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:

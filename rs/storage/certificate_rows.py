@@ -25,7 +25,7 @@ from rs.statistics.certificate import (
     parse_counts,
     votes_of,
 )
-from rs.statistics.log_budget import OF_LOG, identify_budget, identify_sigma, impossible
+from rs.statistics.log_budget import impossible
 from rs.storage import files, tsv
 from rs.storage.row_checks import as_arrays, by_mode, check_columns, check_votes
 
@@ -165,7 +165,7 @@ def read_field_log(
         The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``.
     Raises:
         InputError: As :func:`read_rows`, or if a value is impossible, or a radius cannot come from sigma and budget
-            where they are given (:func:`check_ladder`).
+            where they are given.
     """
     rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
     check_columns(path, as_arrays(rows))
@@ -175,7 +175,9 @@ def read_field_log(
     rows = rows.assign(p_lower=math.nan, **columns, counts0="-", counts="-", mode="certify", scope="model")
     rows = rows[[*COLUMNS, "seconds"]]
     if sigma is not None and n is not None and alpha is not None:
-        check_ladder(path, rows, sigma, n, alpha)
+        rule = f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give"
+        remedy = "check sigma, n and alpha, or make the file again"
+        tsv.refuse(path, impossible(rows["radius"], sigma, n, alpha), rule, remedy)
     return rows
 
 
@@ -186,33 +188,6 @@ def _check_budget(path: Path, **budget: float | None) -> None:
     if bad:
         must = f"sigma > 0, n >= 1, n0 >= 1 and alpha in (0, 1), at least {MIN_ALPHA}"
         raise InputError(f"{path} must be of {must}, got {', '.join(bad)}")
-
-
-def check_ladder(path: Path, rows: pd.DataFrame, sigma: float, n: int, alpha: float) -> None:
-    """Check that every radius of a log is one that some number of n votes gives, as far as its digits tell.
-
-    Raises:
-        InputError: If one is not, naming its line, or if ``sigma``, ``n`` or ``alpha`` is none.
-    """
-    _check_budget(path, sigma=sigma, n=n, alpha=alpha)
-    bad = impossible(rows["radius"], sigma, n, alpha)
-    if not bad.any():
-        return
-    said = {"sigma": sigma, "n": n, "alpha": alpha}
-    told = _told(rows["radius"], sigma)
-    hint = f" (its radii are of {', '.join(f'{name} = {value}' for name, value in told.items())})" if told else ""
-    wrong = [f"{name} = {value}" for name, value in told.items() if value != said[name]]
-    rule = f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give{hint}"
-    few = bad.sum() <= max(1, (1 - OF_LOG) * (rows["radius"] > 0).sum())
-    remedy = f"give {', '.join(wrong)}" if wrong else "make the file again" if few else "check sigma, n and alpha"
-    tsv.refuse(path, bad, rule, remedy)
-
-
-def _told(radii: pd.Series, sigma: float) -> dict[str, float]:
-    """Return what the radii of a log tell: n and alpha at this sigma, or else all three, or nothing."""
-    if budget := identify_budget(radii, sigma):
-        return dict(zip(("n", "alpha"), budget, strict=True))
-    return dict(zip(("sigma", "n", "alpha"), identify_sigma(radii) or (), strict=False))
 
 
 def is_field_log(path: Path) -> bool:

@@ -218,83 +218,39 @@ def logs(tmp_path):
     return paths
 
 
-def test_logs_are_compared_by_what_is_said_of_them_and_what_their_radii_tell(logs):
-    found = compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100)
-    assert [found[name] for name in ("sigma", "n0", "n", "alpha")] == [0.5, 100, 10_000, 0.001]
+STATED = {"sigma": 0.5, "n0": 100, "n": 10_000, "alpha": 0.001}
+
+
+def test_logs_are_compared_by_what_is_said_of_them(logs):
+    found = compare_rows(logs["a"], logs["b"], **STATED)
+    assert {name: found[name] for name in STATED} == STATED
     one, other = (certificate_rows.read_field_log(logs[name]) for name in "ab")
     assert found["acr"]["difference"] == pytest.approx((one["radius"] - other["radius"]).mean())
 
 
-@pytest.mark.parametrize("known", [{"n": 7}, {"alpha": 0.01}])
-def test_a_budget_that_the_radii_of_a_log_contradict_is_refused(logs, known):
-    with pytest.raises(InputError, match=r"made with n = 10000 and alpha = 0\.001, as its radii tell"):
-        compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100, **known)
+@pytest.mark.parametrize("wrong", [{"n": 7_000}, {"alpha": 0.01}, {"sigma": 0.4}])
+def test_a_budget_that_the_radii_of_a_log_contradict_is_refused(logs, wrong):
+    with pytest.raises(InputError, match="radius must be one that n = "):
+        compare_rows(logs["a"], logs["b"], **STATED | wrong)
 
 
-@pytest.fixture
-def rows_of_10_000(tmp_path):
-    """Rows at sigma 0.5 with the budget of the logs."""
+def test_a_log_is_compared_with_rows_of_its_budget(tmp_path, logs):
     votes = 10_000 - np.arange(IMAGES)
     p_lower = lower_bound(votes, 10_000, 0.001)
     certified = {"p_lower": p_lower, "radius": radius(p_lower, 0.5), "predict": LABELS, "correct": 1}
-    budget = {"n0": 100, "n": 10_000, "alpha": 0.001}
     counts = [
         format_counts(own * np.eye(3)[label] + (10_000 - own) * np.eye(3)[2])
         for label, own in zip(LABELS, votes, strict=True)
     ]
-    rows = frame(1).assign(**certified, **budget, counts0=[f"{label}:100" for label in LABELS], counts=counts)
+    rows = frame(1).assign(**certified, **STATED, counts0=[f"{label}:100" for label in LABELS], counts=counts)
     write_row_file(rows, tmp_path / "rows.tsv")
-    return tmp_path / "rows.tsv"
-
-
-def test_a_log_is_of_the_noise_of_the_rows_beside_it(rows_of_10_000, logs):
-    found = compare_rows(rows_of_10_000, logs["a"], n0=100)
+    found = compare_rows(tmp_path / "rows.tsv", logs["a"], **STATED)
     assert (found["sigma"], found["images"]) == (0.5, IMAGES)
 
 
-def test_a_log_whose_radii_tell_nothing_is_compared_by_the_budget_that_is_said_of_it(tmp_path, rows_of_10_000):
-    """A radius of 0 stands on every ladder."""
-    log = tmp_path / "silent.log"
-    certificate_rows.write_field_log(all_of_class_0(0.0), log)
-    found = compare_rows(rows_of_10_000, log, n0=100, n=10_000, alpha=0.001)
-    assert [found[name] for name in ("sigma", "n", "alpha")] == [0.5, 10_000, 0.001]
-
-
-def test_a_log_that_tells_nothing_is_said_to_need_its_noise(tmp_path, logs):
-    log = tmp_path / "silent.log"
-    certificate_rows.write_field_log(all_of_class_0(0.1), log)
-    assert summarize_rows(log)["doubt"].endswith("give --sigma, by which its radii may tell n and alpha")
-    with pytest.raises(
-        InputError, match=r"silent\.log must say its n, alpha, sigma to be compared: .* give --sigma, by"
-    ):
-        compare_rows(log, logs["a"], n0=100)
-    with pytest.raises(
-        InputError, match=r"silent\.log must say its n, alpha to be compared: of a log give --sigma, and"
-    ):
-        compare_rows(log, logs["a"], sigma=0.5, n0=100)
-
-
-@pytest.mark.parametrize(
-    ("sigma", "said"),
-    [
-        (None, "does not say its sigma, but its radii are those of sigma = 0.5, n = 10,000 and alpha = 0.001"),
-        (1.0, "its radii are those of sigma = 0.5, n = 10,000 and alpha = 0.001, not of sigma = 1; give --sigma 0.5"),
-        (0.25, "not of sigma = 0.25; give --sigma 0.5"),
-        (0.5, None),
-    ],
-)
-def test_a_log_whose_radii_are_those_of_another_noise_is_doubted(logs, sigma, said):
-    doubt = summarize_rows(logs["a"], sigma=sigma)["doubt"]
-    assert doubt == said or said in doubt
-    assert said is None or said in summary_text(summarize_rows(logs["a"], sigma=sigma))
-    if said is not None:
-        with pytest.raises(InputError, match=r"give --sigma 0\.5"):
-            compare_rows(logs["a"], logs["a"], sigma=sigma)
-
-
-def all_of_class_0(largest):
-    rows = frame(1)
-    return rows.assign(radius=largest, predict=0, correct=(rows["label"] == 0).astype(int))
+def test_a_log_of_which_something_is_not_said_is_not_compared(logs):
+    with pytest.raises(InputError, match=r"a\.log must say its n, alpha to be compared; of a log give --sigma, --n"):
+        compare_rows(logs["a"], logs["b"], sigma=0.5, n0=100)
 
 
 @given(st.floats(0, 1e300))
