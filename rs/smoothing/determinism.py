@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from rs.errors import InputError, NotDeterministicError
 from rs.models import Precision
@@ -37,17 +35,17 @@ def check_deterministic(module: nn.Module, images: Tensor) -> None:
     The theorem (Cohen, Rosenfeld & Kolter 2019) is about one function f; dropout that stays on, batch norm on the
     statistics of a batch, and a state make f another one at each call. The classifier is called four times, with five
     images in all, in eval mode: one image, both the other way round, the one again, the other; more often if logits
-    differ, to tell why. Differences up to the square root of the machine epsilon, of the largest logit, count as
+    differ, to tell when. Differences up to the square root of the machine epsilon, of the largest logit, count as
     rounding: half of the digits (:func:`rounding`).
 
     Args:
         module: Images (N, C, H, W) -> logits (N, K).
         images: Two images, shape (2, C, H, W), on the device of the module.
     Raises:
-        NotDeterministicError: If logits differ; the message names the layers that are the likely cause.
+        NotDeterministicError: If logits differ.
         InputError: If logits are not finite or have another shape, or the images or the current folder are changed.
     """
-    unchanged, turned, before, folder = images.clone(), images.flip(0), _state(module), Path.cwd()
+    unchanged, turned, folder = images.clone(), images.flip(0), Path.cwd()
     with torch.inference_mode(), evaluating(module):
         alone, both = _logits(module, images[:1]), _logits(module, turned)
         if not (torch.equal(images, unchanged) and torch.equal(turned, unchanged.flip(0))):
@@ -70,7 +68,7 @@ def check_deterministic(module: nn.Module, images: Tensor) -> None:
             when = "with the place in the batch"
         else:
             when = "with the other images of the batch"
-        raise _refusal(module, before, when, difference, largest)
+        raise _refusal(when, difference, largest)
 
 
 def rounding(module: nn.Module, logits: Tensor, precision: Precision = "float32") -> float:
@@ -111,7 +109,7 @@ class _Watch:
     """A network, its largest batch so far, and the logits of that batch."""
 
     def __init__(self, module: nn.Module, precision: Precision) -> None:
-        self.module, self.precision, self.before = module, precision, _state(module)
+        self.module, self.precision = module, precision
         self.batch, self.logits, self.evaluated, self.lone = torch.empty(0), torch.empty(0), 0, 0
         self.hook = module.register_forward_hook(self._see)
 
@@ -145,7 +143,7 @@ class _Watch:
             raise NotDeterministicError(str(error)) from error
         difference, largest = _difference(again, expected), float(expected.abs().max())
         if difference > rounding(self.module, expected, self.precision) * largest:
-            raise _refusal(self.module, self.before, when, difference, largest)
+            raise _refusal(when, difference, largest)
 
 
 def _difference(logits: Tensor, others: Tensor) -> float:
@@ -166,33 +164,9 @@ def _logits(module: nn.Module, images: Tensor) -> Tensor:
     return logits.clone()
 
 
-def _state(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in module.named_buffers()}
-
-
-def _refusal(
-    module: nn.Module, before: dict[str, Tensor], when: str, difference: float, largest: float
-) -> NotDeterministicError:
+def _refusal(when: str, difference: float, largest: float) -> NotDeterministicError:
     return NotDeterministicError(
         f"the classifier must be one function of each image, but its logits differ {when}, by {difference:.2g} of "
-        f"logits up to {largest:.2g}; {_cause(module, before)}"
+        f"logits up to {largest:.2g}; look for dropout that is always on, batch norm on the statistics of the batch, a "
+        "state, or layers that see the whole batch"
     )
-
-
-def _cause(module: nn.Module, before: dict[str, Tensor]) -> str:
-    """Return which layers are the likely cause, and what to do."""
-    layers = [*module.named_modules()]
-    batch = [name for name, layer in layers if isinstance(layer, _BatchNorm) and layer.running_mean is None]
-    on = [name for name, layer in layers if isinstance(layer, (_BatchNorm, _DropoutNd)) and layer.training]
-    moved = [name for name, value in _state(module).items() if not torch.equal(value, before[name])]
-    if batch:
-        return f"{_listed(batch)} normalises by the statistics of the batch: give it running statistics"
-    if on:
-        return f"{_listed(on)} stays in training mode after .eval(): let it change"
-    if moved:
-        return f"{_listed(moved)} changes at every call: keep no state"
-    return "look for random numbers (dropout that is always on), a state, or layers that see the whole batch"
-
-
-def _listed(names: list[str]) -> str:
-    return "layer " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

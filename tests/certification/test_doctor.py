@@ -100,7 +100,7 @@ def by_chance(x):
 
 
 FAULTS = {
-    "state": (nn.Sequential(Hook(counted), Nearest()), {}, "changes at every call"),
+    "state": (nn.Sequential(Hook(counted), Nearest()), {}, "from one call to the next"),
     "missing class": (Nearest(after=lambda logits: logits[:, 1:]), {}, "must have 5 logits.*it has 4"),
     "one class": (Nearest(after=lambda logits: logits * torch.tensor([1.0, 0, 0, 0, 0]) + 99), {}, "than chance"),
     "255": (Nearest(lambda x: x / 255), {}, "want pixels of 0 to 255"),
