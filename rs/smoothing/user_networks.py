@@ -6,7 +6,6 @@ import copy
 import hashlib
 import importlib
 import inspect
-import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import chdir
@@ -82,7 +81,7 @@ def import_network(name: str) -> nn.Module:
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
-            raise InputError(f"{must}, but {_unimportable(error, module_name)}") from error
+            raise InputError(f"{must}, but: {error}; correct its name, or what it imports") from error
     build = getattr(module, function, None)
     if isinstance(build, nn.Module):
         return build
@@ -103,14 +102,3 @@ def _built(build: Callable[[], nn.Module], name: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return an nn.Module that takes images in [0, 1], got {type(model).__name__}")
     return model
-
-
-def _unimportable(error: ImportError, module_name: str) -> str:
-    """Return why a module cannot be imported; if there is none of this name, with those of close names beside it."""
-    missing = error.name or ""
-    if not f"{module_name}.".startswith(f"{missing}.") or not isinstance(error, ModuleNotFoundError):
-        return f"{error}; install or correct what it imports"
-    package, _, last = missing.rpartition(".")
-    where = getattr(sys.modules.get(package), "__path__", []) if package else None
-    siblings = [module.name for module in pkgutil.iter_modules(where)]
-    return f"there is no module {missing}{nearest(last, siblings)}"
