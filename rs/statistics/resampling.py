@@ -1,4 +1,4 @@
-"""What stored votes say beyond the radius: the label's probability, fewer draws, and two-sided certificates.
+"""What stored votes say beyond the radius: fewer draws, and two-sided certificates.
 
 Rows keep the counts of every class, so no draw is repeated. In a two-sided certificate, what the lower bound of the
 predicted class leaves of alpha pays for upper bounds of the other classes. How it is split may depend on the n0 draws:
@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
+from numpy.typing import NDArray
 
 from rs.errors import InputError
 from rs.statistics.certificate import ABSTAIN, votes_for, votes_of
@@ -33,38 +32,6 @@ class that bounds the radius has most of it.
 """
 
 SPLITS: tuple[Split, ...] = get_args(Split)
-
-
-def label_bounds(rows: pd.DataFrame) -> Floats:
-    """Return for every image a lower bound of p_A, the probability of the label under noise.
-
-    Where the certificate is right this is its own bound. An image that is wrong or abstains has the bound of the votes
-    for its label, 1/2 at most, so that it stands below every right one; it has 0 where no votes tell: the n draws were
-    skipped or stopped early, or are not in the rows.
-
-    Args:
-        rows: As ``rs.storage.certificate_rows.read_any`` gives them.
-    Returns:
-        Bounds (N,), in the order of the rows, each at the level alpha of its row.
-    """
-    certified = rows["p_lower"].where(rows["p_lower"].notna(), ndtr(rows["radius"] / rows["sigma"]))
-    has_votes = (rows["mode"].to_numpy() == "certify") & (rows["counts"].to_numpy() != "-")
-    of_votes = np.zeros(len(rows))
-    if has_votes.any():
-        votes = votes_for(votes_of(rows["counts"]), rows["label"].to_numpy())[has_votes]
-        draws = rows["n"].to_numpy()[has_votes]
-        of_votes[has_votes] = np.minimum(lower_bound(votes, draws, budget(rows, "alpha")), 0.5)
-    return np.where(rows["correct"] == 1, certified, of_votes)
-
-
-def share_at_most(values: ArrayLike, at: ArrayLike) -> Floats:
-    """Return the distribution function: the share of ``values`` (N,) that are at most each of ``at`` (...).
-
-    >>> share_at_most([0.2, 0.9, 0.9], [0.1, 0.2, 0.9]).round(3)
-    array([0.   , 0.333, 1.   ])
-    """
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    return np.asarray(np.searchsorted(ordered, at, side="right") / len(ordered))[()]
 
 
 def with_fewer_draws(rows: pd.DataFrame, draws: Iterable[int]) -> Iterator[pd.DataFrame]:

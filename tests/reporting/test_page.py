@@ -27,9 +27,10 @@ from rs.statistics import metrics
 from rs.statistics.certificate import parse_counts
 from rs.statistics.comparison import estimate, sample
 from rs.statistics.radius import lower_bound
-from rs.statistics.resampling import label_bounds, two_sided
+from rs.statistics.resampling import two_sided
 from rs.storage import certificate_rows, files
 from tests.support.helpers import ROOT, write_row_file
+from tests.support.label_bounds import label_bounds
 from tests.support.tiny_study import ALPHA, CLASSES, IMAGES, N0, SIGMAS, N, add_family, add_vote, make_study, write_rows
 
 NODE = shutil.which("node")

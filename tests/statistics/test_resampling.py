@@ -14,12 +14,12 @@ from rs.statistics.radius import lower_bound, radius, two_sided_radius
 from rs.statistics.resampling import (
     SPLITS,
     dense_votes,
-    label_bounds,
     two_sided,
     with_fewer_draws,
 )
 from rs.storage import certificate_rows
 from tests.support import tiny_study
+from tests.support.label_bounds import label_bounds
 from tests.support.tiny_study import ALPHA, IMAGES, N0, N, cell_rows, make_rows
 
 SIGMA, LEVEL = 0.5, 0.3
