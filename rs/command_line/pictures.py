@@ -77,16 +77,16 @@ class PictureOptions:
         return base.for_images(tree.classes, shape, pictures.meta.name), pictures
 
     def read(self, folder: Path) -> FolderImages:
-        """Return the pictures in a folder, with the size of most of them and the classes of --classes or its own.
+        """Return the pictures in a folder, with the size of the first and the classes of --classes or its own.
 
         Raises:
             InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`.
         """
-        from rs.data.image_folder import common_shape, listed, read_pictures
+        from rs.data.image_folder import first_shape, listed, read_pictures
         from rs.data.readers import class_names
 
         tree = listed(folder, () if self.classes is None else class_names(self.classes))
-        shape, _ = common_shape([path for path, _ in tree.samples], self.conversion)
+        shape = first_shape([path for path, _ in tree.samples], self.conversion)
         return read_pictures(tree, shape, self.conversion)
 
     def split_for_training(self) -> tuple[FolderImages, FolderImages]:
@@ -95,11 +95,11 @@ class PictureOptions:
         Raises:
             InputError: As ``listed`` and ``read_pictures`` of :mod:`rs.data.image_folder`, or if one has no class.
         """
-        from rs.data.image_folder import common_shape, listed, read_pictures, split_by_content
+        from rs.data.image_folder import first_shape, listed, read_pictures, split_by_content
         from rs.data.readers import class_names
 
         tree = listed(cast(Path, self.images), () if self.classes is None else class_names(self.classes))
-        shape, _ = common_shape([path for path, _ in tree.samples], self.conversion)
+        shape = first_shape([path for path, _ in tree.samples], self.conversion)
         train, validation = split_by_content(tree, VALIDATION_SHARE)
         return read_pictures(train, shape, self.conversion), read_pictures(validation, shape, self.conversion)
 
@@ -132,20 +132,10 @@ class PictureOptions:
         return tree, self._shape_of([path for path, _ in tree.samples], base)
 
     def _shape_of(self, files: Sequence[str], base: Classifier) -> tuple[int, ...]:
-        """Return the shape that the classifier states, else that of most files; print on stderr if others differ."""
-        from rs.data.image_folder import common_shape
-        from rs.data.pictures import kind
+        """Return the shape that the classifier states, else that of the first file that can be read."""
+        from rs.data.image_folder import first_shape
 
-        if base.shape:
-            return base.shape
-        shape, count = common_shape(files, self.conversion)
-        if count < len(files):
-            print(
-                f"{base.name} states no size of images: {count:,} of {len(files):,} are {kind(shape)}, which it is "
-                "taken to be; --resize, --crop and --convert make all alike",
-                file=sys.stderr,
-            )
-        return shape
+        return base.shape or first_shape(files, self.conversion)
 
 
 def _print_order(classes: Sequence[str]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -150,16 +149,16 @@ def choose_by_content(contents: Sequence[str], labels: Sequence[int], classes: S
     return chosen
 
 
-def common_shape(paths: Sequence[str], conversion: Conversion) -> tuple[tuple[int, ...], int]:
-    """Return the shape (C, H, W) that most pictures have after a conversion, and how many have it.
-
-    Of several, that which comes first. Pictures that cannot be read have none.
+def first_shape(paths: Sequence[str], conversion: Conversion) -> tuple[int, ...]:
+    """Return the shape (C, H, W) of the first picture that can be read, after a conversion.
 
     Raises:
         InputError: If no picture can be read.
     """
-    shapes = Counter(shape for path in paths if (shape := pictures.shape_of(path, conversion)))
-    return shapes.most_common(1)[0] if shapes else (pictures.picture(paths[0], conversion=conversion).shape, 1)
+    for path in paths:
+        with suppress(InputError):
+            return pictures.picture(path, conversion=conversion).shape
+    raise InputError(f"{paths[0]} or another file must be a picture that can be read, but none is; give other files")
 
 
 def listed(root: Path, classes: Sequence[str] = ()) -> Tree:

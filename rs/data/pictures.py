@@ -90,17 +90,6 @@ class Conversion:
         left, top = (round((side - self.crop) / 2) for side in image.size)
         return image.crop((left, top, left + self.crop, top + self.crop))
 
-    def size(self, width: int, height: int) -> tuple[int, int]:
-        """Return the width and height of a converted picture, from those of the file.
-
-        Raises:
-            InputError: If it is too large without a crop.
-
-        >>> Conversion(resize=256).size(512, 300), Conversion(crop=224).size(512, 300)
-        ((436, 256), (224, 224))
-        """
-        return self._resized((width, height)) if self.crop is None else (self.crop, self.crop)
-
     def _resized(self, size: tuple[int, int]) -> tuple[int, int]:
         width, height = (side if self.resize is None else self.resize * side // min(size) for side in size)
         if width * height > MAX_PIXELS:
@@ -109,23 +98,6 @@ class Conversion:
                 "the file"
             )
         return width, height
-
-
-def shape_of(file: str | Path, conversion: Conversion | None = None) -> tuple[int, int, int] | None:
-    """Return (C, H, W) of :func:`picture`, without decoding the file; ``None`` if it is no such image.
-
-    Args:
-        file: Its path.
-        conversion: How it is converted; grey or RGB, it has three channels after ``conversion.convert``.
-    """
-    conversion = conversion or Conversion()
-    try:
-        with _opened(files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")) as image:
-            mode = "RGB" if conversion.convert and image.mode in CONVERTIBLE else image.mode
-            width, height = conversion.size(*image.size)
-    except Exception:  # Pillow raises errors of every kind on damaged files; the reader of the picture says which
-        return None
-    return (channels, height, width) if (channels := {"L": 1, "RGB": 3}.get(mode)) else None
 
 
 def picture(

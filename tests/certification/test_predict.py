@@ -314,13 +314,14 @@ def test_a_list_of_other_classes_than_the_models_is_refused(capfd, tmp_path, mod
     assert f"; class 0 is right there, and {CLASSES[0]} of the model" in message
 
 
-def test_the_size_of_most_files_is_that_of_a_model_that_states_none(capfd, tmp_path):
+def test_the_size_of_the_first_file_that_can_be_read_is_that_of_a_model_that_states_none(capfd, tmp_path):
+    (tmp_path / "broken.png").write_text("no image")
     odd = picture(tmp_path / "0.png", np.zeros((9, 7), np.uint8))
-    files = [odd, *(first_pixel(tmp_path / f"{value}.png", value) for value in (1, 255))]
-    code, out, (said, line) = command(capfd, *words(files, LINEAR, sigma=0.1))
+    files = [tmp_path / "broken.png", *(first_pixel(tmp_path / f"{value}.png", value) for value in (1, 255)), odd]
+    code, out, (line,) = command(capfd, *words(files, LINEAR, sigma=0.1))
     assert (code, len(out)) == (2, 2)
-    assert said.startswith(f"{LINEAR} states no size of images: 2 of 3 are 8-bit grey of 4x4 (height x width)")
-    assert line.startswith(f"error: 1 of 3 images failed: {odd} must be 8-bit grey of 4x4")
+    assert line.startswith(f"error: 2 of 4 images failed: {tmp_path / 'broken.png'} must be an image, but: ")
+    assert f"{odd} must be 8-bit grey of 4x4" in line
 
 
 @pytest.fixture

@@ -184,31 +184,12 @@ def test_a_list_of_classes_may_begin_with_a_byte_order_mark(tmp_path):
     assert readers.class_names(tmp_path / "names.txt") == ("left", "right")
 
 
-@pytest.mark.parametrize(
-    "how", [pictures.Conversion(), pictures.Conversion(5, 4, convert=True), pictures.Conversion(7)]
-)
-@pytest.mark.parametrize("shape", [(9, 12), (7, 5, 3)])
-def test_the_shape_of_a_picture_is_known_before_it_is_decoded(tmp_path, how, shape):
-    path = tmp_path / "a.png"
-    path.write_bytes(image_bytes(np.zeros(shape, np.uint8)))
-    assert pictures.shape_of(path, how) == pictures.picture(path, conversion=how).shape
-
-
-def test_what_is_no_picture_has_no_shape(tmp_path):
-    (tmp_path / "a.png").write_text("no image")
-    (tmp_path / "b.png").write_bytes(image_bytes(np.zeros((4, 4), np.uint16)))
-    assert [pictures.shape_of(tmp_path / name) for name in ("a.png", "b.png", "c.png")] == [None] * 3
-    (tmp_path / "wide.png").write_bytes(image_bytes(np.zeros((1, 60_000), np.uint8)))
-    assert pictures.shape_of(tmp_path / "wide.png", pictures.Conversion(resize=224)) is None  # too large to convert
-
-
 @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
 def test_pictures_of_more_than_8_bits_are_not_converted_into_white(tmp_path, kind):
     path, how = tmp_path / "a.tif", pictures.Conversion(convert=True)
     path.write_bytes(image_bytes(np.full((4, 4), 20_000, kind), "TIFF"))
     with pytest.raises(InputError, match=r"a\.tif must have at most 8 bits a channel to be converted, got mode [IF]"):
         pictures.picture(path, conversion=how)
-    assert pictures.shape_of(path, how) is None
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
