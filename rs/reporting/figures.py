@@ -56,10 +56,6 @@ LEGEND_WIDTH = 1.9
 """Inches to the right of the panels for their legends."""
 
 ERROR_BARS = "Bars: ± 1 standard error over images, or over images and training seeds where that is known and larger. "
-ONE_SAMPLE = (
-    "All classifiers see the same images, which are hard for all of them: two that differ beyond doubt may have bars "
-    "that overlap. So differences are taken image by image, and have bars of their own"
-)
 
 
 @dataclass(frozen=True)
@@ -83,39 +79,52 @@ class Limit:
         )
 
 
-def draw_certified_accuracy(curves: pd.DataFrame, limit: Limit | None = None) -> Figure:
-    """Draw certified accuracy against radius, one column per noise level: single models, and what ensembles add.
-
-    Below, the best of the largest ensembles of one method and of several are drawn, less the best single model.
+def draw_certified_accuracy(
+    curves: pd.DataFrame, limit: Limit | None = None, gains: pd.DataFrame | None = None
+) -> Figure:
+    """Draw certified accuracy against radius of single models, one column per noise level, and what ensembles add.
 
     Args:
         curves: Columns ``sigma method members radius accuracy``.
         limit: Of the draws, where it is known: drawn as a dotted line.
+        gains: Columns ``sigma method single radius gain error_images error``, of ensembles less a single model.
     """
-    sigmas, ensembles = list(dict.fromkeys(curves["sigma"])), int(curves["members"].max()) > 1
+    sigmas, singles = list(dict.fromkeys(curves["sigma"])), curves[curves["members"] == 1]
+    ensembles = gains is not None and not gains.empty
     figure, grid = _grid(1 + ensembles, len(sigmas), height=3.3, sharey="row")
-    singles = curves[curves["members"] == 1]
-    rows = [[singles[singles["sigma"] == sigma] for sigma in sigmas]]
-    rows += [[_gains(curves[curves["sigma"] == sigma]) for sigma in sigmas]] if ensembles else []
-    for axes, row in zip(grid, rows, strict=True):
-        styles = _styles(pd.concat(row)["method"])
-        for axis, sigma, lines in zip(axes, sigmas, row, strict=True):
-            for name, line in lines.groupby("method", sort=False):
-                axis.plot(line["radius"], line["accuracy"], drawstyle="steps-pre", label=name, **styles[name])
-            axis.set_visible(axis.has_data())
-            _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
-            last = limit.radius(sigma) if limit else float(curves[curves["sigma"] == sigma]["radius"].max())
-            axis.set_xlim(0, 1.05 * last)
-            if limit:
-                axis.axvline(last, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0, label="largest possible")
-    grid[0, 0].set_ylabel("single models")
-    for axis, sigma in zip(grid[1] if ensembles else (), sigmas, strict=False):
-        axis.set_title(f"σ = {sigma}, less {_best(singles[singles['sigma'] == sigma])}", fontsize=11)
-        axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
+    styles = _styles(singles["method"])
+    for axis, sigma in zip(grid[0], sigmas, strict=True):
+        for name, line in _by(singles, sigma, "method"):
+            axis.plot(line["radius"], line["accuracy"], drawstyle="steps-pre", label=name, **styles[name])
+        _decorate(axis, f"σ = {sigma}", "certified ℓ₂ radius")
+    if gains is not None and ensembles:
+        _draw_gains(grid[1], sigmas, gains)
         grid[1, 0].set_ylabel(f"best ensembles of {curves['members'].max()}, difference")
+    for (row, column), axis in np.ndenumerate(grid):
+        axis.set_visible(axis.has_data())
+        sigma = sigmas[column]
+        last = limit.radius(sigma) if limit else float(curves[curves["sigma"] == sigma]["radius"].max())
+        axis.set_xlim(0, 1.05 * last)
+        if limit:
+            label = "_" if row else "largest possible"
+            axis.axvline(last, color="#444444", linestyle=(0, (1, 2)), linewidth=1.0, label=label)
+    grid[0, 0].set_ylabel("single models")
     grid[0, 0].set_ylim(0, min(1.0, 0.05 * np.ceil(20 * float(singles["accuracy"].max()) + 0.2)))
     figure.supylabel("certified accuracy", fontsize=10)
-    return _finished(figure, grid, limit.text if limit else "")
+    return _finished(figure, grid, (ERROR_BARS if ensembles else "") + (limit.text if limit else ""))
+
+
+def _draw_gains(axes: Iterable[Axes], sigmas: Iterable[float], gains: pd.DataFrame) -> None:
+    """Draw the differences of certified accuracy between ensembles and a single model, one panel per noise level."""
+    styles = _styles(gains["method"])
+    for axis, sigma in zip(axes, sigmas, strict=True):
+        for place, (name, line) in enumerate(_by(gains, sigma, "method")):
+            points = line["radius"], line["gain"], _larger_error(line, "error")
+            every = (place, len(styles))  # bars of two lines take turns, so that none hides another
+            axis.errorbar(*points, elinewidth=1.0, errorevery=every, label=name, **styles[name])
+        single = "".join(gains[gains["sigma"] == sigma]["single"].unique())
+        _decorate(axis, f"σ = {sigma}, less {single}", "certified ℓ₂ radius")
+        _mark_zero(axis)
 
 
 def draw_acr_over_time(history: pd.DataFrame) -> Figure:
@@ -141,32 +150,31 @@ def draw_acr_over_time(history: pd.DataFrame) -> Figure:
 
 
 def draw_acr_by_members(frame: pd.DataFrame) -> Figure:
-    """Draw ACR against the number of members, and below it what ensembles gain over their members, image by image.
+    """Draw by the number of members what ensembles add to their best member, and below it to their members' mean.
 
     Every kind of ensemble is a mark with the larger one of its standard errors, and the line runs through the mean of
     those of one size.
 
     Args:
-        frame: Columns ``sigma kind members acr error_images error gain gain_error_images gain_error`` of
-            ``rs.reporting.tables.ensemble_tables.sizes``.
+        frame: Of ``rs.reporting.tables.ensemble_tables.sizes``.
     """
+    frame = frame[frame["members"] > 1]
     sigmas, styles = list(dict.fromkeys(frame["sigma"])), _styles(frame["kind"])
     figure, grid = _grid(2, len(sigmas), height=3.0, sharey="row")
-    errors = {"acr": _larger_error(frame, "error"), "gain": _larger_error(frame, "gain_error")}
+    errors = {name: _larger_error(frame, f"{name}_error") for name in ("to_best", "gain")}
     for (row, value), (column, sigma) in product(enumerate(errors), enumerate(sigmas)):
         axis = grid[row, column]
-        for kind, points in _by(frame[frame[value].notna()], sigma, "kind"):
+        for kind, points in _by(frame, sigma, "kind"):
             shift = 0.05 * (list(styles).index(kind) - (len(styles) - 1) / 2)  # keeps error bars of one size apart
             means, look = points.groupby("members")[value].mean(), {"color": styles[kind]["color"], "elinewidth": 1.0}
             axis.plot(means.index + shift, means, label=kind, **styles[kind])
             axis.errorbar(points["members"] + shift, points[value], errors[value][points.index], fmt="o", **look)
         _decorate(axis, f"σ = {sigma}", "number of members")
         axis.set_xticks(sorted(set(frame["members"])))
-    grid[0, 0].set_ylabel("ACR")
+        _mark_zero(axis)
+    grid[0, 0].set_ylabel("ACR less its best member's")
     grid[1, 0].set_ylabel("ACR less its members' mean")
-    for axis in grid[1]:
-        axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
-    return _finished(figure, grid, f"{ERROR_BARS}{ONE_SAMPLE} (below).")
+    return _finished(figure, grid, f"{ERROR_BARS}Differences are taken image by image.")
 
 
 def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
@@ -175,44 +183,25 @@ def draw_acr_by_cost(frame: pd.DataFrame) -> Figure:
     A line is of the best ensemble of its kind, less the best single model of its methods; a mixture is black.
 
     Args:
-        frame: Columns ``sigma kind method members evaluations acr`` of ``ensemble_tables.equal_cost``.
+        frame: Of ``rs.reporting.tables.ensemble_tables.equal_cost``.
     """
-    sigmas = list(dict.fromkeys(frame["sigma"]))
-    kinds = list(dict.fromkeys(frame.loc[frame["members"] > 1, "kind"]))
+    sigmas, compared = list(dict.fromkeys(frame["sigma"])), frame[frame["gain"].notna()]
     figure, grid = _grid(1, len(sigmas), height=3.3, sharey=True)
-    styles = _styles(kinds)
+    styles = _styles(compared["kind"])
     for axis, sigma in zip(grid[0], sigmas, strict=True):
-        for kind in kinds:
-            here = frame[frame["sigma"] == sigma]
-            ensembles = here[(here["kind"] == kind) & (here["members"] > 1)]
-            singles = here[here["kind"].isin(kind.split(" + ")) & (here["members"] == 1)]
-            best, single = (part.groupby("evaluations")["acr"].max() for part in (ensembles, singles))
-            gain = (best - single).dropna()
-            axis.plot(gain.index, gain, label=kind, marker="o", ms=3.2, **styles[kind])
+        for kind, line in _by(compared.sort_values(["kind", "evaluations"]), sigma, "kind"):
+            points = line["evaluations"], line["gain"], _larger_error(line, "gain_error")
+            axis.errorbar(*points, label=kind, marker="o", ms=3.2, elinewidth=1.0, **styles[kind])
         _decorate(axis, f"σ = {sigma}", "evaluations of members for an image")
-        if any(line.get_xdata().size for line in axis.lines):  # without a point there is nothing to scale
+        if axis.has_data():  # without a point there is nothing to scale
             axis.set_xscale("log")
             axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
             axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
             axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
+        _mark_zero(axis)
     grid[0, 0].set_ylabel("ACR less a single model's")
     figure.suptitle("Below 0, one model with more draws has a larger ACR than ensembles of that cost", fontsize=11)
-    return _finished(figure, grid, "Each kind has its best ensemble, the single model is the best of its methods.")
-
-
-def _best(curves: pd.DataFrame) -> str:
-    """Return the method with the largest area below its curve, its ACR."""
-    return str(curves.groupby("method", sort=False)["accuracy"].mean().idxmax())
-
-
-def _gains(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return the curves of the best largest ensembles, of one method and of several, less the best single model's."""
-    single = curves[(curves["method"] == _best(curves[curves["members"] == 1]))]["accuracy"]
-    largest = curves[curves["members"] == max(2, curves["members"].max())]
-    names = [_best(part) for _, part in largest.groupby(largest["method"].str.contains(" + ", regex=False))]
-    best = largest[largest["method"].isin(names)]
-    return best.assign(accuracy=best["accuracy"].to_numpy() - np.tile(single, len(names)))
+    return _finished(figure, grid, f"{ERROR_BARS}The best ensemble of its kind, less the best model of its methods.")
 
 
 def _by(frame: pd.DataFrame, sigma: float, name: str) -> Iterable[tuple[str, pd.DataFrame]]:
@@ -261,6 +250,10 @@ def _finished(figure: Figure, grid: Any, note: str) -> Figure:
 def _larger_error(frame: pd.DataFrame, name: str) -> pd.Series[float]:
     """Return the larger one of the errors over images and over images and training seeds."""
     return cast("pd.Series[float]", frame[[f"{name}_images", name]].astype(float).max(axis=1))
+
+
+def _mark_zero(axis: Axes) -> None:
+    axis.axhline(0, color="#444444", linewidth=0.8, zorder=0)
 
 
 def _decorate(axis: Axes, title: str, x_label: str) -> None:

@@ -37,6 +37,9 @@ from rs.study import grid
 STEPS = 200
 """Points of a curve between radius 0 and the largest certified radius at its noise level."""
 
+STEPS_OF_GAINS = 8
+"""Points of a curve between those at which ensembles are compared with a single model."""
+
 Files = dict[str, bytes]
 """Content by file name."""
 
@@ -134,7 +137,11 @@ def _of_methods(groups: Groups, study: StudyFiles) -> Files:
     tables["differences"] = method_tables.differences_table(shown, references)
     tables["published"] = method_tables.published_table(groups, published(base_dataset(study.values, study.dataset)))
     content = _rendered(tables, study) | {"metrics.json": headline_numbers(shown)}
-    return content | _picture("curves", curves(shown), bind(figures.draw_certified_accuracy, limit=limit_of(shown)))
+    lines = curves(shown)
+    radii = {sigma: line["radius"].unique()[::STEPS_OF_GAINS] for sigma, line in lines.groupby("sigma")}
+    gains = ensemble_tables.gains(shown, radii)
+    draw = bind(figures.draw_certified_accuracy, limit=limit_of(shown), gains=gains)
+    return content | {"gains.csv": _csv(gains)} | _picture("curves", lines, draw)
 
 
 def _of_ensembles(groups: Groups, study: StudyFiles) -> Files:
@@ -223,7 +230,11 @@ def _rendered(tables: Mapping[str, Table | None], study: StudyFiles) -> Files:
 
 def _picture(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:
     """Return data as CSV, and the picture of it, if there are any."""
-    return {f"{name}.csv": data.to_csv(index=False, lineterminator="\n").encode()} | _drawn(name, data, draw)
+    return {f"{name}.csv": _csv(data)} | _drawn(name, data, draw)
+
+
+def _csv(data: pd.DataFrame) -> bytes:
+    return data.to_csv(index=False, lineterminator="\n").encode()
 
 
 def _drawn(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Files:

@@ -28,6 +28,14 @@ def curves():
 
 
 @pytest.fixture
+def gains(curves):
+    """Of ensembles less one model, whose error over images and seeds is the larger one at the first radius only."""
+    points = curves[curves["members"] == 3].drop(columns=["members", "accuracy"])
+    error = np.where(points["radius"] == 0, 0.002, np.nan)
+    return points.assign(single="gaussian", gain=0.01 * points["radius"], error_images=0.001, error=error)
+
+
+@pytest.fixture
 def history():
     lines = [
         pd.DataFrame({"sigma": 0.5, "method": method, "seconds": [10.0, 20.0], "acr": [0.1, 0.2]}) for method in METHODS
@@ -52,27 +60,32 @@ def bars_of(axis, at):
     return [segment[:, at].tolist() for segment in segments]
 
 
-def test_curves_have_a_row_of_single_models_and_one_of_the_largest_ensembles(curves):
-    axes = figures.draw_certified_accuracy(curves, LIMIT).axes
+def test_curves_have_a_row_of_single_models_and_one_of_what_ensembles_add(curves, gains):
+    axes = figures.draw_certified_accuracy(curves, LIMIT, gains).axes
     titles = ["σ = 0.25", "σ = 0.5"]
     assert [axis.get_title() for axis in axes] == [*titles, *(f"{title}, less gaussian" for title in titles)]
-    limit = ["largest possible"]
-    assert [names_in(axis) for axis in axes] == [[], METHODS[:2] + limit, [], METHODS[2:] + limit]
+    assert [names_in(axis) for axis in axes] == [[], [*METHODS[:2], "largest possible"], [], METHODS[2:]]
     assert axes[0].get_lines()[0].get_ydata().tolist() == curves["accuracy"][:11].tolist()
-    gains = curves["accuracy"][22:33].to_numpy() - curves["accuracy"][:11].to_numpy()
-    assert axes[2].get_lines()[0].get_ydata() == pytest.approx(gains)
-    worse = (
-        curves[curves["members"] == 3].assign(method="smoothadv x3", accuracy=0.0).drop_duplicates(["sigma", "radius"])
-    )
-    more = figures.draw_certified_accuracy(pd.concat([curves, worse]), LIMIT).axes
-    assert names_in(more[3]) == names_in(axes[3])
-    assert len(figures.draw_certified_accuracy(curves[curves["members"] == 1]).axes) == 2
+    assert axes[2].get_lines()[0].get_ydata().tolist() == gains["gain"][:11].tolist()
+    of_all = figures.draw_certified_accuracy(curves, None, gains.iloc[:0])
+    assert len(of_all.axes) == len(figures.draw_certified_accuracy(curves[curves["members"] == 1]).axes) == 2
+    assert "Bars" not in note_of(of_all)
+
+
+def test_gains_have_bars_of_the_larger_error_each_line_at_its_own_radii(curves, gains):
+    figure = figures.draw_certified_accuracy(curves, LIMIT, gains)
+    first, *others = bars_of(figure.axes[2], 1)
+    assert first == pytest.approx([-0.002, 0.002])
+    assert [top - bottom for bottom, top in others] == pytest.approx([0.002] * 10)
+    radii = sorted(at for at, _ in bars_of(figure.axes[2], 0))
+    assert radii == pytest.approx(curves["radius"][:11].tolist())
+    assert "Bars: ± 1 standard error" in note_of(figure)
 
 
 def test_the_largest_possible_radius_is_marked_and_explained(curves):
     """Clopper and Pearson's bound of 1,000 votes of 1,000 is 0.001^(1/1000)."""
     figure = figures.draw_certified_accuracy(curves, LIMIT)
-    for axis, sigma in zip(figure.axes, (0.25, 0.5), strict=False):
+    for axis, sigma in zip(figure.axes, (0.25, 0.5), strict=True):
         (mark,) = (line for line in axis.get_lines() if line.get_label() == "largest possible")
         assert mark.get_xdata()[0] == pytest.approx(sigma * NormalDist().inv_cdf(0.001 ** (1 / 1000)), rel=1e-9)
     assert "n = 1,000" in note_of(figure)
@@ -80,13 +93,12 @@ def test_the_largest_possible_radius_is_marked_and_explained(curves):
     assert "Dotted" not in note_of(figures.draw_certified_accuracy(curves))
 
 
-def test_a_method_has_one_look_in_all_pictures_and_no_two_lines_look_alike(curves, history):
+def test_a_method_has_one_look_in_all_pictures_and_no_two_lines_look_alike(curves, gains, history):
     looks = {}
-    for figure in (figures.draw_certified_accuracy(curves), figures.draw_acr_over_time(history)):
+    for figure in (figures.draw_certified_accuracy(curves, gains=gains), figures.draw_acr_over_time(history)):
         for axis in figure.axes:
-            drawn = zip(*axis.get_legend_handles_labels(), strict=True)
-            lines = {name: getattr(line, "lines", [line])[0] for line, name in drawn}  # a line, or one with bars
-            here = {name: (line.get_color(), str(line._unscaled_dash_pattern)) for name, line in lines.items()}
+            lines = lines_of(axis).items()
+            here = {name: (line.get_color(), str(line._unscaled_dash_pattern)) for name, line in lines}
             assert len({dash for _, dash in here.values()}) == len(here)
             for name in METHODS[:2]:
                 assert looks.setdefault(name, here.get(name, looks.get(name))) == here.get(name, looks[name])
@@ -118,61 +130,69 @@ def test_the_same_numbers_give_the_same_bytes_without_a_date(history):
 @pytest.fixture
 def by_members():
     points = [
-        (0.5, "advmacer", 1, 0.70, 0.01, 0.005, np.nan, np.nan, np.nan),
-        (0.5, "advmacer", 2, 0.72, 0.01, np.nan, 0.02, 0.002, np.nan),
-        (0.5, "advmacer + smoothadv", 3, 0.71, 0.005, 0.01, 0.01, 0.001, 0.002),
-        (0.5, "advmacer + smoothadv", 3, 0.75, 0.01, 0.02, 0.05, 0.003, 0.002),
-        (1.0, "advmacer", 1, 0.80, 0.01, 0.01, np.nan, np.nan, np.nan),
-        (1.0, "advmacer", 2, 0.82, 0.01, 0.01, 0.02, 0.001, 0.001),
+        (0.5, "advmacer", 1, np.nan, np.nan, np.nan, np.nan, np.nan, np.nan),
+        (0.5, "advmacer", 2, 0.02, 0.002, np.nan, 0.01, 0.01, np.nan),
+        (0.5, "advmacer + smoothadv", 3, 0.01, 0.001, 0.002, 0.005, 0.005, 0.01),
+        (0.5, "advmacer + smoothadv", 3, 0.05, 0.003, 0.002, 0.045, 0.01, 0.02),
+        (1.0, "advmacer", 1, np.nan, np.nan, np.nan, np.nan, np.nan, np.nan),
+        (1.0, "advmacer", 2, 0.02, 0.001, 0.001, 0.01, 0.01, 0.01),
     ]
     errors = ["error_images", "error"]
-    columns = ["sigma", "kind", "members", "acr", *errors, "gain", *(f"gain_{name}" for name in errors)]
-    return pd.DataFrame(points, columns=columns)
+    differences = [["gain", *(f"gain_{name}" for name in errors)], ["to_best", *(f"to_best_{name}" for name in errors)]]
+    return pd.DataFrame(points, columns=["sigma", "kind", "members", *differences[0], *differences[1]])
 
 
 def lines_of(axis):
-    return {line.get_label(): line for line in axis.get_lines() if not line.get_label().startswith("_")}
+    """Lines of a panel by name, those with bars too."""
+    named = zip(*axis.get_legend_handles_labels(), strict=True)
+    return {name: getattr(line, "lines", [line])[0] for line, name in named}
 
 
-def test_acr_by_members_has_lines_through_means_and_bars_of_the_larger_error(by_members):
-    """(0.71 + 0.75) / 2 = 0.73; both compositions keep their own marks, and gains their own bars."""
+def test_differences_by_members_have_lines_through_means_and_bars_of_the_larger_error(by_members):
+    """(0.005 + 0.045) / 2 = 0.025; both compositions keep their own marks."""
     axes = figures.draw_acr_by_members(by_members).axes
     assert [axis.get_title() for axis in axes] == ["σ = 0.5", "σ = 1.0"] * 2
-    assert [axis.get_xticks().tolist() for axis in axes] == [[1, 2, 3]] * 4
+    assert [axis.get_xticks().tolist() for axis in axes] == [[2, 3]] * 4
     assert [names_in(axis) for axis in axes] == [[], ["advmacer", "advmacer + smoothadv"]] * 2
+    assert [axes[place].get_ylabel() for place in (0, 2)] == [
+        "ACR less its best member's",
+        "ACR less its members' mean",
+    ]
     lines = lines_of(axes[0])
-    assert lines["advmacer"].get_ydata().tolist() == [0.70, 0.72]
-    assert lines["advmacer + smoothadv"].get_ydata().tolist() == pytest.approx([0.73])
-    expected = [[0.69, 0.71], [0.71, 0.73], [0.70, 0.72], [0.73, 0.77]]
+    assert lines["advmacer"].get_ydata().tolist() == [0.01]
+    assert lines["advmacer + smoothadv"].get_ydata().tolist() == pytest.approx([0.025])
+    expected = [[0.0, 0.02], [-0.005, 0.015], [0.025, 0.065]]
     assert np.allclose(bars_of(axes[0], 1), expected, rtol=0, atol=1e-12)
     gains = [[0.018, 0.022], [0.008, 0.012], [0.047, 0.053]]
     assert np.allclose(bars_of(axes[2], 1), gains, rtol=0, atol=1e-12)
 
 
-def test_acr_by_cost_is_the_gain_of_the_best_ensemble_over_the_best_single_model_of_its_methods():
+def test_acr_by_cost_has_the_gains_of_its_rows_by_kind_with_bars_of_the_larger_error():
     points = [
-        ("advmacer", "advmacer", 1, 200, 0.40),
-        ("smoothadv", "smoothadv", 1, 200, 0.41),
-        ("advmacer", "advmacer", 1, 300, 0.44),
-        ("advmacer", "advmacer x2", 2, 200, 0.43),
-        ("advmacer", "advmacer x2 (cascade)", 2, 200, 0.45),
-        ("advmacer + smoothadv", "advmacer x1 + smoothadv x2", 3, 200, 0.42),
+        ("advmacer", 200, np.nan, np.nan, np.nan),
+        ("advmacer", 300, 0.05, 0.01, 0.02),
+        ("advmacer", 200, 0.02, 0.01, np.nan),
+        ("advmacer + smoothadv", 200, 0.01, 0.03, 0.02),
     ]
-    columns = ["kind", "method", "members", "evaluations", "acr"]
+    columns = ["kind", "evaluations", "gain", "gain_error_images", "gain_error"]
     by_cost = pd.concat([pd.DataFrame(points, columns=columns).assign(sigma=sigma) for sigma in (0.25, 0.5)])
     figure = figures.draw_acr_by_cost(by_cost)
     assert [axis.get_title() for axis in figure.axes] == ["σ = 0.25", "σ = 0.5"]
     for axis in figure.axes:
         lines = lines_of(axis)
-        assert lines["advmacer"].get_ydata().tolist() == pytest.approx([0.05])
-        assert lines["advmacer + smoothadv"].get_ydata().tolist() == pytest.approx([0.01])
+        assert lines["advmacer"].get_xydata().tolist() == [[200, 0.02], [300, 0.05]]
+        assert lines["advmacer + smoothadv"].get_ydata().tolist() == [0.01]
         assert {line.get_color() for line in lines.values()} == {figures.COLOURS["advmacer"], figures.MIXED}
+        assert np.allclose(bars_of(axis, 1), [[0.01, 0.03], [0.03, 0.07], [-0.02, 0.04]], rtol=0, atol=1e-12)
     assert names_in(figure.axes[1]) == ["advmacer", "advmacer + smoothadv"]
     assert figure.get_suptitle().startswith("Below 0, one model with more draws has a larger ACR")
 
 
 def test_legends_stand_beside_the_panels_and_within_the_picture():
-    figure = figures.draw_acr_by_cost(pd.read_csv(ROOT / "reports/digits/equal-cost.csv"))
+    by_cost = pd.read_csv(ROOT / "reports/digits/equal-cost.csv").assign(
+        gain=0.0, gain_error_images=0.01, gain_error=None
+    )
+    figure = figures.draw_acr_by_cost(by_cost)
     figure.draw_without_rendering()
     rows = {}
     for axis in figure.axes:
@@ -186,7 +206,8 @@ def test_legends_stand_beside_the_panels_and_within_the_picture():
 
 
 def test_acr_by_cost_is_drawn_where_no_ensemble_has_a_single_model_of_its_cost_beside_it():
-    columns = ["kind", "method", "members", "evaluations", "acr"]
-    points = [("macer", "macer", 1, 110, 0.1), ("macer", "macer x2", 2, 220, 0.2)]
-    figure = figures.draw_acr_by_cost(pd.DataFrame(points, columns=columns).assign(sigma=0.5))
+    columns = ["kind", "evaluations", "gain", "gain_error_images", "gain_error"]
+    figure = figures.draw_acr_by_cost(
+        pd.DataFrame([("macer", 110, None, None, None)], columns=columns).assign(sigma=0.5)
+    )
     assert report.png(figure).startswith(b"\x89PNG")

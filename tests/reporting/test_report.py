@@ -84,7 +84,7 @@ def test_the_stage_writes_every_table_and_keeps_wall_times_apart(tiny):
     stems = ("main", "differences", "theory", "bounds", *by_sigma)
     pictures = {f"{stem}.{form}" for stem in PICTURES for form in ("csv", "png", "svg")}
     tables = {f"{stem}.{form}" for stem in stems for form in ("md", "tex", "csv")}
-    assert names == tables | pictures | {"metrics.json", "claims.md", "index.html"}
+    assert names == tables | pictures | {"gains.csv", "metrics.json", "claims.md", "index.html"}
     with pytest.raises(SystemExit, match="0"):
         command(tiny, f"--logs={tiny / 'logs'}", f"--out={tiny / 'timed'}")
     times = {path.name for path in (tiny / "timed").iterdir()}
@@ -201,6 +201,19 @@ def test_curves_are_the_certified_accuracy_of_the_rows_and_end_at_zero(made):
     expected = metrics.certified_accuracy(cell_rows("gaussian", 0.5, 0), line["radius"])
     assert line["accuracy"].tolist() == expected.tolist()
     assert (line["radius"].iloc[0], line["accuracy"].iloc[-1]) == (0, 0)
+
+
+def test_gains_are_of_the_best_largest_ensembles_at_radii_of_the_curves(made):
+    curves, gains = (pd.read_csv(io.BytesIO(made[f"{name}.csv"])) for name in ("curves", "gains"))
+    for (sigma, method, single), line in gains.groupby(["sigma", "method", "single"]):
+        lines = [curves[(curves["sigma"] == sigma) & (curves["method"] == name)] for name in (method, single)]
+        at = lines[0]["radius"].isin(line["radius"]).to_numpy()
+        assert at.sum() == len(line) == 26
+        expected = lines[0]["accuracy"].to_numpy()[at] - lines[1]["accuracy"].to_numpy()[at]
+        assert line["gain"].to_numpy() == pytest.approx(expected)
+        assert set(lines[1]["members"]) == {1}
+        assert set(lines[0]["members"]) == {curves["members"].max()}
+    assert len(gains) > 0
 
 
 def test_tables_do_not_change_with_the_clock_or_with_what_else_lies_about(tiny, made):

@@ -6,7 +6,9 @@ Every function takes groups of ``rs.reporting.results.grouped``: of ensembles an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from itertools import product
 from math import log2
 from statistics import fmean
 from typing import Any
@@ -25,6 +27,9 @@ from rs.study.layout import model_name
 
 Members = tuple[tuple[str, int], ...]
 """Training method and seed of each member of an ensemble."""
+
+GAIN = ("gain", "gain_error_images", "gain_error")
+"""Columns of a difference and its errors over images, and over images and training seeds."""
 
 TIMES = (
     "Time: of one certificate, on our machine, with that of weights by the image; of a cascade, over some images, but "
@@ -104,24 +109,48 @@ def sizes(groups: Groups, combination: str) -> pd.DataFrame:
     """Return ACR by number of members, of ensembles combined by ``combination``.
 
     Returns:
-        Columns ``sigma kind ensemble members acr error_images error``, and with the prefix ``gain`` the difference to
-        the members' mean ACR and its errors, image by image. ``kind`` names the training methods. One member: the mean
-        over training seeds, for each method that is in an ensemble; it has no gain. ``error``: over images and training
-        seeds, missing where one training is all there is.
+        Columns ``sigma kind ensemble members acr error_images error``, and image by image the differences to the
+        members' mean ACR, with the prefix ``gain``, and to the best member's, with ``to_best``. ``kind`` names the
+        training methods. One member: the mean over training seeds, for each method that is in an ensemble; it has no
+        differences. ``error``: over images and training seeds, missing where one training is all there is.
     """
     points: list[tuple[Any, ...]] = []
     for sigma, methods in groups.items():
         chosen = families(methods, combination)
         for method in sorted({method for group in chosen for method in group.first.training_methods}):
-            points.append((sigma, method, f"{method} x1", 1, methods[method].acr, None))
+            points.append((sigma, method, f"{method} x1", 1, methods[method].acr, None, None))
         for group in chosen:
             first = group.first
-            mean, _ = samples_of_members([result.members for result in group.results], methods)
+            members = samples_of_members([result.members for result in group.results], methods)
             keys = (sigma, " + ".join(first.training_methods), first.ensemble, len(first.members))
-            points.append((*keys, group.acr, estimate(group.sample, mean)))
-    names = ("acr", "error_images", "error", "gain", "gain_error_images", "gain_error")
-    data = [(*keys, *_three(acr), *_three(gain)) for *keys, acr, gain in points]
+            points.append((*keys, group.acr, *(estimate(group.sample, scores) for scores in members)))
+    data = [(*keys, *_three(acr), *_three(gain), *_three(to_best)) for *keys, acr, gain, to_best in points]
+    names = ["acr", "error_images", "error", *GAIN, "to_best", "to_best_error_images", "to_best_error"]
     return pd.DataFrame(data, columns=["sigma", "kind", "ensemble", "members", *names])
+
+
+def gains(groups: Groups, radii: Mapping[Any, Sequence[float]]) -> pd.DataFrame:
+    """Return what the best of the largest ensembles, of one method and of several, add to the best single model.
+
+    Args:
+        groups: Of single models and ensembles; every noise level has a single model.
+        radii: Where certified accuracies are compared, by noise level.
+
+    Returns:
+        Columns ``sigma method single radius gain error_images error``.
+    """
+    points: list[tuple[Any, ...]] = []
+    for sigma, methods in groups.items():
+        best = {
+            (len(group.first.members), len(group.first.training_methods) > 1): group
+            for group in sorted(methods.values(), key=lambda group: group.acr.value)
+        }
+        single, size = best[0, False], max(best)[0]
+        ensembles = [best[kind] for kind in ((size, False), (size, True)) if size and kind in best]
+        for group, radius in product(ensembles, radii[sigma]):
+            compared = [sample(side.rows, side.sample.seeds, radius) for side in (group, single)]
+            points.append((sigma, group.first.name, single.first.name, radius, *_three(estimate(*compared))))
+    return pd.DataFrame(points, columns=["sigma", "method", "single", "radius", "gain", "error_images", "error"])
 
 
 def _three(one: Estimate | None) -> tuple[float | None, float | None, float | None]:
@@ -138,8 +167,10 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
     there are as many draws as the cost pays for, rounded down, and never fewer than n0.
 
     Returns:
-        Columns ``sigma kind method members evaluations draws acr error_images error``; ``kind`` names the training
-        methods, and ``acr`` is that of :func:`rs.statistics.resampling.with_fewer_draws`.
+        Columns ``sigma kind method members evaluations draws acr error_images error gain gain_error_images
+        gain_error``; ``kind`` names the training methods, and ``acr`` is that of
+        :func:`rs.statistics.resampling.with_fewer_draws`. The best ensemble of a kind at a cost has a gain: the
+        difference to the best single model of its methods at that cost, image by image.
     Raises:
         InputError: If rows lack their votes.
     """
@@ -157,13 +188,28 @@ def equal_cost(groups: Groups, combination: str) -> pd.DataFrame:
         for group in [*(methods[method] for method in trained), *chosen]:
             first = group.first
             keys = (sigma, " + ".join(first.training_methods) or first.name, first.name, max(1, len(first.members)))
-            points += [(*keys, *point) for point in _by_cost(group, n0, n, most)]
-    names = ("evaluations", "draws", "acr", "error_images", "error")
-    return pd.DataFrame(points, columns=["sigma", "kind", "method", "members", *names])
+            by_cost = _by_cost(group, n0, n, most)
+            points += [(*keys, *cost, *_three(estimate(scores)), scores) for cost, scores in by_cost]
+    names = ("evaluations", "draws", "acr", "error_images", "error", "scores")
+    frame = pd.DataFrame(points, columns=["sigma", "kind", "method", "members", *names])
+    return frame.drop(columns="scores").join(_gains_at_cost(frame))
 
 
-def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:
-    """Return evaluations, draws, ACR and its errors of a group, up to the cost of ``most`` members at all n draws."""
+def _gains_at_cost(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return at each cost what the best ensemble of a kind adds to the best single model of its methods."""
+    gains: dict[Any, tuple[float | None, ...]] = {}
+    for _, points in frame.groupby(["sigma", "evaluations"]):
+        singles = points[points["members"] == 1]
+        for kind, ensembles in points[points["members"] > 1].groupby("kind"):
+            sides = [ensembles, singles[singles["kind"].isin(str(kind).split(" + "))]]
+            if not sides[1].empty:
+                best, single = (side["acr"].idxmax() for side in sides)
+                gains[best] = _three(estimate(*frame["scores"][[best, single]]))
+    return pd.DataFrame.from_dict(gains, orient="index", columns=GAIN)
+
+
+def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[tuple[int, int], Sample]]:
+    """Return evaluations and draws with the scores of a group, up to the cost of ``most`` members at all n draws."""
     each = fmean(result.members_per_draw for result in group.results)
     halves = range(-2 * int(log2(n0 + n)), 2 * int(log2(most)) + 2)
     costs = sorted({round((n0 + n) * 2 ** (half / 2)) for half in halves})
@@ -171,9 +217,9 @@ def _by_cost(group: Group, n0: int, n: int, most: int) -> list[tuple[Any, ...]]:
     affordable = {cost: number for cost, number in draws.items() if n0 <= number < n} | {round(each * (n0 + n)): n}
     seeds = [result.seeds for result in group.results]
     fewer = zip(*(with_fewer_draws(frame, affordable.values()) for frame in group.rows), strict=True)
-    return [
-        (*point, *_three(estimate(sample(rows, seeds)))) for point, rows in zip(affordable.items(), fewer, strict=True)
-    ]
+    # what is compared has the same cost, not the same number of draws
+    samples = [replace(sample(rows, seeds), terms=group.sample.terms) for rows in fewer]
+    return list(zip(affordable.items(), samples, strict=True))
 
 
 def families(methods: Mapping[str, Group], combination: str) -> list[Group]:

@@ -163,7 +163,12 @@ class TestFamilies:
 class TestSizes:
     def test_one_member_is_the_mean_over_seeds_of_each_method_in_an_ensemble(self):
         frame = sizes([*ALL, result("macer", [1.0] * 4)], "average")
-        numbers = ["acr", "error_images", "error", "gain", "gain_error_images", "gain_error"]
+        errors = ["error_images", "error"]
+        numbers = [
+            "acr",
+            *errors,
+            *(f"{name}_{error}".removesuffix("_") for name in ("gain", "to_best") for error in ["", *errors]),
+        ]
         assert frame.columns.tolist() == ["sigma", "kind", "ensemble", "members", *numbers]
         assert frame.drop(columns=numbers).to_numpy().tolist() == [
             [0.5, "advmacer", "advmacer x1", 1],
@@ -178,6 +183,9 @@ class TestSizes:
         assert frame["gain"][:2].isna().all()
         assert frame["gain"][2] == pytest.approx(0.3)
         assert frame["gain_error_images"][2] == pytest.approx(0.1 / 3**0.5)
+        # over the best member of 1.0 by 0.2 on every image
+        assert frame["to_best"][:2].isna().all()
+        assert frame[["to_best", "to_best_error_images"]].to_numpy()[2].tolist() == pytest.approx([0.2, 0.0])
 
     def test_members_of_two_compositions_in_another_order_are_of_one_kind(self):
         swapped = result("b", [1.0] * 4, seed=None, ensemble="b", combination="average", members=MIXED[::-1])
@@ -237,3 +245,19 @@ def test_mixtures_are_of_the_kind_of_their_methods_and_other_combinations_do_not
     assert frame.groupby("method")["members"].first().tolist() == [1, 2, 2]
     uncounted = {name: group for name, group in voted[0.5].items() if "cascade" not in name}
     assert set(ensemble_tables.equal_cost({0.5: uncounted}, "average")["method"]) == {"advmacer", "advmacer 0-1"}
+
+
+def test_the_best_ensemble_of_a_kind_has_its_difference_to_the_best_single_model_of_that_cost(voted):
+    """One model and a cascade share the cost of a model's draws; there the cascade is ahead of two that both vote."""
+    frame = ensemble_tables.equal_cost(voted, "average")
+    shared = frame[frame["evaluations"] == N0 + N].set_index("method")
+    assert shared["gain"].notna().tolist() == [False, False, True]
+    assert shared["gain"].iloc[2] == pytest.approx(shared["acr"].iloc[2] - shared["acr"].iloc[0])
+    draws = shared["draws"].iloc[2]
+    cascade = next(with_fewer_draws(ensemble_rows("advmacer-0-1.average", 0.5), [draws]))
+    singles = np.mean([metrics.image_scores(cell_rows("advmacer", 0.5, seed)) for seed in (0, 1)], axis=0)
+    differences = metrics.image_scores(cascade) - singles
+    assert shared["gain_error_images"].iloc[2] == pytest.approx(differences.std(ddof=1) / len(differences) ** 0.5)
+    alone = frame[frame["evaluations"] > N0 + N]
+    assert len(alone) > 0
+    assert alone["gain"].isna().all()
