@@ -34,6 +34,7 @@ from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import BLOCK
 from rs.smoothing.settings import CertificationSettings, SmoothingOptions
 from rs.storage import files
+from rs.storage.certificate_rows import EVALUATIONS
 from rs.storage.row_writer import write_rows
 from rs.study.layout import ALONE, model_name
 from rs.study.subset import select
@@ -112,9 +113,9 @@ def certify_pool(
         for name, entry in entries.items()
     }
     warn_if_n_too_small(certification.n, certification.alpha)
-    counted = {out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)}
+    cascades = [out / f"{name}.tsv" for name, entry in entries.items() if isinstance(entry.rule, Cascade)]
     members = _with_base(together, MemberLogits(networks))
-    with write_rows(outs, times / "images.csv", indices, counted) as writer:
+    with write_rows(outs, times / "images.csv", indices, dict.fromkeys(cascades, EVALUATIONS)) as writer:
         for index in writer.remaining:
             x, label = images.pixels(index).to(device), int(images.labels[index])
             noisy = NoisyPool(members, x, certification.draws, index)

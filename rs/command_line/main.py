@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, train
+from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, train, transfer
 from rs.command_line.shell import add, application, run
 from rs.errors import DISTRIBUTION
 
@@ -15,6 +15,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "prepare": prepare.main,
     "train": train.main,
     "certify": certify.main,
+    "transfer": transfer.main,
     "merge": exchange.merge_rows,
     "show": show.show_files,
     "report": show.report_files,

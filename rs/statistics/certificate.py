@@ -30,12 +30,14 @@ MAX_DRAWS = 10**9
 MODES = ("certify", "shortcut")
 """``shortcut``: the n draws were skipped because the class that n0 draws chose is not the label.
 
-There are three more, with their numbers: ``at-radius:R,...:N``, ``within:TOLERANCE:N`` and ``acr-error:E:N``, where
-draws came until the answer was sure, N at most.
+There are four more, with their numbers: ``at-radius:R,...:N``, ``within:TOLERANCE:N`` and ``acr-error:E:N``, where
+draws came until the answer was sure, N at most; and ``transfer:N``, where N draws compared another classifier with the
+one whose votes the row has (:func:`rs.statistics.radius.transferred_bound`).
 """
 
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
+_TRANSFER = re.compile("transfer:([1-9][0-9]*)", re.ASCII)
 _SEQUENTIAL = re.compile(
     rf"(?:at-radius:({_NUMBER}(?:,{_NUMBER})*)|(?:within|acr-error):{_NUMBER}):([1-9][0-9]*)", re.ASCII
 )
@@ -131,6 +133,16 @@ def draws_at_most(mode: str) -> int | None:
     return int(match[2]) if match else None
 
 
+def draws_compared(mode: str) -> int | None:
+    """Return the number of draws that compared two classifiers; ``None`` for modes other than a transfer.
+
+    >>> draws_compared("transfer:1000"), draws_compared("certify")
+    (1000, None)
+    """
+    match = _TRANSFER.fullmatch(mode)
+    return int(match[1]) if match else None
+
+
 def radii_asked(mode: str) -> tuple[float, ...] | None:
     """Return the radii of a mode whose rows say only which of them are certified; ``None`` for the others.
 
@@ -171,7 +183,7 @@ def early_stop(mode: str) -> str:
 
 def is_mode(text: str) -> bool:
     """Return whether rows can have this mode."""
-    return text in MODES or _SEQUENTIAL.fullmatch(text) is not None
+    return text in MODES or any(pattern.fullmatch(text) for pattern in (_SEQUENTIAL, _TRANSFER))
 
 
 def round_down(value: float) -> Decimal:
@@ -198,6 +210,7 @@ class Certificate:
     counts: NDArray[np.int64] = field(repr=False)  # votes of the n draws, shape (K,)
     mode: str = field(default="certify", repr=False)  # or "shortcut", or that of a run of ``rs.statistics.sequential``
     evaluations: int | None = field(default=None, repr=False)  # of members, on all draws; counted of a cascade
+    losses: int | None = field(default=None, repr=False)  # draws that the class lost; of a transfer
     noise: str = field(default="gaussian", repr=False)  # or "grid": which of the two was added
 
     def __str__(self) -> str:

@@ -63,9 +63,13 @@ MAX_SECONDS = 10**9
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
 """A further column of the rows of cascades: evaluations of members, on all draws of the image."""
+LOSSES = "losses"
+"""A further column of the rows of a transfer: draws that the class lost."""
+FURTHER = (EVALUATIONS, LOSSES)
+"""Columns of which a file of rows may have one, after all others."""
 FIELD_COLUMNS = tuple(_FIELD_KINDS)
 HEADER = "\t".join(COLUMNS)
-"""First line of a file of rows, without the newline; :func:`row_header` has it for rows that count evaluations too."""
+"""First line of a file of rows, without the newline; :func:`row_header` has it for rows with a further column too."""
 
 
 def sidecar_of(path: Path) -> Path:
@@ -78,22 +82,22 @@ def seconds_of(path: Path) -> Path:
     return path.with_suffix(".seconds.csv")
 
 
-def row_header(counted: bool) -> str:
-    """Return the first line of a file of rows, without the newline; with the column :data:`EVALUATIONS` if counted."""
-    return f"{HEADER}\t{EVALUATIONS}" if counted else HEADER
+def row_header(further: str | None) -> str:
+    """Return the first line of a file of rows, without the newline; with a column of :data:`FURTHER` if given."""
+    return HEADER if further is None else f"{HEADER}\t{further}"
 
 
 def format_row(row: Mapping[str, Any]) -> str:
     """Return one row as a line, without the newline; its numbers read back exactly.
 
     Args:
-        row: A value for each of :data:`COLUMNS`; counts as votes per class, or as text. :data:`EVALUATIONS` if it was
-            counted.
+        row: A value for each of :data:`COLUMNS`; counts as votes per class, or as text. One of :data:`FURTHER` if it
+            was counted.
     Raises:
         ValueError: If a number is not finite.
     """
-    counted = (EVALUATIONS,) if row.get(EVALUATIONS) is not None else ()
-    return "\t".join(_text(name, row[name]) for name in (*COLUMNS, *counted))
+    further = [name for name in FURTHER if row.get(name) is not None]
+    return "\t".join(_text(name, row[name]) for name in (*COLUMNS, *further))
 
 
 def _text(name: str, value: Any) -> str:
@@ -109,16 +113,17 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Read this project's rows.
 
     Returns:
-        The columns :data:`COLUMNS`, and :data:`EVALUATIONS` where there is one; ``counts0`` and ``counts`` stay text
+        The columns :data:`COLUMNS`, and one of :data:`FURTHER` where it is; ``counts0`` and ``counts`` stay text
         (see :func:`parse_counts`).
     Raises:
         InputError: If the file is missing or damaged, or a row contradicts itself; names the file and the line.
     """
-    counted = tsv.read_columns(path) == (*COLUMNS, EVALUATIONS)
-    frame = tsv.read_tsv(path, _KINDS | ({EVALUATIONS: tsv.whole} if counted else {}))
+    columns = tsv.read_columns(path)
+    further = [name for name in FURTHER if columns == (*COLUMNS, name)]
+    frame = tsv.read_tsv(path, _KINDS | dict.fromkeys(further, tsv.whole))
     rows = as_arrays(frame)
     check_columns(path, rows)
-    if counted:
+    if EVALUATIONS in further:
         tsv.refuse(path, rows[EVALUATIONS] < rows["n0"] + rows["n"], "every draw must take one evaluation or more")
     votes = {name: votes_of(rows[name]) for name in ("counts0", "counts")}
     totals = {
@@ -127,7 +132,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     for bad, rule in (
         (
             ~by_mode(rows, is_mode),
-            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, within:TOLERANCE:N, acr-error:E:N",
+            f"mode must be one of {', '.join(MODES)}, at-radius:R,...:N, within:TOLERANCE:N, acr-error:E:N, transfer:N",
         ),
         (~np.isin(rows["scope"], SCOPES), f"scope must be one of {', '.join(SCOPES)}"),
         (rows["scope"] != rows["scope"][0], "scope must be the same in all rows"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,10 @@ DIFFERENCES = {
 
 @contextmanager
 def write_rows(
-    outs: Mapping[Path, dict[str, Any]], seconds: Path, indices: NDArray[np.int64], counted: Collection[Path] = ()
+    outs: Mapping[Path, dict[str, Any]],
+    seconds: Path,
+    indices: NDArray[np.int64],
+    further: Mapping[Path, str] | None = None,
 ) -> Iterator[RowWriter]:
     """Write row files of the same images, their sidecars and the seconds of each image.
 
@@ -64,7 +67,7 @@ def write_rows(
             compared with an existing one.
         seconds: File for the wall-clock seconds of each image.
         indices: The images.
-        counted: The row files that have the column ``rs.storage.certificate_rows.EVALUATIONS``.
+        further: The further column of the row files that have one (``rs.storage.certificate_rows.FURTHER``).
     Raises:
         InputError: If a file is not a ``*.tsv``, holds the rows of something else, even if that is noticed only at the
             end, or another process is writing it; or if its sidecar or ``seconds`` is something else.
@@ -79,7 +82,7 @@ def write_rows(
     _check_outputs(outs, seconds)
     try:
         with scratch.scratch_folder(shares[rank]) as folder, processes.barrier() as wait_for_all:
-            with _open_parts(outs, folder, indices[rank::world_size], counted) as writer:
+            with _open_parts(outs, folder, indices[rank::world_size], further or {}) as writer:
                 yield writer
             wait_for_all()
             if rank == 0:
@@ -206,11 +209,11 @@ def _check_outputs(outs: Mapping[Path, dict[str, Any]], seconds: Path) -> None:
 
 @contextmanager
 def _open_parts(
-    outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64], counted: Collection[Path]
+    outs: Mapping[Path, dict[str, Any]], folder: Path, indices: NDArray[np.int64], further: Mapping[Path, str]
 ) -> Iterator[RowWriter]:
     """Open the unfinished files in ``folder`` for the remaining images of this process."""
     parts = {out: folder / f"{number}.tsv" for number, out in enumerate(outs)}
-    headers = {path: certificate_rows.row_header(out in counted) + "\n" for out, path in parts.items()}
+    headers = {path: certificate_rows.row_header(further.get(out)) + "\n" for out, path in parts.items()}
     written = _resume(headers | {folder / SECONDS: SECONDS_HEADER})
     if written:
         print(f"continuing after {written} of {len(indices)} images", file=sys.stderr)

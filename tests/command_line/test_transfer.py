@@ -1,0 +1,146 @@
+"""``rs transfer``: certificates of a changed model by the rows of the one that it was made from."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import rs
+from rs.command_line.certify import main as certify
+from rs.command_line.shell import run
+from rs.command_line.show import show_files
+from rs.command_line.transfer import main as transfer
+from rs.errors import InputError
+from rs.runtime.streams import Stream
+from rs.smoothing.inputs import as_image
+from rs.statistics.radius import lower_bound, upper_bound
+from rs.storage.certificate_rows import read_rows, sidecar_of
+from tests.support.helpers import Linear
+
+SOURCE = "tests.support.helpers:Linear"  # class 1 where the first pixel exceeds 0.5
+LEVELS = (0, 60, 110, 140, 200, 255)
+DRAWS = 500
+
+
+def stricter():
+    """Lose some of the votes for class 1, and none of those for class 0."""
+    return Linear(0.6)
+
+
+TARGET = f"{__name__}:stricter"
+
+
+@pytest.fixture(autouse=True)
+def rows(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RS_WORK", str(tmp_path / "work"))
+    for number, level in enumerate(LEVELS):
+        folder = Path("photos", "right" if level > 127 else "left")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 4), level, dtype=np.uint8)).save(folder / f"{number}.png")
+    end(certify, SOURCE, "--sigma", "0.5", "--out", "rows.tsv", *PICTURES)
+    return read_rows(Path("rows.tsv"))
+
+
+PICTURES = ("--images", "photos", "--device", "cpu")
+
+
+def end(command, *words):
+    """Run a command; its exit code."""
+    with pytest.raises(SystemExit) as exit:
+        run(command, arguments=[*map(str, words)])
+    return exit.value.code
+
+
+def transferred(source=SOURCE, target=TARGET, out="out.tsv", draws=DRAWS):
+    return end(transfer, "rows.tsv", "--from", source, "--to", target, "--out", out, "--n", draws, *PICTURES)
+
+
+def test_rows_have_the_bound_of_the_votes_less_that_of_the_losses(rows, capfd):
+    assert transferred() == 0
+    table = read_rows(Path("out.tsv"))
+    models = [rs.load(model).smooth(0.5) for model in (Linear(), stricter())]
+    for row, transferred_row in zip(rows.itertuples(), table.itertuples(), strict=True):
+        x = as_image(np.full((1, 4, 4), LEVELS[row.idx], dtype=np.uint8))
+        first, second = (model.votes_by_draw(x, DRAWS, 0, Stream.ESTIMATE, row.idx) for model in models)
+        assert (
+            np.bincount(first, minlength=2).tolist() == models[0].votes(x, DRAWS, 0, Stream.ESTIMATE, row.idx).tolist()
+        )
+        selected = max(range(2), key=models[0].votes(x, 100, 0, Stream.SELECT, row.idx).tolist().__getitem__)
+        losses = int(((first == selected) & (second != selected)).sum()) if row.predict >= 0 else DRAWS
+        votes = int((models[0].votes(x, 1000, 0, Stream.ESTIMATE, row.idx))[selected])
+        bound = max(0.0, lower_bound(votes, 1000, 0.0005) - upper_bound(losses, DRAWS, 0.0005))
+        assert (transferred_row.losses, transferred_row.p_lower) == (losses, pytest.approx(bound, rel=1e-12))
+        assert transferred_row.predict == (selected if bound >= 0.5 else -1)
+    assert (table["radius"] <= rows["radius"]).all()
+    assert {"0"} < {*table["losses"].astype(str)}
+    assert set(table["mode"]) == {f"transfer:{DRAWS}"}
+
+
+def test_the_true_radius_of_the_changed_model_is_not_exceeded():
+    transferred()
+    table = read_rows(Path("out.tsv"))
+    distances = np.array([level / 255 - 0.6 for level in LEVELS])[table["idx"]]
+    right = table["predict"] == (distances > 0)
+    assert (table["radius"][right] <= np.abs(distances)[right]).all()
+    assert (table["radius"][~right] == 0).all()
+
+
+def test_the_sidecar_names_what_the_rows_rest_on(rows):
+    transferred()
+    source, sidecar = (json.loads(sidecar_of(Path(name)).read_text()) for name in ("rows.tsv", "out.tsv"))
+    assert sidecar["transfer"]["classifier"] == source["classifier"] != sidecar["classifier"]
+    assert (sidecar["transfer"]["draws"], sidecar["images"]) == (DRAWS, source["images"])
+    assert end(show_files, "out.tsv") == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("losses", "lost", "the columns must be"),
+        (f"transfer:{DRAWS}\tmodel\t0", f"transfer:{DRAWS}\tmodel\t1", "p_lower must be"),
+        (f"transfer:{DRAWS}\tmodel\t0", f"transfer:{DRAWS}\tmodel\t501", "losses must be"),
+        (f"transfer:{DRAWS}\t", "transfer:5000\t", "n must be at least"),
+        (f"transfer:{DRAWS}\t", "certify\t", "p_lower must be"),
+    ],
+)
+def test_forged_rows_are_refused(old, new, rule):
+    transferred()
+    text = Path("out.tsv").read_text()
+    assert old in text
+    Path("out.tsv").write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=rule):
+        rs.storage.certificate_rows.read_any(Path("out.tsv"))
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ({"source": TARGET}, "the classifier of its sidecar is"),
+        ({"draws": 1001}, "--n must be 1 to 1,000"),
+        ({"draws": 0}, "--n must be 1 to 1,000"),
+    ],
+)
+def test_what_the_rows_are_not_of_is_refused_in_one_line(capfd, words, rule):
+    capfd.readouterr()
+    assert transferred(**words) == 2
+    assert rule in capfd.readouterr().err.splitlines()[-1]
+    assert not Path("out.tsv").exists()
+
+
+def test_votes_that_a_row_rules_out_are_refused(capfd):
+    """As where the sidecar is of a run with another seed."""
+    path = Path("rows.tsv")
+    capfd.readouterr()
+    sidecar = json.loads(sidecar_of(path).read_text())
+    sidecar_of(path).write_text(json.dumps(sidecar | {"noise": "gaussian", "seed": 1}))
+    assert transferred(target=SOURCE, draws=1000) == 2
+    assert "must vote as its rows say" in capfd.readouterr().err
+
+
+def test_a_model_transferred_to_itself_loses_no_votes():
+    assert transferred(target=SOURCE) == 0
+    table = read_rows(Path("out.tsv"))
+    assert (table.loc[table["predict"] >= 0, "losses"] == 0).all()
