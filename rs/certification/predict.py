@@ -14,7 +14,7 @@ from rs.certification.inference import members_of
 from rs.certification.load import Classifier
 from rs.certification.quantize import quantized_identity
 from rs.data.image_folder import as_tensor
-from rs.data.pictures import Conversion, picture
+from rs.data.pictures import Conversion, picture_with_notes
 from rs.errors import InputError
 from rs.models.backend import device_of
 from rs.runtime.device import limit_threads
@@ -34,6 +34,7 @@ class Prediction:
     seed: int
     certificate: Certificate
     provenance: Mapping[str, Any]  # scope of the weights; device, precision, engine, quantised network, conversion
+    notes: tuple[str, ...] = ()  # what of the file its pixels do not have
 
     @property
     def name(self) -> str | None:
@@ -47,6 +48,7 @@ class Prediction:
         """Return one readable line: class, radius in pixels of [0, 1] and confidence, both rounded down."""
         conversion = self.provenance.get("conversion")
         of_what = f"; of the image after conversion: {conversion}" if conversion else ""
+        of_what += "".join(f"; {note}" for note in self.notes)
         if self.name is None:
             return f"{self.file}: abstains{of_what}"
         radius, p_lower = round_down(self.certificate.radius), round_down(self.certificate.p_lower)
@@ -61,7 +63,8 @@ class Prediction:
             name: getattr(certificate, name) for name in ("radius", "p_lower", "n0", "n", "alpha", "sigma", "noise")
         }
         votes = {name: getattr(certificate, name).tolist() for name in ("counts0", "counts")}
-        return json.dumps({**prediction, **values, "seed": self.seed, **votes, **self.provenance}, allow_nan=False)
+        said = {**self.provenance, **({"notes": self.notes} if self.notes else {})}
+        return json.dumps({**prediction, **values, "seed": self.seed, **votes, **said}, allow_nan=False)
 
 
 def predict_files(
@@ -97,7 +100,7 @@ def predict_files(
     numbered = progress(enumerate(files), len(files), "predict", always=False)
     for index, file in watched(numbered, members_of(classifier.base), classifier.precision):
         try:
-            pixels = picture(file, base.shape, conversion)
+            pixels, notes = picture_with_notes(file, base.shape, conversion)
         except InputError as error:
             failed.append(str(error))
             continue
@@ -105,6 +108,6 @@ def predict_files(
         if index == len(failed):  # the first that can be read
             say_how_long(classifier, x, len(files) - index, draws)
         certificate = classifier.certify(x, **vars(draws), index=index)
-        yield Prediction(file, base.classes, draws.seed, certificate, provenance)
+        yield Prediction(file, base.classes, draws.seed, certificate, provenance, notes)
     if failed:
         raise InputError(f"{len(failed)} of {len(files)} images failed: {' | '.join(failed)}")

@@ -103,7 +103,14 @@ class Conversion:
 def picture(
     file: str | Path, shape: Sequence[int] | None = None, conversion: Conversion | None = None
 ) -> NDArray[np.uint8]:
-    """Read an image file as uint8 (C, H, W).
+    """Read an image file as uint8 (C, H, W); see :func:`picture_with_notes`."""
+    return picture_with_notes(file, shape, conversion)[0]
+
+
+def picture_with_notes(
+    file: str | Path, shape: Sequence[int] | None = None, conversion: Conversion | None = None
+) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
+    """Read an image file as uint8 (C, H, W), and say what of the file these pixels do not have.
 
     Args:
         file: Its path.
@@ -116,7 +123,7 @@ def picture(
         content = files.read_bytes(Path(file), MAX_PICTURE_BYTES, "correct its name")
     except OSError as error:
         raise InputError(f"{file} must be a file that can be read, but: {one_line(error)}; correct its name") from error
-    pixels = _decoded(content, str(file), conversion, 3 if shape is None else shape[0])
+    pixels, notes = _decoded(content, str(file), conversion, 3 if shape is None else shape[0])
     if shape is not None and pixels.shape != tuple(shape):
         expected, actual = kind(shape), kind(pixels.shape)
         steps = {"convert": pixels.shape[0] != shape[0], "resize": pixels.shape[1:] != tuple(shape[1:])}
@@ -125,7 +132,7 @@ def picture(
             f"{file} must be {expected}, as the images of the model are, got {actual}; {remedy} it, or let --convert, "
             "--resize and --crop do so"
         )
-    return pixels
+    return pixels, notes
 
 
 def kind(shape: Sequence[int]) -> str:
@@ -144,21 +151,41 @@ def decode(data: bytes, where: str) -> NDArray[np.uint8]:
     Raises:
         InputError: If the bytes are no such image.
     """
-    return _decoded(data, where, None, 3)
+    return _decoded(data, where, None, 3)[0]
 
 
-def _decoded(data: bytes, where: str, conversion: Conversion | None, channels: int) -> NDArray[np.uint8]:
+def _decoded(
+    data: bytes, where: str, conversion: Conversion | None, channels: int
+) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
     try:
         with _opened(data) as file:
             image = file if conversion is None else conversion.apply(file, channels)
-            mode, pixels = image.mode, np.asarray(image)
+            mode, pixels, notes = image.mode, np.asarray(image), _notes(file, image.mode)
     except InputError as error:  # of the conversion
         raise InputError(f"{where} {error}") from error
     except Exception as error:  # Pillow raises errors of every kind on damaged files
         raise InputError(f"{where} must be an image, but: {one_line(error)}; replace or remove it") from error
     if mode not in ("L", "RGB"):
         raise InputError(f"{where} must be an 8-bit grey or RGB image, got mode {mode}; convert it")
-    return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
+    return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1), notes
+
+
+def _notes(file: PillowImage, mode: str) -> tuple[str, ...]:
+    """Return what of a picture that was decoded its pixels, of a mode, do not have."""
+    is_so = {
+        f"converted from {file.mode} to {mode}": file.mode != mode,
+        "alpha dropped": "A" in file.mode or "transparency" in file.info,
+        "EXIF orientation ignored": _orientation(file) in range(2, 9),  # 1: as it is
+        "first of several frames": getattr(file, "is_animated", False),
+    }
+    return tuple(note for note, applies in is_so.items() if applies)
+
+
+def _orientation(file: PillowImage) -> object:
+    try:
+        return file.getexif().get(0x0112)
+    except Exception:  # damaged EXIF, of which Pillow raises errors of every kind, turns no picture
+        return None
 
 
 def _opened(data: bytes) -> PillowImage:

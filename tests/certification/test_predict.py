@@ -251,9 +251,39 @@ def test_a_converted_image_gets_the_radius_of_what_it_was_converted_to(capfd, tm
     (line,) = asked(capfd, *words([photo], LINEAR, **options), "--convert", "--json")
     (plain,) = asked(capfd, *words([tmp_path / "grey.png"], LINEAR, data=tiny, sigma=1), "--json")
     conversion = "shorter side 6, central 4x4, converted"
-    assert json.loads(line) == {**json.loads(plain), "file": photo, "conversion": conversion}
+    notes = ["converted from RGBA to L", "alpha dropped"]
+    assert json.loads(line) == {**json.loads(plain), "file": photo, "conversion": conversion, "notes": notes}
     (text,) = asked(capfd, *words([photo], LINEAR, **options), "--convert")
-    assert text.endswith(f"; of the image after conversion: {conversion}")
+    assert text.endswith(f"; of the image after conversion: {conversion}; {'; '.join(notes)}")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "notes"),
+    [
+        ("plain.png", {}, []),
+        ("turned.jpg", {"exif": 6}, ["EXIF orientation ignored"]),
+        ("upright.jpg", {"exif": 1}, []),
+        ("clear.png", {"transparency": 0}, ["alpha dropped"]),
+        *((f"frames.{end}", {"save_all": True}, ["first of several frames"]) for end in ("png", "tif")),
+    ],
+)
+def test_an_answer_says_what_of_a_picture_its_pixels_do_not_have(capfd, tmp_path, name, options, notes):
+    first, second = (Image.fromarray(np.full(SHAPE[1:], value, np.uint8)) for value in (255, 0))
+    if "exif" in options:
+        exif = Image.Exif()
+        exif[0x0112] = options["exif"]
+        options = {"exif": exif}
+    first.save(tmp_path / name, **options, **({"append_images": [second]} if "save_all" in options else {}))
+    arguments = words([tmp_path / name], LINEAR, sigma=0.1)
+    (text,), (line,) = asked(capfd, *arguments), asked(capfd, *arguments, "--json")
+    assert json.loads(line).get("notes", []) == text.split("; ")[1:] == notes
+    assert json.loads(line)["predict"] == 1
+
+
+def test_damaged_exif_turns_no_picture(capfd, tmp_path):
+    Image.fromarray(np.zeros(SHAPE[1:], np.uint8)).save(tmp_path / "a.jpg", exif=b"Exif\0\0no such thing")
+    (text,) = asked(capfd, *words([tmp_path / "a.jpg"], LINEAR, sigma=0.1))
+    assert ";" not in text
 
 
 @pytest.mark.parametrize(("name", "value"), [("resize", 0), ("crop", -1), ("resize", 10**30)])
