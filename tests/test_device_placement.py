@@ -153,7 +153,6 @@ PATHS |= {
     f"training, {method} {' '.join(map(str, changes.values()))}": partial(training, method=method, parameters=changes)
     for method, changes in (
         ("smoothadv", {"attack": "pgd-free", "steps": 2}),
-        ("smoothadv", {"attack": "ddn", "steps": 2}),
         ("consistency", {"steps": 1, "epsilon": 0.2}),
         ("smoothmix", {"one_step": True}),
         ("advmacer", {"fresh_draws": True}),
@@ -203,7 +202,6 @@ def attacks(device, folder):
     x = torch.stack([image(), image(1)]).to(device)
     y, noise = torch.tensor([0, 1], device=device), draw(x, 2, SIGMA, rng)
     attack.pgd(model, x, y, noise, 1, 0.2)
-    attack.ddn(model, x, y, noise, 2, 0.2, rng=rng)
     attack.mixing_path(model, x, y, noise, 1, 0.2)
     attack.projected_path_attack(model, x, y, noise, 1, 0.2)
     attack.pgd(model, x, y, noise, 1, 0.2, direction=lambda u: attack.stein_direction(model, u, y, noise))

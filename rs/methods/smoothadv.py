@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from rs.methods.base import Step, accuracy, warmed_up
 from rs.params import Count, NonNegative, NonNegativeCount, validated
-from rs.smoothing.attack import ddn, forward, pgd, stein_direction
+from rs.smoothing.attack import forward, pgd, stein_direction
 from rs.smoothing.noise import draw
 from rs.smoothing.soft import mean_cross_entropy
 
@@ -20,15 +20,15 @@ class SmoothAdv:
 
     1/(BM) sum_ik CE(f(x_hat_i + d_ik), y_i),   x_hat_i from the attack with the same draws
 
-    The attack maximises the log of the mean over draws, the loss is the mean of the logs. ``attack`` is ``pgd``, its
-    gradient-free form ``pgd-free`` or ``ddn``.
+    The attack maximises the log of the mean over draws, the loss is the mean of the logs. ``attack`` is ``pgd`` or its
+    gradient-free form ``pgd-free``.
     """
 
     draws: Count
     steps: NonNegativeCount
     epsilon: NonNegative
     warmup: NonNegativeCount
-    attack: Literal["pgd", "pgd-free", "ddn"]
+    attack: Literal["pgd", "pgd-free"]
 
     def __post_init__(self) -> None:
         if self.attack == "pgd-free" and self.draws < 2:
@@ -48,8 +48,6 @@ class SmoothAdv:
         return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))
 
     def _attack(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, epsilon: float, rng: Generator) -> Tensor:
-        if self.attack == "ddn":
-            return ddn(model, x, y, noise, self.steps, epsilon, rng=rng)
         free = self.attack == "pgd-free"
         direction = (lambda point: stein_direction(model, point, y, noise)) if free else None
         return pgd(model, x, y, noise, self.steps, epsilon, rng=rng, direction=direction)

@@ -14,14 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rs.smoothing.noise import LEVELS, noisy
+from rs.smoothing.noise import noisy
 from rs.smoothing.soft import LOG_CLAMP, soft_probabilities, to_float32
 
 Direction = Callable[[Tensor], Tensor]
 """From images (B, C, H, W) to the direction in which to move them, same shape, before normalisation."""
-
-NORM_STEP = 0.05
-"""Relative change of the norm in a step of DDN."""
 
 _evaluated: dict[nn.Module, tuple[int, bool]] = {}
 """How many evaluate a module at the moment, in any thread, and whether it was in training mode before the first."""
@@ -150,52 +147,6 @@ def pgd(
             u = u + 2 * epsilon / steps * unit(ascend(x + u), rng)
             u = project((x + u).clamp(0.0, 1.0) - x, epsilon)
     return x + u
-
-
-def ddn(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    noise: Tensor,
-    steps: int,
-    epsilon: float,
-    *,
-    rng: torch.Generator,
-) -> Tensor:
-    """Attack by decoupled direction and norm (Rony et al. 2019), as SmoothAdv does.
-
-    The norm of u shrinks by 5 % while the majority of the noisy copies is misclassified and grows by 5 % otherwise;
-    the smallest successful u is returned, projected into the ball. An image on which no step succeeded, or which is
-    misclassified from the start, comes back clean; the last iterate is never evaluated; the final rounding to 1/255
-    may exceed the ball slightly. All of this is what the reference does.
-
-    Args:
-        model, x, y, noise, steps, epsilon, rng: As for :func:`pgd`.
-    Returns:
-        x_hat, shape (B, C, H, W), detached.
-    """
-    x = x.detach()
-    u, best = torch.zeros_like(x), torch.zeros_like(x)
-    farthest = norms(torch.maximum(x, 1 - x))
-    radius, best_norm = torch.full_like(farthest, epsilon), farthest
-    with evaluating(model):
-        for step in range(1, steps + 1):
-            fooled = (_majority(model, x + u, noise) != y)[:, None, None, None]
-            better = fooled & (norms(u) < best_norm)
-            best, best_norm = torch.where(better, u, best), torch.where(better, norms(u), best_norm)
-            rate = 0.01 + 0.495 * (1 + torch.cos(torch.tensor(torch.pi * step / steps)).item())
-            u = u + rate * unit(gradient(model, x + u, y, noise), rng)
-            radius = torch.minimum(radius * torch.where(fooled, 1 - NORM_STEP, 1 + NORM_STEP), farthest)
-            u = radius * u / norms(u).clamp_min(torch.finfo(u.dtype).tiny)
-            u = ((x + u) * LEVELS).round().div(LEVELS).clamp(0.0, 1.0) - x
-    return x + (project(best, epsilon) * LEVELS).round() / LEVELS
-
-
-def _majority(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
-    """Return the class of most of the M noisy copies, ties to the lowest; (B,)."""
-    with torch.no_grad():
-        logits = forward(model, x, noise)
-    return nn.functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).sum(dim=1).argmax(dim=-1)
 
 
 def mixing_path(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float) -> list[Tensor]:

@@ -27,7 +27,6 @@ HINGED = {name: name in ("macer", "advmacer") for name in PASSES}
 every_method = pytest.mark.parametrize("name", METHODS)
 SWITCHES = [
     ("smoothadv", {"attack": "pgd-free"}),
-    ("smoothadv", {"attack": "ddn"}),
     ("consistency", {"steps": 0}),
     ("smoothmix", {"one_step": False}),
     ("advmacer", {"fresh_draws": True}),

@@ -66,11 +66,8 @@ def slow_stability(f, frozen, x, y, rng, epoch, lam):
 
 def slow_smoothadv(f, frozen, x, y, rng, epoch, draws, steps, epsilon, warmup, attack_name):
     noise, epsilon = normal(rng, draws), ramp(epsilon, epoch, warmup)
-    if attack_name == "ddn":
-        x_hat = attack.ddn(frozen, x, y, noise, steps, epsilon, rng=rng)
-    else:
-        free = {"direction": lambda point: attack.stein_direction(frozen, point, y, noise)}
-        x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon, **(free if attack_name == "pgd-free" else {}))
+    free = {"direction": lambda point: attack.stein_direction(frozen, point, y, noise)}
+    x_hat = attack.pgd(frozen, x, y, noise, steps, epsilon, **(free if attack_name == "pgd-free" else {}))
     return over_draws(f, x_hat, noise, y)
 
 
@@ -155,7 +152,6 @@ CASES = {
     "smoothadv": (slow_smoothadv, SMOOTHADV | {"attack": "pgd"}, 20),
     "smoothadv in its warm-up": (slow_smoothadv, SMOOTHADV | {"attack": "pgd"}, 3),
     "smoothadv without gradients": (slow_smoothadv, SMOOTHADV | {"attack": "pgd-free"}, 20),
-    "smoothadv by ddn": (slow_smoothadv, SMOOTHADV | {"attack": "ddn", "steps": 4}, 20),
     "smoothadv of one draw": (slow_smoothadv, SMOOTHADV | {"attack": "pgd", "draws": 1}, 20),
     "macer": (slow_macer, HINGE, 0),
     "macer before the end of its deferral": (slow_macer, HINGE | {"defer": 5}, 4),

@@ -100,7 +100,6 @@ def test_box_comes_before_the_ball_in_pgd_and_after_it_in_the_variant():
 
 ATTACKS = {
     "pgd": lambda model, x, y, noise: attack.pgd(model, x, y, noise, 3, 0.5),
-    "ddn": lambda model, x, y, noise: attack.ddn(model, x, y, noise, 3, 0.5, rng=generator()),
     "mixing_path": lambda model, x, y, noise: attack.mixing_path(model, x, y, noise, 3, 0.2)[-1],
     "projected_path_attack": lambda model, x, y, noise: attack.projected_path_attack(model, x, y, noise, 3, 0.5),
 }
@@ -193,13 +192,7 @@ def test_pgd_follows_another_direction_where_one_is_given():
     assert torch.allclose(x_hat, x + 0.1 * to / to.norm(), rtol=0, atol=1e-14)
 
 
-# ---------------------------------------------------- DDN, the gradient-free direction, and Jeong's two
-
-
-def slow_votes(model, x, noise):
-    with torch.no_grad():
-        votes = [int(model((x + d)[None])[0].argmax()) for d in noise]
-    return max(range(K), key=votes.count)  # the first of the largest
+# ---------------------------------------------------- the gradient-free direction, and Jeong's two
 
 
 def autograd_gradient(model, x, y, noise):
@@ -207,40 +200,6 @@ def autograd_gradient(model, x, y, noise):
     p = sum(torch.softmax(model((point + d)[None])[0], dim=0)[y] for d in noise) / len(noise)
     (-torch.log(p)).backward()
     return point.grad.numpy()
-
-
-def slow_ddn(model, x, y, noise, steps, epsilon):
-    """One image, in NumPy, along the steps of Rony et al. as SmoothAdv's code has them."""
-    image = x.numpy()
-    u, best, r = np.zeros_like(image), np.zeros_like(image), epsilon
-    r_max = best_norm = np.linalg.norm(np.maximum(image, 1 - image))
-    for t in range(1, steps + 1):
-        here = torch.from_numpy(image + u)
-        adversarial = slow_votes(model, here, noise) != y
-        if adversarial and np.linalg.norm(u) < best_norm:
-            best, best_norm = u.copy(), np.linalg.norm(u)
-        g = autograd_gradient(model, here, y, noise)
-        u = u + (0.01 + 0.495 * (1 + math.cos(math.pi * t / steps))) * g / np.linalg.norm(g)
-        r = min(r * (0.95 if adversarial else 1.05), r_max)
-        u = r * u / np.linalg.norm(u)
-        u = np.clip(np.round((image + u) * 255) / 255, 0, 1) - image
-    size = np.linalg.norm(best)
-    best = best * min(1.0, epsilon / size) if size > 0 else best
-    return image + np.round(best * 255) / 255
-
-
-@pytest.mark.parametrize(("steps", "epsilon"), [(2, 0.8), (4, 0.8), (7, 0.8), (4, 2.5)])  # 2.5 is beyond the box
-def test_ddn_agrees_with_a_slow_loop_over_its_steps(steps, epsilon):
-    (_, _, noise), model = problem(sigma=0.3, images=12), net()
-    x = torch.randint(30, 226, (12, *SHAPE), generator=generator()).double() / 255  # on the grid of 256 levels
-    y = torch.tensor([slow_votes(model, image, draws) for image, draws in zip(x, noise, strict=True)])
-    y[0] = (y[0] + 1) % K  # one image is misclassified from the start
-    x_hat = attack.ddn(model, x, y, noise, steps, epsilon, rng=generator())
-    slow = np.array([slow_ddn(model, x[i], int(y[i]), noise[i], steps, epsilon) for i in range(len(x))])
-    moved = np.abs(slow - x.numpy()).max(axis=(1, 2, 3)) > 0
-    assert moved.sum() > 3  # the comparison is about images that are fooled on the way
-    assert not moved[0]
-    assert x_hat.numpy() == pytest.approx(slow, abs=1e-12)
 
 
 def test_stein_direction_agrees_with_a_loop_over_draws():

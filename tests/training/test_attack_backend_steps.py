@@ -20,7 +20,6 @@ from tests.support.networks import images
 STEPS = [(name, {}) for name in METHODS] + [
     ("consistency", {"steps": 2, "epsilon": 0.2}),
     ("smoothmix", {"steps": 2, "one_step": True}),
-    ("smoothadv", {"steps": 3, "attack": "ddn"}),
     ("smoothadv", {"attack": "pgd-free"}),
     ("advmacer", {"fresh_draws": True, "steps": 2}),
 ]
