@@ -115,23 +115,6 @@ class CifarResNet(nn.Module):
         return self.fc(x.mean(dim=(2, 3)))
 
 
-class LeNet(nn.Module):
-    """LeNet for 28x28 images, with biases and without batch norm: 431,080 parameters at one channel."""
-
-    def __init__(self, channels: int, num_classes: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, 20, 5)
-        self.conv2 = nn.Conv2d(20, 50, 5)
-        self.fc1 = nn.Linear(4 * 4 * 50, 500)
-        self.fc2 = Logits(500, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, 28, 28) -> logits (N, K)."""
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        return self.fc2(F.relu(self.fc1(x.flatten(1))))
-
-
 class SmallNet(nn.Module):
     """Three 3x3 convolutions with batch norm, for images of about 8x8."""
 
@@ -168,7 +151,6 @@ ARCHITECTURES: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
     "resnet20": lambda shape, num_classes: CifarResNet(20, shape[0], num_classes),
     "resnet8": lambda shape, num_classes: CifarResNet(8, shape[0], num_classes, width=32, patches=True),
     "resnet50": _resnet50,
-    "lenet": lambda shape, num_classes: LeNet(shape[0], num_classes),
     "smallnet": SmallNet,
 }
 """From each name of ``rs.models.Architecture`` to a function of (image shape (C, H, W), number of classes) that builds

@@ -9,7 +9,7 @@ from rs.models import architectures
 from rs.smoothing import attack
 from tests.support.helpers import ROOT
 
-CIFAR, MNIST, DIGITS = (3, 32, 32), (1, 28, 28), (1, 8, 8)
+CIFAR, DIGITS = (3, 32, 32), (1, 8, 8)
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
@@ -52,7 +52,6 @@ def slow_count(depth, num_classes):
     [
         ("resnet110", CIFAR, 10, 1_730_714),
         ("resnet20", CIFAR, 10, 272_474),
-        ("lenet", MNIST, 10, 431_080),
     ],
 )
 def test_parameters_are_as_many_as_published(architecture, shape, num_classes, published):
@@ -101,8 +100,6 @@ def test_names_of_the_state_are_those_of_published_checkpoints():
         names |= {f"layer{stage}.0.downsample.0.weight"}
         names |= {f"layer{stage}.0.downsample.1.{field}" for field in norm}
     assert set(build("resnet20").state_dict()) == {f"network.{name}" for name in names}
-    lenet = {f"network.{layer}.{kind}" for layer in ("conv1", "conv2", "fc1", "fc2") for kind in ("weight", "bias")}
-    assert set(build("lenet", MNIST).state_dict()) == lenet
 
 
 def test_normalisation_is_the_first_layer_comes_after_the_noise_and_is_not_in_the_state():
@@ -202,14 +199,13 @@ def test_building_without_a_seed_follows_the_global_generator():
 
 @pytest.mark.parametrize("name", ["resnet111", "", "ResNet110"])
 def test_an_unknown_architecture_is_refused_with_the_known_ones(name):
-    with pytest.raises(InputError, match=f"resnet110, resnet20, resnet8, resnet50, lenet, smallnet.*; got '{name}'"):
+    with pytest.raises(InputError, match=f"resnet110, resnet20, resnet8, resnet50, smallnet.*; got '{name}'"):
         build(name)
 
 
 @pytest.mark.parametrize(
     ("architecture", "shape", "channels"),
     [
-        ("lenet", (1, 32, 32), 1),
         ("resnet20", (3, 0, 32), 3),
         ("resnet20", (1, 32, 32), 3),  # three means for one channel
         ("smallnet", (8, 8), 1),
@@ -232,9 +228,7 @@ def test_normalisation_follows_the_dtype_and_constants_of_the_channels():
     assert wide.flatten().tolist() == [0.25, 1.5]
 
 
-@pytest.mark.parametrize(
-    ("architecture", "shape"), [("smallnet", (1, 8, 8)), ("lenet", (1, 28, 28)), ("resnet20", (3, 32, 32))]
-)
+@pytest.mark.parametrize(("architecture", "shape"), [("smallnet", (1, 8, 8)), ("resnet20", (3, 32, 32))])
 def test_the_last_layer_computes_in_float32_where_the_others_do_in_bfloat16(architecture, shape):
     model = architectures.build(architecture, shape, 5, [0.5] * shape[0], [0.25] * shape[0], 0).eval()
     last = [module for module in model.modules() if isinstance(module, architectures.Logits)]

@@ -134,8 +134,8 @@ def test_weights_of_double_precision_must_be_finite_in_that_of_the_model(folder,
 
 
 def test_weights_of_another_architecture_are_refused_by_their_first_misfit(folder):
-    checkpoint.save(folder, smallnet(), replace(CARD, architecture="lenet", shape=[1, 28, 28]))
-    refused(folder, "weights of lenet", "first network.conv1.bias: expected (20,), got none")
+    checkpoint.save(folder, smallnet(), replace(CARD, architecture="resnet8", shape=[1, 32, 32]))
+    refused(folder, "weights of resnet8", "first network.bn1.bias: expected (32,), got none")
 
 
 def test_weights_for_another_number_of_classes_are_refused(folder):
