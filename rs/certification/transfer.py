@@ -67,10 +67,10 @@ def transfer_rows(
     _check_draws(path, rows, draws)
     device = options.device or device_of(target.module)
     options = replace(options, device=device, sigma=budget(rows, "sigma"), noise=sidecar.get("noise"))
-    how = {name: sidecar[name] for name in ("engine", "precision") if name in sidecar}
-    if how.get("engine") == "quantized":
-        how["precision"] = "float32"  # of what is not in int8
-    smoothed = source.smooth(**vars(options) | how)
+    stated = {name: sidecar[name] for name in ("engine", "precision") if name in sidecar}
+    if stated.get("engine") == "quantized":
+        stated["precision"] = "float32"  # of what is not in int8
+    smoothed = source.smooth(**vars(options) | stated)
     _check_sidecar(path, sidecar, source, smoothed, images, device.type)
     other = target.smooth(**vars(options))
     identity = {name: value for name, value in sidecar.items() if name not in quantized_identity([smoothed.base])}

@@ -106,8 +106,10 @@ def transferred_bound(
     Raises:
         ValueError: If an argument leaves its range.
 
-    >>> transferred_bound(99_000, 100_000, [0, 5], 1_000, 0.001).round(4)
-    array([0.9814, 0.9744])
+    >>> transferred_bound([90_000, 99_000], 100_000, 5, 1_000, 0.001).round(3)
+    array([0.88 , 0.972])
+    >>> lower_bound([900, 990], 1_000, 0.001).round(3)
+    array([0.867, 0.976])
     """
     bound = lower_bound(votes, draws, alpha / 2) - upper_bound(losses, compared, alpha / 2)
     return np.maximum(bound, 0.0)[()]
