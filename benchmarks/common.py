@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from enum import StrEnum
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
@@ -107,11 +108,20 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def processor() -> str:
+    """The name of the CPU, and its instructions for vectors and for matrices in bfloat16."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    pairs = (line.partition(":") for line in lines)
+    fields = {key.strip(): value.strip() for key, _, value in pairs}
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    flags = set(fields.get("flags", "").split())
+    return name + "".join(f", {flag}" for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags)
+
+
 def machine(device: str = "cpu") -> str:
     """One line: what was measured on, with which versions, and when."""
     import torch
-
-    from rs.runtime.device import processor
 
     name = torch.cuda.get_device_name() if device != "cpu" else processor()
     threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"

@@ -1,4 +1,4 @@
-"""Look for common mistakes in a classifier, and print what this machine can do."""
+"""Look for common mistakes in a classifier."""
 
 import sys
 from contextlib import redirect_stdout
@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, Network, Sigma
+from rs.command_line.shell import Device, ModelArgument, Network, Sigma
 
 
 def main(
-    model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="Model folder, ensemble *.json, or module:function.")
-    ] = None,
+    model: ModelArgument,
     *,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Prepared data set to test the model on.")] = None,
     count: Annotated[int, typer.Option(min=20, help="Number of images to use, evenly spread.")] = 200,
@@ -23,45 +21,31 @@ def main(
     device: Device = "auto",
     pictures: PictureOptions,
 ) -> None:
-    """Look for common mistakes in a classifier, and print what this machine can do.
+    """Look for common mistakes in a classifier.
 
-    Without MODEL, check the machine alone. If there is a fault, the exit code is 1. Images with labels reveal most:
-    give a prepared data set (--data), or a folder with one subfolder per class (--images).
+    If there is a fault, the exit code is 1. Images with labels reveal most: give a prepared data set (--data), or a
+    folder with one subfolder per class (--images).
 
     Example:
-        rs doctor
         rs doctor models/digits/0.25/advmacer/0 --data data/digits
         rs doctor my_package.models:build --images photos --sigma 0.5
     """
-    from rs.errors import InputError, printable
-    from rs.runtime.device import describe_machine, device_named, machine_warnings
-
-    if model is None and (data is not None or pictures.images is not None or sigma is not None):
-        raise InputError(
-            "give MODEL, which images and --sigma are for: a model folder, ensemble *.json, or module:function"
-        )
     pictures.check_sources(data)
-    torch_device = device_named(device)
-    machine, slow = describe_machine(torch_device), machine_warnings(torch_device)
-    findings = []
-    if model is not None:
-        from rs.certification.doctor import diagnose
-        from rs.certification.load import load
-        from rs.data.images import load_images
+    from rs.certification.doctor import diagnose
+    from rs.certification.load import load
+    from rs.data.images import load_images
+    from rs.errors import printable
+    from rs.runtime.device import device_named
 
-        images = None if data is None else load_images(data, "test")
-        with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
-            if pictures.images is not None:
-                base, images = pictures.load(load(model, network=network))
-            else:
-                base = load(model, None if images is None else images.meta, network)
-            findings = diagnose(base, images, sigma, torch_device, count)
-    for key, value in machine.items():
-        print(f"{key:10}{value}")
-    for text in slow:
-        print(f"warning: {text}")
+    images = None if data is None else load_images(data, "test")
+    with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
+        if pictures.images is not None:
+            base, images = pictures.load(load(model, network=network))
+        else:
+            base = load(model, None if images is None else images.meta, network)
+        findings = diagnose(base, images, sigma, device_named(device), count)
     for finding in findings:
         print(printable(f"{finding.level}: {finding.text}"))
-    if model is not None and not findings:
+    if not findings:
         print(f"nothing was found wrong with {model}")
     raise typer.Exit(int(any(finding.level == "fault" for finding in findings)))

@@ -1,4 +1,4 @@
-"""What the command says of a machine and of a classifier: ``rs.command_line.doctor``."""
+"""What the command says of a classifier: ``rs.command_line.doctor``."""
 
 import pytest
 from PIL import Image
@@ -6,7 +6,6 @@ from typer.testing import CliRunner
 
 from rs.command_line.main import app
 from rs.errors import InputError
-from rs.runtime import device
 from tests.support.helpers import CLASSES, arrays, write_tiny
 from tests.support.untrained import save_model
 
@@ -50,14 +49,6 @@ def data(tmp_path, monkeypatch):
 
 def doctor(*words):
     return CliRunner().invoke(app, ["doctor", *map(str, words)], prog_name="rs")
-
-
-def test_without_a_classifier_it_says_what_the_machine_can_do():
-    result = doctor()
-    assert result.exit_code == 0
-    assert [line.split()[0] for line in result.stdout.splitlines()[:5]] == [
-        "device", "processor", "threads", "compiler", "versions",
-    ]  # fmt: skip
 
 
 def test_nothing_is_found_in_a_good_classifier(data):
@@ -115,16 +106,10 @@ def test_pictures_without_labels_are_said_to_tell_less(photos):
     assert (result.exit_code, "the images have no labels" in result.stdout.splitlines()[-1]) == (0, True)
 
 
-@pytest.mark.parametrize("option", ["--data", "--images"])
-def test_images_need_a_model(photos, option):
-    assert str(doctor(option, photos).exception).startswith("give MODEL")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["own_models:good", "--data", "data", "--crop", "4"], "are for --images"),
-        (["--sigma", "0.1"], "give MODEL, which images and --sigma are for"),
         (["own_models:good", "--data", "data", "--sigma", "-0.1"], "--sigma must be a positive number, got -0.1"),
         (["own_models:good", "--data", "data", "--sigma", "1e-320"], "--sigma must be a positive number, got 1e-320"),
         (["own_models:good", "--data", "data", "--sigma", "nan"], "--sigma must be a positive number, got nan"),
@@ -138,11 +123,3 @@ def test_a_model_folder_is_looked_at_without_images(data, monkeypatch):
     save_model(data.parent / "model")
     result = doctor(data.parent / "model")
     assert (result.exit_code, "no images were given" in result.stdout.splitlines()[-1]) == (0, True)
-
-
-def test_what_is_missing_is_said(monkeypatch):
-    monkeypatch.setattr(device, "processor", lambda: "old, avx2")
-    monkeypatch.setattr(device.shutil, "which", lambda _: None)
-    found = device.machine_warnings(device.torch.device("cpu"))
-    assert "no instructions for bfloat16" in found[0]
-    assert "no C++ compiler" in found[1]
