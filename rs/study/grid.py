@@ -136,6 +136,6 @@ def pool_cells(values: dict[str, Any], dataset: str, sigma: float) -> list[GridC
     for method, seed in sorted(wanted - set(here)):
         raise InputError(
             f"params.yaml: ensembles need {method} with seed {seed}, but the grid does not train it; add it to members "
-            "and member_seeds, or remove the ensembles (ensembles: [])"
+            "and member_seeds, or remove the ensembles (ensembles: null)"
         )
     return [cell for pair, cell in here.items() if cell.is_member_seed or pair in wanted]
