@@ -40,12 +40,10 @@ def import_model(
 
 def export_rows(
     rows: Annotated[Path, typer.Argument(metavar="ROWS", exists=True, dir_okay=False, help="Certificate rows, *.tsv.")],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time.")],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="Log to write: idx label predict radius correct time (0).")],
     force: Force = False,
 ) -> None:
     """Write certificate rows as a log in the field's six columns, which existing analysis scripts read.
-
-    The log has the seconds of each image if they lie next to the rows.
 
     Example:
         rs export rows.tsv --out log.tsv
@@ -54,12 +52,12 @@ def export_rows(
     from rs.statistics.certificate import UNSOUND, early_stop
     from rs.statistics.metrics import check_labels, check_radii, mode_of
     from rs.storage import files
-    from rs.storage.certificate_rows import is_field_log, with_seconds, write_field_log
+    from rs.storage.certificate_rows import is_field_log, write_field_log
 
     if is_field_log(rows):
         raise InputError(f"{rows} is a log in the six columns already; ROWS must be certificate rows")
     files.check_output(out, "a file", inputs=[rows], force=force)
-    table = with_seconds(read_alone(rows)[0].rows, rows)
+    table = read_alone(rows)[0].rows
     check_radii(table, str(rows))
     check_labels(table, str(rows))
     lost = ["the weights are frozen, chosen image by image"] if (table["scope"] == UNSOUND).any() else []

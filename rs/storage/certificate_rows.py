@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,7 @@ _FIELD_KINDS: dict[str, tsv.Kind] = {
     "predict": tsv.whole,
     "radius": tsv.finite,
     "correct": tsv.whole,
-    "time": tsv.seconds,
+    "time": str,
 }
 _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items() if name != "time"} | {
     "p_lower": tsv.finite,
@@ -58,8 +57,6 @@ _KINDS: dict[str, tsv.Kind] = {name: kind for name, kind in _FIELD_KINDS.items()
     "scope": str,
 }
 
-MAX_SECONDS = 10**9
-"""Of a certificate, at most; more is no time."""
 COLUMNS = tuple(_KINDS)
 EVALUATIONS = "evaluations"
 """A further column of the rows of cascades: evaluations of members, on all draws of the image."""
@@ -167,18 +164,18 @@ def read_field_log(
         path: The log.
         sigma, n0, n, alpha: Values that the log does not contain; ``None`` if unknown.
     Returns:
-        The columns :data:`COLUMNS`, NaN and ``-`` where unknown, and ``seconds``.
+        The columns :data:`COLUMNS`, NaN and ``-`` where unknown.
     Raises:
         InputError: As :func:`read_rows`, or if a value is impossible, or a radius cannot come from sigma and budget
             where they are given.
     """
-    rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True).rename(columns={"time": "seconds"})
+    rows = tsv.read_tsv(path, _FIELD_KINDS, blank_end=True)
     check_columns(path, as_arrays(rows))
     budget = {"sigma": sigma, "n0": n0, "n": n, "alpha": alpha}
     _check_budget(path, **budget)
     columns = {name: math.nan if value is None else value for name, value in budget.items()}
     rows = rows.assign(p_lower=math.nan, **columns, counts0="-", counts="-", mode="certify", scope="model")
-    rows = rows[[*COLUMNS, "seconds"]]
+    rows = rows[[*COLUMNS]]
     if sigma is not None and n is not None and alpha is not None:
         rule = f"radius must be one that n = {n}, alpha = {alpha} and sigma = {sigma} can give"
         remedy = "check sigma, n and alpha, or make the file again"
@@ -226,29 +223,7 @@ def read_any(path: Path, **known: Any) -> pd.DataFrame:
 
 
 def write_field_log(rows: pd.DataFrame, path: Path) -> None:
-    """Write the field's six columns, with all digits of the radii, and times from a column ``seconds`` if present.
-
-    The time of an image whose seconds are not known is 0.
-    """
-    seconds = rows["seconds"].fillna(0.0) if "seconds" in rows else [0.0] * len(rows)
+    """Write the field's six columns, with all digits of the radii; the time of each image is 0."""
     fields = [rows[name].map(lambda value, name=name: _text(name, value)) for name in FIELD_COLUMNS[:-1]]
-    lines = zip(*fields, (str(timedelta(seconds=float(value))) for value in seconds), strict=True)
+    lines = zip(*fields, ["0:00:00"] * len(rows), strict=True)
     files.write_text(path, "\n".join("\t".join(line) for line in [FIELD_COLUMNS, *lines]) + "\n")
-
-
-def with_seconds(rows: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Return the rows in ``path`` with a column ``seconds`` if the file of seconds is beside them.
-
-    Raises:
-        InputError: If the seconds are not once an image, or no times.
-    """
-    seconds = seconds_of(path)
-    if not seconds.exists():
-        return rows
-    times = tsv.read_csv(seconds, (), "remove it or make it again")
-    numbers = all(kind.kind in "iuf" for kind in times.dtypes)
-    if list(times) != ["idx", "seconds"] or not numbers or times["idx"].duplicated().any():
-        raise InputError(f"{seconds} must have the columns idx and seconds, once an image; remove it or make it again")
-    if not times["seconds"].between(0, MAX_SECONDS).all():
-        raise InputError(f"{seconds} must have seconds of 0 to {MAX_SECONDS:,}; remove it or make it again")
-    return rows.merge(times, on="idx", how="left")

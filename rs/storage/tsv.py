@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,19 +53,6 @@ def _check_plain(text: str) -> None:
     """Refuse numbers that Python alone would read, such as 1_0 for 10."""
     if "_" in text or not text.isascii():
         raise ValueError("a number must be of plain digits")
-
-
-def seconds(text: str) -> float:
-    """Read ``H:MM:SS.ffffff``, ``H:MM:SS``, ``D day(s), H:MM:SS`` or plain seconds.
-
-    >>> seconds("0:01:14.5"), seconds("1:02:03"), seconds("2 days, 0:01:00.5"), seconds("15.4")
-    (74.5, 3723.0, 172860.5, 15.4)
-    """
-    match = re.fullmatch(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)", text.strip())
-    if match is None:
-        return finite(text)
-    days, hours, minutes, rest = (finite(part or "0") for part in match.groups())
-    return 86400 * days + 3600 * hours + 60 * minutes + rest
 
 
 def read_columns(path: Path) -> tuple[str, ...]:

@@ -57,11 +57,6 @@ def read_sidecar(path):
     comparison_text(compare_rows(path.with_suffix(".tsv"), path.with_name("rows.tsv")))
 
 
-def read_seconds(path):
-    rows = path.with_name("rows.tsv")
-    certificate_rows.with_seconds(certificate_rows.read_rows(rows), rows)
-
-
 READERS = {
     "parameters": ("params.yaml", read_parameters),
     "card": ("models/macer/0/model.json", lambda path: checkpoint.load_model(path.parent)),
@@ -73,7 +68,6 @@ READERS = {
     "images": ("data/test.npz", lambda path: images.load_images(path.parent, "test")),
     "rows": ("rows.tsv", summarize_rows),
     "sidecar": ("changed.json", read_sidecar),
-    "seconds": ("rows.seconds.csv", read_seconds),
     "log": ("log.tsv", read_log),
     "table": ("table.csv", lambda path: read_table(path, ["classifier", "seconds"], "make")),
     "image weights": ("weights.tsv", lambda path: declare.read_weights(path, 2)),
@@ -97,7 +91,6 @@ def place(tmp_path_factory):
         for name in ("rows", "changed"):
             Path(f"{name}.json").write_text(json.dumps(said))
         certificate_rows.write_field_log(rows, Path("log.tsv"))
-        Path("rows.seconds.csv").write_text("idx,seconds\n" + "".join(f"{index},0.5\n" for index in rows["idx"]))
         Path("table.csv").write_text("classifier,seconds\nmacer-0,1.5\n")
         Path("weights.tsv").write_text("idx\tclass\tw0\tw1\n0\t1\t0.25\t0.75\n1\t0\t0.5\t0.5\n")
         for split in ("train", "test"):

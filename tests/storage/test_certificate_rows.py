@@ -358,9 +358,6 @@ def test_a_field_log_without_a_budget_says_nan_not_a_guess(tmp_path):
 
 def test_a_damaged_field_log_is_refused_by_line(tmp_path):
     path = tmp_path / "log.tsv"
-    path.write_text(FIELD + "0\t3\t3\t0.377\t1\tsoon\n")
-    with pytest.raises(InputError, match="line 2: time cannot be 'soon'"):
-        certificate_rows.read_field_log(path)
     path.write_text(FIELD + "0\t3\t-1\t0.377\t0\t1.0\n")
     with pytest.raises(InputError, match="line 2: radius must be 0"):
         certificate_rows.read_field_log(path)
@@ -386,12 +383,11 @@ def test_two_logs_in_one_file_are_refused_by_the_second_header(tmp_path):
 
 
 def test_exported_rows_hold_the_six_columns_and_every_digit(tmp_path):
-    third = pd.DataFrame([row(0, radius=1 / 3), row(1, label=1)]).assign(seconds=[61.25, 2.0])
+    third = pd.DataFrame([row(0, radius=1 / 3), row(1, label=1)])
     certificate_rows.write_field_log(third, tmp_path / "log.tsv")
     lines = (tmp_path / "log.tsv").read_text().splitlines()
-    assert lines[:2] == [FIELD.strip(), "0\t0\t0\t0.3333333333333333\t1\t0:01:01.250000"]
+    assert lines[:2] == [FIELD.strip(), "0\t0\t0\t0.3333333333333333\t1\t0:00:00"]
     back = certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)
-    assert back["seconds"].tolist() == [61.25, 2.0]
     assert back["radius"].tolist() == third["radius"].tolist()
 
 
@@ -415,41 +411,6 @@ def test_to_export_rows_that_stopped_early_is_warned_of(tmp_path, capsys):
     assert (
         "ended when the radius was known to within 0.1; at most 1,000 draws; the six columns" in capsys.readouterr().err
     )
-
-
-def with_seconds(path):
-    return certificate_rows.with_seconds(certificate_rows.read_rows(path), path)
-
-
-def test_the_seconds_beside_rows_come_with_them_by_image(tmp_path):
-    path = tmp_path / "rows.tsv"
-    write_row_file([row(0), row(1), row(2)], path)
-    assert "seconds" not in with_seconds(path)
-    certificate_rows.seconds_of(path).write_text("idx,seconds\n2,0.5\n0,0.25\n")
-    assert with_seconds(path)["seconds"].fillna(-1).tolist() == [0.25, -1, 0.5]
-
-
-@pytest.mark.parametrize("text", ["idx,time\n0,0.5\n", "idx,seconds\n0,0.5\n0,0.25\n"])
-def test_seconds_that_are_not_once_an_image_are_refused(tmp_path, text):
-    write_row_file([row(0)], tmp_path / "rows.tsv")
-    (tmp_path / "rows.seconds.csv").write_text(text)
-    with pytest.raises(InputError, match=r"rows\.seconds\.csv must have the columns idx and seconds, once an image"):
-        with_seconds(tmp_path / "rows.tsv")
-
-
-@pytest.mark.parametrize("text", ["inf", "-1.0", "1e300", "nan"])
-def test_seconds_that_are_no_times_are_refused(tmp_path, text):
-    write_row_file([row(0), row(1)], tmp_path / "rows.tsv")
-    (tmp_path / "rows.seconds.csv").write_text(f"idx,seconds\n0,0.5\n1,{text}\n")
-    with pytest.raises(InputError, match=r"rows\.seconds\.csv must have seconds of 0 to 1,000,000,000; remove it"):
-        with_seconds(tmp_path / "rows.tsv")
-
-
-def test_an_image_whose_seconds_are_not_known_is_exported_with_zero(tmp_path):
-    write_row_file([row(0), row(1)], tmp_path / "rows.tsv")
-    (tmp_path / "rows.seconds.csv").write_text("idx,seconds\n1,2.0\n")
-    certificate_rows.write_field_log(with_seconds(tmp_path / "rows.tsv"), tmp_path / "log.tsv")
-    assert certificate_rows.read_any(tmp_path / "log.tsv", sigma=SIGMA)["seconds"].tolist() == [0.0, 2.0]
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
