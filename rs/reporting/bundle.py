@@ -30,8 +30,7 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
     The archive depends on the files alone; how xz compresses it, on the version of liblzma too.
 
     Args:
-        root: Folder with ``results/DATASET`` and ``reports/DATASET``, and the models and ensembles where the sidecars
-            of the rows say, whose cards come along if they are there.
+        root: Folder with ``results/DATASET`` and ``reports/DATASET``.
         parameters: The parameters of the study.
         dataset: Name of the recipe.
     Raises:
@@ -41,12 +40,8 @@ def make_bundle(root: Path, parameters: Path, dataset: str) -> tuple[bytes, list
     study = study_of(params.read_params(parameters), dataset)
     content = {check.CHECKER: Path(check.__file__).read_bytes(), check.PARAMETERS: parameters.read_bytes()}
     content[check.STUDY] = (json.dumps(study, indent=1) + "\n").encode()
-    for path in sorted(check.file_names(study)[0] - content.keys() - {check.MANIFEST}):
+    for path in sorted(check.file_names(study) - content.keys() - {check.MANIFEST}):
         content[path] = read_bytes(root / path, check.MAX_BYTES, REPRODUCE)
-    for sigma, classifier in product(study["sigmas"], study["classifiers"]):
-        card = root / _card(f"{check.rows_path(study, sigma, classifier)}.json", content)
-        if card.is_file():
-            content[check.card_path(study, sigma, classifier)] = read_bytes(card, check.MAX_BYTES)
     bundle = lzma.compress(check.pack(content), check=lzma.CHECK_SHA256)
     return bundle, verify(bundle, "the study")
 
@@ -71,11 +66,13 @@ def verify(bundle: bytes, name: str) -> list[str]:
     """
     with _named(name):
         lines = check.check_bundle(bundle)
-    study, values, content = opened(bundle, name)
-    with _named(name):
+        content = check.unpack(bundle)
+        values = params.parse(content[check.PARAMETERS].decode(), check.PARAMETERS)
+        check.demand(isinstance(values, dict), f"{check.PARAMETERS} must hold a mapping of sections")
+        study = check.parse_strict_json(content, check.STUDY)
         same = study_of(values, study["dataset"]) == study
         check.demand(same, f"{check.STUDY} must say what {check.PARAMETERS} says, but does not")
-        _check_cards(study, content)
+        _check_members(study, content)
         _check_prose(study, content[f"reports/{study['dataset']}/claims.md"].decode())
     return lines
 
@@ -93,37 +90,17 @@ def _check_prose(study: dict[str, Any], page: str) -> None:
     check.demand(all_known and once, "claims.md must have the paragraphs of a report above its claims, each once")
 
 
-def _check_cards(study: dict[str, Any], content: dict[str, bytes]) -> None:
-    """Compare the cards of models and the files of ensembles, those that there are, with the sidecars of the rows."""
-    identities = {}
+def _check_members(study: dict[str, Any], content: dict[str, bytes]) -> None:
+    """Refuse rows of ensembles whose sidecars name other models than those that the sidecars of single models do."""
+    models = {}
     for sigma, classifier in product(study["sigmas"], study["classifiers"]):
-        path, members = check.card_path(study, sigma, classifier), classifier["members"]
-        side = check.parse_strict_json(content, f"{check.rows_path(study, sigma, classifier)}.json")
-        if classifier["key"] is None:
-            ((method, seed),) = members
-            identities[sigma, method, seed] = {"method": method, "seed": seed, "classifier": side["classifier"]}
-        if path not in content:
-            continue
-        card = check.parse_strict_json(content, path)
-        same = (card["dataset"], card["sigma"]) == (side["dataset"], side["sigma"])
-        check.demand(same, f"{path} must be of the data set and noise level of its rows")
-        listed = card["members"] if classifier["key"] else [card | {"classifier": side["classifier"]}]
-        stated = [{name: member[name] for name in ("method", "seed", "classifier")} for member in listed]
-        expected = [identities[sigma, method, seed] for method, seed in members]
-        check.demand(stated == expected, f"{path} must be of the members that {check.STUDY} says, with their sidecars")
-
-
-def opened(bundle: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, bytes]]:
-    """Return what the checker reads of the parameters, the parameters, and all files of a bundle.
-
-    Raises:
-        InputError: If the bundle is damaged.
-    """
-    with _named(name):
-        content = check.unpack(bundle)
-        values = params.parse(content[check.PARAMETERS].decode(), check.PARAMETERS)
-        check.demand(isinstance(values, dict), f"{check.PARAMETERS} must hold a mapping of sections")
-        return check.parse_strict_json(content, check.STUDY), values, content
+        path = f"{check.rows_path(study, sigma, classifier)}.json"
+        side = check.parse_strict_json(content, path)
+        for method, seed in classifier["members"] if classifier["key"] is None else ():
+            models[sigma, method, seed] = {"method": method, "seed": seed, "classifier": side["classifier"]}
+        members = [models[sigma, method, seed] for method, seed in classifier["members"]]
+        same = all(member in members for member in side.get("members", ()))
+        check.demand(same, f"{path} must be of the members that {check.STUDY} says, with their sidecars")
 
 
 @contextmanager
@@ -169,15 +146,3 @@ def study_of(values: dict[str, Any], dataset: str) -> dict[str, Any]:
 def _classifier(name: str, key: str | None, scope: str, members: Any, pool: bool) -> dict[str, Any]:
     folder = "pool/" if pool else ""
     return {"name": name, "key": key, "scope": scope, "members": [list(member) for member in members], "folder": folder}
-
-
-def _card(name: str, content: dict[str, bytes]) -> str:
-    """Return where a sidecar says that the card of its model, or the file of its ensemble, is."""
-    try:
-        side = json.loads(content[name])
-        model, scope = side["model"], side["scope"]
-    except (ValueError, LookupError, TypeError):
-        model = scope = None
-    if not isinstance(model, str):
-        raise InputError(f"{name} must be a sidecar that says its model and scope, but does not; certify again")
-    return f"{model}/model.json" if scope == "model" else model

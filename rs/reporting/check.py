@@ -3,7 +3,7 @@
     python check.py BUNDLE
 
 A bundle is a tar archive, compressed by xz: rows (votes and certificates, a line for each image), sidecars (what made
-the rows), cards of models and ensembles, the protocol, the report's tables and claims, and the SHA-256 of each file.
+the rows), the protocol, the report's tables and claims, and the SHA-256 of each file.
 This program believes no number that follows from others. From the votes it derives every class, bound, radius and
 correctness; from these the tables, and from those the page of claims. A file, column, line or name that the study does
 not imply is refused, and so is one that is missing. The program writes nothing, and prints what it could not derive.
@@ -126,7 +126,10 @@ def parse_strict_json(files: dict[str, bytes], path: str) -> Any:
         demand(len(dict(pairs)) == len(pairs), f"{path} must have each name once")
         return dict(pairs)
 
-    return json.loads(files[path].decode(), object_pairs_hook=unique, parse_constant=int)  # which refuses NaN
+    try:
+        return json.loads(files[path].decode(), object_pairs_hook=unique, parse_constant=int)  # which refuses NaN
+    except ValueError as error:
+        raise BundleError(f"{path} must hold JSON, but: {error}") from error
 
 
 def slug_of(classifier: Values) -> str:
@@ -143,11 +146,10 @@ def rows_path(study: Values, sigma: str, classifier: Values) -> str:
     return f"results/{study['dataset']}/{sigma}/{classifier['folder']}{slug_of(classifier)}"
 
 
-def card_path(study: Values, sigma: str, classifier: Values) -> str:
-    """Return the path of the card of a model, or of the file of an ensemble."""
+def model_name(study: Values, sigma: str, classifier: Values) -> str:
+    """Return how the path of a model, or of the file of an ensemble, ends."""
     folder, member = f"{study['dataset']}/{sigma}", "/".join(map(str, classifier["members"][0]))
-    model = f"models/{folder}/{member}/model.json"
-    return f"ensembles/{folder}/{slug_of(classifier)}.json" if classifier["key"] else model
+    return f"{folder}/{slug_of(classifier)}.json" if classifier["key"] else f"{folder}/{member}"
 
 
 def table_names(study: Values) -> list[str]:
@@ -162,13 +164,13 @@ def meta_path(study: Values) -> list[str]:
     return [f"data/{study['dataset']}/meta.json"] * study["certify"].get("subset", "all").startswith(("all", "stride"))
 
 
-def file_names(study: Values) -> tuple[set[str], set[str]]:
-    """Return the files that the bundle of a study must have, and those that it can have: the cards."""
+def file_names(study: Values) -> set[str]:
+    """Return the files that the bundle of a study must have."""
     report, pairs = f"reports/{study['dataset']}", list(itertools.product(study["sigmas"], study["classifiers"]))
     names = [MANIFEST, STUDY, CHECKER, PARAMETERS, f"{report}/claims.md", *meta_path(study)]
     names += [f"{report}/{name}.csv" for name in table_names(study)]
     names += [rows_path(study, *pair) + suffix for pair in pairs for suffix in (".tsv", ".json")]
-    return {*names}, {card_path(study, *pair) for pair in pairs}
+    return {*names}
 
 
 # ------------------------------------------------------------------------------------------------- bounds and radii
@@ -287,8 +289,10 @@ def read_results(files: dict[str, bytes], study: Values) -> tuple[Groups, Values
     groups, alike = {float(sigma): dict[str, Group]() for sigma in study["sigmas"]}, dict(study["certify"])
     for sigma, classifier in itertools.product(study["sigmas"], study["classifiers"]):
         name, key, members = classifier["name"], classifier["key"], tuple(map(tuple, classifier["members"]))
-        path, model = rows_path(study, sigma, classifier), card_path(study, sigma, classifier).partition("/")[2]
-        side, model = parse_strict_json(files, f"{path}.json"), model.removesuffix("/model.json")
+        path, model = rows_path(study, sigma, classifier), model_name(study, sigma, classifier)
+        side = parse_strict_json(files, f"{path}.json")
+        is_sidecar = isinstance(side, dict) and {"model", "scope", "sigma"} <= side.keys()
+        demand(is_sidecar, f"{path}.json must be a sidecar that says its model, scope and sigma")
         demand(f"/{side['model']}".endswith(f"/{model}"), f"{path}.json must be of {model}")
         same = (side["scope"], side["sigma"]) == (classifier["scope"], float(sigma))
         demand(same, f"{path}.json: scope or sigma is another's")
@@ -623,11 +627,8 @@ def claims_page(page: list[str], groups: Groups, study: Values, alike: Values) -
 def check_bundle(bundle: bytes) -> list[str]:
     """Check a bundle; return, line by line, what was derived and what was not, and in the end that all agrees."""
     study = parse_strict_json(files := unpack(bundle), STUDY)
-    needed, cards = file_names(study)
-    wrong = ", ".join(sorted((files.keys() - cards) ^ needed)[:3])
+    wrong = ", ".join(sorted(files.keys() ^ file_names(study))[:3])
     demand(not wrong, f"the files must be those that {STUDY} implies, each once, unlike {wrong}")
-    for path in sorted(cards & files.keys()):
-        parse_strict_json(files, path)
     (groups, alike), folder = read_results(files, study), f"reports/{study['dataset']}"
     lines = [f"results: all rows of {len(study['classifiers'])} classifiers a noise level derived from their votes"]
     for name, expected in sorted(tables(groups, study).items()):

@@ -50,7 +50,7 @@ def refused(bundle, judge=check.check_bundle):
 
 
 def refused_by_library(bundle):
-    """What the library says of a forgery, which reads the parameters and the cards too; empty if it passes."""
+    """What the library says of a forgery, which reads the parameters and members too; empty if it passes."""
     return refused(bundle, lambda data: verify(data, "forged.tar.xz"))
 
 
@@ -176,20 +176,12 @@ def test_a_field_of_a_sidecar_is_caught_with_its_hash_made_anew(content, path):
 
 
 def test_a_member_of_an_ensemble_is_caught_with_its_hash_made_anew(content):
-    path = json.loads(content[f"{ENSEMBLE}.json"])["model"]
+    path = f"{ENSEMBLE}.json"
     for name in ("method", "seed", "classifier"):
-        card = json.loads(content[path])
-        one = card["members"][1]
+        side = json.loads(content[path])
+        one = side["members"][1]
         one[name] = type(one[name])(altered(str(one[name])))
-        assert refused_by_library(packed(content | {path: json.dumps(card).encode()}))
-
-
-@pytest.mark.parametrize("name", ["dataset", "sigma", "method", "seed"])
-def test_a_field_of_a_card_is_caught_with_its_hash_made_anew(content, name):
-    path = "models/tiny/0.5/advmacer/0/model.json"
-    card = json.loads(content[path])
-    forged = card | {name: type(card[name])(altered(str(card[name])))}
-    assert refused_by_library(packed(content | {path: json.dumps(forged).encode()}))
+        assert refused_by_library(packed(content | {path: json.dumps(side).encode()}))
 
 
 @pytest.mark.parametrize("name", ["main", "differences", "ensembles-0.25", "certified-0.5"])
@@ -257,9 +249,6 @@ FORGERIES = {
     "mark-up in a claim that is not derived": {PAGE: lambda text: re.sub(r"(attacks \|)  \|", r"\1 <b>1</b> |", text)},
     "a name twice in a sidecar": {f"{ROWS[:-4]}.json": lambda text: text.replace("{", '{"alpha": 0.5,', 1)},
     "a name twice in the protocol": {"study.json": lambda text: text.replace("{", '{"dataset": "digits",', 1)},
-    "a name twice in a card": {
-        "models/tiny/0.5/advmacer/0/model.json": lambda text: text.replace("{", '{"seed": 7,', 1)
-    },
     "a number with other digits": {ROWS: lambda text: text.replace("\n3\t", "\n0_3\t", 1)},
     **{
         f"a file {name}": {name: lambda _: "{}"}
@@ -435,7 +424,7 @@ def test_a_sidecar_that_says_no_model_is_named(study, tmp_path, text):
     root = tmp_path / "copy"
     shutil.copytree(study, root)
     (root / ROWS).with_suffix(".json").write_bytes(text)
-    with pytest.raises(InputError, match=f"{ROWS[:-4]}.json must be a sidecar that says its model and scope"):
+    with pytest.raises(InputError, match=re.escape(f"{ROWS[:-4]}.json")):
         make_bundle(root, root / "params.yaml", "tiny")
 
 

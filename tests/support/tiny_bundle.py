@@ -1,4 +1,4 @@
-"""The made-up study with everything that a bundle holds: sidecars in full, cards, ensembles, and its report."""
+"""The made-up study with everything that a bundle holds: sidecars in full, and its report."""
 
 import hashlib
 import lzma
@@ -40,24 +40,19 @@ def make_bundled_study(root: Path) -> Path:
 
 
 def _complete(root: Path, path: Path) -> None:
-    """Give a sidecar what the stages write, and write the card of its model or the file of its ensemble."""
+    """Give a sidecar what the stages write."""
     side = files.read_json(path)
     budget = {"dataset": "tiny", "images": fingerprint("images"), "seed": 0, "noise": "grid", "precision": "float32"}
     side |= budget | {"classifier": fingerprint(side["model"]), "shortcut": False, "rows": IMAGES, "classes": CLASSES}
+    if side["scope"] != "model":
+        parts = [part.split("-") for part in path.stem.partition(".")[0].split("+")]
+        folder = f"models/tiny/{side['sigma']}"
+        side["members"] = [
+            {"method": method, "seed": int(seed), "classifier": fingerprint(f"{folder}/{method}/{seed}")}
+            for method, *seeds in parts
+            for seed in seeds
+        ]
     files.write_json(path, side | {"device": "cpu"})
-    card = {"dataset": "tiny", "sigma": side["sigma"]}
-    if side["scope"] == "model":
-        *_, method, seed = side["model"].split("/")
-        files.write_json(root / side["model"] / "model.json", card | {"method": method, "seed": int(seed)})
-        return
-    parts = [part.split("-") for part in path.stem.partition(".")[0].split("+")]
-    members = [(method, int(seed)) for method, *seeds in parts for seed in seeds]
-    folder = f"models/tiny/{side['sigma']}"
-    listed = [
-        {"path": f"{folder}/{m}/{s}", "method": m, "seed": s, "classifier": fingerprint(f"{folder}/{m}/{s}")}
-        for m, s in members
-    ]
-    files.write_json(root / side["model"], card | {"members": listed})
 
 
 def packed(content: dict[str, bytes]) -> bytes:
