@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "data": {"runtime", "statistics", "storage"},
     "models": {"data", "runtime", "storage"},
     "smoothing": {"models", "runtime", "statistics", "study"},
-    "methods": {"models", "smoothing"},
+    "methods": {"models", "smoothing", "statistics"},
     "training": {"certification", "data", "methods", "models", "runtime", "smoothing", "statistics", "storage"},
     "ensemble": {"data", "models", "runtime", "smoothing", "statistics", "storage", "study"},
     "certification": {"data", "ensemble", "models", "runtime", "smoothing", "statistics", "storage", "study"},

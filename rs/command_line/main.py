@@ -6,13 +6,26 @@ from typing import Annotated
 
 import typer
 
-from rs.command_line import certify, doctor, exchange, predict, prepare, quantize, share, show, train, transfer
+from rs.command_line import (
+    certify,
+    doctor,
+    exchange,
+    predict,
+    prepare,
+    quantize,
+    share,
+    show,
+    targets,
+    train,
+    transfer,
+)
 from rs.command_line.shell import add, application, run
 from rs.errors import DISTRIBUTION
 
 app = application(no_args_is_help=True, add_completion=True)
 COMMANDS: dict[str, Callable[..., None]] = {
     "prepare": prepare.main,
+    "targets": targets.main,
     "train": train.main,
     "certify": certify.main,
     "transfer": transfer.main,

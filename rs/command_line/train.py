@@ -36,6 +36,9 @@ def main(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random number.")] = 0,
     data: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of the prepared data set.")] = None,
+    targets: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Targets of the training images, for cat-rs: see rs targets.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs, instead of the recipe's.")] = None,
     params: shell.ParamsFile = Path("params.yaml"),
     device: shell.Device = "auto",
@@ -92,6 +95,7 @@ def main(
         workers=workers,
         seconds=seconds,
         from_scratch=base.from_scratch,
+        targets=targets,
         trainable=base.trainable,
     )
     if pictures.images is not None:

@@ -84,11 +84,11 @@ def load_images(folder: Path, split: str) -> Images:
 def batches(
     images: Images, epoch: Epoch, device: torch.device | str, workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return the batches of one epoch: every image once, in an order and with an augmentation of its own.
+    """Return the batches of one epoch in the order of :func:`epoch_order`, each with an augmentation of its own.
 
-    The order depends on (seed, epoch). Crops and flips of packed images are drawn on ``device``, keyed by
+    Crops and flips of packed images are drawn on ``device``, keyed by
     (seed, epoch, step) and the process, so they depend on ``epoch.size`` too; those of lazy ones are keyed by
-    (seed, epoch, index). Several processes share the images out; what does not divide is left out.
+    (seed, epoch, index).
 
     Args:
         images: The split.
@@ -98,9 +98,21 @@ def batches(
     Returns:
         Iterator over x float32 (B, C, H, W) in [0, 1] and y int64 (B,), on ``device``.
     """
-    order = torch.randperm(len(images), generator=stream(epoch.seed, Stream.ORDER, epoch.number))
-    shared = len(images) // epoch.world_size * epoch.world_size
-    return images.batches(order[epoch.rank : shared : epoch.world_size], epoch, device, workers)
+    return images.batches(epoch_order(len(images), epoch), epoch, device, workers)
+
+
+def epoch_order(count: int, epoch: Epoch) -> Tensor:
+    """Return the numbers of the images of one epoch: a permutation, or drawn by ``epoch.weights``.
+
+    The order depends on (seed, epoch) and the weights. Several processes share it out; what does not divide is left
+    out.
+    """
+    rng = stream(epoch.seed, Stream.ORDER, epoch.number)
+    if epoch.weights is None:
+        order = torch.randperm(count, generator=rng)
+    else:
+        order = torch.multinomial(epoch.weights, count, replacement=True, generator=rng)
+    return order[epoch.rank : count // epoch.world_size * epoch.world_size : epoch.world_size]
 
 
 def augment(x: Tensor, crop: int, flip: bool, rng: torch.Generator) -> Tensor:

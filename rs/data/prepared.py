@@ -7,7 +7,7 @@ import hashlib
 import math
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -297,7 +297,7 @@ def _check_sizes(path: Path, split: str, meta: Meta) -> None:
                 raise ValueError(f"{name} have {size:,} bytes where meta.json says at most {most:,}")
 
 
-@validated
+@dataclass(frozen=True, kw_only=True)
 class Epoch:
     """One pass over a split: its order, its batches, its augmentation, and the process that it is for.
 
@@ -312,6 +312,7 @@ class Epoch:
     flip: bool = False  # mirror each image left to right with probability 1/2
     rank: int = 0
     world_size: int = 1
+    weights: Tensor | None = None  # probabilities (N,) of N images drawn with replacement; None: each image once
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.crop < 0:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Generator, Tensor, nn
+
+Accuracies = Callable[[Tensor, int], Tensor]
+"""From numbers of training images and a number of draws to the share of noisy copies of each that are right."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Method(Protocol):
         """Number of optimiser steps that a batch makes, each on ``batch // steps_per_batch`` distinct images."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
-        """Compute the loss of one optimiser step.
+        """Compute the loss of one optimiser step; :class:`NeedsTargets` gives another argument.
 
         Args:
             model: In train mode; images in [0, 1] (N, C, H, W) -> logits (N, K).
@@ -36,6 +40,30 @@ class Method(Protocol):
             sigma: Noise standard deviation, in pixels of [0, 1].
             rng: Stream of every random number of this step, on the device of ``x``.
             epoch: Epochs finished so far, for warm-ups.
+        """
+
+
+@runtime_checkable
+class NeedsTargets(Protocol):
+    """A method whose loss has the argument ``targets``: class probabilities of each image of the batch, (B, K)."""
+
+    needs_targets: bool
+
+
+@runtime_checkable
+class WeightsImages(Protocol):
+    """A method that says before each epoch how often each training image is drawn."""
+
+    def image_weights(self, epoch: int, weights: Tensor, accuracies: Accuracies) -> Tensor | None:
+        """Return the probabilities (N,) that the images of an epoch are drawn by; ``None`` to shuffle all.
+
+        They are all that a method can keep from one epoch to the next, since they are in checkpoints.
+
+        Args:
+            epoch: Epochs finished so far.
+            weights: Those of the epoch before, equal ones if there were none; float64, on the CPU.
+            accuracies: Measures the model of this moment, in eval mode, on images without crop or flip; draws anew at
+                each call, and returns float64 on the CPU.
         """
 
 

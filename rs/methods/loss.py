@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from rs import params
 from rs.errors import InputError
 from rs.methods import method_class
-from rs.methods.base import Method, Step
+from rs.methods.base import Method, NeedsTargets, Step
 from rs.smoothing.inputs import LogitsOnly
 
 
@@ -24,7 +24,16 @@ class Loss:
     method: Method  # its hyper-parameters
     sigma: float  # noise standard deviation, in pixels of [0, 1]
 
-    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, *, epoch: int = 0, rng: Generator | None = None) -> Step:
+    def __call__(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        epoch: int = 0,
+        rng: Generator | None = None,
+        targets: Tensor | None = None,
+    ) -> Step:
         """Compute the loss of a batch; ``step.loss.backward()`` gives the gradient.
 
         Args:
@@ -34,10 +43,12 @@ class Loss:
             y: Labels, shape (B,).
             epoch: Epochs finished so far, for warm-ups.
             rng: Stream of the noise, on the device of ``x``; ``None`` draws its seed from torch's global generator.
+            targets: Class probabilities of each image, shape (B, K), for methods that need them (``cat-rs``).
         """
         if rng is None:
             rng = torch.Generator(x.device).manual_seed(int(torch.randint(2**63 - 1, ())))
-        return self.method.loss(LogitsOnly(model), x, y, sigma=self.sigma, rng=rng, epoch=epoch)
+        extra = {"targets": targets} if isinstance(self.method, NeedsTargets) else {}
+        return self.method.loss(LogitsOnly(model), x, y, sigma=self.sigma, rng=rng, epoch=epoch, **extra)
 
 
 def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:

@@ -23,6 +23,7 @@ class Stream(IntEnum):
     WEIGHTS = 7  # fitting ensemble weights
     CALIBRATE = 8  # images that quantised networks are calibrated on, keyed by block
     EVALUATE = 9  # the seed of the quick certificates amid a training
+    VOTES = 10  # noise of the votes on training images, keyed by epoch and call
 
 
 def stream(seed: int, *key: int, device: torch.device | str = "cpu") -> torch.Generator:

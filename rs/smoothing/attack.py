@@ -79,6 +79,13 @@ def gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, beta: float 
         return torch.autograd.grad(objective(forward(model, x, noise), y, beta).sum(), x)[0]
 
 
+def noise_gradient(model: nn.Module, x: Tensor, noise: Tensor, objective: Callable[[Tensor], Tensor]) -> Tensor:
+    """Compute the gradient in the noise of an objective of the logits of ``x + noise``, both (N, C, H, W)."""
+    with torch.enable_grad():
+        noise = noise.detach().requires_grad_()
+        return torch.autograd.grad(objective(to_float32(model(x + noise))), noise)[0]
+
+
 def stein_direction(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     """Estimate the ascent direction without gradients: -1/M sum_k softmax(f(x + d_k))[y] d_k (Salman et al. 2019)."""
     with torch.no_grad():

@@ -23,7 +23,7 @@ KEYS = (
 GRID_SECTIONS = ("sigmas", "methods", "seeds", "members", "member_seeds", "combinations", "ensembles")
 """Sections that say which models and ensembles there are."""
 
-NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning")
+NO_METHODS = ("arithmetic", "model", "training", "certify", "weights", "pool", "tuning", "targets")
 """Sections of a recipe that are no methods."""
 
 CERTIFY_IN_WEIGHTS = ("n0", "seed", "subset", "noise", "precision")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -116,6 +117,7 @@ class RunOptions:
     seconds: float | None = None  # end with the epoch in which so many seconds have passed, evaluation excluded
     from_scratch: bool = False  # draw the weights of a user's network anew
     on_epoch: Callable[[dict[str, Any]], None] | None = None  # called with the row of the history
+    targets: Path | None = None  # file of the targets, for methods that need them (rs.training.image_votes)
     trainable: str = "all"  # "all", "head" (the last linear layer), or a regular expression of parameters' names
 
     def __post_init__(self) -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rs.data import images
 from rs.data.prepared import Images
 from rs.errors import InputError
 from rs.methods import EVERY_METHOD
+from rs.methods.base import NeedsTargets
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.models.fingerprint import model_fingerprint
@@ -22,6 +24,7 @@ from rs.runtime import arithmetic, code_fingerprint, processes, scratch
 from rs.runtime.device import limit_threads
 from rs.storage import files
 from rs.training import start, warnings
+from rs.training.image_votes import read_targets
 from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import HISTORY, TIMING, Progress, Trainer
 
@@ -55,6 +58,7 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
     if recipe.architecture in architectures.USER_NETWORKS:
         warnings.warn_of_imbalance(train)
         warnings.warn_of_copies(train, evaluation)
+    targets = _targets(recipe, train, options)
     card = _card(recipe, train, options)
     checkpoint.check_model_folder(out, card)
     if log.resolve() == out.resolve():
@@ -64,7 +68,7 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
     work = scratch.scratch_folder(_identity(card, train, options)) if first else nullcontext()
     with work as unfinished, processes.process_group("nccl" if options.device.type == "cuda" else "gloo"):
         model = start.initial(card, recipe.weights, options).to(options.device)
-        trainer = Trainer(model, recipe.method, train, evaluation, recipe.training, options)
+        trainer = Trainer(model, recipe.method, train, evaluation, recipe.training, options, targets)
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if first:
             checkpoint.save(out, trainer.trained, replace(card, epochs=progress.epoch))
@@ -78,6 +82,18 @@ def is_unfinished(recipe: Recipe, folder: Path, options: RunOptions) -> bool:
     """
     train = images.load_images(folder, "train")
     return scratch.has_scratch_folder(_identity(_card(recipe, train, options), train, options))
+
+
+def _targets(recipe: Recipe, train: Images, options: RunOptions) -> Tensor | None:
+    """Return the targets of the images of a method that needs them; ``None`` for others."""
+    if isinstance(recipe.method, NeedsTargets) == (options.targets is not None):
+        return None if options.targets is None else read_targets(options.targets, train)
+    if options.targets is not None:
+        raise InputError(f"--targets is for methods that need targets, which {recipe.name} does not; leave it out")
+    raise InputError(
+        f"{recipe.name} must have targets of its images; make a file of them by `rs targets MODEL --data ... --out "
+        "FILE` of a Gaussian model at sigma 0.25, and give --targets FILE"
+    )
 
 
 def _identity(card: ModelCard, train: Images, options: RunOptions) -> dict[str, Any]:

@@ -24,10 +24,12 @@ from rs.training.trainer import initial_seed
 
 
 def differences(weights: str | None, options: RunOptions) -> dict[str, Any]:
-    """Return what a card says of a start that is not the default, by name: the start itself and what is trained."""
+    """Return what a card says of a run beyond its recipe, by name: another start, the targets and what is trained."""
     start = {"start": f"sha256 {files.sha256(Path(weights))}"} if weights is not None else {}
     if options.from_scratch:
         start = {"start": "random"}
+    if options.targets is not None:
+        start |= {"targets": f"sha256 {files.sha256(options.targets)}"}
     return start | ({} if options.trainable == "all" else {"trainable": options.trainable})
 
 

@@ -8,6 +8,7 @@ the first one. Batch norm normalises by the images of its own process, as the fi
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -26,13 +27,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from rs.data import images as data
 from rs.data.prepared import Epoch, Images
 from rs.errors import InputError
-from rs.methods.base import Method, Step
+from rs.methods.base import Method, Step, WeightsImages
 from rs.runtime import processes
 from rs.runtime.progress import progress
 from rs.runtime.streams import Stream, process_key, stream
 from rs.smoothing.classifier import SmoothedClassifier, autocast
 from rs.storage import files
 from rs.training import attack_backend, warnings
+from rs.training.image_votes import vote_shares
 from rs.training.recipe import RunOptions, Training
 
 HISTORY = (
@@ -73,6 +75,7 @@ class Trainer:
         evaluation: The split of the quick ACR.
         settings: How to train.
         options: Noise level, seed, device and limits of this run.
+        targets: Class probabilities of each image, shape (N, K), for methods that need them.
     Raises:
         InputError: If a step would have less than one image of each process, or the settings do not suit several
             processes.
@@ -86,9 +89,11 @@ class Trainer:
         evaluation: Images,
         settings: Training,
         options: RunOptions,
+        targets: Tensor | None = None,
     ) -> None:
         self.model, self.method, self.images, self.evaluation = model, method, images, evaluation
         self.settings, self.options, self.device = settings, options, options.device
+        self.targets = targets if targets is None else targets.to(options.device)
         self.rank, self.world_size = processes.rank_and_world_size()
         self._check()
         self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -103,6 +108,7 @@ class Trainer:
         if settings.ema_decay is not None:
             averaging = get_ema_multi_avg_fn(settings.ema_decay)
             self.average = AveragedModel(model, multi_avg_fn=averaging, use_buffers=True)
+        self.image_weights: Tensor | None = None  # probabilities of the images of an epoch, drawn with replacement
         self.progress = Progress()
 
     @property
@@ -151,10 +157,11 @@ class Trainer:
     def epoch(self, epoch: int) -> None:
         """Train one epoch and append its row to the history."""
         start = time.perf_counter()
+        self._weigh_images(epoch)
         self.model.train()
         self.network.train()
         attack_backend.freeze_norms(self.model)
-        means = self._means([self._step(x, y, (epoch, batch, step)) for x, y, batch, step in self._steps(epoch)])
+        means = self._means([self._step(x, y, key, **targets) for x, y, targets, key in self._steps(epoch)])
         if not (math.isfinite(means["loss"]) and math.isfinite(means["gradient_norm"])):
             raise InputError(
                 f"the loss must stay finite, but epoch {epoch + 1} gave {means['loss']} and a gradient of norm "
@@ -184,8 +191,32 @@ class Trainer:
         batches = -(-(len(self.images) // self.world_size) // (self.settings.batch // self.world_size))
         return self._learning_rate(epoch + (batch + 0.5) / batches)
 
-    def _steps(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, int, int]]:
-        """Yield images and labels of each optimiser step, the number of their batch, and of the step in the batch.
+    def _weigh_images(self, epoch: int) -> None:
+        """Ask the method how often each image is drawn; the answer of the first process counts."""
+        if not isinstance(self.method, WeightsImages):
+            return
+        count, calls = len(self.images), itertools.count()
+
+        def accuracies(numbers: Tensor, draws: int) -> Tensor:
+            rng = stream(self.options.seed, Stream.VOTES, epoch, next(calls), device=self.device)
+            with autocast(self.device, self.settings.precision):
+                shares = vote_shares(
+                    self.network, self.images, numbers, draws, self.options.sigma, rng, self.options.workers
+                )
+            return shares.gather(1, torch.from_numpy(self.images.labels)[numbers].unsqueeze(1)).squeeze(1)
+
+        weights: list[Tensor | None] = [self.image_weights]
+        if self.rank == 0:
+            equal = torch.full((count,), 1 / count, dtype=torch.float64)
+            weights = [self.method.image_weights(epoch, equal if weights[0] is None else weights[0], accuracies)]
+        if self.world_size > 1:
+            dist.broadcast_object_list(weights, device=self.device)
+        (self.image_weights,) = weights
+
+    def _steps(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, dict[str, Tensor], tuple[int, int, int]]]:
+        """Yield images, labels and, for methods that need them, targets of each optimiser step, and its key.
+
+        The key is the number of the epoch, of the batch and of the step in the batch.
 
         A batch makes ``steps_per_batch`` equal steps; what does not divide is left out, as is a batch that is too
         small.
@@ -199,20 +230,24 @@ class Trainer:
             flip=s.flip,
             rank=self.rank,
             world_size=self.world_size,
+            weights=self.image_weights,
         )
+        numbers = data.epoch_order(len(self.images), share).to(self.device).split(share.size)
         for batch, (x, y) in enumerate(data.batches(self.images, share, self.device, self.options.workers)):
             size = len(x) // steps
             for step in range(steps if size else 0):
                 chosen = slice(step * size, (step + 1) * size)
-                yield x[chosen], y[chosen], batch, step
+                targets = {} if self.targets is None else {"targets": self.targets[numbers[batch][chosen]]}
+                yield x[chosen], y[chosen], targets, (epoch, batch, step)
 
-    def _step(self, x: Tensor, y: Tensor, key: tuple[int, int, int]) -> Tensor:
+    def _step(self, x: Tensor, y: Tensor, key: tuple[int, int, int], **targets: Tensor) -> Tensor:
         """Take one optimiser step.
 
         Args:
             x: Images of this process, shape (B, C, H, W).
             y: Labels, shape (B,).
             key: Number of the epoch, of the batch and of the step in the batch.
+            targets: Of these images, (B, K), if the method needs them.
         Returns:
             What the step reports, shape (6,), on the device and without synchronisation.
         """
@@ -222,7 +257,7 @@ class Trainer:
             attack_backend.begin_step(self.device)
         try:
             with autocast(self.device, self.settings.precision):
-                result = self.step_loss(x, y, sigma=self.options.sigma, rng=rng, epoch=key[0])
+                result = self.step_loss(x, y, sigma=self.options.sigma, rng=rng, epoch=key[0], **targets)
         except ValueError as error:
             if ALONE not in str(error):
                 raise
@@ -303,7 +338,7 @@ class Trainer:
 
     def save(self, checkpoint: Path) -> None:
         """Write model, velocities, average and progress, in one step."""
-        state = {"model": self.model.state_dict(), "velocities": self.velocities}
+        state = {"model": self.model.state_dict(), "velocities": self.velocities, "image_weights": self.image_weights}
         state |= {} if self.average is None else {"average": self.average.state_dict()}
         content = io.BytesIO()  # a full disk is an error of the operating system, not one of torch's
         torch.save({**state, "progress": asdict(self.progress)}, content)
@@ -324,6 +359,7 @@ class Trainer:
             ]
             if self.average is not None:
                 self.average.load_state_dict(state["average"])
+            self.image_weights = state["image_weights"]
             self.progress = Progress(**state["progress"])
 
 

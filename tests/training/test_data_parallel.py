@@ -10,6 +10,7 @@ from torch import nn
 from rs.data.images import PackedImages
 from rs.errors import InputError
 from rs.methods import METHODS
+from rs.methods.base import WeightsImages
 from rs.models.architectures import Logits, Normalize
 from rs.runtime import processes
 from rs.training import attack_backend
@@ -37,11 +38,13 @@ class Recorder:
 
     def __init__(self, method):
         self.method, self.steps_per_batch = method, method.steps_per_batch
+        if isinstance(method, WeightsImages):
+            self.image_weights = method.image_weights
 
-    def loss(self, model, x, y, *, sigma, rng, epoch):
+    def loss(self, model, x, y, *, sigma, rng, epoch, **targets):
         self.given = x, y, rng.get_state(), epoch
         self.state = {key: value.clone() for key, value in self.model.state_dict().items()}
-        return self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch)
+        return self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch, **targets)
 
 
 def bare():

@@ -13,7 +13,7 @@ from torch.optim.sgd import sgd
 import rs.training.trainer
 from rs.errors import InputError
 from rs.methods import METHODS
-from rs.methods.base import Step
+from rs.methods.base import Step, WeightsImages
 from rs.runtime.streams import Stream
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.noise import block
@@ -36,10 +36,12 @@ class Spied:
     def __init__(self, method, at=None, act=None):
         self.method, self.steps_per_batch = method, method.steps_per_batch
         self.seen, self.at, self.act = [], at, act
+        if isinstance(method, WeightsImages):
+            self.image_weights = method.image_weights
 
-    def loss(self, model, x, y, *, sigma, rng, epoch):
+    def loss(self, model, x, y, *, sigma, rng, epoch, **targets):
         self.seen.append((x, y, epoch))
-        result = self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch)
+        result = self.method.loss(model, x, y, sigma=sigma, rng=rng, epoch=epoch, **targets)
         return self.act(model, result) if len(self.seen) == self.at else result
 
 
