@@ -18,6 +18,8 @@ METHODS = {
     "consistency": "rs.methods.consistency:Consistency",
     "smoothmix": "rs.methods.smoothmix:SmoothMix",
     "advmacer": "rs.methods.advmacer:AdvMacer",
+    "cat-rs": "rs.methods.cat_rs:CatRs",
+    "hard-drop": "rs.methods.hard_drop:HardDrop",
 }
 """From the name of a method, as in ``params.yaml``, to the dataclass of its hyper-parameters, ``module:Class``."""
 

@@ -10,15 +10,17 @@ from torch import nn
 from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS, method_class
-from rs.methods.base import accuracy, warmed_up
-from tests.support.helpers import method_parameters
+from rs.methods.base import NeedsTargets, accuracy, warmed_up
+from tests.support.helpers import method_parameters, soft_targets
 
 K, SHAPE, SIGMA = 3, (1, 4, 4), 0.25
 SMALL = {"draws": 4, "steps": 2, "epsilon": 0.2, "step_size": 0.1, "warmup": 1, "lam": 2.0}
 VALUES = {name: method_parameters(name, **SMALL) for name in METHODS}
 VALUES["consistency"] |= {"steps": 2, "epsilon": 0.2}
 VALUES["smoothmix"]["one_step"] = True
+VALUES["hard-drop"]["defer"] = 0
 PASSES = {"gaussian": 1, "stability": 2, "smoothadv": 1, "macer": 1, "consistency": 1, "smoothmix": 2, "advmacer": 1}
+PASSES |= {"cat-rs": 2, "hard-drop": 1}
 """Train-mode forward passes in a step."""
 
 HINGED = {name: name in ("macer", "advmacer") for name in PASSES}
@@ -32,6 +34,8 @@ SWITCHES = [
     ("advmacer", {"fresh_draws": True}),
     ("advmacer", {"cross_entropy": "mean-of-logs"}),
     ("advmacer", {"beta_cross_entropy": 16.0, "beta_attack": 16.0}),
+    ("cat-rs", {"confidence": "targets"}),
+    ("hard-drop", {"steps": 0}),
 ]
 every_form = pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in METHODS), *SWITCHES])
 
@@ -62,8 +66,9 @@ def batch(images=12):
 
 
 def step(name, model, seed=0, epoch=0, **changes):
-    x, y = batch()
-    return method(name, **changes).loss(model, x, y, sigma=SIGMA, rng=generator(seed), epoch=epoch)
+    (x, y), own = batch(), method(name, **changes)
+    targets = {"targets": soft_targets(y, K)} if isinstance(own, NeedsTargets) else {}
+    return own.loss(model, x, y, sigma=SIGMA, rng=generator(seed), epoch=epoch, **targets)
 
 
 @every_form
@@ -147,13 +152,17 @@ def test_a_missing_an_unknown_and_a_mistyped_parameter_are_refused_by_name(name)
 
 LOWEST = {"draws": 1, "mix_limit": None, "gamma": None, "beta": None, "step_size": None}  # None: 0 is not allowed
 LOWEST |= {"beta_cross_entropy": None, "beta_attack": None}
-LOWEST |= dict.fromkeys(("lam", "eta", "epsilon", "steps", "warmup", "defer"), 0)
+LOWEST |= {"discard_draws": 1}
+LOWEST |= dict.fromkeys(("lam", "eta", "epsilon", "steps", "warmup", "defer", "threshold", "every"), 0)
+
+
+LOWEST_OF = {("smoothmix", "steps"): 1, ("hard-drop", "step_size"): 0}
 
 
 def lowest_of(name, key):
     """The smallest value of a parameter, ``None`` if it must be above 0; of one not listed here, as it says itself."""
-    if (name, key) == ("smoothmix", "steps"):
-        return 1
+    if (name, key) in LOWEST_OF:
+        return LOWEST_OF[name, key]
     schema = TypeAdapter(method_class(name)).json_schema()["properties"][key]
     listed = LOWEST if name in PASSES else {}
     return listed.get(key, schema.get("minimum", None if "exclusiveMinimum" in schema else -math.inf))
@@ -192,7 +201,8 @@ def test_methods_that_copy_an_image_cut_a_batch_into_as_many_steps_and_macer_doe
     drawing = {name: {"draws": draws} if "draws" in VALUES[name] else {} for name in PASSES}
     steps = {name: method(name, **changes).steps_per_batch for name, changes in drawing.items()}
     whole = dict.fromkeys(("gaussian", "stability", "macer"), 1)
-    assert steps == dict.fromkeys(("smoothadv", "consistency", "smoothmix", "advmacer"), draws) | whole
+    chunked = ("smoothadv", "consistency", "smoothmix", "advmacer", "cat-rs", "hard-drop")
+    assert steps == dict.fromkeys(chunked, draws) | whole
     assert method("advmacer", draws=draws, chunked=False).steps_per_batch == 1
 
 

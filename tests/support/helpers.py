@@ -17,6 +17,7 @@ from rs.data import prepared
 from rs.data.images import PackedImages
 from rs.data.prepared import Meta, images_fingerprint
 from rs.methods import METHODS, method_class
+from rs.methods.base import NeedsTargets
 from rs.storage import certificate_rows
 from rs.training.recipe import RunOptions, Training
 from rs.training.trainer import Trainer
@@ -66,6 +67,8 @@ def method_parameters(name, **small):
 METHOD_PARAMETERS = {
     name: method_parameters(name, draws=2, steps=1, epsilon=0.2, step_size=0.2, warmup=1, lam=2.0) for name in METHODS
 }
+METHOD_PARAMETERS["cat-rs"]["lam"] = 0.5  # with 2, three steps an epoch learn for twelve epochs
+METHOD_PARAMETERS["hard-drop"] |= {"defer": 1, "threshold": 0.3, "discard_draws": 10, "every": 1}
 METHOD_PARAMETERS["advmacer"]["epsilon"] = {0.25: 0.1, 0.5: 0.2}
 CERTIFY = {
     "n0": 10,
@@ -142,7 +145,15 @@ def trainer(method="gaussian", images=None, model=None, seed=0, sigma=0.25, para
     model = model if model is not None else smallnet(seed)
     settings = Training(**{**TRAINING, **changes})
     options = RunOptions(sigma=sigma, seed=seed, device=torch.device(device))
-    return Trainer(model.to(options.device), method_class(method)(**own), images, tiny_images(10, 1), settings, options)
+    own_method = method_class(method)(**own)
+    targets = soft_targets(images.labels) if isinstance(own_method, NeedsTargets) else None
+    return Trainer(model.to(options.device), own_method, images, tiny_images(10, 1), settings, options, targets)
+
+
+def soft_targets(labels, classes=2):
+    """Targets of images: 0.9 for the label, the rest for the others."""
+    labels = torch.as_tensor(labels)
+    return torch.full((len(labels), classes), 0.1 / (classes - 1)).scatter(1, labels.unsqueeze(1), 0.9)
 
 
 class Constant(nn.Module):

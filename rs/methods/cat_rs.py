@@ -1,0 +1,110 @@
+"""CAT-RS: confidence-aware training (Jeong, Kim & Shin 2023)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from rs.errors import InputError
+from rs.methods.base import Step, accuracy
+from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.smoothing.attack import evaluating, forward, noise_gradient, norms, project
+from rs.smoothing.noise import draw
+from rs.smoothing.soft import kl_divergence, to_float32
+
+
+@validated
+class CatRs:
+    """The K_i easiest of M noisy copies, and the worst attacked copy of the images whose copies are all used.
+
+        1/(BM) sum_i (the K_i smallest of CE(f(x_i + d_ik), y_i))
+          + lam 1/B sum_i 1[K_i = M] max_k KL(pi_i || softmax f(x_i + d*_ik))
+
+    with K_i ~ Binomial(M, p_i), 1 at least, and p_i the share of the copies that are classified correctly
+    (``confidence: votes``), or pi_i[y_i] (``targets``, the authors' ImageNet). The targets pi_i are the votes of a
+    Gaussian model at sigma 0.25, whatever the noise level of this training. The authors take them from one random
+    crop of each image, here they are those of the image itself. Each step is two passes in train mode, and the attack
+    is between them.
+    """
+
+    draws: Count
+    steps: NonNegativeCount
+    epsilon: NonNegative
+    lam: NonNegative
+    confidence: Literal["votes", "targets"]
+
+    needs_targets = True
+
+    @property
+    def steps_per_batch(self) -> int:
+        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
+        return self.draws
+
+    def loss(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sigma: float,
+        rng: Generator,
+        epoch: int,
+        targets: Tensor | None = None,
+    ) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        if targets is None:
+            raise InputError("cat-rs must have the targets of its images, (B, K), got none; give the loss targets=...")
+        noise = draw(x, self.draws, sigma, rng)
+        logits = forward(model, x, noise)
+        attacked = forward(model, x, kl_attack(model, x, noise, targets, self.steps, self.epsilon))
+        right = (logits.detach().argmax(dim=-1) == y.unsqueeze(1)).float().mean(dim=1)
+        confidence = right if self.confidence == "votes" else targets.gather(1, y.unsqueeze(1)).squeeze(1)
+        used = used_draws(confidence, self.draws, rng)
+        losses = F.cross_entropy(to_float32(logits).flatten(0, 1), y.repeat_interleave(self.draws), reduction="none")
+        ascending = losses.unflatten(0, noise.shape[:2]).sort(dim=1).values
+        is_used = torch.arange(self.draws, device=x.device) < used.unsqueeze(1)
+        cross_entropy = torch.where(is_used, ascending, 0.0).mean()
+        worst = kl_divergence(targets.unsqueeze(1), attacked).max(dim=1).values
+        robustness = self.lam * torch.where(used == self.draws, worst, 0.0).mean()
+        return Step(cross_entropy + robustness, cross_entropy, robustness, accuracy(logits, y))
+
+
+def used_draws(confidence: Tensor, draws: int, rng: Generator) -> Tensor:
+    """Draw K_i ~ Binomial(draws, confidence_i), 1 at least, shape (B,); confidence 1 gives all draws."""
+    uniform = torch.rand((len(confidence), draws), generator=rng, device=confidence.device)
+    return (uniform < confidence.unsqueeze(1)).sum(dim=1).clamp_min(1)
+
+
+def kl_attack(model: nn.Module, x: Tensor, noise: Tensor, targets: Tensor, steps: int, epsilon: float) -> Tensor:
+    """Move each draw away from the targets, keeping its mean and its root mean square.
+
+        d <- d + 2 epsilon / T g / (||g|| + 1e-8),   g = grad KL(pi || softmax f(x + d)),   into the ball around d_0,
+        d <- mean(d_0) + (d - mean(d)) rms(d_0) / rms(d)
+
+    The last line may leave the ball by a little. Nothing is clipped.
+
+    Args:
+        model: Images (N, C, H, W) -> logits (N, K); attacked in eval mode, its mode is restored.
+        x: Images, shape (B, C, H, W).
+        noise: The draws d_0, shape (B, M, C, H, W).
+        targets: pi, shape (B, K).
+        steps: T >= 0.
+        epsilon: Radius of the ball, in pixels of [0, 1].
+    """
+    draws = noise.shape[1]
+    images, repeated, start = x.repeat_interleave(draws, 0), targets.repeat_interleave(draws, 0), noise.flatten(0, 1)
+    mean, rms, moved = _mean(start), _mean(start**2).sqrt(), start
+    with evaluating(model):
+        for _ in range(steps):
+            g = noise_gradient(model, images, moved, lambda logits: kl_divergence(repeated, logits).sum() / draws)
+            moved = start + project(moved + 2 * epsilon / steps * g / (norms(g) + 1e-8) - start, epsilon)
+            moved = mean + (moved - _mean(moved)) * rms / _mean(moved**2).sqrt()
+    return moved.unflatten(0, noise.shape[:2])
+
+
+def _mean(values: Tensor) -> Tensor:
+    """Return the mean of the entries of each image, shape (N, 1, 1, 1)."""
+    return values.mean(dim=(1, 2, 3), keepdim=True)

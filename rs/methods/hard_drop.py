@@ -1,0 +1,117 @@
+"""Hard-drop: train on attacked noise, without the hard images and more often on the middling ones (Sun et al. 2025)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from scipy.special import ndtri
+from torch import Generator, Tensor, nn
+
+from rs.errors import InputError
+from rs.methods.base import Accuracies, Step, accuracy
+from rs.params import Count, NonNegative, NonNegativeCount, validated
+from rs.smoothing.attack import evaluating, forward, noise_gradient, norms
+from rs.smoothing.noise import draw
+from rs.smoothing.soft import mean_cross_entropy
+from rs.statistics.radius import lower_bound
+
+WEIGHT_DRAWS, WEIGHT_ALPHA, MIN_SHARE = 16, 0.1, 0.75
+"""Draws of a weight, the alpha of its bound, and the share below which an easier image is not told from a harder one.
+
+12 of 16 is the smallest count with a positive radius.
+"""
+
+
+@validated
+class HardDrop:
+    """Cross-entropy of noisy copies whose noise is moved on its sphere until the copy is misclassified.
+
+        1/(BM) sum_ik CE(f(x_i + d*_ik), y_i)
+
+    For the first ``defer`` epochs d* is the noise itself, and images are shuffled. Then the images that fewer than
+    ``threshold`` of ``discard_draws`` noisy copies get right are discarded for good. Epochs draw from the others with
+    replacement, by weights that are renewed ``every`` so many epochs (0: equal ones). The weight of an image is the
+    certified radius of :data:`WEIGHT_DRAWS` draws, as in the authors' code, which the formula of the paper is not.
+    """
+
+    draws: Count
+    steps: NonNegativeCount
+    step_size: NonNegative  # of the attack, in pixels of [0, 1]
+    defer: NonNegativeCount
+    threshold: Annotated[float, Field(ge=0, le=1)]
+    discard_draws: Count
+    every: NonNegativeCount
+
+    @property
+    def steps_per_batch(self) -> int:
+        """A batch holds ``batch`` noisy copies: ``batch // draws`` images a step."""
+        return self.draws
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, *, sigma: float, rng: Generator, epoch: int) -> Step:
+        """See :meth:`rs.methods.base.Method.loss`."""
+        noise = draw(x, self.draws, sigma, rng)
+        noise = sphere_attack(model, x, y, noise, self.steps if epoch >= self.defer else 0, self.step_size)
+        logits = forward(model, x, noise)
+        loss = mean_cross_entropy(logits, y)
+        return Step(loss, loss, torch.zeros_like(loss), accuracy(logits, y))
+
+    def image_weights(self, epoch: int, weights: Tensor, accuracies: Accuracies) -> Tensor | None:
+        """See :meth:`rs.methods.base.WeightsImages.image_weights`; a discarded image has weight 0."""
+        if epoch < self.defer:
+            return None
+        if epoch == self.defer:
+            weights = (accuracies(torch.arange(len(weights)), self.discard_draws) >= self.threshold).double()
+            if not weights.any():
+                raise InputError(f"threshold must leave an image to train on, got {self.threshold}; lower it")
+        if self.every and (epoch - self.defer) % self.every == 0:
+            kept = weights.nonzero().squeeze(1)
+            weights = torch.zeros_like(weights).index_copy(0, kept, radius_weights(accuracies(kept, WEIGHT_DRAWS)))
+        return weights / weights.sum()
+
+
+def radius_weights(accuracies: Tensor) -> Tensor:
+    """Return the weights of images, not normalised, from the shares of :data:`WEIGHT_DRAWS` draws that are right.
+
+    >>> radius_weights(torch.tensor([0.0, 12 / 16, 14 / 16, 1.0]))
+    tensor([0.1537, 0.1537, 0.5256, 1.1075], dtype=torch.float64)
+    """
+    counts = np.floor(WEIGHT_DRAWS * accuracies.double().clamp_min(MIN_SHARE).numpy())
+    return torch.from_numpy(ndtri(lower_bound(counts, WEIGHT_DRAWS, WEIGHT_ALPHA)))
+
+
+def sphere_attack(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, steps: int, step_size: float) -> Tensor:
+    """Move each draw along its sphere until its noisy copy is misclassified, by ``steps`` steps at most.
+
+        d <- d + s g / (||g|| + 1e-8),   d <- ||d_0|| d / (||d|| + 1e-8)
+
+    The first misclassified iterate is kept, so a draw that is so from the start stays. The last iterate is not
+    evaluated. Nothing is clipped.
+
+    Args:
+        model: Images (N, C, H, W) -> logits (N, K); attacked in eval mode, its mode is restored.
+        x: Images, shape (B, C, H, W).
+        y: Labels, shape (B,).
+        noise: The draws, shape (B, M, C, H, W).
+        steps: T >= 0.
+        step_size: s, in pixels of [0, 1].
+    """
+    draws = noise.shape[1]
+    images, labels, moved = x.repeat_interleave(draws, 0), y.repeat_interleave(draws), noise.flatten(0, 1)
+    radius, attacked = norms(moved), torch.ones_like(labels, dtype=torch.bool)
+
+    def objective(logits: Tensor) -> Tensor:
+        nonlocal attacked
+        attacked = attacked & (logits.argmax(dim=-1) == labels)
+        return F.cross_entropy(logits, labels, reduction="sum") / draws
+
+    with evaluating(model):
+        for _ in range(steps):
+            g = noise_gradient(model, images, moved, objective)
+            ahead = moved + step_size * g / (norms(g) + 1e-8)
+            ahead = radius * ahead / (norms(ahead) + 1e-8)
+            moved = torch.where(attacked[:, None, None, None], ahead, moved)
+    return moved.unflatten(0, noise.shape[:2])
