@@ -69,14 +69,16 @@ class HardDrop:
                 raise InputError(f"threshold must leave an image to train on, got {self.threshold}; lower it")
         if self.every and (epoch - self.defer) % self.every == 0:
             kept = weights.nonzero().squeeze(1)
-            weights = torch.zeros_like(weights).index_copy(0, kept, radius_weights(accuracies(kept, WEIGHT_DRAWS)))
+            weights = torch.zeros_like(weights).index_copy(
+                0, kept, weights_of_accuracies(accuracies(kept, WEIGHT_DRAWS))
+            )
         return weights / weights.sum()
 
 
-def radius_weights(accuracies: Tensor) -> Tensor:
+def weights_of_accuracies(accuracies: Tensor) -> Tensor:
     """Return the weights of images, not normalised, from the shares of :data:`WEIGHT_DRAWS` draws that are right.
 
-    >>> radius_weights(torch.tensor([0.0, 12 / 16, 14 / 16, 1.0]))
+    >>> weights_of_accuracies(torch.tensor([0.0, 12 / 16, 14 / 16, 1.0]))
     tensor([0.1537, 0.1537, 0.5256, 1.1075], dtype=torch.float64)
     """
     counts = np.floor(WEIGHT_DRAWS * accuracies.double().clamp_min(MIN_SHARE).numpy())

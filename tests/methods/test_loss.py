@@ -12,6 +12,7 @@ from rs import params
 from rs.errors import InputError
 from rs.methods import METHODS
 from rs.methods.loss import loss
+from tests.support.helpers import soft_targets
 from tests.support.pages import ROOT, blocks
 
 X = torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -27,13 +28,19 @@ def network():
 def test_every_method_trains_a_network_in_a_plain_loop(method):
     changes = {"draws": 4, "gamma": 4.0} if method == "macer" else {}
     objective, model = rs.loss(method, sigma=0.25, **changes), network()
+    targets = soft_targets(Y, 3) if method == "cat-rs" else None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = [parameter.clone() for parameter in model.parameters()]
     for epoch in range(2):
         optimizer.zero_grad()
-        objective(model, X, Y, epoch=epoch).loss.backward()
+        objective(model, X, Y, epoch=epoch, targets=targets).loss.backward()
         optimizer.step()
     assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+def test_a_loss_that_needs_targets_says_so():
+    with pytest.raises(InputError, match=r"cat-rs must have the targets of its images, \(B, K\), got none"):
+        rs.loss("cat-rs", sigma=0.25)(network(), X, Y)
 
 
 def test_the_global_seed_or_a_generator_decides_the_noise():

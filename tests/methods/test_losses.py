@@ -18,6 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from rs import params
 from rs.methods import METHODS, method_class
+from rs.methods.base import NeedsTargets
 from rs.smoothing import attack
 
 B, K, SHAPE, SIGMA = 6, 3, (1, 3, 3), 0.4
@@ -139,6 +140,64 @@ def slow_smoothmix(f, frozen, x, y, rng, epoch, draws, steps, step_size, eta, on
     return over_draws(f, near, noise, y) + eta * ready * over_images(term)
 
 
+def slow_cat_rs(f, frozen, x, y, rng, epoch, draws, steps, epsilon, lam, confidence):
+    noise = normal(rng, draws)
+    uniform = torch.rand((B, draws), generator=rng)
+    moved = [[slow_kl_attack(frozen, x[i], d, TARGETS[i], steps, epsilon, draws) for d in noise[i]] for i in range(B)]
+
+    def term(i):
+        logits = [f(x[i] + d) for d in noise[i]]
+        votes = np.mean([v.argmax() == y[i].item() for v in logits])
+        share = votes if confidence == "votes" else TARGETS[i, y[i]].item()
+        used = max(1, sum(u < share for u in uniform[i].tolist()))
+        worst = max(special.rel_entr(TARGETS[i].numpy(), special.softmax(f(x[i] + d))).sum() for d in moved[i])
+        low = sum(sorted(cross_entropy(v, y[i]) for v in logits)[:used]) / draws
+        return low + lam * (worst if used == draws else 0.0)
+
+    return over_images(term)
+
+
+def slow_kl_attack(frozen, image, start, target, steps, epsilon, draws):
+    """One draw of the attack of CAT-RS."""
+    d = start
+    for _ in range(steps):
+        point = d.clone().requires_grad_()
+        with torch.enable_grad():
+            divergence = torch.special.xlogy(target, target).sum() - target @ frozen((image + point)[None])[
+                0
+            ].log_softmax(0)
+            (g,) = torch.autograd.grad(divergence / draws, point)
+        change = d + 2 * epsilon / steps * g / (g.norm() + 1e-8) - start
+        d = start + change * min(1.0, epsilon / change.norm().item())
+        d = start.mean() + (d - d.mean()) * (start.square().mean() / d.square().mean()).sqrt()
+    return d
+
+
+def slow_hard_drop(f, frozen, x, y, rng, epoch, draws, steps, step_size, defer, **sampling):
+    noise = normal(rng, draws)
+    if epoch >= defer:
+        moved = [
+            [slow_sphere_attack(frozen, x[i], d, y[i], steps, step_size, draws) for d in noise[i]] for i in range(B)
+        ]
+        noise = torch.stack([torch.stack(of_image) for of_image in moved])
+    return over_draws(f, x, noise, y)
+
+
+def slow_sphere_attack(frozen, image, start, label, steps, step_size, draws):
+    """One draw of the attack of Sun et al."""
+    d = start
+    for _ in range(steps):
+        point = d.clone().requires_grad_()
+        with torch.enable_grad():
+            logits = frozen((image + point)[None])[0]
+            if logits.argmax() != label:
+                return d
+            (g,) = torch.autograd.grad(-logits.log_softmax(0)[label] / draws, point)
+        d = d + step_size * g / (g.norm() + 1e-8)
+        d = d / (d.norm() + 1e-8) * start.norm()
+    return d
+
+
 HINGE = {"draws": 4, "lam": 3.0, "gamma": 8.0, "beta": 16.0, "defer": 0}
 SMOOTHADV = {"draws": 3, "steps": 2, "epsilon": 0.4, "warmup": 10}
 CONSISTENCY = {"draws": 3, "lam": 10.0, "eta": 0.5, "steps": 0, "epsilon": 0.4, "warmup": 10}
@@ -146,6 +205,11 @@ SMOOTHMIX = {"draws": 3, "steps": 4, "step_size": 0.2, "eta": 5.0, "one_step": F
 ADVMACER = HINGE | {"steps": 2, "epsilon": 0.4, "warmup": 10, "beta_cross_entropy": 1.0, "beta_attack": 1.0}
 ADVMACER |= {"fresh_draws": False, "cross_entropy": "log-of-mean"}
 MEAN_OF_LOGS = ADVMACER | {"cross_entropy": "mean-of-logs"}
+CAT_RS = {"draws": 3, "steps": 3, "epsilon": 0.5, "lam": 2.0, "confidence": "votes"}
+HARD_DROP = {"draws": 3, "steps": 3, "step_size": 0.3, "defer": 2, "threshold": 0.5, "discard_draws": 5, "every": 1}
+TARGETS = torch.tensor([[0, 3, 7], [10, 0, 0], [1, 8, 1], [0, 0, 10], [6, 4, 0], [2, 3, 5]], dtype=torch.float64) / 10
+"""Of the images, for the methods that need them; some are exactly 0 or 1."""
+
 CASES = {
     "gaussian": (slow_gaussian, {}, 0),
     "stability": (slow_stability, {"lam": 2.0}, 0),
@@ -174,6 +238,12 @@ CASES = {
     ),
     "advmacer before the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 21}, 20),
     "advmacer after the end of its deferral": (slow_advmacer, ADVMACER | {"defer": 20}, 20),
+    "cat-rs": (slow_cat_rs, CAT_RS, 0),
+    "cat-rs of one step": (slow_cat_rs, CAT_RS | {"steps": 1}, 0),
+    "cat-rs without an attack": (slow_cat_rs, CAT_RS | {"steps": 0}, 0),
+    "cat-rs by the confidence of the targets": (slow_cat_rs, CAT_RS | {"confidence": "targets"}, 0),
+    "hard-drop": (slow_hard_drop, HARD_DROP, 2),
+    "hard-drop before the end of its deferral": (slow_hard_drop, HARD_DROP, 1),
 }
 EXTRA = {"smoothmix": {"mix_limit": 0.5}, "advmacer": {"chunked": True}}  # not in the slow forms
 
@@ -213,7 +283,8 @@ def made(case, model, images):
     _, values, epoch = CASES[case]
     name = case.split()[0]
     method = params.validate(method_class(name), values | EXTRA.get(name, {}), name)
-    return method.loss(model, *images, sigma=SIGMA, rng=generator(), epoch=epoch)
+    targets = {"targets": TARGETS} if isinstance(method, NeedsTargets) else {}
+    return method.loss(model, *images, sigma=SIGMA, rng=generator(), epoch=epoch, **targets)
 
 
 def test_every_method_has_a_slow_form_here_or_tests_of_its_own():
@@ -241,7 +312,7 @@ def test_gradient_agrees_with_finite_differences_of_the_slow_form(case, model, i
         assert (gradient @ direction).item() == pytest.approx((up - down) / (2 * h), abs=2e-6)
 
 
-@pytest.mark.parametrize("case", ["macer", "advmacer", "smoothmix", "smoothmix with one step"])
+@pytest.mark.parametrize("case", ["macer", "advmacer", "smoothmix", "smoothmix with one step", "cat-rs"])
 def test_on_these_images_the_robustness_term_that_some_images_leave_is_not_negligible(case, model, images):
     step = made(case, model, images)
     assert step.robustness > 0.01
