@@ -40,6 +40,7 @@ def main(
     data: DataFolder,
     work: Annotated[Path, typer.Option(file_okay=False, help="Folder for models and rows: METHOD/SIGMA/NUMBER.")],
     out: Annotated[Path, typer.Option(dir_okay=False, help="Table to write, *.csv: ACR and clean accuracy of each.")],
+    targets: Annotated[Path | None, typer.Option(dir_okay=False, help="Targets of the training images.")] = None,
     params: ParamsFile = Path("params.yaml"),
     device: Device = "auto",
 ) -> None:
@@ -69,7 +70,8 @@ def main(
         arithmetic.recipe_arithmetic(one, dataset)
     recipes = [training_recipe(one, dataset, method, sigma) for one in tried]  # all are checked before any is trained
     place = device_named(device)
-    options, images = RunOptions(sigma=sigma, seed=tuning.seed, device=place), load_images(data, "validation")
+    options = RunOptions(sigma=sigma, seed=tuning.seed, device=place, targets=targets)
+    images = load_images(data, "validation")
     budget = {"n0": tuning.n0, "n": tuning.n, "subset": {"first": tuning.images}}
     certification = certification_settings(values, dataset, budget)
     table = []
@@ -98,6 +100,7 @@ def is_trained(folder: Path, recipe: Recipe, meta: Meta, options: RunOptions) ->
     """
     from rs.errors import InputError
     from rs.models.checkpoint import CARD, WEIGHTS, read_card
+    from rs.training.start import differences
 
     if not all((folder / name).is_file() for name in (CARD, WEIGHTS)):
         return False
@@ -110,7 +113,7 @@ def is_trained(folder: Path, recipe: Recipe, meta: Meta, options: RunOptions) ->
     images = (card.shape, card.classes, card.mean, card.std)
     return images == tuple(map(list, (meta.shape, meta.classes, meta.mean, meta.std))) and (
         (card.architecture, card.hyperparameters, card.training)
-        == (recipe.architecture, recipe.hyperparameters, asdict(recipe.training))
+        == (recipe.architecture, recipe.hyperparameters, asdict(recipe.training) | differences(recipe.weights, options))
     )
 
 
