@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Hashable, Mapping
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform
@@ -67,8 +67,25 @@ FilePath = Annotated[str, AfterValidator(_named)]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def validated(cls: type[T]) -> type[T]:
-    """Make a class a record: a frozen dataclass, keyword-only, that converts nothing and knows all its keys."""
-    return cast(type[T], pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=STRICT))
+    """Make a class a record: a frozen dataclass, keyword-only, that converts nothing and knows all its keys.
+
+    Other values raise an ``InputError`` that names every one at fault in a line.
+    """
+    kind: Any = pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=STRICT)
+    fill = kind.__init__
+
+    @wraps(fill)
+    def fill_or_refuse(self: T, *unnamed: Any, **values: Any) -> None:
+        try:
+            fill(self, *unnamed, **values)
+        except ValidationError as error:
+            presets = "; rs.loss and params.yaml have presets" * hasattr(cls, "loss")  # of a training method
+            raise InputError(
+                f"{cls.__name__} must have valid values, but: {'; '.join(faults(error))}{presets}"
+            ) from error
+
+    kind.__init__ = fill_or_refuse
+    return cast(type[T], kind)
 
 
 def read_params(path: Path) -> dict[str, Any]:
@@ -290,7 +307,11 @@ def validate(kind: TypeForm[T], values: Any, where: str, origins: Mapping[str, s
         return origin if origin.startswith("--") else ".".join([origin, *path])
 
     try:
-        return kind(**values) if named else _adapter(cast(Hashable, kind)).validate_python(values, strict=True)
+        if not named:
+            return _adapter(cast(Hashable, kind)).validate_python(values, strict=True)
+        filled: Any = object.__new__(cast(type[T], kind))
+        filled.__init__.__wrapped__(filled, **values)  # whose error says where each value is
+        return cast(T, filled)
     except ValidationError as error:
         messages = faults(
             error, key, {"missing": "; add it", **dict.fromkeys(_UNKNOWN, "; correct its name or remove it")}

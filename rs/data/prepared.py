@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rs.errors import InputError
-from rs.params import MAX_CLASSES, Count, FilePath, Finite, Positive, Side, faults, validated
+from rs.params import MAX_CLASSES, Count, FilePath, Finite, Positive, Side, validated
 from rs.storage import files
 
 if TYPE_CHECKING:  # torch takes a second to import, and to prepare a data set does not need it
@@ -208,8 +208,8 @@ def make_meta(**values: Any) -> Meta:
     check_classes(values["classes"], f"data set {values['name']}")
     try:
         return Meta(**values)
-    except ValidationError as error:
-        raise InputError(f"data set {values['name']}: {'; '.join(faults(error))}; correct the parameters") from error
+    except InputError as error:
+        raise InputError(f"data set {values['name']}: {error}; correct the parameters") from error
 
 
 def write_folder(folder: Path, meta: Meta, splits: Mapping[str, Arrays]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Generator, Tensor, nn
 
 from rs import params
@@ -74,9 +73,4 @@ def loss(method: str, sigma: float, **hyperparameters: Any) -> Loss:
     preset = dict(params.section(params.packaged(), f"defaults.{method}"))
     preset.pop("training", None)
     values = params.for_sigma(preset, sigma, f"defaults.{method}", nearest=True) | hyperparameters
-    try:
-        return Loss(kind(**values), sigma)
-    except ValidationError as error:
-        raise InputError(
-            f"the hyper-parameters of {method} must suit it, but: {'; '.join(params.faults(error))}"
-        ) from error
+    return Loss(kind(**values), sigma)

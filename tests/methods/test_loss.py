@@ -1,5 +1,6 @@
 """``rs.loss``: a method's loss in a training loop of one's own, with the hyper-parameters of its paper."""
 
+from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 import rs
 from rs import params
 from rs.errors import InputError
-from rs.methods import METHODS
+from rs.methods import METHODS, method_class
 from rs.methods.loss import loss
 from tests.support.helpers import soft_targets
 from tests.support.pages import ROOT, blocks
@@ -66,7 +67,7 @@ def test_hyperparameters_are_those_of_the_nearest_noise_level_unless_given():
     [
         (("advmacr", 0.5), "the method must be one of gaussian, .*; got 'advmacr'"),
         (("advmacer", 0.0), "sigma must be positive and finite, got 0.0"),
-        (("advmacer", 0.5, {"lamb": 1.0}), "hyper-parameters of advmacer must suit it, but: lamb is not a known key"),
+        (("advmacer", 0.5, {"lamb": 1.0}), "AdvMacer must have valid values, but: lamb is not a known key"),
         (("advmacer", 0.5, {"lam": -1.0}), "lam: Input should be greater than or equal to 0, got -1.0"),
     ],
 )
@@ -74,6 +75,16 @@ def test_what_no_method_has_is_one_line(arguments, message):
     method, sigma, *changes = arguments
     with pytest.raises(InputError, match=message):
         loss(method, sigma, **dict(*changes))
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"gaussian"}))  # which has none
+def test_a_class_without_its_hyperparameters_names_them_and_where_presets_are_in_one_line(method):
+    kind = method_class(method)
+    missing = "; ".join(f"{field.name} is missing" for field in fields(kind))
+    with pytest.raises(InputError) as refusal:
+        kind()
+    said = f"{kind.__name__} must have valid values, but: {missing}; rs.loss and params.yaml have presets"
+    assert str(refusal.value) == said
 
 
 def shown(file):
