@@ -68,6 +68,8 @@ def train_on(recipe: Recipe, train: Images, evaluation: Images, options: RunOpti
     work = scratch.scratch_folder(_identity(card, train, options)) if first else nullcontext()
     with work as unfinished, processes.process_group("nccl" if options.device.type == "cuda" else "gloo"):
         model = start.initial(card, recipe.weights, options).to(options.device)
+        if recipe.architecture in architectures.USER_NETWORKS:
+            start.check_trainable(model, recipe, train.meta.shape, options, targets)
         trainer = Trainer(model, recipe.method, train, evaluation, recipe.training, options, targets)
         progress = trainer.run(None if unfinished is None else unfinished / "checkpoint.pt")
         if first:

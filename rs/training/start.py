@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rs.errors import InputError
+from rs.methods.loss import Loss
 from rs.models import architectures, checkpoint
 from rs.models.checkpoint import ModelCard
 from rs.models.denoised import DENOISER_METHODS
 from rs.runtime.streams import seeded
 from rs.smoothing.determinism import check_deterministic
-from rs.smoothing.inputs import LogitsOnly
+from rs.smoothing.inputs import LogitsOnly, user_code
 from rs.smoothing.noise import noisy_pair
 from rs.storage import files
-from rs.training.recipe import RunOptions
+from rs.training.recipe import Recipe, RunOptions
 from rs.training.trainer import initial_seed
 
 
@@ -67,6 +69,28 @@ def initial(card: ModelCard, weights: str | None, options: RunOptions) -> nn.Seq
     if card.architecture in architectures.USER_NETWORKS:
         check_deterministic(model.get_submodule("network"), noisy_pair(tuple(card.shape), torch.device("cpu")))
     return model
+
+
+def check_trainable(
+    model: nn.Module, recipe: Recipe, shape: Sequence[int], options: RunOptions, targets: Tensor | None
+) -> None:
+    """Check that a copy of a user's network takes a step of the last epoch, which may need gradients in images.
+
+    Args:
+        model: On ``options.device``.
+        recipe: How it is trained.
+        shape: (C, H, W) of an image.
+        options: Of the training.
+        targets: As for :class:`rs.training.trainer.Trainer`.
+    Raises:
+        InputError: From what the network raises.
+    """
+    images, device = noisy_pair(tuple(shape), options.device).clone(), options.device
+    labels = torch.zeros(len(images), dtype=torch.long, device=device)
+    pair = None if targets is None else targets[: len(images)].to(device)
+    with user_code(f"{recipe.architecture} must be trainable by {recipe.name}"), seeded(0):
+        loss, epoch = Loss(recipe.method, options.sigma), recipe.training.epochs - 1
+        loss(copy.deepcopy(model).train(), images, labels, epoch=epoch, targets=pair).loss.backward()
 
 
 def _draw_anew(model: nn.Module, seed: int) -> None:

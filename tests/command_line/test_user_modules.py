@@ -54,6 +54,19 @@ class Gradient(Linear):
         with torch.inference_mode(False), torch.enable_grad():
             return super().forward(x)
 
+class Score(Linear):
+    def forward(self, x):
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.detach().clone().requires_grad_()
+            score = torch.autograd.grad(super().forward(x).sum(), x)[0]
+        return super().forward(x.detach() - score)
+
+class InTraining(Linear):
+    def forward(self, x):
+        if self.training:
+            raise RuntimeError("it has no loss")
+        return super().forward(x)
+
 class Prints(Linear):
     def forward(self, x):
         print("forward")
@@ -175,6 +188,23 @@ def test_a_module_that_cannot_be_trained_is_one_line_and_no_success(capfd, modul
     code, _, err = ended(capfd, train, *words)
     assert (code, message in err.splitlines()[-1], "Traceback" in err) == (2, True, False)
     assert not Path("model").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "method", "message"),
+    [
+        ("Score", "advmacer", "Score must be trainable by advmacer, but it raised RuntimeError: "),
+        ("InTraining", "gaussian", "must be trainable by gaussian, but it raised RuntimeError: it has no loss; "),
+        ("Score", "gaussian", None),
+    ],
+)
+def test_a_module_that_a_method_cannot_take_gradients_of_is_one_line(capfd, module, function, method, message):
+    words = [method, "--network", f"{module}:{function}", "--out", "model", "--log", "log", "--epochs", "1"]
+    code, _, err = ended(capfd, train, *words)
+    assert (code, "Traceback" in err, Path("model").exists()) == (
+        (0, False, True) if message is None else (2, False, False)
+    )
+    assert message is None or message in err.splitlines()[-1]
 
 
 def test_a_module_that_changes_the_folder_sends_no_rows_elsewhere(capfd, module):
