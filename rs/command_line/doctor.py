@@ -1,14 +1,12 @@
 """Look for common mistakes in a classifier."""
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, ModelArgument, Network, Sigma
+from rs.command_line.shell import Device, ModelArgument, Network, Sigma, answers_alone
 
 
 def main(
@@ -38,7 +36,7 @@ def main(
     from rs.runtime.device import device_named
 
     images = None if data is None else load_images(data, "test")
-    with redirect_stdout(sys.stderr):  # what the model prints is no part of the answer
+    with answers_alone():
         if pictures.images is not None:
             base, images = pictures.load(load(model, network=network))
         else:

@@ -3,14 +3,13 @@
 import os
 import secrets
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rs.command_line.pictures import PictureOptions
-from rs.command_line.shell import Device, Json, ModelOption, Network, NoiseOption, Sigma
+from rs.command_line.shell import Device, Json, ModelOption, Network, NoiseOption, Sigma, answers_alone
 from rs.errors import InputError
 from rs.models import InferenceEngine, Precision
 
@@ -68,8 +67,7 @@ def main(
     from rs.runtime.progress import say
     from rs.smoothing.settings import Draws, SmoothingOptions
 
-    stdout = sys.stdout
-    with redirect_stdout(sys.stderr):  # what the model prints is no part of the answers
+    with answers_alone() as stdout:
         base, conversion = load(model, network=network), pictures.conversion
         if pictures.images is not None:
             base, files = pictures.list_files(base)

@@ -12,9 +12,10 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TextIO, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -276,6 +277,21 @@ def _mendable(error: Exception) -> str:
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror or text}; mend that, and the same command continues"
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
+
+
+@contextmanager
+def answers_alone() -> Iterator[TextIO]:
+    """Send to stderr whatever a user's code prints, by any way, and yield the stream for the answers."""
+    answers = sys.stdout
+    with os.fdopen(os.dup(1), "w", encoding=answers.encoding, errors=answers.errors) as saved:
+        answers.flush()
+        os.dup2(2, 1)
+        try:
+            with redirect_stdout(sys.stderr):
+                yield saved if answers is sys.__stdout__ else answers  # that of a program that runs this command
+        finally:
+            answers.flush()  # what was written to sys.__stdout__
+            os.dup2(saved.fileno(), 1)
 
 
 def parameters(path: Path, dataset: str) -> dict[str, Any]:

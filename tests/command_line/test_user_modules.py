@@ -1,6 +1,9 @@
 """What the code of a user's module may do to a command that runs it."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from rs.command_line.doctor import main as doctor
 from rs.command_line.predict import main as predict
 from rs.command_line.shell import run
 from rs.command_line.train import main as train
+from tests.support.pages import ROOT
 
 MODULE = """
 import os, sys
@@ -70,6 +74,12 @@ class InTraining(Linear):
 class Prints(Linear):
     def forward(self, x):
         print("forward")
+        return super().forward(x)
+
+class PrintsOtherwise(Linear):
+    def forward(self, x):
+        os.write(1, b"descriptor\\n")
+        sys.__stdout__.write("stream\\n")
         return super().forward(x)
 
 def exits():
@@ -165,6 +175,21 @@ def test_what_a_module_prints_is_no_part_of_an_answer(capfd, module):
     assert ("forward" in out, "forward" in err) == (False, True)
     out, err = ended(capfd, predict, "--model", f"{module}:Prints", "--json")[1:]
     assert ([json.loads(line)["n"] for line in out.splitlines()], "forward" in err) == ([1000] * 6, True)
+
+
+def test_what_a_module_prints_past_sys_stdout_is_no_part_of_an_answer_either(module):
+    """In a process of its own, whose stdout is that of the system."""
+    words = ["--images", "photos", "--sigma", "0.5", "--device", "cpu"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for command in (["predict", "--json", "--model"], ["doctor"]):
+        line = [sys.executable, "-m", "rs.command_line.main", *command, f"{module}:PrintsOtherwise", *words]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        assert [name in done.stdout for name in ("descriptor", "stream")] == [False, False], done.stdout
+        assert [name in done.stderr for name in ("descriptor", "stream")] == [True, True]
+        if command[0] == "predict":
+            assert [json.loads(line)["n"] for line in done.stdout.splitlines()] == [1000] * 6
+        else:
+            assert done.stdout.startswith(("warning: ", "fault: ", "nothing was found"))
 
 
 @pytest.mark.parametrize("engine", ["folded", "compiled"])
