@@ -228,6 +228,7 @@ def row_identity(
         **asdict(settings),
         "engine": engine,
         "subset": subset_name(settings.subset),
+        "split_size": len(images),
         "device": device.type,
         "arithmetic": arithmetic.current(),
         "rows": len(select(len(images), settings.subset)),

@@ -273,13 +273,14 @@ def check_rows(path: str, text: str, side: Values, members: int) -> list[dict[st
     return rows
 
 
-def subset_images(files: dict[str, bytes], study: Values, alike: Values) -> list[int]:
+def subset_images(files: dict[str, bytes], study: Values, side: Values) -> list[int]:
     """Return the images of the subset, by its name: all, first-500, range-500-1000 or stride-20."""
-    size, (form, *numbers) = 0, alike["subset"].split("-")
+    size, (form, *numbers) = 0, side["subset"].split("-")
     for path in meta_path(study):  # the size of the split counts
         meta = parse_strict_json(files, path)
-        demand(meta["sha256"]["test"] == alike["images"], f"{path} must describe the images of the sidecars")
         size = meta["sizes"]["test"]
+        same = (side["images"], side.get("split_size", size)) == (meta["sha256"]["test"], size)
+        demand(same, f"{path} must describe the images of the sidecars")
     bounds: Values = {"all": [0, size], "first": [0, *numbers], "range": numbers, "stride": [0, size, *numbers]}
     return [*range(*map(int, bounds[form]))]
 
@@ -296,11 +297,11 @@ def read_results(files: dict[str, bytes], study: Values) -> tuple[Groups, Values
         demand(f"/{side['model']}".endswith(f"/{model}"), f"{path}.json must be of {model}")
         same = (side["scope"], side["sigma"]) == (classifier["scope"], float(sigma))
         demand(same, f"{path}.json: scope or sigma is another's")
-        for field in ALIKE:
+        for field in (*ALIKE, "split_size"):
             common = alike.setdefault(field, side.get(field))
             demand(side.get(field) == common, f"{path}.json: {field} must be {common}, as in all of the study")
         rows = check_rows(f"{path}.tsv", files[f"{path}.tsv"].decode(), side, len(members))
-        same = [int(row["idx"]) for row in rows] == alike.setdefault("indices", subset_images(files, study, alike))
+        same = [int(row["idx"]) for row in rows] == alike.setdefault("indices", subset_images(files, study, side))
         demand(same, f"{path}.tsv must be of the images of the subset {alike['subset']}, in order")
         labels = [row["label"] for row in rows]
         demand(labels == alike.setdefault("labels", labels), f"{path}.tsv must have the labels of the other rows")

@@ -18,6 +18,7 @@ from rs.statistics import metrics
 from rs.statistics.certificate import UNDECIDED, votes_of
 from rs.storage import certificate_rows, files
 from rs.storage.certificate_rows import sidecar_of
+from rs.storage.row_writer import SHARE
 from rs.study.subset import is_subset, subset_name
 
 
@@ -39,6 +40,8 @@ class Sidecar(TypedDict, total=False):
     dataset: str
     images: str  # fingerprint of the images
     subset: str | dict[str, int | list[int]]
+    split_size: Count  # images of the split, of which the subset is one; older sidecars lack it
+    share: str  # of the subset
     classes: Count
     device: str
     precision: str
@@ -94,8 +97,10 @@ def check_sidecar(path: Path, rows: pd.DataFrame, sidecar: Any, remedy: str) -> 
     scope = rows["scope"].iloc[0]
     if sidecar.get("scope") != scope:
         raise InputError(f"{path} has scope {scope} but its sidecar {sidecar.get('scope')}; {remedy}")
-    if "subset" in sidecar and not is_subset(rows["idx"].tolist(), subset := subset_of(sidecar)):
-        raise InputError(f"{path} must be of the images {subset}, as its sidecar says, but is of others; {remedy}")
+    subset, size, share = subset_of(sidecar), sidecar.get("split_size"), sidecar.get(SHARE, "1/1")
+    if "subset" in sidecar and not is_subset(rows["idx"].tolist(), subset, size, share):
+        some = f"{subset} of {size}" if size else subset
+        raise InputError(f"{path} must be of the images {some}, as its sidecar says, but is of others; {remedy}")
     _, voted, _ = votes_of(pd.concat([rows["counts0"], rows["counts"]]))
     classes = max(rows["label"].max() + 1, voted.max(initial=-1) + (scope != UNDECIDED))  # the last one: for no class
     if sidecar.get("classes", classes) < classes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from rs.errors import InputError
 
 Subset = str | Mapping[str, int | Sequence[int]]
 """``"all"``, ``{"first": n}``, ``{"stride": n}`` or ``{"range": [start, stop]}``, ``stop`` not included."""
+
+Sliced = TypeVar("Sliced", NDArray[np.int64], range)
+"""Indices of images."""
 
 FORMS = 'a subset must be "all", {first: n}, {stride: n} or {range: [start, stop]}'
 
@@ -36,7 +40,7 @@ def select(size: int, subset: Subset) -> NDArray[np.int64]:
     return np.arange(start, stop, step)
 
 
-def share_of(indices: NDArray[np.int64], share: str) -> NDArray[np.int64]:
+def share_of(indices: Sliced, share: str) -> Sliced:
     """Return one of several shares of images, each as often as the others: ``3/16`` is the third of 16.
 
     Raises:
@@ -68,20 +72,29 @@ def subset_name(subset: Subset) -> str:
     return "-".join([form, *map(str, numbers)])
 
 
-def is_subset(indices: Sequence[int], name: str) -> bool:
-    """Return whether some split has a subset of this name (:func:`subset_name`) with exactly these images.
+def is_subset(indices: Sequence[int], name: str, size: int | None = None, share: str = "1/1") -> bool:
+    """Return whether a split has a subset of this name (:func:`subset_name`) with exactly these images.
+
+    Args:
+        indices: The images.
+        name: The name.
+        size: Number of images of the split; ``None`` for any.
+        share: As for :func:`share_of`.
 
     >>> is_subset([0, 40, 80], "stride-40"), is_subset([0, 40], "first-2")
     (True, False)
+    >>> is_subset([0, 40, 80], "stride-40", 200), is_subset([0, 80], "stride-40", 100, "1/2")
+    (False, True)
     """
     form, *words = name.split("-")
     numbers = [int(word) for word in words if word.isdecimal() and len(word) < 20]
     value = numbers[0] if len(words) == len(numbers) == 1 else numbers
     try:
-        images = range(*_slice(max(indices) + 1, *_parse({form: value} if words else form)))
+        bounds = _slice(max(indices) + 1 if size is None else size, *_parse({form: value} if words else form))
+        images = share_of(range(*bounds), share)
     except InputError:  # no subset has this name
         return False
-    return list(images[: len(indices) + 1]) == sorted(indices)
+    return list(images[: len(indices) + 1]) == sorted(indices) and (size is None or max(indices) < size)
 
 
 def _slice(size: int, form: str, numbers: list[int]) -> tuple[int, int, int]:

@@ -1,5 +1,6 @@
 """``rs certify --share`` on several machines, and ``rs merge``."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from rs.command_line.certify import main as certify
 from rs.command_line.exchange import merge_rows as merge
 from rs.command_line.shell import run
+from rs.command_line.show import show_files
 from rs.storage.certificate_rows import seconds_of, sidecar_of
 from tests.support.helpers import write_params, write_tiny
 
@@ -44,6 +46,9 @@ def test_merged_shares_are_the_bytes_of_one_certification(count, more):
     assert ended(merge, *names, "--out", "merged.tsv") == 0
     for path in (Path, sidecar_of):
         assert path(Path("merged.tsv")).read_bytes() == path(Path("whole.tsv")).read_bytes()
+    whole = json.loads(sidecar_of(Path("whole.tsv")).read_text())
+    assert (whole["split_size"], whole["rows"]) == (10, 10)
+    assert [ended(show_files, name) for name in (*names, "merged.tsv")] == [0] * (count + 1)
     seconds = [seconds_of(Path(name)).read_text().splitlines() for name in ("merged.tsv", "whole.tsv")]
     assert [line.split(",")[0] for line in seconds[0]] == [line.split(",")[0] for line in seconds[1]]
 

@@ -90,6 +90,28 @@ def test_rows_of_more_classes_than_their_sidecar_has_are_neither_shown_nor_expor
         assert "has labels or votes of 100 classes but its sidecar 3; certify again, or remove the sidecar" in error
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"split_size": len(cell_rows("advmacer", 0.5, 0)) + 1}, " of the images all of 13, as its sidecar says, but"),
+        ({"split_size": 5}, "must be of the images all of 5, as its sidecar says, but is of others"),
+        ({"split_size": 0}, "must have a sidecar of its rows, but: split_size: Input should be greater than"),
+        ({"share": "1/2"}, "must be of the images all, as its sidecar says, but is of others"),
+        ({"n": N + 1}, f"has n {N} but its sidecar {N + 1}"),
+    ],
+)
+def test_a_sidecar_of_another_split_is_refused_by_every_command_that_reads_rows(files, tmp_path, change, message):
+    sidecar = files[0].with_suffix(".json")
+    stated = json.loads(sidecar.read_text()) | {"subset": "all"}
+    sidecar.write_text(json.dumps(stated | {"split_size": 12}))
+    assert said("show", files[0])[0] == 0
+    sidecar.write_text(json.dumps(stated | change))
+    page = tmp_path / "page.html"
+    for words in (["show", files[0]], ["compare", *files], ["report", files[0], "--out", page]):
+        code, out, error = said(*words)
+        assert (code != 0, out, message in error) == (True, "", True), error
+
+
 @pytest.mark.parametrize("words", [["show"], ["compare", "0.tsv"]])
 def test_a_file_too_few_is_a_mistake(words, files, monkeypatch):
     monkeypatch.chdir(files[0].parent)

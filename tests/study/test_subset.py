@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rs.errors import InputError
-from rs.study.subset import is_subset, select, subset_name
+from rs.study.subset import is_subset, select, share_of, subset_name
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,17 @@ def test_each_form_picks_the_images_its_name_says(subset, indices):
     assert select(10000, subset).tolist() == list(indices)
     assert is_subset(indices, subset_name(subset))
     assert not is_subset([*indices[:-2], indices[-1]], subset_name(subset))
+
+
+@pytest.mark.parametrize("subset", ["all", {"first": 12}, {"stride": 5}, {"range": [3, 9]}])
+@pytest.mark.parametrize("share", ["1/1", "1/3", "3/3"])
+def test_of_a_split_of_known_size_only_its_own_images_are_the_subset(subset, share):
+    name, indices = subset_name(subset), share_of(select(12, subset), share).tolist()
+    assert is_subset(indices, name, 12, share)
+    assert not is_subset([*indices, 12], name, 12, share)
+    assert len(indices) == 1 or not is_subset(indices[:-1], name, 12, share)
+    assert not is_subset(indices, name, max(indices), share)
+    assert is_subset(indices, name, 12, "2/3") is False
 
 
 @pytest.mark.parametrize(

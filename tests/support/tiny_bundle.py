@@ -52,7 +52,7 @@ def _complete(root: Path, path: Path) -> None:
             for method, *seeds in parts
             for seed in seeds
         ]
-    files.write_json(path, side | {"device": "cpu"})
+    files.write_json(path, side | {"device": "cpu", "split_size": IMAGES})
 
 
 def packed(content: dict[str, bytes]) -> bytes:
