@@ -546,6 +546,19 @@ def test_images_have_their_pictures_and_the_names_of_their_classes(browser, stud
 
 
 @needs_chromium
+def test_a_page_of_one_row_file_compares_it_with_nothing(browser, study, tmp_path):
+    path = tmp_path / "index.html"
+    path.write_bytes(page.rows_page([study / "results/0.25/gaussian-0.tsv"]))
+    shown = Shown(browser, path)
+    acr, error = (shown.numbers()["gaussian-0"][name] for name in ("value", "errorImages"))
+    summary = shown.tab.locator("#summary").inner_text()
+    assert summary == f"At σ = 0.25, gaussian-0 has an ACR of {acr:.3f} ± {error:.3f}."
+    assert shown.tab.locator("#acr-chart").is_visible()
+    assert shown.tab.locator("figcaption", has_text="Paired difference").is_hidden()
+    shown.tab.close()
+
+
+@needs_chromium
 def test_the_summary_names_the_largest_acr_of_all_rules(browser, tmp_path):
     study = add_vote(make_study(tmp_path))
     path = tmp_path / "index.html"

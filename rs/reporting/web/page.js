@@ -193,8 +193,10 @@ function showSummary() {
   }
   const ties = state.headline.filter((one) => one.tie).map((one) => one.group.name);
   const listed = ties.length > 4 ? `${ties.length} others` : ties.join(", ");
+  const acr = `${fixed(best.acr.value, 3)} ± ${fixed(best.acr.errorImages, 3)}`;
+  const ranked = [` has the largest ACR of the table: ${acr}. `, ties.length ? `Tied with it: ${listed}.` : "None ties with it."];
   $("summary").replaceChildren(`At σ = ${level().sigma}, `, element("b", {}, best.group.name),
-    ` has the largest ACR of the table: ${fixed(best.acr.value, 3)} ± ${fixed(best.acr.errorImages, 3)}. `, ties.length ? `Tied with it: ${listed}.` : "None ties with it.");
+    ...(state.headline.length > 1 ? ranked : [` has an ACR of ${acr}.`]));
   const largest = state.all.find((one) => one.best && !one.tie);
   const sound = state.all.filter((one) => one.acr && one.group.sound).length;
   $("largest").replaceChildren(`Of all ${sound} models and ensembles with a sound certificate, `, element("b", {}, fullName(largest.group)),
