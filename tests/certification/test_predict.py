@@ -203,6 +203,14 @@ def test_too_few_draws_are_warned_of(capfd, model, tiny_files):
     assert warning.startswith("warning: n = 9 draws can never certify at alpha = 0.001")
 
 
+def test_the_channels_of_a_picture_are_red_green_and_blue(capfd, tmp_path):
+    """The classifier looks at the first of them."""
+    colours = {"red": (255, 0, 0), "blue": (0, 0, 255)}
+    files = [picture(tmp_path / f"{name}.png", np.full((4, 4, 3), pixel, np.uint8)) for name, pixel in colours.items()]
+    lines = asked(capfd, *words(files, LINEAR, sigma=0.1))
+    assert [line.split(": ")[1].split(",")[0] for line in lines] == ["class 1", "class 0"]
+
+
 GREY, RGB, RGBA = (4, 4), (4, 4, 3), (4, 4, 4)
 
 

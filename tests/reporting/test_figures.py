@@ -182,7 +182,8 @@ def test_acr_by_cost_has_the_gains_of_its_rows_by_kind_with_bars_of_the_larger_e
         lines = lines_of(axis)
         assert lines["advmacer"].get_xydata().tolist() == [[200, 0.02], [300, 0.05]]
         assert lines["advmacer + smoothadv"].get_ydata().tolist() == [0.01]
-        assert {line.get_color() for line in lines.values()} == {figures.COLOURS["advmacer"], figures.MIXED}
+        colours = {"advmacer": figures.COLOURS["advmacer"], "advmacer + smoothadv": figures.MIXED}
+        assert {name: line.get_color() for name, line in lines.items()} == colours
         assert np.allclose(bars_of(axis, 1), [[0.01, 0.03], [0.03, 0.07], [-0.02, 0.04]], rtol=0, atol=1e-12)
     assert names_in(figure.axes[1]) == ["advmacer", "advmacer + smoothadv"]
     assert figure.get_suptitle().startswith("Below 0, one model with more draws has a larger ACR")
