@@ -3,7 +3,6 @@
 In ``make trust`` each line of ``rs`` that places tensors on the GPU forgets the device once, and must be seen to.
 """
 
-import copy
 import shutil
 from contextlib import chdir
 from dataclasses import replace
@@ -41,7 +40,7 @@ from rs.training.recipe import RunOptions, training_recipe
 from rs.training.run import train_model
 from tests.support import helpers
 from tests.support.helpers import CERTIFY, CLASSES, ROOT, SHAPE, smallnet, tiny_images, trainer
-from tests.support.simulated_gpu import CPU, GPU, DeviceMismatchError, simulated_gpu
+from tests.support.simulated_gpu import GPU, DeviceMismatchError, simulated_gpu
 from tests.support.small_pool import ALPHA, DRAWS, ENTRIES, N0, SIGMA, image, members, noisy_pool
 from tests.support.tiny_pool import CERTIFICATION, SETTINGS, make_pool, solve
 
@@ -256,54 +255,6 @@ def test_each_line_that_forgets_the_device_is_seen(group, tmp_path, capfd, recor
         seen |= {line for line in sorted(placed - seen) if is_seen(line, name, tmp_path / "run", capfd)}
     assert seen == lines
     record_property("tried", len(lines))
-
-
-def refused(*operations):
-    with simulated_gpu():
-        x = torch.ones(2, 2, device="cuda")
-        for operation in operations:
-            with pytest.raises(DeviceMismatchError):
-                operation(x)
-
-
-def test_the_simulation_refuses_what_torch_refuses_where_there_is_a_gpu():
-    refused(
-        lambda x: x + torch.ones(2),
-        lambda x: x @ torch.ones(2, 2),
-        lambda x: x.add_(torch.ones(2)),
-        lambda x: torch.ones(2).add_(x[0, 0]),
-        lambda x: nn.Linear(2, 2)(x),
-        lambda x: nn.Linear(2, 2).to("cuda")(torch.ones(2, 2)),
-        lambda x: torch.stack([x[0, 0], torch.tensor(1.0)]),
-        lambda x: torch.ones(2)[torch.tensor([0], device="cuda")],
-        lambda x: nn.functional.cross_entropy(x, torch.tensor([0, 1])),
-        lambda x: torch.randn(2, device="cuda", generator=torch.Generator()),
-        lambda x: torch.randn(2, generator=torch.Generator("cuda")),
-        lambda x: x.numpy(),
-        lambda x: np.asarray(x),
-        lambda x: torch.zeros(1, device="mps"),
-        # an index that torch allows, and that would wait for the GPU
-        lambda x: x[torch.tensor([0])],
-        lambda x: x.__setitem__(torch.tensor([0]), 1.0),
-    )
-
-
-def test_the_simulation_allows_what_torch_allows_and_computes_what_the_cpu_does():
-    with simulated_gpu():
-        model, x = smallnet(), torch.stack([image(), image(1)])
-        there = copy.deepcopy(model).to("cuda")
-        for one, where in ((model, CPU), (there, GPU)):
-            one(x.to(where)).square().sum().backward()
-        assert [p.grad.device for p in there.parameters()] == [GPU] * len([*there.parameters()])
-        for here, gpu in zip(model.parameters(), there.parameters(), strict=True):
-            assert torch.equal(here.grad, gpu.grad.cpu())
-        scalar = x.to(GPU) * torch.tensor(2.0)
-        assert scalar.device == GPU
-        assert scalar.to(torch.float64).device == GPU
-        assert scalar.cuda() is scalar
-        assert x.device == CPU
-        assert scalar.cpu().numpy().tolist() == (2 * x).tolist()
-        assert torch.empty(2, 2).copy_(torch.ones(2, 2, device="cuda")).device == CPU
 
 
 def test_outputs_of_a_compiled_network_lie_in_one_memory_unless_they_are_copied():

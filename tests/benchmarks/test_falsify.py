@@ -9,15 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from torch import nn
 
 from benchmarks import falsify
-from benchmarks.common import evenly
-from benchmarks.falsify import Certified, Fixed, PerImage, attempts_on, judge, on_grid_within, surrogate_of
-from rs.certification.quantize import QuantizedNetwork, quantized_members
+from benchmarks.falsify import Certified, Fixed, PerImage, attempts_on, surrogate_of
+from rs.certification.quantize import quantized_members
 from rs.data import images as data
 from rs.ensemble import spec as ensemble_spec
 from rs.ensemble.base import Cascade, Ensemble, Polytope, SoftmaxAverage
@@ -26,7 +22,7 @@ from rs.methods import METHODS
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.statistics.certificate import Certificate
 from tests.support import tiny_pool
-from tests.support.helpers import ROOT, Constant, tiny_images, trainer, write_tiny
+from tests.support.helpers import ROOT, tiny_images, trainer, write_tiny
 
 pytestmark = pytest.mark.trust_only
 
@@ -63,17 +59,6 @@ def claimed(radius):
     return Certificate(1, radius, 0.9, 100, 100, 0.001, SIGMA, np.array([0, 100]), np.array([5, 95]))
 
 
-def test_each_attack_goes_straight_to_the_boundary():
-    """Of all points within epsilon the worst is the one along -w; .9 leaves room for directions that are drawn."""
-    attacked, x = at_distance(1.0)
-    points = falsify.Points(x[None], torch.tensor([1]), torch.tensor([0.8]).reshape(1, 1, 1, 1), [0])
-    found = list(falsify.attacks(attacked, points, torch.Generator().manual_seed(0)))
-    assert len(found) == 3
-    for u in found:
-        assert u.norm().item() <= 0.8 * (1 + 1e-6)
-        assert -(u.flatten() @ attacked.smoothed.base.w).item() > 0.9 * 0.8
-
-
 @pytest.mark.parametrize("noise", ["gaussian", "grid"])
 def test_a_certificate_that_reaches_beyond_the_boundary_is_found_and_a_true_one_is_not(noise):
     """With R = 1.3 times the distance d the class has Phi(-.29 d / sigma) = .28 at .99 R, and Phi(-.17 d / sigma) = .37
@@ -90,46 +75,6 @@ def test_a_certificate_that_reaches_beyond_the_boundary_is_found_and_a_true_one_
     )
     inside = [one.verdict for one in falsify.falsify(attacked, true, 0) if one.distance < 1]
     assert [verdict[1:] for verdict in inside] == [(False, False, False)] * 2
-
-
-class Thirds(nn.Module):
-    """Each of three classes for a third of N(0, sigma^2) on the first pixel."""
-
-    def forward(self, x):
-        z = x[:, 0, 0, 0] / SIGMA
-        edge = 0.4307273  # Phi^-1(2/3)
-        return torch.stack([(z < -edge).float(), (z.abs() <= edge).float(), (z > edge).float()], dim=1)
-
-
-class Fifths(nn.Module):
-    """Classes 0, 1 and 2 for 1/5, 2/5 and 2/5 of N(0, sigma^2) on the first pixel."""
-
-    def forward(self, x):
-        z = x[:, 0, 0, 0] / SIGMA
-        low, high = -0.8416212, 0.2533471  # Phi^-1(1/5), Phi^-1(3/5)
-        return torch.stack([(z < low).float(), ((z >= low) & (z <= high)).float(), (z > high).float()], dim=1)
-
-
-@pytest.mark.parametrize(
-    ("base", "y", "expected"),
-    [
-        (Constant(0), 0, (False, False, False)),
-        (Constant(1), 0, (True, True, True)),
-        (Thirds(), 0, (True, False, False)),
-        (Fifths(), 0, (True, True, False)),
-    ],
-    ids=["sure", "another", "thirds", "outvoted below one half"],
-)
-def test_a_class_can_fall_below_one_half_without_another_above(base, y, expected):
-    smoothed = SmoothedClassifier(base, sigma=SIGMA)
-    assert judge(smoothed, torch.zeros(SHAPE), y, 1, (0, 6, 0, 1), 2_000)[1:] == expected
-
-
-@given(arrays.arrays(np.float32, (1, 3, 3), elements=st.floats(-1, 1, width=32)), st.floats(0, 3))
-def test_a_point_on_the_grid_is_within_the_radius(u, epsilon):
-    levels = on_grid_within(torch.from_numpy(u), epsilon)
-    assert levels.double().norm() <= epsilon
-    assert torch.equal((levels * 255).round() / 255, levels)
 
 
 # --- Weights that are solved for each image
@@ -191,27 +136,6 @@ def test_the_gradient_goes_through_the_weights(pool, slug):
 # --- Ensembles whose members run in int8
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("slug", [f"ensembles/{tiny_pool.ALL}.average", f"weights/{tiny_pool.ALL}.optimal"])
-def test_members_in_int8_are_attacked_by_the_gradients_of_those_in_float32_and_hold(pool, monkeypatch, slug):
-    monkeypatch.setattr(falsify, "ALPHA", SURE)
-    with chdir(pool):
-        test, voting = data.load_images(Path("data"), "test"), ensemble_spec.read(Path(f"{slug}.json")).voting
-        group = falsify.Group(f"{slug}.json", "gaussian", "int8", data=Path("data"))
-        attacked, _ = group.attacked(test, tiny_pool.SETTINGS, CPU)
-        assert in_int8_of(attacked.smoothed.base) == len(voting) > 0
-        assert in_int8_of(attacked.surrogate) == 0
-        attempts = attempts_on(attacked, test, 3, CPU)
-    inside = [one.verdict for one in attempts if one.distance < 1]
-    assert inside
-    assert not [verdict for verdict in inside if any(verdict[1:])]
-
-
-def in_int8_of(module):
-    """How many networks in int8 there are in a module."""
-    return sum(isinstance(one, QuantizedNetwork) for one in module.modules())
-
-
 # --- Trained networks, in `make trust`
 
 
@@ -265,59 +189,6 @@ def test_no_attack_reaches_another_class_inside_the_radius(
 
 
 # --- The table of the page
-
-
-def counts(classifier, scope, distance, attacked, below, **changes):
-    fixed = {"sigma": 0.25, "noise": "grid", "precision": "float32", "boxed": False, "flipped": 0, "outvoted_anew": 0}
-    return fixed | {
-        "classifier": classifier,
-        "scope": scope,
-        "distance": distance,
-        "attacked": attacked,
-        "below_half": below,
-        "outvoted": below,
-        "least_share": 0.5 + distance / 100,
-        **changes,
-    }
-
-
-def test_the_tables_add_counts_up_and_bound_their_rates():
-    """Of n = 59 a rate of 5 % and more would show with probability 95 %: 0.95^59 = .0485."""
-    sound = [
-        counts("macer-0", "model", distance, attacked, below)
-        for attacked in (20, 39)
-        for distance, below in ((0.9, 0), (0.99, 0), (2.5, attacked))
-    ]
-    image = [counts("a.per-image", "per-image", distance, 10, below) for distance, below in ((0.9, 0), (0.99, 1))]
-    lines = falsify.summary(pd.DataFrame(sound + image))
-    at_most, at_least = 1 - 0.05 ** (1 / 59), 0.05 ** (1 / 59)
-    expected = f"| 59 | 0 | 0 | {at_most:.2%} | 0.510 | 59 | {at_least:.1%} |"
-    assert [line for line in lines if expected in line] == [
-        f"| {name} {expected}" for name in ("macer", "grid, float32", "all")
-    ]
-    low, high = 1 - 0.975 ** (1 / 10), 0.4450
-    assert lines[-1] == f"| a.per-image | 0.25 | 10 | 1 | {low:.1%} to {high:.1%} | 1 | 0 | 0 |"
-
-
-def test_a_group_without_a_certificate_has_no_rate_and_stops_no_table(tmp_path):
-    """Its cells are empty in the file, which then reads as text where a measurement is continued."""
-    none = [
-        counts(name, scope, distance, 0, 0, least_share=None)
-        for name, scope in (("gaussian-0", "model"), ("b.per-image", "per-image"))
-        for distance in (0.9, 0.99, 2.5)
-    ]
-    some = [counts("macer-0", "model", distance, 20, below) for distance, below in ((0.9, 0), (0.99, 0), (2.5, 20))]
-    pd.DataFrame(some + none).to_csv(tmp_path / "out.csv", index=False)
-    read = pd.read_csv(tmp_path / "out.csv", keep_default_na=False).to_dict("records")
-    for rows in (some + none, read, none):
-        lines = falsify.summary(pd.DataFrame(rows))
-        assert [line.split(" | ")[1] for line in lines if line.startswith("| macer")] == ["20"] * (rows is not none)
-        assert not [line for line in lines if "gaussian-0" in line or "b.per-image" in line]
-
-
-@pytest.mark.parametrize(("count", "size", "expected"), [(3, 10, [0, 3, 7]), (4, 4, [0, 1, 2, 3]), (8, 3, [0, 1, 2])])
-def test_images_are_evenly_spread_and_none_counts_twice(count, size, expected):
-    assert evenly(count, size) == expected
 
 
 def test_the_page_has_the_tables_of_the_counts():

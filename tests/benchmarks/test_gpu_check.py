@@ -7,9 +7,7 @@ import pytest
 
 from benchmarks import gpu_check
 from benchmarks.common import Architecture
-from rs.certification.inference import FixedBatch
-from rs.command_line.shell import run
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, exit_code
 from tests.support.simulated_gpu import simulated_gpu
 
 pytestmark = pytest.mark.trust_only
@@ -48,10 +46,9 @@ def test_the_page_lists_these_functions_and_no_others():
 
 
 def said(capfd):
-    with pytest.raises(SystemExit) as caught:
-        run(gpu_check.main, arguments=[])
+    code = exit_code(gpu_check.main)
     out, err = capfd.readouterr()
-    return caught.value.code, out, err
+    return code, out, err
 
 
 def test_without_a_gpu_it_says_so(monkeypatch, capfd):
@@ -66,7 +63,7 @@ def alone(monkeypatch):
     """Without the group of processes, which no simulation has, and with a small network and small batches."""
     monkeypatch.setattr(gpu_check, "NETWORK", Architecture.smallnet)
     monkeypatch.setattr(gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] is not gpu_check.nccl])
-    monkeypatch.setattr("rs.certification.inference.default_batch", lambda x: 100)
+    monkeypatch.setattr("rs.smoothing.classifier.default_batch", lambda x: 100)
     monkeypatch.chdir(ROOT)
 
 
@@ -75,13 +72,3 @@ def test_where_all_is_well_the_verdict_says_it(alone, capfd):
         code, out, _ = said(capfd)
     assert code == 0, out
     assert out.splitlines()[-1] == f"verdict: all {len(gpu_check.CHECKS)} checks passed"
-
-
-def test_outputs_that_a_graph_overwrites_are_found(alone, monkeypatch, capfd):
-    monkeypatch.setattr(gpu_check, "CHECKS", [one for one in gpu_check.CHECKS if one[2] is gpu_check.inference])
-    monkeypatch.setattr(FixedBatch, "_part", lambda self, x: self.compiled(x))
-    with simulated_gpu():
-        code, out, _ = said(capfd)
-    assert code == 1
-    assert out.count("FAILED:") == 1
-    assert out.splitlines()[-1] == f"verdict: 1 of {len(gpu_check.CHECKS)} checks FAILED"

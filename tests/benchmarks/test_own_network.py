@@ -5,7 +5,7 @@ import re
 from math import sqrt
 from statistics import fmean, stdev
 
-from benchmarks.own_network import PAGE, ROWS, draw, page, read_groups
+from benchmarks.own_network import PAGE, ROWS, page, read_groups
 from tests.support.helpers import ROOT
 
 FOLDER = ROOT / ROWS
@@ -35,10 +35,3 @@ def test_the_table_has_acr_error_accuracy_and_seconds_of_each_run():
         assert abs(error - stdev(scores) / sqrt(len(scores))) < 6e-5
         assert accuracy == f"{fmean(right):.1%}"
         assert spent == f"{seconds.get(name, 0):,.0f}"
-
-
-def test_the_picture_has_a_panel_for_each_noise_level_with_a_line_for_each_method():
-    groups = read_groups(FOLDER)
-    for axis in draw(groups).axes:
-        runs = [run for run in groups if axis.get_title() == f"σ = {run.sigma:g}"]
-        assert len(axis.containers) == len({(run.start, run.method) for run in runs}) > 0
