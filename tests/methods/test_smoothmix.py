@@ -47,16 +47,3 @@ def test_share_of_the_adversarial_side_is_uniform_up_to_the_limit_and_the_same_f
     assert share.min() >= 0
     assert share.max() <= limit
     assert stats.kstest(share[:, 0], stats.uniform(0, limit).cdf).pvalue > 1e-6
-
-
-@pytest.mark.parametrize(("epoch", "ready"), [(0, 0.1), (4, 0.5), (9, 1.0), (30, 1.0)])
-def test_one_step_adversary_is_the_first_iterate_in_a_ball_that_grows_with_the_warm_up(epoch, ready):
-    clean, mixed = displacements(epoch, one_step=True)
-    assert clean.flatten().tolist() == pytest.approx([0.1 * ready] * (3 * B), rel=1e-6)
-    assert mixed.min() >= 0.1 * ready * (1 - 1e-6)
-    assert mixed.max() <= (0.1 * ready + 0.2) / 2  # half-way from it to the end of the path
-
-
-def test_attack_itself_is_not_warmed_up():
-    early, late = (displacements(epoch)[1] for epoch in (0, 30))
-    assert torch.equal(early, late)

@@ -61,11 +61,6 @@ def test_an_attack_stays_in_the_ball_and_exactly_in_the_box(run, case, epsilon, 
     assert x_hat.dtype == x.dtype
 
 
-def test_no_step_returns_the_image_itself():
-    x, y, noise = problem()
-    assert torch.equal(attack.pgd(net(), x, y, noise, 0, 1.0), x)
-
-
 def test_one_step_on_a_linear_classifier_reaches_the_sphere_along_its_weights():
     x, _, noise = problem()
     w = torch.arange(1.0, 10.0, dtype=torch.float64)
@@ -193,13 +188,6 @@ def test_pgd_follows_another_direction_where_one_is_given():
 
 
 # ---------------------------------------------------- the gradient-free direction, and Jeong's two
-
-
-def autograd_gradient(model, x, y, noise):
-    point = x.clone().requires_grad_()
-    p = sum(torch.softmax(model((point + d)[None])[0], dim=0)[y] for d in noise) / len(noise)
-    (-torch.log(p)).backward()
-    return point.grad.numpy()
 
 
 def test_stein_direction_agrees_with_a_loop_over_draws():

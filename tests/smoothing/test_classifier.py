@@ -203,16 +203,6 @@ def test_votes_for_no_class_count_against_every_class(monkeypatch):
     assert (made.predict, made.p_lower) == (0, lower_bound(70, 100, 0.001))
 
 
-def test_no_class_chosen_is_an_abstention_whatever_comes_later(monkeypatch):
-    made = undecided(monkeypatch, [4, 1, 5], [0, 0, 100]).certify(X, 10, 100, 0.001)
-    assert (made.predict, made.radius, made.p_lower) == (ABSTAIN, 0.0, 0.0)
-
-
-@pytest.mark.parametrize(("counts", "answer"), [([67, 0, 33], 0), ([66, 0, 34], ABSTAIN), ([0, 1, 99], ABSTAIN)])
-def test_predict_weighs_the_top_class_against_undecided_draws_too(monkeypatch, counts, answer):
-    assert undecided(monkeypatch, counts).predict(X, 100, 0.001) == answer
-
-
 @pytest.mark.parametrize("label", ["1", 2, -1, 0.5])
 def test_a_label_that_no_class_has_is_refused_and_not_taken_for_a_wrong_one(label):
     classifier, run = SmoothedClassifier(Constant(1), None, SIGMA), Decider([0.1], SIGMA, 0.01, 100)
@@ -228,13 +218,6 @@ def test_a_label_may_be_a_number_of_numpy_or_torch():
     classifier = SmoothedClassifier(Constant(1), None, SIGMA)
     for known in (1, np.int64(1), torch.tensor(1)):
         assert classifier.certify(X, 10, 10, 0.01, label=known).mode == "certify"
-
-
-@pytest.mark.parametrize("answers", [1, 3])
-def test_the_number_of_logits_must_be_the_number_of_classes(answers):
-    base = nn.Sequential(nn.Flatten(), nn.Linear(4, answers))
-    with pytest.raises(InputError, match=f"must give 2 logits an image, one for each class, got {answers};"):
-        SmoothedClassifier(base, 2, SIGMA).certify(X, 10, 10, 0.1)
 
 
 @pytest.mark.parametrize("batch", [100, 50], ids=["in a full batch", "in the last batch"])

@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from rs.certification.certify_model import certify_images
-from rs.certification.load import Classifier
 from rs.ensemble.base import Cascade, Ensemble, SoftmaxAverage
 from rs.errors import InputError, NotDeterministicError
 from rs.models import architectures
 from rs.smoothing.classifier import SmoothedClassifier
-from rs.smoothing.determinism import check_deterministic, rounding, watched
+from rs.smoothing.determinism import check_deterministic, watched
 from rs.smoothing.noise import noisy_pair
 from rs.smoothing.settings import CertificationSettings
 from tests.support.helpers import CERTIFY, SHAPE, smallnet, tiny_images
@@ -128,26 +127,6 @@ def test_what_is_one_function_passes_and_keeps_its_mode_and_state(name):
     check_deterministic(model, images)
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-
-
-@pytest.mark.parametrize(
-    ("weights", "logits", "coarsest"),
-    [
-        (torch.float32, torch.float32, torch.float32),
-        (torch.bfloat16, torch.float32, torch.bfloat16),
-        (torch.float32, torch.bfloat16, torch.bfloat16),
-    ],
-)
-def test_rounding_is_half_of_the_digits_of_the_coarsest_type(weights, logits, coarsest):
-    found = rounding(network().to(weights), torch.zeros(2, 5, dtype=logits))
-    assert found**2 == pytest.approx(torch.finfo(coarsest).eps, rel=1e-12)
-
-
-def test_a_classifier_is_tried_before_it_is_smoothed():
-    model = network(Layer(lambda _, x: F.dropout(x, 0.5, training=True)))
-    loaded = Classifier("own:model", model, None, tuple("abcde"), SHAPE, None, "model")
-    with pytest.raises(InputError, match="one function of each image"):
-        loaded.smooth(0.5, device=CPU, precision="float32")
 
 
 def drifting(layer, x):

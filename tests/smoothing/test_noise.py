@@ -29,11 +29,6 @@ def test_streams_are_equal_exactly_where_seed_and_key_are(seed, key, other_seed,
     assert (numbers(seed, *key) == numbers(other_seed, *other_key)) == ((seed, key) == (other_seed, other_key))
 
 
-def test_no_two_keys_of_up_to_three_words_share_a_stream():
-    every = [key for length in range(4) for key in itertools.product(range(4), repeat=length)]
-    assert len({numbers(0, *key) for key in every}) == len(every)
-
-
 def test_every_purpose_has_its_own_stream():
     assert len({member.value for member in Stream}) == len(Stream.__members__)  # an alias would be missing on the left
     assert len({numbers(0, member) for member in Stream}) == len(Stream.__members__)

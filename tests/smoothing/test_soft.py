@@ -11,7 +11,8 @@ from scipy import special, stats
 from rs.smoothing import soft
 
 SIGMA, GAMMA, BETA = 0.5, 8.0, 16.0
-LN3 = math.log(3)
+
+
 quantile = NormalDist().inv_cdf
 
 
@@ -80,14 +81,6 @@ def test_guard_of_the_soft_cross_entropy_is_added_and_is_1e_10():
     assert soft.soft_cross_entropy(logits, torch.tensor([0])).item() == pytest.approx(-math.log(4e-10), rel=1e-12)
 
 
-def test_hinge_is_divided_by_all_images_and_counts_only_right_ones_with_margin_up_to_gamma():
-    logits, y = two_class(0.5, 2.0, 7.9, 8.1, 80.0, 2.0), [0, 0, 0, 0, 0, 1]
-    assert torch.isinf(torch.special.ndtri(soft.soft_probabilities(logits)[4, 0]))  # the fifth margin is infinite
-    active = soft.top_two(logits, torch.tensor(y), GAMMA, 1.0)[2]
-    assert active.tolist() == [True, True, True, False, False, False]
-    assert hinge(logits, y).item() == pytest.approx(SIGMA / 2 * (7.5 + 6.0 + 0.1) / 6, rel=1e-9)
-
-
 def test_infinite_margin_leaves_the_hinge_whatever_its_ceiling():
     logits = two_class(80.0)
     assert not soft.top_two(logits, torch.tensor([0]), math.inf, 1.0)[2].any()
@@ -141,14 +134,6 @@ def test_value_and_gradient_are_finite_where_probabilities_are_exactly_0_and_1(n
     assert logits.grad.isfinite().all()
 
 
-def test_an_empty_hinge_is_zero_and_differentiable_with_zero_gradient():
-    logits = torch.tensor([[[1e4, -1e4]], [[-1.0, 1.0]]], requires_grad=True)  # infinite margin; wrong
-    value = hinge(logits, [0, 0])
-    value.backward()
-    assert value.item() == 0
-    assert logits.grad.tolist() == [[[0.0, 0.0]], [[0.0, 0.0]]]
-
-
 def test_an_inactive_image_does_not_change_the_gradient_of_an_active_one():
     alone = torch.tensor([[[0.2, 0.0, -0.1]]], requires_grad=True)
     beside = torch.tensor([[[0.2, 0.0, -0.1]], [[1e4, -1e4, 0.0]]], requires_grad=True)
@@ -167,12 +152,6 @@ def test_narrow_logits_are_widened_before_any_arithmetic(name, dtype):
     narrow, wide = losses(logits, y)[name], losses(logits.float(), y)[name]
     assert narrow.dtype == torch.float32
     assert torch.equal(narrow, wide)
-
-
-def test_a_margin_that_bfloat16_would_round_to_infinity_stays_in_the_hinge():
-    logits = torch.tensor([[[6.5, 0.0]]], dtype=torch.bfloat16)  # q1 = .9985, which bfloat16 rounds to 1
-    assert soft.soft_probabilities(logits.float()).bfloat16().max() == 1
-    assert soft.top_two(logits, torch.tensor([0]), GAMMA, 1.0)[2].item()
 
 
 @given(problems())

@@ -9,7 +9,6 @@ import torch
 from scipy.special import ndtr
 
 from rs.certification.certify_model import certification_settings, certify_images, summary
-from rs.command_line.shell import run
 from rs.errors import InputError
 from rs.runtime import code_fingerprint
 from rs.runtime.streams import Stream
@@ -20,7 +19,7 @@ from rs.statistics.certificate import ABSTAIN
 from rs.statistics.sequential import Decider, ExpectedRadius, RadiusSequence
 from rs.storage import certificate_rows
 from stages.export import main as export
-from tests.support.helpers import CERTIFY, ROOT, Linear, tiny_images, tiny_params
+from tests.support.helpers import CERTIFY, ROOT, Linear, exit_code, tiny_images, tiny_params
 
 SIGMA, BUDGET, ALPHA = 0.5, 5000, 0.01
 STOP = {"at_radius": 0.2, "tolerance": None, "beta": 0.001, "step": 100}
@@ -137,10 +136,8 @@ def test_settings_that_are_none_are_refused_by_their_name(change, message):
 
 def rows_of(tmp_path, name, shortcut=False, **stop):
     """Rows of ten images of the tiny data set, the last two of which are classified wrongly; read back."""
-    settings = CertificationSettings(
-        n0=100, n=BUDGET, alpha=ALPHA, seed=0, subset="all", precision="float32", engine="plain", shortcut=shortcut,
-        stop=Stop(**STOP | stop) if stop else None,
-    )  # fmt: skip
+    chosen = {"n0": 100, "n": BUDGET, "shortcut": shortcut, "stop": Stop(**STOP | stop) if stop else None}
+    settings = CertificationSettings(**CERTIFY | chosen)
     budget = {"n0": 100, "n": BUDGET, "alpha": ALPHA, "sigma": SIGMA}
     identity, images = {"name": name, "scope": "model"} | budget, tiny_images(10, 1)
     images = replace(images, labels=np.where(np.arange(10) < 8, 1 - images.labels, images.labels))
@@ -201,8 +198,7 @@ def test_wrong_images_can_be_skipped_and_no_accuracy_changes(tmp_path, work):
 
 
 def test_rows_of_one_radius_are_no_log_of_radii(tmp_path, folder, made, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        run(export, arguments=[str(folder / "at.tsv"), "--out", str(tmp_path / "log.tsv")])
+    assert exit_code(export, str(folder / "at.tsv"), "--out", str(tmp_path / "log.tsv")) == 2
     assert "must hold radii, got only whether given ones are certified (at-radius:0.1:5000)" in capsys.readouterr().err
     assert not (tmp_path / "log.tsv").exists()
 

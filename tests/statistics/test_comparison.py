@@ -1,5 +1,3 @@
-from itertools import combinations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,10 +10,7 @@ from rs.statistics import metrics
 from rs.statistics.comparison import DIGITS, LEVEL, Sample, estimate, holm, sample
 from rs.statistics.two_way import half_width, mean_squares, p_value
 
-TRIALS = 1000
 ROUNDING = 10.0**-DIGITS * 5
-NULL = 1e-6
-"""A test of a simulation fails with at most this probability where what it tests is true."""
 
 
 def frame(scores, **changes):
@@ -37,45 +32,6 @@ def single(scores):
 
 
 TERMS = {images: metrics.terms_of(frame(np.zeros(images))) for images in (4, 100, 359)}
-
-
-def sub_ensembles(scores, k, kernel):
-    """Every sub-ensemble of k of S seeds, whose scores are a function of those of its members."""
-    chosen = list(combinations(range(len(scores)), k))
-    return at_once(np.stack([kernel(scores[list(own)]) for own in chosen]), chosen)
-
-
-# ------------------------------------------------------------------------------------- the error of two ways
-
-
-def test_errors_over_images_alone_do_not_cover_training():
-    """Why there are two: with seeds that matter, an interval of images misses far more often than it says."""
-    rng, missed = np.random.default_rng(2), 0
-    for _ in range(TRIALS):
-        made = estimate(single(0.05 * rng.standard_normal(359) + 0.01 * rng.standard_normal((5, 1))))
-        missed += 2 * stats.norm.sf(abs(made.value) / made.error_images) <= LEVEL
-    assert missed > stats.binom.isf(NULL, TRIALS, LEVEL)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        lambda scores: scores.mean(axis=0),
-        lambda scores: scores.mean(axis=0) ** 2,
-        lambda scores: scores.max(axis=0),
-    ],
-    ids=["mean", "square", "maximum"],
-)
-def test_the_error_of_all_sub_ensembles_covers_training(kernel):
-    """Seeds with one random effect for all images: each sub-ensemble of 3 of 5 is a function of its seeds' effects."""
-    rng, widths, values = np.random.default_rng(3), [], []
-    for _ in range(TRIALS):
-        effects = rng.standard_normal((5, 1)) + np.zeros(4)
-        difference = estimate(sub_ensembles(effects, 3, kernel))
-        widths.append((difference.half_width / stats.t.isf(LEVEL / 2, 4)) ** 2)
-        values.append(difference.value)
-    spread = np.std(widths, ddof=1) / np.sqrt(TRIALS)
-    assert np.mean(widths) >= np.var(values) * stats.chi2.ppf(NULL, TRIALS) / TRIALS - stats.norm.isf(NULL) * spread
 
 
 # ------------------------------------------------------------------------------------------- what is compared

@@ -112,17 +112,3 @@ def test_many_images_are_each_of_them():
         for b in range(3):
             alone = function(seen[b], ys[b], *(r[b] for r in rest), *extra)
             np.testing.assert_allclose([values[b] for values in together], alone, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: spread(covariances(margins(1))),
-        lambda: mean_covariances(covariances(margins()), 0, ["a"]),
-        lambda: mean_covariances(covariances(margins()), 4, ["a"] * 3),
-        lambda: chebyshev_bounds(margins(), -1, [1, 0, 0]),
-    ],
-)
-def test_senseless_arguments_are_refused(call):
-    with pytest.raises(ValueError, match=r"must|need"):
-        call()

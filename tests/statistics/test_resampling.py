@@ -229,17 +229,3 @@ def test_the_n_draws_may_not_choose_themselves(split):
     lasts, alpha = outcomes(40, 2), 0.2
     claimed = split_radius(lasts, lasts, 1.0, alpha, split=split)
     assert stats.multinomial.pmf(lasts, 40, [0.5] * 2) @ (claimed > 0) > 1.2 * alpha
-
-
-def mean_gain(p, n0=8, n=30, alpha=0.05):
-    """The mean radius of parts by n0 votes less that of even parts, over every outcome of n0 and n draws."""
-    firsts, lasts = outcomes(n0, len(p)), outcomes(n, len(p))
-    likely = lasts[stats.multinomial.pmf(lasts, n, p) > 1e-9]
-    pairs = [np.repeat(firsts, len(likely), axis=0), np.tile(likely, (len(firsts), 1))]
-    even, weighted = (split_radius(*pairs, 1.0, alpha, split=split) for split in SPLITS)
-    gains = (weighted - even).reshape(len(firsts), len(likely))
-    return stats.multinomial.pmf(firsts, n0, p) @ gains @ stats.multinomial.pmf(likely, n, p)
-
-
-def test_a_split_by_n0_draws_pays_where_one_class_is_second_and_costs_where_several_are():
-    assert mean_gain((0.7, 0.28, 0.01, 0.01)) > 0 > mean_gain((0.7, 0.1, 0.1, 0.1))
