@@ -38,18 +38,6 @@ class Pixel(nn.Module):
         return torch.stack([-z, z], dim=1)
 
 
-class Sizes(nn.Module):
-    """Keeps the sizes of its batches."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base, self.sizes = base, []
-
-    def forward(self, x):
-        self.sizes.append(len(x))
-        return self.base(x)
-
-
 class NanAbove(nn.Module):
     """Not a number where a pixel is above ``limit``."""
 
@@ -162,14 +150,6 @@ def test_evaluations_are_counted_exactly_and_images_that_fill_up_a_batch_are_not
     assert counts[0] > counts[1]
     assert tally(members, given_thresholds).evaluations == sum(counts)
     assert [member.images for member in members] == [DRAWS, filled(counts[1]), filled(counts[2])]
-
-
-def test_draws_that_a_member_is_needed_for_are_gathered_into_full_batches():
-    members, counts = [Sizes(member) for member in three()], asked([0.9, 0.5])
-    tally(members, [0.9, 0.5])
-    assert members[0].sizes == [100] * 10 + [30]
-    for member, count in zip(members[1:], counts[1:], strict=True):
-        assert member.sizes == [BATCH] * (count // BATCH) + [filled(count % BATCH)] * (count % BATCH > 0)
 
 
 def test_certificates_that_stop_early_or_skip_their_draws_count_what_they_evaluated():

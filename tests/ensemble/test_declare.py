@@ -7,20 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rs.command_line.shell import run
 from rs.ensemble.declare import POOL, read_pool, write_ensembles
-from rs.ensemble.rules import RULES
-from rs.ensemble.spec import EnsembleSpec, load, read
+from rs.ensemble.spec import EnsembleSpec, read
 from rs.errors import InputError
-from rs.models.fingerprint import model_fingerprint
-from rs.storage import certificate_rows
 from rs.study.ensembles import Combination, EnsembleDeclaration
-from stages.certify import main as certify
 from stages.ensemble import main
 from tests.support.combinations import named
 from tests.support.ensemble_specs import member
 from tests.support.folders import contents
-from tests.support.helpers import tiny_params, write_tiny
+from tests.support.helpers import exit_code, tiny_params
 
 GRID = {
     "sigmas": [0.25, 0.5],
@@ -35,7 +30,6 @@ HOW = {
     "optimal": {"rule": "softmax", "weights": "optimal", "scope": "global"},
     "printed": {"rule": "softmax", "weights": "printed", "scope": "per-image", "target": "label"},
 }
-BROKEN = {"rule": "softmax", "weights": [0.5, 0.6], "scope": "global"}
 MIXED = {"members": {"macer": [1], "gaussian": [0]}, "combinations": ["mme", "printed"]}
 THREE = {"members": {"macer": [0, 1, 2]}, "combinations": ["average", "optimal"]}
 SLUGS = ["macer-1+gaussian-0.mme", "macer-1+gaussian-0.printed", "macer-0-1-2.average", "macer-0-1-2.optimal"]
@@ -140,10 +134,7 @@ def test_an_ensemble_that_is_gone_is_named():
     ("change", "message"),
     [
         (lambda pool: pool.pop("members"), "members is missing"),
-        (lambda pool: pool.update(colour=1), "colour is not a known key"),
         (lambda pool: pool.update(ensembles={}), "ensembles: Input should be a valid "),
-        (lambda pool: pool["ensembles"].append("x" * 201), r"ensembles\.4: String should have at most 200 characters"),
-        (lambda pool: pool["members"][0].update(path="x" * 256), r"members\.0\.path: a path must have at most 3,000"),
         (lambda pool: pool["ensembles"].append("../notes"), r"ensembles\.4: String should match pattern"),
         (lambda pool: pool["members"][0].update(method="../notes"), r"members\.0\.method: String should match pattern"),
     ],
@@ -177,10 +168,8 @@ def test_an_ensemble_of_a_member_that_the_pool_has_not_is_refused():
 # ------------------------------------------------------------------------------------------ the command
 
 
-def command(*arguments, of=main):
-    with pytest.raises(SystemExit) as caught:
-        run(of, arguments=arguments)
-    return caught.value.code
+def command(*arguments):
+    return exit_code(main, *arguments)
 
 
 def words(dataset="tiny", **options):
@@ -191,18 +180,6 @@ def words(dataset="tiny", **options):
 def test_the_command_makes_the_cell():
     assert command(*words()) == 0
     assert contents(OUT) == contents(make(out=Path("by-function")))
-
-
-def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
-    write_tiny(Path("data"))
-    assert command(*words()) == 0
-    one = OUT / f"{SLUGS[0]}.json"
-    arguments = [str(one), "--dataset", "tiny", "--data", "data", "--out", "rows.tsv", "--device", "cpu"]
-    assert command(*arguments, of=certify) == 0
-    sidecar = json.loads(Path("rows.json").read_text())
-    assert (sidecar["model"], sidecar["scope"]) == (str(one), "noisy-input")
-    assert sidecar["classifier"] == model_fingerprint(load(one)[0])
-    assert len(certificate_rows.read_rows(Path("rows.tsv"))) == 10
 
 
 @pytest.mark.parametrize(
@@ -216,35 +193,7 @@ def test_an_ensemble_made_by_the_command_certifies_like_any_model(work):
             "other lacks 4; dvc repro train@tiny-gaussian-0.25-0 train@tiny-macer-0.25-0 "
             "train_members@tiny-macer-0.25-2 train_members@tiny-macer-0.25-1",
         ),
-        ({}, {"combinations": {}}, "ensembles.macer 1 + gaussian 0.combinations must be among"),
-        ({}, {"ensembles": {"a": MIXED | {"combinations": ["magic"]}}}, "got 'magic'"),
-        (
-            {},
-            {"combinations": HOW | {"unused": {"rule": "magic", "scope": "global"}}},
-            f"params.yaml: combinations.unused: rule must be one of {', '.join(RULES)}; got 'magic'",
-        ),
-        (
-            {},
-            {"combinations": HOW | {"mme": {"rule": "mme", "scope": "global"}}},
-            "params.yaml: combinations.mme: the scope of the rule mme must be noisy-input, got 'global'",
-        ),
-        (
-            {},
-            {"combinations": HOW | {"average": {"rule": "softmax", "scope": "global"}}},
-            "params.yaml: combinations.average: weights must be given for the rule softmax of scope global",
-        ),
         ({}, {"ensembles": {"a": THREE | {"combinations": ["printed"]}}}, "must be of 2 members, got 3; use optimal"),
-        ({}, {"combinations": HOW | {"broken": BROKEN}}, "combinations.broken: weights must be at least 0 and sum to"),
-        (
-            {},
-            {"ensembles": {"a": MIXED | {"members": {"../macer": [0]}}}, "methods": ["../macer"]},
-            "ensembles.a.members.../macer",
-        ),
-        (
-            {},
-            {"ensembles": {"a": MIXED | {"members": {"gaussian": [0, 1]}}}},
-            "ensembles need gaussian with seed 1, but",
-        ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, capfd, options, changes, message):

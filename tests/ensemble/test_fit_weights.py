@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 
-from rs.command_line.shell import run
 from rs.data import images as data
 from rs.data import prepared
 from rs.ensemble.base import Ensemble, SoftmaxAverage
@@ -26,7 +25,7 @@ from rs.statistics.radius_weights import DisputedDraws, chosen_weights, radius_w
 from rs.storage import files
 from stages.weights import main
 from tests.support.folders import contents
-from tests.support.helpers import SHAPE
+from tests.support.helpers import SHAPE, exit_code
 from tests.support.tiny_pool import (
     ALL,
     BOX,
@@ -372,24 +371,6 @@ def test_one_member_has_variances_but_no_covariances():
 # ------------------------------------------------------------------------------------------------- the cell
 
 
-def values_of(folder):
-    """All numbers of a folder, file by file."""
-    found = {path.name: read(path).solution for path in Path(folder).glob("*.json")}
-    for path in Path(folder).glob("*.tsv"):
-        found[path.name] = list(read_weights(path, 3 if path.stem.startswith(ALL) else 2).values())
-    for path in Path(folder).glob("*.csv"):
-        found[path.name] = pd.read_csv(path).select_dtypes("number").to_numpy()
-    return found
-
-
-def test_the_size_of_a_chunk_changes_nothing(monkeypatch):
-    monkeypatch.setattr("rs.ensemble.member_outputs.NUMBERS_AT_ONCE", 1)
-    found, before = values_of(solve("again")), values_of("weights")
-    assert found.keys() == before.keys()
-    for name, values in found.items():
-        np.testing.assert_array_equal(values, before[name], err_msg=name)
-
-
 def test_the_seconds_are_one_number_above_0():
     head, line = Path("weights.seconds.csv").read_text().splitlines()
     value, bounds = line.split(",")
@@ -430,9 +411,7 @@ def command(dataset="tiny", **options):
     """Run the command; its exit code."""
     chosen = WORDS | {"device": "cpu"} | options
     words = [dataset, *(str(word) for name, value in chosen.items() for word in (f"--{name}", value))]
-    with pytest.raises(SystemExit) as caught:
-        run(main, arguments=words)
-    return caught.value.code
+    return exit_code(main, *words)
 
 
 def test_the_command_takes_its_settings_from_the_parameters():
@@ -445,9 +424,7 @@ def test_the_command_takes_its_settings_from_the_parameters():
 @pytest.mark.parametrize(
     ("options", "spoil", "word"),
     [
-        ({"ensembles": "nowhere"}, None, "nowhere/pool.json"),
         ({"batch": -1}, None, "batch must be at least 1, got -1"),
-        ({}, lambda: change_recipe("weights", "noises", 0), "weights.noises"),
         ({}, lambda: change_recipe("weights", "colour", 3), "weights.colour is not a known key"),
         ({}, lambda: Path("ensembles", f"{PAIR}.label.json").unlink(), f"{PAIR}.label.json"),
     ],

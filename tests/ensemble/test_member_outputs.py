@@ -19,22 +19,19 @@ from rs.ensemble.rules import HardVote, MaxMargin
 from rs.errors import InputError
 from rs.models import checkpoint
 from rs.runtime.streams import Stream, seed_sequence
-from rs.smoothing.classifier import SmoothedClassifier, default_batch
-from tests.support.helpers import SHAPE, write_tiny
+from rs.smoothing.classifier import SmoothedClassifier
+from tests.support.helpers import SHAPE
 from tests.support.tiny_pool import (
-    ALL,
     BLIND,
     CERTIFICATION,
     CPU,
     POOL,
     SETTINGS,
     SIGMA,
-    TURNED,
     logits_of,
     make_ensembles,
     make_pool,
     pool_members,
-    save_member,
     slow_probabilities,
 )
 
@@ -105,13 +102,6 @@ def test_some_of_the_members_say_what_they_say_among_all(images, kept):
         np.testing.assert_array_equal(found, outputs.probabilities(images, [3, 8], repeat=1)[:, sorted(kept)])
 
 
-def test_members_of_an_ensemble_are_found_in_its_own_order():
-    outputs, (_, cards) = load(), read_pool(Path("ensembles"))
-    assert [(one.method, one.seed) for one in outputs.members] == POOL
-    assert outputs.member_ids(cards[f"{TURNED}.optimal"]) == [2, 0]
-    assert outputs.member_ids(cards[f"{ALL}.mme"]) == [0, 1, 2]
-
-
 @pytest.mark.parametrize(("numbers", "sizes"), [(1, [1] * 5), (600, [2, 2, 1]), (10**9, [5])])
 def test_chunks_hold_every_image_once_and_say_the_same_in_any_size(images, monkeypatch, numbers, sizes):
     """An image takes 3 members x 16 draws x 3 classes + 8 noisy copies x 16 pixels = 272 numbers; 600 hold two."""
@@ -163,27 +153,6 @@ def test_no_output_comes_from_the_draws_that_certify(images, monkeypatch):
     outputs.probabilities(images, [0])
     outputs.select(images, [0], ENTRIES, CERTIFICATION)
     assert phases == {Stream.WEIGHTS, Stream.SELECT}
-
-
-def test_noisy_images_are_evaluated_as_many_at_once_as_is_said(images, monkeypatch):
-    sizes, split = [], torch.Tensor.split
-    monkeypatch.setattr(torch.Tensor, "split", lambda x, size: (sizes.append(size), split(x, size))[1])
-    load(batch=4).probabilities(images, [0])
-    assert set(sizes) == {4}
-    load(batch=None).probabilities(images, [0])
-    assert set(sizes) == {4, default_batch(images.pixels(0))}
-
-
-def test_members_that_changed_are_refused():
-    save_member("macer", 1, gain=2.0)
-    with pytest.raises(InputError, match=r"models/macer/1 must be the model ensembles/pool\.json was made of"):
-        load()
-
-
-def test_members_for_other_images_are_refused():
-    write_tiny(Path("two"))  # two classes
-    with pytest.raises(InputError, match=r"must be of classifiers of tiny \(2 classes.*3 classes"):
-        load(folder="two")
 
 
 @pytest.mark.parametrize(

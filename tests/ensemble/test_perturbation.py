@@ -12,7 +12,7 @@ from rs.ensemble.member_outputs import (
     perturbed_probabilities,
 )
 from rs.runtime.streams import Stream
-from rs.smoothing.noise import BLOCK, block
+from rs.smoothing.noise import BLOCK
 from tests.support.helpers import smallnet, tiny_images, weights
 
 SIGMA = 0.5
@@ -100,12 +100,6 @@ def test_noisy_copies_of_a_repeat_are_the_next_ones_of_as_many(noises, repeat):
     every = noisy_copies(image(0), 3 * noises, SIGMA, 0, 0)
     found = noisy_copies(image(0), noises, SIGMA, 0, 0, repeat)
     assert torch.equal(found, every[repeat * noises : (repeat + 1) * noises])
-
-
-def test_noise_has_its_own_stream_named_by_the_image():
-    first = [noisy_copies(torch.zeros(1, 4, 4), 1, 1.0, seed, index) for seed, index in ((0, 0), (0, 1), (1, 0))]
-    first += [block(0, (1, 4, 4), 1.0, 0, phase, 0, device="cpu")[:1] for phase in (Stream.SELECT, Stream.ESTIMATE)]
-    assert all(not torch.equal(a, b) for i, a in enumerate(first) for b in first[:i])
 
 
 def test_outputs_that_are_not_numbers_are_refused():

